@@ -1,0 +1,48 @@
+"""Embeddings of words, products and graph nodes, trained with JAX.
+
+The public names below are loaded when first asked for, so that `import embedder` (and
+`embedder --help`) is quick: JAX, polars and TensorFlow come with the code that uses them.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from embedder.config import Config
+    from embedder.estimator import EmbeddingTrainer
+    from embedder.run import train
+    from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
+    from embedder.vectors.export import read_vectors, write_vectors
+    from embedder.vectors.vectors import Vectors
+
+__all__ = [
+    "Config",
+    "EmbeddingTrainer",
+    "Vectors",
+    "evaluate_analogies",
+    "evaluate_pairs",
+    "read_vectors",
+    "train",
+    "write_vectors",
+]
+
+_MODULES = {
+    "Config": "embedder.config",
+    "EmbeddingTrainer": "embedder.estimator",
+    "Vectors": "embedder.vectors.vectors",
+    "evaluate_analogies": "embedder.vectors.evaluate",
+    "evaluate_pairs": "embedder.vectors.evaluate",
+    "read_vectors": "embedder.vectors.export",
+    "train": "embedder.run",
+    "write_vectors": "embedder.vectors.export",
+}
+
+
+def __getattr__(name: str):
+    if name not in _MODULES:
+        raise AttributeError(f"module 'embedder' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

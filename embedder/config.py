@@ -1,0 +1,272 @@
+"""The settings of a run: frozen dataclasses, validated, to and from TOML.
+
+Every name that gensim has keeps gensim's name. Defaults and units stand here and nowhere
+else; what an option left at None becomes is a function in this module.
+"""
+
+import dataclasses
+import difflib
+import math
+import operator
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Architecture = Literal["skipgram", "cbow"]
+"""Predict the contexts from each token (skipgram), or each token from them (cbow)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """How text becomes blocks of token ids."""
+
+    min_count: int = 5
+    """Drop tokens that occur less often."""
+    sample: float = 1e-3
+    """Downsample tokens more frequent than this share of the corpus; 0 keeps all."""
+    ns_exponent: float = 0.75
+    """Noise ids are drawn in proportion to count ** ns_exponent."""
+    window: int = 5
+    """Largest distance of a context; each token draws its own from 1 to this."""
+    block: int | None = None
+    """Tokens in a block; none: by the size of the corpus, 1024 at most."""
+    tile: int = 16
+    """Tokens that share noise ids; it divides the block."""
+    noise: int = 32
+    """Noise ids of a tile."""
+    blocks_per_update: int = 1
+    """Blocks whose gradients are summed into one update."""
+    loader: Literal["tfdata", "memory"] = "tfdata"
+    """Both yield the same blocks, bit for bit; memory does without TensorFlow."""
+    workers: int = 2
+    """Threads that make blocks."""
+
+    def __post_init__(self):
+        for name in ("min_count", "tile", "noise", "blocks_per_update", "workers"):
+            _check_integer(self, name, 1)
+        _check_integer(self, "window", 1, 127)
+        _check_number(self, "sample", "a number from 0 to 1", lambda x: 0 <= x <= 1)
+        _check_number(self, "ns_exponent", "a finite number", math.isfinite)
+        _check_block(self)
+        _check_choice(self, "loader", ("tfdata", "memory"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What is learned."""
+
+    architecture: Architecture = "skipgram"
+    """Predict the contexts from each token, or each token from their mean."""
+    vector_size: int = 100
+    """Dimensions of a vector."""
+    negative: int = 5
+    """Negatives that a pair counts for."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Of the tables and of all arithmetic on them."""
+
+    def __post_init__(self):
+        _check_choice(self, "architecture", ("skipgram", "cbow"))
+        _check_integer(self, "vector_size", 1)
+        _check_integer(self, "negative", 1)
+        _check_choice(self, "dtype", ("float32", "float64"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How it is learned."""
+
+    epochs: int = 5
+    """Passes over the corpus; 0 writes the initial vectors."""
+    alpha: float | None = None
+    """Learning rate at the start; none: 0.035 for skipgram, 0.1 for cbow."""
+    min_alpha: float = 1e-4
+    """Learning rate at the end; it falls linearly."""
+    cap: float | None = None
+    """No row moves by more than this many pair steps in one update; none: 128, or 64
+    when an update has more than 2048 tokens; inf: no cap."""
+    update: Literal["rows", "dense"] = "rows"
+    """Differentiate the gathered rows, or whole tables: slow, for checks."""
+    seed: int = 1
+    """Of the initial vectors and of every draw."""
+
+    def __post_init__(self):
+        _check_integer(self, "epochs", 0)
+        if self.alpha is not None:
+            _check_number(self, "alpha", "a finite number > 0", _positive_finite)
+        if self.cap is not None:
+            _check_number(self, "cap", "a number > 0", lambda x: x > 0)
+        _check_choice(self, "update", ("rows", "dense"))
+        _check_integer(self, "seed", 0, 2**64 - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of a run, one section for each room that reads them."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self):
+        alpha = initial_alpha(self.train.alpha, self.model.architecture)
+        rule = "a number from 0 to `alpha`"
+        _check_number(self.train, "min_alpha", rule, lambda x: 0 <= x <= alpha)
+
+
+def initial_alpha(alpha: float | None, architecture: Architecture) -> float:
+    """Learning rate at the start, where none is given by the architecture."""
+    if alpha is not None:
+        return alpha
+    return {"skipgram": 0.035, "cbow": 0.1}[architecture]
+
+
+def default_block(num_tokens: int, tile: int) -> int:
+    """Tokens in a block for a corpus of `num_tokens`: small corpora need small updates.
+
+    The largest power of two that is at most num_tokens / 256, from 64 to 1024, then
+    raised to a multiple of `tile`.
+    """
+    power = 2 ** max(0, (num_tokens // 256).bit_length() - 1)
+    return -(-min(max(power, 64), 1024) // tile) * tile
+
+
+def default_cap(tokens_per_update: int) -> float:
+    """Cap in pair steps: cap times alpha above about 3 diverges once counts reach it."""
+    return 128.0 if tokens_per_update <= 2048 else 64.0
+
+
+def resolve(config: Config, num_tokens: int) -> Config:
+    """`config` with every None replaced by what it becomes for `num_tokens`."""
+    data, train = config.data, config.train
+    block = data.block or default_block(num_tokens, data.tile)
+    alpha = initial_alpha(train.alpha, config.model.architecture)
+    cap = train.cap or default_cap(block * data.blocks_per_update)
+    return Config(
+        data=dataclasses.replace(data, block=block),
+        model=config.model,
+        train=dataclasses.replace(train, alpha=alpha, cap=cap),
+    )
+
+
+def section_of(name: str) -> str:
+    """The section that has option `name`; ValueError with the nearest name if none."""
+    for section in dataclasses.fields(Config):
+        if name in _names(section.default_factory):
+            return section.name
+    known = [n for f in dataclasses.fields(Config) for n in _names(f.default_factory)]
+    raise ValueError(f"Unknown option `{name}`{_nearest(name, known)}.")
+
+
+def with_options(config: Config, **options: Any) -> Config:
+    """`config` with options replaced by their flat names, validated."""
+    sections = {f.name: dict() for f in dataclasses.fields(Config)}
+    for name, value in options.items():
+        sections[section_of(name)][name] = value
+    return Config(
+        **{
+            name: dataclasses.replace(getattr(config, name), **values)
+            for name, values in sections.items()
+        }
+    )
+
+
+def options_of(config: Config) -> dict[str, Any]:
+    """Every option of `config` by its flat name."""
+    sections = dataclasses.asdict(config).values()
+    return {name: value for section in sections for name, value in section.items()}
+
+
+def to_toml(config: Config) -> str:
+    """TOML text of `config`, one table a section; options left at None are left out."""
+    import tomli_w
+
+    tables = {
+        section: {name: value for name, value in table.items() if value is not None}
+        for section, table in dataclasses.asdict(config).items()
+    }
+    return tomli_w.dumps(tables)
+
+
+def read_toml(path: Path) -> Config:
+    """The config in a TOML file; an unknown table or key is a ValueError."""
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid TOML: {error}.") from error
+    sections = {f.name: f.default_factory for f in dataclasses.fields(Config)}
+    for table, keys in tables.items():
+        if table not in sections:
+            raise ValueError(
+                f"{path}: unknown table [{table}]{_nearest(table, sections)}."
+            )
+        if not isinstance(keys, dict):
+            raise ValueError(f"{path}: `{table}` must be a table, got {keys!r}.")
+        for key in keys:
+            known = _names(sections[table])
+            if key not in known:
+                raise ValueError(
+                    f"{path}: unknown key `{key}` in [{table}]{_nearest(key, known)}."
+                )
+    try:
+        return Config(**{name: sections[name](**keys) for name, keys in tables.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _names(section) -> list[str]:
+    return [f.name for f in dataclasses.fields(section)]
+
+
+def _nearest(name: str, known) -> str:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f", did you mean `{found[0]}`?" if found else ""
+
+
+def _positive_finite(x: float) -> bool:
+    return 0 < x < math.inf
+
+
+def _check_integer(section, name: str, low: int, high: int | None = None) -> None:
+    value = getattr(section, name)
+    bounds = f">= {low}" if high is None else f"from {low} to {_power(high)}"
+    message = f"`{name}` must be an integer {bounds}, got {value!r}."
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(message)
+    number = operator.index(value)
+    if number < low or (high is not None and number > high):
+        raise ValueError(message)
+    object.__setattr__(section, name, number)
+
+
+def _power(bound: int) -> str:
+    return "2**64 - 1" if bound == 2**64 - 1 else str(bound)
+
+
+def _check_number(section, name: str, rule: str, valid) -> None:
+    value = getattr(section, name)
+    message = f"`{name}` must be {rule}, got {value!r}."
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError(message)
+    if not valid(float(value)):
+        raise ValueError(message)
+    object.__setattr__(section, name, float(value))
+
+
+def _check_choice(section, name: str, choices: tuple[str, ...]) -> None:
+    value = getattr(section, name)
+    if value not in choices:
+        rule = " or ".join(repr(choice) for choice in choices)
+        raise ValueError(f"`{name}` must be {rule}, got {value!r}.")
+
+
+def _check_block(data: DataConfig) -> None:
+    if data.block is None:
+        return
+    message = f"`block` must be a positive multiple of `tile`, got {data.block!r}."
+    if isinstance(data.block, bool) or not hasattr(data.block, "__index__"):
+        raise TypeError(message)
+    block = operator.index(data.block)
+    if block < 1 or block % data.tile:
+        raise ValueError(message)
+    object.__setattr__(data, "block", block)

@@ -1,0 +1,1 @@
+"""Corpus -> vocabulary -> noise -> blocks -> loader."""

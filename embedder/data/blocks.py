@@ -1,0 +1,143 @@
+"""Blocks of tokens with their windows and noise: pure functions of (seed, epoch, shard).
+
+A shard of an epoch is made from integer draws alone, so that any worker makes the same
+blocks, and a run is resumed by arithmetic: position = (epoch, place of the shard, block).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.data.encode import Encoded
+from embedder.data.noise import NoiseTable, draw_noise, noise_table
+from embedder.data.vocabulary import keep_limit
+
+
+class Updates(NamedTuple):
+    """Consecutive updates: each has N blocks of T tokens, in G tiles with K noise ids.
+
+    Padding has id 0, sequence -1 and radius 0; it changes nothing.
+    """
+
+    ids: np.ndarray  # i32[S, N, T]
+    sequence: np.ndarray  # i32[S, N, T], number of the sequence in its shard
+    radius: np.ndarray  # i8[S, N, T], each token's own window
+    noise: np.ndarray  # i32[S, N, G, K]
+    position: np.ndarray  # i64[S, 3]: epoch, place of the shard, block in the shard
+    progress: np.ndarray  # f64[S], share of the run done before each, in [0, 1)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class BlockShape(NamedTuple):
+    """How tokens are cut up."""
+
+    window: int  # W
+    block: int  # T
+    tile: int  # B
+    noise: int  # K
+    blocks_per_update: int  # N
+
+
+@dataclass(frozen=True)
+class BlockSource:
+    """Makes the updates of any shard of any epoch."""
+
+    encoded: Encoded
+    keep_limit: np.ndarray  # u32[V]
+    noise: NoiseTable
+    shape: BlockShape
+    seed: int
+    epochs: range  # numbers of the epochs of this run, which enter the draws
+
+    def shard_order(self, epoch: int) -> np.ndarray:
+        """The order in which `epoch` visits the shards, i64[number of shards]."""
+        rng = np.random.default_rng(
+            np.random.SeedSequence([self.seed, epoch], spawn_key=(0,))
+        )
+        return rng.permutation(len(self.encoded.shard_tokens))
+
+    def updates(self, epoch: int, place: int) -> Updates:
+        """All updates of the shard that `epoch` visits at `place`."""
+        order = self.shard_order(epoch)
+        shard = int(order[place])
+        rng = np.random.default_rng([self.seed, epoch, shard])
+        ids, lengths = self.encoded.read(shard)
+        blocks = _make_blocks(
+            ids, lengths, self.keep_limit, self.noise, self.shape, rng
+        )
+        num_blocks = len(blocks[0])
+        per_update = self.shape.blocks_per_update
+        first = np.arange(0, num_blocks, per_update)
+        tokens = self.encoded.shard_tokens
+        share = first / max(num_blocks, 1) * tokens[shard]
+        done = tokens[order[:place]].sum() + share
+        return Updates(
+            *_group(blocks, per_update),
+            position=np.stack(
+                [np.full_like(first, epoch), np.full_like(first, place), first], axis=1
+            ),
+            progress=(epoch - self.epochs.start + done / tokens.sum())
+            / len(self.epochs),
+        )
+
+
+def block_source(
+    encoded: Encoded,
+    shape: BlockShape,
+    *,
+    sample: float,
+    ns_exponent: float,
+    seed: int,
+    epochs: range,
+) -> BlockSource:
+    """The source of the blocks of `epochs` over `encoded`."""
+    counts = encoded.vocabulary.counts
+    return BlockSource(
+        encoded=encoded,
+        keep_limit=keep_limit(counts, sample),
+        noise=noise_table(counts, ns_exponent),
+        shape=shape,
+        seed=seed,
+        epochs=epochs,
+    )
+
+
+def _make_blocks(ids, lengths, limit, table, shape: BlockShape, rng):
+    """Blocks of a shard in visiting order: ids, sequence, radius [M, T], noise [M, G, K].
+
+    The draws come in a fixed order: keep, order of blocks, radii, noise ids.
+    """
+    keep = rng.integers(0, 2**32, size=len(ids), dtype=np.uint32) <= limit[ids]
+    sequence = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    num_kept = int(np.count_nonzero(keep))
+    num_blocks = -(-num_kept // shape.block)
+    order = rng.permutation(num_blocks)
+    size = (num_blocks, shape.block)
+    radius = rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
+    noise_size = (num_blocks, shape.block // shape.tile, shape.noise)
+    noise = draw_noise(table, int(np.prod(noise_size)), rng).reshape(noise_size)
+    sequence = _pack(sequence[keep], size, fill=-1)[order]
+    return (
+        _pack(ids[keep], size, fill=0)[order],
+        sequence,
+        np.where(sequence >= 0, radius, np.int8(0)),
+        noise,
+    )
+
+
+def _pack(values: np.ndarray, size: tuple[int, int], fill: int) -> np.ndarray:
+    packed = np.full(size, fill, dtype=values.dtype)
+    packed.reshape(-1)[: len(values)] = values
+    return packed
+
+
+def _group(blocks, per_update: int):
+    """[M, ...] -> [S, N, ...]; the last update is filled up with empty blocks."""
+    missing = -len(blocks[0]) % per_update
+    for values, fill in zip(blocks, (0, -1, 0, 0), strict=True):
+        pad = [(0, missing)] + [(0, 0)] * (values.ndim - 1)
+        whole = np.pad(values, pad, constant_values=fill) if missing else values
+        yield whole.reshape(-1, per_update, *values.shape[1:])

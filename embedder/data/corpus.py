@@ -1,0 +1,212 @@
+"""Where sequences of tokens come from: text files, or lists in memory.
+
+A corpus is read in chunks of bounded size, however long its lines are. Text is one
+sequence a line, cut at ASCII white space, strict UTF-8; a name that ends in .gz is gzip.
+"""
+
+import glob
+import gzip
+import hashlib
+import itertools
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+_CHUNK_BYTES = 2**25  # of text: about 5 M tokens
+_CHUNK_TOKENS = 2**21  # of sequences in memory
+_SPACES = bytes.maketrans(b"\t\v\f\r", b"    ")
+_BOM = b"\xef\xbb\xbf"
+
+
+class Chunk(NamedTuple):
+    """Tokens of some sequences that follow each other."""
+
+    tokens: pl.Series  # str[number of tokens]
+    lengths: np.ndarray  # i64[number of sequences], zeros among them
+    is_open: bool  # the last sequence goes on in the next chunk
+
+
+class Corpus(NamedTuple):
+    """A corpus that can be read any number of times."""
+
+    name: str
+    manifest: list[dict[str, Any]]  # what tells it from another corpus
+    chunks: Callable[[], Iterator[Chunk]]
+
+
+def text_corpus(source: str | os.PathLike) -> Corpus:
+    """The corpus in a text file, in the files that a glob matches, or in a folder.
+
+    Raises:
+      FileNotFoundError: there is no such file, or no match, or no text in the folder.
+      OSError, ValueError: a file cannot be read, or is not text (also when read later).
+    """
+    paths = _text_files(source)
+    return Corpus(
+        name=_stem(Path(source)),
+        manifest=[_describe_file(path) for path in paths],
+        chunks=lambda: itertools.chain.from_iterable(map(_file_chunks, paths)),
+    )
+
+
+def sequences_corpus(
+    sequences: Iterable[Iterable[str]], name: str = "corpus"
+) -> Corpus:
+    """The corpus in an iterable of token lists, which is read once, here.
+
+    Raises:
+      TypeError: a sequence is a bare `str`, or a token is not a `str`.
+      ValueError: a token is empty.
+    """
+    chunks = list(_sequence_chunks(sequences))
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk.lengths.tobytes())
+        digest.update("\0".join(chunk.tokens.to_list()).encode(errors="surrogatepass"))
+    manifest = [{"sequences": name, "sha256": digest.hexdigest()}]
+    return Corpus(name, manifest, lambda: iter(chunks))
+
+
+def _text_files(source: str | os.PathLike) -> list[Path]:
+    path = Path(source)
+    if path.is_dir():
+        return _found(
+            sorted(p for p in path.iterdir() if p.suffix in (".txt", ".gz")),
+            f"Corpus {source} is a folder without .txt or .gz files.",
+        )
+    if path.exists():
+        return [path]
+    if glob.has_magic(str(source)):
+        matches = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
+        return _found(
+            [p for p in matches if p.is_file()], f"Corpus {source} matches no file."
+        )
+    raise FileNotFoundError(f"Corpus {source} does not exist.")
+
+
+def _found(paths: list[Path], otherwise: str) -> list[Path]:
+    if not paths:
+        raise FileNotFoundError(otherwise)
+    return paths
+
+
+def _stem(path: Path) -> str:
+    """The name without .txt and .gz, and without what a glob adds."""
+    name = path.name.removesuffix(".gz").removesuffix(".txt")
+    return "".join(c for c in name if c not in "*?[]") or "corpus"
+
+
+def _describe_file(path: Path) -> dict[str, Any]:
+    """Name, size, time of change and a digest of both ends."""
+    stat = path.stat()
+    with open(path, "rb") as file:
+        head = file.read(2**16)
+        file.seek(max(0, stat.st_size - 2**16))
+        ends = hashlib.sha256(head + file.read()).hexdigest()
+    return {
+        "file": path.name,
+        "bytes": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+        "ends_sha256": ends,
+    }
+
+
+def _file_chunks(path: Path) -> Iterator[Chunk]:
+    """Chunks of one file; the end of a file ends its last sequence."""
+    for data, is_open in _whole_lines(_read_pieces(path)):
+        yield _split_lines(data, is_open)
+
+
+def _read_pieces(path: Path) -> Iterator[str]:
+    """The file's text, some megabytes at a time, checked to be text."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    offset, rest = 0, b""
+    try:
+        with opener(path, "rb") as file:
+            while data := file.read(_CHUNK_BYTES):
+                if offset == 0:
+                    data = data.removeprefix(_BOM)
+                text, rest = _decode(path, rest + data, offset - len(rest))
+                offset += len(data)
+                yield text
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is not a whole .gz file: {error}.") from error
+    if rest:
+        raise ValueError(f"{path} is not UTF-8 text: it ends inside a character.")
+
+
+def _decode(path: Path, data: bytes, offset: int) -> tuple[str, bytes]:
+    """Text of `data`, and the bytes of a character that its end cuts in two."""
+    if (nul := data.find(b"\0")) >= 0:
+        raise ValueError(f"{path} is not text: NUL byte at offset {offset + nul}.")
+    try:
+        return data.translate(_SPACES).decode(), b""
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and len(data) - error.start < 4:
+            return data[: error.start].translate(_SPACES).decode(), data[error.start :]
+        raise ValueError(
+            f"{path} is not UTF-8 text: byte {data[error.start]:#04x} "
+            f"at offset {offset + error.start}."
+        ) from error
+
+
+def _whole_lines(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Cuts text between lines, or between tokens where a line is longer than a piece.
+
+    Yields text and whether its last line goes on in the next one.
+    """
+    rest = ""
+    for piece in pieces:
+        text = rest + piece
+        cut = text.rfind("\n")
+        is_open = cut < 0
+        if is_open:
+            cut = text.rfind(" ")
+        if cut >= 0:
+            yield text[:cut], is_open
+        rest = text[cut + 1 :]
+    yield rest, False
+
+
+def _split_lines(text: str, is_open: bool) -> Chunk:
+    lists = pl.Series("token", text.split("\n")).str.split(" ")
+    lengths = lists.list.len().to_numpy().astype(np.int64)
+    tokens = lists.explode()
+    filled = (tokens != "").to_numpy()
+    if not filled.all():
+        starts = np.cumsum(lengths) - lengths
+        lengths = np.add.reduceat(filled, starts, dtype=np.int64)
+        tokens = tokens.filter(pl.Series(filled))
+    return Chunk(tokens, lengths, is_open)
+
+
+def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:
+    tokens: list[str] = []
+    lengths: list[int] = []
+    for sequence in sequences:
+        if isinstance(sequence, str | bytes):
+            raise TypeError(
+                f"A sequence must be a list of tokens, got the string {sequence[:40]!r}."
+            )
+        before = len(tokens)
+        tokens.extend(sequence)
+        lengths.append(len(tokens) - before)
+        if len(tokens) >= _CHUNK_TOKENS:
+            yield _chunk(tokens, lengths)
+            tokens, lengths = [], []
+    yield _chunk(tokens, lengths)
+
+
+def _chunk(tokens: list[str], lengths: list[int]) -> Chunk:
+    for token in tokens:
+        if type(token) is not str and not isinstance(token, str):
+            raise TypeError(f"A token must be a str, got {token!r}.")
+        if not token:
+            raise ValueError("A token must not be empty, got ''.")
+    series = pl.Series("token", tokens, dtype=pl.String)
+    return Chunk(series, np.array(lengths, dtype=np.int64), is_open=False)

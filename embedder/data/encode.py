@@ -1,0 +1,266 @@
+"""Encodes a corpus once: its vocabulary, and its tokens as ids in shards.
+
+The text is read one time. Tokens get provisional codes in the order of appearance, which
+are spooled; once the vocabulary is known, codes become ids and are cut into shards of
+whole sequences. Shards live in memory, or in a folder that a later run finds again.
+"""
+
+import hashlib
+import io
+import json
+import logging
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from embedder.data.corpus import Corpus
+from embedder.data.vocabulary import (
+    Vocabulary,
+    read_vocabulary,
+    select_tokens,
+    write_vocabulary,
+)
+
+SHARD_TOKENS = 2_000_000
+_FORMAT = 1  # of the cache: a change of it makes a new digest
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A corpus as ids, cut into shards of whole sequences."""
+
+    vocabulary: Vocabulary
+    shard_tokens: np.ndarray  # i64[number of shards]
+    read: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    # shard -> ids i32[n], lengths of its sequences i32[m]
+    raw_tokens: int  # tokens of the corpus, the unknown ones included
+
+    @property
+    def num_tokens(self) -> int:
+        """Known tokens of the corpus."""
+        return int(self.shard_tokens.sum())
+
+
+class _Scan(NamedTuple):
+    """What one reading of a corpus gives; codes are spooled in a file."""
+
+    tokens: list[str]  # by first appearance
+    counts: np.ndarray  # i64[number of types]
+    sizes: list[tuple[int, int, bool]]  # of each chunk: tokens, sequences, is_open
+
+
+def encode(corpus: Corpus, min_count: int) -> Encoded:
+    """Encodes `corpus` in memory, with a vocabulary of its own.
+
+    Raises:
+      ValueError: the corpus has no tokens, or none occurs `min_count` times.
+    """
+    with io.BytesIO() as spool:
+        scan = _scan(corpus, spool)
+        vocabulary, id_of_code = _vocabulary(scan, min_count)
+        return _in_memory(vocabulary, scan, spool, id_of_code)
+
+
+def encode_with(corpus: Corpus, vocabulary: Vocabulary) -> Encoded:
+    """Encodes `corpus` in memory with a given vocabulary; other tokens are left out."""
+    with io.BytesIO() as spool:
+        scan = _scan(corpus, spool)
+        ids = [vocabulary.ids.get(token, -1) for token in scan.tokens]
+        return _in_memory(vocabulary, scan, spool, np.array(ids, dtype=np.int32))
+
+
+def encode_cached(corpus: Corpus, min_count: int, cache: Path) -> Encoded:
+    """Encodes `corpus` into a folder of `cache`, or finds it there.
+
+    The folder is named by a digest of the corpus and the settings, and gets its name
+    when it is whole.
+
+    Raises:
+      ValueError: as `encode`; or a shard of the cache is damaged, when it is read.
+    """
+    folder = cache / _digest(corpus, min_count)
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        _write_cache(corpus, min_count, folder)
+    return _open_cache(folder)
+
+
+def _scan(corpus: Corpus, spool: BinaryIO) -> _Scan:
+    categories = pl.Categories.random()
+    tokens: list[str] = []
+    code_ranks = np.empty(0, dtype=np.uint32)  # rank by first appearance of each code
+    counts = np.empty(0, dtype=np.int64)
+    sizes = []
+    for chunk in corpus.chunks():
+        coded = chunk.tokens.cast(pl.Categorical(categories))
+        codes = coded.to_physical().to_numpy()
+        new = _first_places(codes, len(tokens))
+        tokens.extend(chunk.tokens.gather(np.sort(new)).to_list())
+        ranks = np.argsort(np.argsort(new)) + len(code_ranks)
+        code_ranks = np.concatenate([code_ranks, ranks.astype(np.uint32)])
+        ranked = code_ranks[codes]
+        counts = np.concatenate([counts, np.zeros(len(new), dtype=np.int64)])
+        counts += np.bincount(ranked, minlength=len(counts))
+        spool.write(ranked.tobytes())
+        spool.write(chunk.lengths.tobytes())
+        sizes.append((len(codes), len(chunk.lengths), chunk.is_open))
+    return _Scan(tokens, counts, sizes)
+
+
+def _first_places(codes: np.ndarray, num_known: int) -> np.ndarray:
+    """Place of the first token of each new code, in the order of codes."""
+    places = np.flatnonzero(codes >= num_known)
+    if len(places) == 0:
+        return places
+    new = codes[places] - num_known
+    first = np.empty(int(new.max()) + 1, dtype=np.int64)
+    first[new[::-1]] = places[::-1]  # the last assignment to a code stays
+    return first
+
+
+def _vocabulary(scan: _Scan, min_count: int) -> tuple[Vocabulary, np.ndarray]:
+    kept = select_tokens(scan.counts, scan.tokens, min_count)
+    id_of_code = np.full(len(scan.tokens), -1, dtype=np.int32)
+    id_of_code[kept] = np.arange(len(kept), dtype=np.int32)
+    tokens = [scan.tokens[code] for code in kept]
+    return Vocabulary(tokens, scan.counts[kept]), id_of_code
+
+
+def _in_memory(vocabulary, scan: _Scan, spool: BinaryIO, id_of_code) -> Encoded:
+    shards = list(_cut_shards(_decode_spool(scan, spool, id_of_code)))
+    tokens = np.array([len(ids) for ids, _ in shards], dtype=np.int64)
+    return Encoded(vocabulary, tokens, shards.__getitem__, int(scan.counts.sum()))
+
+
+def _decode_spool(scan: _Scan, spool: BinaryIO, id_of_code: np.ndarray):
+    """Ids (-1: unknown), lengths and is_open of each chunk."""
+    spool.seek(0)
+    for num_tokens, num_sequences, is_open in scan.sizes:
+        codes = np.frombuffer(spool.read(4 * num_tokens), dtype=np.uint32)
+        lengths = np.frombuffer(spool.read(8 * num_sequences), dtype=np.int64)
+        yield id_of_code[codes], lengths, is_open
+
+
+def _cut_shards(chunks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Shards of at most SHARD_TOKENS tokens: ids i32[n], lengths i32[m]."""
+    ids, lengths = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+    for piece_ids, piece_lengths in _pieces(chunks):
+        ids = np.concatenate([ids, piece_ids])
+        lengths = np.concatenate([lengths, piece_lengths])
+        while len(ids) > SHARD_TOKENS:
+            ends = np.cumsum(lengths)
+            num = int(np.searchsorted(ends, SHARD_TOKENS, side="right"))
+            cut = int(ends[num - 1])
+            yield ids[:cut], lengths[:num].astype(np.int32)
+            ids, lengths = ids[cut:], lengths[num:]
+    if len(ids):
+        yield ids, lengths.astype(np.int32)
+
+
+def _pieces(chunks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Known ids and lengths of whole sequences, none longer than a shard.
+
+    An open sequence is held back until it ends or fills a shard.
+    """
+    held = np.empty(0, dtype=np.int32)
+    for ids, lengths, is_open in chunks:
+        known = ids >= 0
+        lengths = _sums(known, lengths)
+        ids = np.concatenate([held, ids[known]])
+        if len(lengths):
+            lengths[0] += len(held)
+        rest = int(lengths[-1]) % SHARD_TOKENS if is_open else 0
+        held = ids[len(ids) - rest :]
+        lengths = _cut_long(lengths)
+        if rest:
+            lengths = lengths[:-1]
+        yield ids[: len(ids) - rest], lengths[lengths > 0]
+
+
+def _sums(known: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Known tokens of each sequence, i64[m]; sequences may be empty."""
+    ends = np.cumsum(lengths)
+    total = np.concatenate([[0], np.cumsum(known)])
+    return total[ends] - total[ends - lengths]
+
+
+def _cut_long(lengths: np.ndarray) -> np.ndarray:
+    """Cuts lengths above SHARD_TOKENS into pieces of it."""
+    if len(lengths) == 0 or lengths.max() <= SHARD_TOKENS:
+        return lengths
+    _log.info("A sequence of %d tokens is cut into shards.", lengths.max())
+    pieces = -(-lengths // SHARD_TOKENS)
+    cut = np.full(int(np.maximum(pieces, 1).sum()), SHARD_TOKENS, dtype=np.int64)
+    last = np.cumsum(np.maximum(pieces, 1)) - 1
+    cut[last] = lengths - np.maximum(pieces - 1, 0) * SHARD_TOKENS
+    return cut
+
+
+def _digest(corpus: Corpus, min_count: int) -> str:
+    key = {
+        "format": _FORMAT,
+        "manifest": corpus.manifest,
+        "min_count": min_count,
+        "shard_tokens": SHARD_TOKENS,
+    }
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _write_cache(corpus: Corpus, min_count: int, folder: Path) -> None:
+    part = folder.with_name(f".{folder.name}-{os.getpid()}")
+    part.mkdir()
+    try:
+        with tempfile.TemporaryFile(dir=part) as spool:
+            scan = _scan(corpus, spool)
+            vocabulary, id_of_code = _vocabulary(scan, min_count)
+            tokens = []
+            shards = _cut_shards(_decode_spool(scan, spool, id_of_code))
+            for index, (ids, lengths) in enumerate(shards):
+                np.savez(_shard_path(part, index), ids=ids, lengths=lengths)
+                tokens.append(len(ids))
+        summary = {"raw_tokens": int(scan.counts.sum()), "shard_tokens": tokens}
+        write_vocabulary(vocabulary, part / "vocabulary.parquet")
+        (part / "shards.json").write_text(json.dumps(summary))
+        _move(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _move(part: Path, folder: Path) -> None:
+    try:
+        os.replace(part, folder)
+    except OSError:
+        if not folder.exists():  # else another run has made the same
+            raise
+
+
+def _open_cache(folder: Path) -> Encoded:
+    summary = json.loads((folder / "shards.json").read_text())
+
+    def read(shard: int):
+        path = _shard_path(folder, shard)
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return arrays["ids"], arrays["lengths"]
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+            raise ValueError(
+                f"Cache file {path} is damaged ({error}): delete {folder} to make it "
+                "anew."
+            ) from error
+
+    vocabulary = read_vocabulary(folder / "vocabulary.parquet")
+    tokens = np.array(summary["shard_tokens"], dtype=np.int64)
+    return Encoded(vocabulary, tokens, read, summary["raw_tokens"])
+
+
+def _shard_path(folder: Path, shard: int) -> Path:
+    return folder / f"shard-{shard:05d}.npz"

@@ -1,0 +1,163 @@
+"""Superblocks: many updates in one element, made ahead of their use.
+
+Both loaders yield the same superblocks, bit for bit. `tfdata_epoch` alone imports
+TensorFlow, inside the function; it uses the CPU only.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import numpy as np
+
+from embedder.data.blocks import BlockSource, Updates
+
+_SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
+_MULTIPLE = 16  # updates in a superblock are a multiple of this: see `loss_interval`
+_PADDING = Updates(ids=0, sequence=-1, radius=0, noise=0, position=0, progress=0)
+
+
+def loss_interval(num_tokens: int, tokens_per_update: int) -> int:
+    """Every how many updates of an epoch the loss is computed: 1 in small corpora."""
+    return 16 if num_tokens // tokens_per_update >= 1024 else 1
+
+
+def superblock_size(expected_tokens: float, tokens_per_update: int) -> int:
+    """Updates in a superblock: 64 k tokens, or fewer in an epoch smaller than that.
+
+    Room for four standard deviations of the kept tokens saves a second, nearly empty
+    superblock.
+    """
+    whole = _SUPERBLOCK_TOKENS / tokens_per_update
+    epoch = (expected_tokens + 4 * expected_tokens**0.5) / tokens_per_update + 1
+    return -(-int(max(1, min(whole, epoch))) // _MULTIPLE) * _MULTIPLE
+
+
+def epoch_superblocks(
+    loader: Literal["tfdata", "memory"],
+    source: BlockSource,
+    epoch: int,
+    *,
+    size: int,
+    workers: int,
+) -> Iterator[tuple[Updates, int]]:
+    """Superblocks of `size` updates of one epoch, and how many of them are real.
+
+    The last superblock is filled up with empty updates. `workers` shards are made at
+    once, in the order of the epoch.
+    """
+    match loader:
+        case "tfdata":
+            superblocks = tfdata_epoch(source, epoch, size=size, workers=workers)
+        case "memory":
+            superblocks = memory_epoch(source, epoch, size=size, workers=workers)
+    for superblock in superblocks:
+        yield _fill(superblock, size), len(superblock)
+
+
+def memory_epoch(
+    source: BlockSource, epoch: int, *, size: int, workers: int
+) -> Iterator[Updates]:
+    """Superblocks of one epoch by threads and NumPy; the last may be shorter."""
+    places = range(len(source.encoded.shard_tokens))
+    shards = _ahead(lambda place: source.updates(epoch, place), places, workers)
+    return _rebatch(shards, size)
+
+
+def tfdata_epoch(
+    source: BlockSource, epoch: int, *, size: int, workers: int
+) -> Iterator[Updates]:
+    """Superblocks of one epoch by tf.data; the last may be shorter."""
+    tf = import_tensorflow()
+    num_places = len(source.encoded.shard_tokens)
+    if num_places == 0:
+        return
+    shape = source.shape
+    num_blocks, tokens = shape.blocks_per_update, shape.block
+    signature = Updates(
+        ids=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
+        sequence=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
+        radius=tf.TensorSpec([None, num_blocks, tokens], tf.int8),
+        noise=tf.TensorSpec(
+            [None, num_blocks, tokens // shape.tile, shape.noise], tf.int32
+        ),
+        position=tf.TensorSpec([None, 3], tf.int64),
+        progress=tf.TensorSpec([None], tf.float64),
+    )
+
+    def shard(place):
+        made = tf.numpy_function(
+            lambda place: tuple(source.updates(epoch, int(place))),
+            [place],
+            [spec.dtype for spec in signature],
+            stateful=False,
+        )
+        return Updates(
+            *(tf.ensure_shape(x, s.shape) for x, s in zip(made, signature, strict=True))
+        )
+
+    dataset = (
+        tf.data.Dataset.range(num_places)
+        .map(shard, num_parallel_calls=workers, deterministic=True)
+        .rebatch(size)
+        .prefetch(2)
+    )
+    yield from dataset.as_numpy_iterator()
+
+
+def import_tensorflow():
+    """TensorFlow, kept to the CPU and quiet."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # no arithmetic: spares a notice
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")
+    return tf
+
+
+def _ahead(function: Callable, items: Iterable, workers: int) -> Iterator:
+    """`function` of each item, in order, computed by threads some items ahead."""
+    with ThreadPoolExecutor(workers) as pool:
+        pending = deque()
+        try:
+            for item in items:
+                pending.append(pool.submit(function, item))
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _rebatch(parts: Iterable[Updates], size: int) -> Iterator[Updates]:
+    """Cuts consecutive parts into batches of `size` updates; the last may be shorter."""
+    rest = None
+    for part in parts:
+        rest = part if rest is None else _concatenate([rest, part])
+        whole = len(rest) - len(rest) % size
+        for start in range(0, whole, size):
+            yield Updates(*(x[start : start + size] for x in rest))
+        rest = Updates(*(x[whole:] for x in rest))
+    if rest is not None and len(rest):
+        yield rest
+
+
+def _concatenate(parts: list[Updates]) -> Updates:
+    return Updates(*(np.concatenate(xs) for xs in zip(*parts, strict=True)))
+
+
+def _fill(updates: Updates, size: int) -> Updates:
+    """`updates` with empty ones added up to `size`."""
+    missing = size - len(updates)
+    if missing == 0:
+        return updates
+    return Updates(
+        *(
+            np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), constant_values=fill)
+            for x, fill in zip(updates, _PADDING, strict=True)
+        )
+    )

@@ -1,0 +1,83 @@
+"""Which tokens are known, how often they occur, and with what probability they are kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Known tokens by id: descending count, ties by first appearance."""
+
+    tokens: list[str]  # [V]
+    counts: np.ndarray  # i64[V], occurrences in the corpus
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Id of each token."""
+        return {token: id for id, token in enumerate(self.tokens)}
+
+
+def select_tokens(counts: np.ndarray, tokens: Sequence[str], min_count: int):
+    """Indices of the tokens to keep, in the order of their ids, i64[V].
+
+    `counts` i64[U] and `tokens` stand in the order of first appearance.
+
+    Raises:
+      ValueError: there are no tokens, or none occurs `min_count` times.
+    """
+    if len(counts) == 0:
+        raise ValueError("The corpus has no tokens.")
+    order = np.argsort(-counts, kind="stable")
+    num_kept = int((counts >= min_count).sum())
+    if num_kept == 0:
+        most = order[0]
+        raise ValueError(
+            f"No token occurs `min_count` = {min_count} times or more: the most "
+            f"frequent, {tokens[most]!r}, occurs {counts[most]} times."
+        )
+    return order[:num_kept]
+
+
+def keep_limit(counts: np.ndarray, sample: float) -> np.ndarray:
+    """A token is kept where a uniform uint32 draw is at most its limit, u32[V].
+
+    p = min(1, sqrt(s/f) + s/f) with f the token's share of the corpus, s = `sample`;
+    s = 0 keeps all. An integer limit makes the draw the same in every dtype.
+
+    Reference: Mikolov et al. 2013, arXiv:1310.4546, section 2.3, in the form of
+    word2vec.c.
+    """
+    if sample == 0:
+        return np.full(len(counts), 2**32 - 1, dtype=np.uint32)
+    ratio = sample / (counts / counts.sum())
+    probability = np.minimum(1.0, np.sqrt(ratio) + ratio)
+    return (np.maximum(np.rint(probability * 2**32), 1) - 1).astype(np.uint32)
+
+
+def expected_tokens(counts: np.ndarray, sample: float) -> float:
+    """Tokens that an epoch keeps on average."""
+    return float((counts * ((keep_limit(counts, sample) + 1.0) / 2**32)).sum())
+
+
+def write_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
+    """Writes `vocabulary` as parquet: columns token and count, in the order of ids."""
+    import polars as pl
+
+    frame = pl.DataFrame({"token": vocabulary.tokens, "count": vocabulary.counts})
+    frame.write_parquet(path)
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """The vocabulary in a file of `write_vocabulary`."""
+    import polars as pl
+
+    frame = pl.read_parquet(path)
+    counts = frame["count"].to_numpy().astype(np.int64)
+    return Vocabulary(frame["token"].to_list(), counts)

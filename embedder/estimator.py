@@ -1,0 +1,250 @@
+"""EmbeddingTrainer: the Python API, and the drop-in for `legacy.EmbeddingTrainer`."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from embedder import config as settings
+from embedder.config import Config
+from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
+from embedder.data.encode import Encoded, encode, encode_with
+from embedder.data.vocabulary import Vocabulary
+from embedder.model.file import ModelFile, read_model, write_model
+from embedder.run import Training, run_epochs
+from embedder.train.optimizer import capped_sgd
+from embedder.train.update import TrainState, state_of_tables
+from embedder.vectors.vectors import Vectors
+
+Source = str | os.PathLike | Iterable[Iterable[str]]
+
+
+class EmbeddingTrainer:
+    """Skip-gram and CBOW embeddings of tokens, trained with negative sampling.
+
+    Args:
+      vector_size: dimensions of a vector.
+      window: largest distance of a context; each token draws its own from 1 to it.
+      negative: negatives that a pair counts for.
+      min_count: tokens that occur less often are dropped.
+      sample: tokens more frequent than this share of the corpus are downsampled.
+      ns_exponent: noise is drawn in proportion to count ** ns_exponent.
+      alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
+        None: 0.035 for skipgram, 0.1 for cbow.
+      epochs: passes over the corpus.
+      architecture: "skipgram" or "cbow".
+      seed: of the initial vectors and all draws.
+      workers: threads that make blocks; any number gives the same vectors.
+      block: tokens of a block; None: by the size of the corpus, 1024 at most.
+      tile: tokens that share `noise` noise ids; tile=1, noise=negative is word2vec's form.
+      cap: no row moves by more than so many pair steps in an update; None: 128, or 64
+        above 2048 tokens an update; math.inf: no cap.
+      blocks_per_update: blocks whose gradients are summed into one update.
+      dtype: "float32" or "float64".
+
+    Raises:
+      TypeError, ValueError: an argument is out of its bounds; the message names it.
+    """
+
+    def __init__(
+        self,
+        *,
+        vector_size: int = 100,
+        window: int = 5,
+        negative: int = 5,
+        min_count: int = 5,
+        sample: float = 1e-3,
+        ns_exponent: float = 0.75,
+        alpha: float | None = None,
+        min_alpha: float = 1e-4,
+        epochs: int = 5,
+        architecture: str = "skipgram",
+        seed: int = 1,
+        workers: int = 1,
+        block: int | None = None,
+        tile: int = 16,
+        noise: int = 32,
+        cap: float | None = None,
+        blocks_per_update: int = 1,
+        dtype: str = "float32",
+    ):
+        self._options = {
+            "vector_size": vector_size,
+            "window": window,
+            "negative": negative,
+            "min_count": min_count,
+            "sample": sample,
+            "ns_exponent": ns_exponent,
+            "alpha": alpha,
+            "min_alpha": min_alpha,
+            "epochs": epochs,
+            "architecture": architecture,
+            "seed": seed,
+            "workers": workers,
+            "block": block,
+            "tile": tile,
+            "noise": noise,
+            "cap": cap,
+            "blocks_per_update": blocks_per_update,
+            "dtype": dtype,
+        }
+        config = settings.with_options(Config(), loader="memory", **self._options)
+        checked = settings.options_of(config)
+        self._options = {name: checked[name] for name in self._options}
+        for name, value in self._options.items():
+            setattr(self, name, value)
+        self.loss_history: list[float] = []
+        self._config = config
+        self._vocabulary: Vocabulary | None = None
+        self._state: TrainState | None = None
+        self._vectors: Vectors | None = None  # of the state, once asked for
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self._options.items())
+        return f"EmbeddingTrainer({arguments})"
+
+    def fit(self, sequences: Source) -> "EmbeddingTrainer":
+        """Trains from the start on `sequences`; returns the trainer.
+
+        Args:
+          sequences: lists of tokens, read once, or a path: a text file (.txt, .gz) with
+            a sequence a line, a glob of such files, or a folder.
+
+        Raises:
+          FileNotFoundError: there is no such file.
+          TypeError: a sequence is a string, or a token is not one.
+          ValueError: nothing is left after `min_count`, or a file is not text.
+          FloatingPointError: training diverged.
+        """
+        encoded = encode(_corpus(sequences), self.min_count)
+        self._begin(encoded)
+        self._train(encoded, range(self.epochs))
+        return self
+
+    def partial_fit(self, sequences: Source) -> "EmbeddingTrainer":
+        """Trains one more epoch, on `sequences`; returns the trainer.
+
+        The vocabulary and its counts stay as they are: other tokens are left out. The
+        learning rate falls from `alpha` to `min_alpha` within this epoch. On a trainer
+        that is not trained yet, the vocabulary is made from `sequences`.
+        """
+        corpus = _corpus(sequences)
+        if self._vocabulary is None:
+            encoded = encode(corpus, self.min_count)
+            self._begin(encoded)
+        else:
+            encoded = encode_with(corpus, self._vocabulary)
+        epoch = len(self.loss_history)
+        self._train(encoded, range(epoch, epoch + 1))
+        return self
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The input table, [V, D] in `dtype`; row i is the vector of index_to_key[i]."""
+        return self._table("input")
+
+    @property
+    def index_to_key(self) -> list[str]:
+        """Tokens by descending count."""
+        return self._trained().tokens
+
+    @property
+    def key_to_index(self) -> dict[str, int]:
+        """Index of each token."""
+        return self._trained().ids
+
+    def most_similar(
+        self,
+        positive: str | list[str] | None = None,
+        negative: str | list[str] | None = None,
+        topn: int = 10,
+    ) -> list[tuple[str, float]]:
+        """The `topn` tokens nearest to the mean of +`positive` and -`negative`, by cosine.
+
+        Raises:
+          KeyError: a token is not in the vocabulary.
+        """
+        return self._lookup().most_similar(positive, negative, topn)
+
+    def similarity(self, a: str, b: str) -> float:
+        """Cosine of the vectors of two tokens."""
+        return self._lookup().similarity(a, b)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes all that is needed to go on training, in one `.npz` file.
+
+        `legacy.EmbeddingTrainer` reads it as well.
+        """
+        vocabulary = self._trained()
+        write_model(
+            Path(path),
+            ModelFile(
+                settings=self._options,
+                block=self._config.data.block,
+                tokens=vocabulary.tokens,
+                counts=vocabulary.counts,
+                input=self._table("input"),
+                output=self._table("output"),
+                loss_history=self.loss_history,
+            ),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "EmbeddingTrainer":
+        """The trainer in a file of `save`, of this package or of `legacy`.
+
+        Raises:
+          FileNotFoundError: there is no such file.
+          ValueError: it is not a whole model file.
+        """
+        model = read_model(Path(path))
+        try:
+            trainer = cls(**model.settings)
+            config = settings.with_options(trainer._config, block=model.block)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a whole model file: {error}") from error
+        trainer._config = settings.resolve(config, int(model.counts.sum()))
+        trainer._vocabulary = Vocabulary(model.tokens, model.counts)
+        trainer._state = state_of_tables(
+            capped_sgd(trainer._config.train.cap), model.input, model.output
+        )
+        trainer.loss_history = model.loss_history
+        return trainer
+
+    def _begin(self, encoded: Encoded) -> None:
+        config = settings.with_options(self._config, **self._options)
+        self._config = settings.resolve(config, encoded.num_tokens)
+        self._vocabulary = encoded.vocabulary
+        self._state = None
+        self.loss_history = []
+
+    def _train(self, encoded: Encoded, epochs: range) -> None:
+        training = Training(self._config, encoded, epochs)
+        state = self._state or training.initial_state()
+        self._state = None  # it is donated: nobody may read it again
+        self._state, losses = run_epochs(training, state)
+        self.loss_history.extend(losses)
+        self._vectors = None
+
+    def _trained(self) -> Vocabulary:
+        if self._vocabulary is None or self._state is None:
+            raise RuntimeError("The trainer is not trained yet: call `fit` first.")
+        return self._vocabulary
+
+    def _table(self, name: str) -> np.ndarray:
+        self._trained()
+        return np.array(self._state.params["tables"][name])
+
+    def _lookup(self) -> Vectors:
+        if self._vectors is None:
+            vocabulary = self._trained()
+            table = self._table("input")
+            self._vectors = Vectors(vocabulary.tokens, table, vocabulary.counts)
+        return self._vectors
+
+
+def _corpus(sequences: Source) -> Corpus:
+    if isinstance(sequences, str | os.PathLike):
+        return text_corpus(sequences)
+    return sequences_corpus(sequences)

@@ -1,0 +1,1 @@
+"""Objectives on gathered rows, and the tables that the rows come from."""

@@ -1,0 +1,55 @@
+"""How a run shows how far it is: a bar on a terminal, plain lines elsewhere."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from embedder.run import Status
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[Status], None]]:
+    """A function that takes each `Status` of a run and shows it on standard error."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _print_line
+        return
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[rate]}"),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=1.0, epoch="1", rate="", loss="")
+
+        def show(status: Status) -> None:
+            bar.update(
+                task,
+                completed=status.progress,
+                epoch=f"{status.epoch + 1}/{status.epochs}",
+                rate=_rate(status),
+                loss=f"{status.loss:.4f}",
+            )
+
+        yield show
+
+
+def _print_line(status: Status) -> None:
+    """One line an epoch."""
+    if status.is_epoch_end:
+        print(
+            f"epoch {status.epoch + 1}/{status.epochs}: loss {status.loss:.4f}, "
+            f"{_rate(status)}, {status.seconds:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _rate(status: Status) -> str:
+    return f"{status.words / max(status.seconds, 1e-9):,.0f} words/s"

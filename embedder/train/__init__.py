@@ -1,0 +1,1 @@
+"""Optimizer, update and the training loop."""

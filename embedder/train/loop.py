@@ -1,0 +1,78 @@
+"""The training loop: a generator over superblocks, without I/O."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from embedder.data.blocks import Updates
+from embedder.train.update import Batch, Loss, TrainState
+
+
+class Step(NamedTuple):
+    """What one superblock gave."""
+
+    state: TrainState  # valid until the generator is resumed, which donates it
+    updates: Updates
+    num_updates: int  # real ones: those after them are empty
+    loss: Loss  # of the updates that reported
+
+
+class EpochLoss:
+    """Mean loss of an epoch, summed in float64 on the host.
+
+    Values wait on the device until two newer ones have come, so that reading them does
+    not hold up the steps; that also bounds how far the host runs ahead.
+    """
+
+    def __init__(self):
+        self._waiting: list[Loss] = []
+        self._total = 0.0
+        self._num_terms = 0.0
+
+    def add(self, loss: Loss) -> None:
+        """Takes the losses of a superblock."""
+        self._waiting.append(loss)
+        while len(self._waiting) > 2:
+            self._read(self._waiting.pop(0))
+
+    def mean(self) -> float:
+        """Mean of all that was read so far; 0 where there are no terms."""
+        return self._total / self._num_terms if self._num_terms else 0.0
+
+    def result(self) -> float:
+        """Mean of all that was added."""
+        while self._waiting:
+            self._read(self._waiting.pop(0))
+        return self.mean()
+
+    def _read(self, loss: Loss) -> None:
+        loss = jax.device_get(loss)
+        self._total += float(np.sum(loss.total, dtype=np.float64))
+        self._num_terms += float(np.sum(loss.num_terms, dtype=np.float64))
+
+
+def steps(
+    apply_updates: Callable[[TrainState, Batch], tuple[TrainState, Loss]],
+    state: TrainState,
+    superblocks: Iterable[tuple[Updates, int]],
+    rate: Callable[[np.ndarray], np.ndarray],
+) -> Iterator[Step]:
+    """Applies superblock after superblock.
+
+    `rate` gives the learning rate f64[S] at each update's progress. The state of a
+    yielded `Step` lives until the generator is resumed.
+    """
+    dtype = jax.tree.leaves(state.params)[0].dtype
+    for updates, num_updates in superblocks:
+        batch = Batch(
+            ids=updates.ids,
+            sequence=updates.sequence,
+            radius=updates.radius,
+            noise=updates.noise,
+            rate=rate(updates.progress).astype(dtype),
+        )
+        with jax.enable_x64(dtype == np.float64):
+            state, loss = apply_updates(state, jax.device_put(batch))
+        yield Step(state, updates, num_updates, loss)

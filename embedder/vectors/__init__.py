@@ -1,0 +1,1 @@
+"""Vectors of keys: neighbours, evaluation, files."""

@@ -1,0 +1,251 @@
+"""Vectors to and from files, by the file's ending.
+
+Axis letters: V keys, D dimensions.
+"""
+
+import contextlib
+import os
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from embedder.vectors import word2vec
+from embedder.vectors.vectors import Vectors
+
+ENDINGS = (
+    ".txt",
+    ".vec",
+    ".txt.gz",
+    ".vec.gz",
+    ".bin",
+    ".safetensors",
+    ".npz",
+    ".parquet",
+)
+ARRAY_NAMES = ("vectors", "tokens", "token_ends", "counts")
+
+
+def write_vectors(vectors: Vectors, path: str | os.PathLike[str]) -> None:
+    """Writes `vectors` in the format of the ending of `path`, whole or not at all.
+
+    .txt and .vec, also with .gz, and .bin are word2vec's: float32, no counts, no keys
+    with white space. .safetensors and .npz hold `vectors` [V, D], `tokens` u8 (the
+    keys in UTF-8, end to end), `token_ends` i64[V] and perhaps `counts` i64[V];
+    .parquet the columns key, vector and perhaps count.
+
+    Raises:
+      ValueError: the ending is another, or the format cannot carry a key or value.
+      OSError: the disk does not take the file; a file that was there is as before.
+    """
+    ending = _ending(path)
+    with _whole_file(Path(path)) as temporary:
+        _writer(ending)(vectors, temporary)
+
+
+def read_vectors(path: str | os.PathLike[str]) -> Vectors:
+    """Vectors of a file that `write_vectors`, gensim or word2vec.c wrote.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      EOFError: a word2vec file ends early.
+      ValueError: the ending is not known, or the file is damaged.
+    """
+    ending = _ending(path)
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"Vectors file {path} does not exist.")
+    return _reader(ending)(path)
+
+
+def pack_keys(keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The keys in UTF-8, end to end, u8[bytes], and where each ends, i64[V]."""
+    encoded = [key.encode() for key in keys]
+    ends = np.cumsum([len(key) for key in encoded], dtype=np.int64)
+    return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
+def unpack_keys(tokens: np.ndarray, ends: np.ndarray) -> list[str]:
+    """The keys that `pack_keys` packed; ValueError if the two do not fit."""
+    if tokens.dtype != np.uint8 or ends.dtype != np.int64:
+        raise ValueError(
+            f"`tokens` must be uint8 and `token_ends` int64, got {tokens.dtype} "
+            f"and {ends.dtype}."
+        )
+    bounds = np.concatenate([[0], ends.ravel()])
+    if (np.diff(bounds) < 0).any() or bounds[-1] != tokens.size:
+        raise ValueError(
+            f"`token_ends` must rise to {tokens.size}, the size of `tokens`, "
+            f"got {ends.ravel()[-1:].tolist()} at the end."
+        )
+    text, places = tokens.tobytes(), bounds.tolist()
+    return [text[a:b].decode() for a, b in zip(places, places[1:], strict=False)]
+
+
+def _ending(path: str | os.PathLike[str]) -> str:
+    name = os.fspath(path).lower()
+    for ending in ENDINGS:
+        if name.endswith(ending):
+            return ending
+    endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+    raise ValueError(f"`path` must end in {endings}, got {os.fspath(path)!r}.")
+
+
+def _writer(ending: str) -> Callable[[Vectors, Path], None]:
+    match ending:
+        case ".bin":
+            return word2vec.write_binary
+        case ".safetensors":
+            return _write_safetensors
+        case ".npz":
+            return _write_npz
+        case ".parquet":
+            return _write_parquet
+        case ".txt.gz" | ".vec.gz":
+            return word2vec.write_gzip_text
+    return word2vec.write_text
+
+
+def _reader(ending: str) -> Callable[[Path], Vectors]:
+    match ending:
+        case ".bin":
+            return word2vec.read_binary
+        case ".safetensors":
+            return _read_safetensors
+        case ".npz":
+            return _read_npz
+        case ".parquet":
+            return _read_parquet
+        case ".txt.gz" | ".vec.gz":
+            return word2vec.read_gzip_text
+    return word2vec.read_text
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, which takes its place if the body succeeds."""
+    path = Path(os.path.realpath(path))  # a link stays a link
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"Folder {path.parent} does not exist.")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        yield temporary
+        os.chmod(temporary, mode)  # safetensors makes its file private
+        with open(temporary, "r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _arrays(vectors: Vectors) -> dict[str, np.ndarray]:
+    tokens, token_ends = pack_keys(vectors.keys)
+    arrays = {"vectors": vectors.matrix, "tokens": tokens, "token_ends": token_ends}
+    if vectors.counts is not None:
+        arrays["counts"] = vectors.counts
+    return arrays
+
+
+def _from_arrays(arrays: dict[str, np.ndarray]) -> Vectors:
+    for name in ("vectors", "tokens", "token_ends"):
+        if name not in arrays:
+            raise ValueError(f"it has no `{name}`")
+    keys = unpack_keys(arrays["tokens"], arrays["token_ends"])
+    return Vectors(keys, arrays["vectors"], arrays.get("counts"))
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path, *errors: type[BaseException]) -> Iterator[None]:
+    """Turns what a reader raises at a damaged file into one ValueError."""
+    try:
+        yield
+    except (ValueError, TypeError, *errors) as error:
+        reason = str(error).partition("\n")[0].removesuffix(".")
+        raise ValueError(f"{path} is not a whole vectors file: {reason}.") from error
+
+
+def _write_safetensors(vectors: Vectors, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    try:
+        save_file(_arrays(vectors), path)
+    except SafetensorError as error:
+        raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
+
+
+def _read_safetensors(path: Path) -> Vectors:
+    from safetensors import SafetensorError, safe_open
+
+    with _damage_named(path, SafetensorError):
+        with safe_open(path, framework="numpy") as file:
+            wanted = [name for name in ARRAY_NAMES if name in file.keys()]
+            return _from_arrays({name: file.get_tensor(name) for name in wanted})
+
+
+def _write_npz(vectors: Vectors, path: Path) -> None:
+    with open(path, "wb") as file:
+        np.savez(file, **_arrays(vectors))
+
+
+def _read_npz(path: Path) -> Vectors:
+    faults = zipfile.BadZipFile, OSError, EOFError, NotImplementedError
+    with open(path, "rb") as file, _damage_named(path, *faults):
+        with zipfile.ZipFile(file) as archive:
+            wanted = [n for n in ARRAY_NAMES if f"{n}.npy" in archive.namelist()]
+            return _from_arrays({name: _member(archive, name) for name in wanted})
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """One array of an .npz, after a look at what its header claims."""
+    info = archive.getinfo(f"{name}.npy")
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"`{name}` is compressed")
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read_header is None:
+            raise ValueError(f"`{name}` has format {version}")
+        shape, _, dtype = read_header(file)
+        if file.tell() + np.prod(shape, dtype=object) * dtype.itemsize > info.file_size:
+            raise ValueError(f"`{name}` claims shape {shape}, more than its bytes")
+    with archive.open(info) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _write_parquet(vectors: Vectors, path: Path) -> None:
+    import polars as pl
+
+    columns = {"key": pl.Series(vectors.keys, dtype=pl.String)}
+    if vectors.counts is not None:
+        columns["count"] = pl.Series(vectors.counts)
+    columns["vector"] = pl.Series(vectors.matrix)
+    try:
+        pl.DataFrame(columns).write_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
+
+
+def _read_parquet(path: Path) -> Vectors:
+    import polars as pl
+
+    with _damage_named(path, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        table = pl.read_parquet(path)
+        schema = table.schema
+        if schema.get("key") != pl.String or not isinstance(
+            schema.get("vector"), pl.Array
+        ):
+            columns = ", ".join(f"{name} {dtype}" for name, dtype in schema.items())
+            raise ValueError(
+                f"it has no columns key String and vector Array: {columns}"
+            )
+        counts = table["count"].to_numpy() if "count" in schema else None
+        return Vectors(table["key"].to_list(), table["vector"].to_numpy(), counts)

@@ -1,0 +1,272 @@
+"""The text and binary files of word2vec.c, as it, gensim and fastText write them.
+
+Text: `V D`, then a line `key v1 ... vD` for each key. Binary: `V D`, then each key, a
+blank and D little-endian float32, perhaps a newline. V keys, D dimensions.
+"""
+
+import gzip
+import itertools
+import mmap
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from embedder.vectors.vectors import Vectors
+
+CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
+LONGEST_HEADER = 100  # bytes
+
+
+def write_text(vectors: Vectors, path: Path) -> None:
+    """Writes word2vec text, each value as the shortest text of its float32."""
+    _check_keys(vectors.keys)
+    matrix = _float32(vectors.matrix)
+    with open(path, "wb") as file:
+        _write_text(vectors.keys, matrix, file)
+
+
+def write_gzip_text(vectors: Vectors, path: Path) -> None:
+    """Writes word2vec text, compressed; equal vectors give equal bytes."""
+    _check_keys(vectors.keys)
+    matrix = _float32(vectors.matrix)
+    with open(path, "wb") as raw:
+        # Digits of vectors: level 6 takes four times as long to save another tenth.
+        with gzip.GzipFile("", "wb", 1, raw, mtime=0) as file:
+            _write_text(vectors.keys, matrix, file)
+
+
+def write_binary(vectors: Vectors, path: Path) -> None:
+    """Writes word2vec binary, without newlines after the rows, as gensim does."""
+    _check_keys(vectors.keys)
+    rows = _float32(vectors.matrix).astype("<f4", copy=False)
+    with open(path, "wb") as file:
+        file.write(b"%d %d\n" % rows.shape)
+        for key, row in zip(vectors.keys, rows, strict=True):
+            file.write(key.encode() + b" " + row.tobytes())
+
+
+def read_text(path: Path) -> Vectors:
+    """Vectors of a word2vec text file; a fault is named by line and column."""
+    with open(path, "rb") as file:
+        return _read_text(file, path)
+
+
+def read_gzip_text(path: Path) -> Vectors:
+    """Vectors of a compressed word2vec text file; EOFError if it is cut short."""
+    try:
+        with gzip.open(path, "rb") as file:
+            return _read_text(file, path)
+    except EOFError as error:
+        reason = str(error).removeprefix(f"{path} ")
+        raise EOFError(f"{path} {reason}") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is not a whole gzip file: {error}.") from error
+
+
+def read_binary(path: Path) -> Vectors:
+    """Vectors of a word2vec binary file; EOFError if it ends early."""
+    with open(path, "rb") as file:
+        num_rows, num_columns = _header(file, path)
+        start = file.tell()
+        size = path.stat().st_size
+        # The least that a row takes: a key of one byte, a blank, the values.
+        if num_rows * (2 + 4 * num_columns) > size - start:
+            raise EOFError(
+                f"{path} must hold {num_rows} rows of {num_columns} values, as line 1 "
+                f"says, got {size} bytes."
+            )
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            keys, matrix, end = _binary_rows(data, start, num_rows, num_columns, path)
+            if data[end : end + 1000].strip(b"\n"):
+                raise ValueError(
+                    f"{path} must end after the {num_rows} rows that line 1 says, "
+                    f"got {size - end} more bytes."
+                )
+    return _named(keys, matrix, path)
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    for key in keys:
+        encoded = key.encode()
+        if encoded.split() != [encoded]:
+            raise ValueError(
+                f"`vectors.keys` must have no white space in a word2vec file, got "
+                f"{key!r}: write .safetensors, .npz or .parquet."
+            )
+
+
+def _float32(matrix: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        rounded = matrix.astype(np.float32, copy=False)
+    if not np.isfinite(rounded).all():
+        raise ValueError(
+            "`vectors.matrix` must fit float32 in a word2vec file, got "
+            f"{matrix[~np.isfinite(rounded)][0]}: write .safetensors, .npz or .parquet."
+        )
+    return rounded
+
+
+def _write_text(keys: list[str], matrix: np.ndarray, file: BinaryIO) -> None:
+    import polars as pl
+
+    file.write(b"%d %d\n" % matrix.shape)
+    step = max(1, CHUNK_VALUES // matrix.shape[1])
+    for start in range(0, len(keys), step):
+        key = pl.Series("key", keys[start : start + step], dtype=pl.String)
+        rows = pl.DataFrame(matrix[start : start + step]).insert_column(0, key)
+        text = rows.write_csv(include_header=False, separator=" ", quote_style="never")
+        file.write(text.encode())
+
+
+def _read_text(file: BinaryIO, path: Path) -> Vectors:
+    num_rows, num_columns = _header(file, path)
+    keys: list[str] = []
+    blocks = []
+    step = max(1, CHUNK_VALUES // num_columns)
+    while len(keys) < num_rows:
+        lines = list(itertools.islice(file, min(step, num_rows - len(keys))))
+        if not lines:
+            raise EOFError(
+                f"{path} line {len(keys) + 2}: must be one of {num_rows} rows, as line "
+                "1 says, got the end of the file."
+            )
+        block = _fast_rows(lines, num_columns)
+        if block is None:
+            block = _slow_rows(lines, num_columns, path, len(keys) + 2)
+        keys += block[0]
+        blocks.append(block[1])
+    if rest := file.read(1000).strip():
+        raise ValueError(
+            f"{path} line {num_rows + 2}: must be the end, after the {num_rows} rows "
+            f"that line 1 says, got {_short(rest)}."
+        )
+    _check_unique(keys, path)
+    return _named(keys, np.concatenate(blocks), path)
+
+
+def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
+    """Numbers of rows and columns from the first line."""
+    line = file.readline(LONGEST_HEADER)
+    fields = line.split()
+    if len(fields) == 2 and all(field.isdigit() for field in fields):
+        num_rows, num_columns = map(int, fields)
+        if line.endswith(b"\n") and num_rows > 0 and num_columns > 0:
+            return num_rows, num_columns
+    raise ValueError(
+        f"{path} line 1: must be the numbers of keys and of dimensions, "
+        f"got {_short(line)}."
+    )
+
+
+def _fast_rows(
+    lines: list[bytes], num_columns: int
+) -> tuple[list[str], np.ndarray] | None:
+    """Keys and f32[rows, D] of well-formed lines; None where a closer look is due."""
+    import polars as pl
+
+    parts = [line.rstrip().partition(b" ") for line in lines]
+    keys = b" ".join([part[0] for part in parts]).split()
+    if len(keys) != len(lines) or parts[0][2].count(b" ") != num_columns - 1:
+        return None
+    try:
+        names = [key.decode() for key in keys]
+        values = pl.read_csv(
+            b"\n".join([part[2] for part in parts]),
+            has_header=False,
+            separator=" ",
+            quote_char=None,
+            schema={str(column): pl.Float32 for column in range(num_columns)},
+        ).to_numpy(order="c")
+    except (ValueError, pl.exceptions.PolarsError):
+        return None
+    if values.shape != (len(lines), num_columns) or not np.isfinite(values).all():
+        return None
+    return names, values
+
+
+def _slow_rows(
+    lines: list[bytes], num_columns: int, path: Path, number: int
+) -> tuple[list[str], np.ndarray]:
+    """The same of lines that may be faulty; `number` is the first one's."""
+    keys = []
+    matrix = np.empty((len(lines), num_columns), np.float32)
+    for row, line in enumerate(lines):
+        where = f"{path} line {number + row}"
+        fields = line.split()
+        if line[:1].isspace() or len(fields) != num_columns + 1:
+            raise ValueError(
+                f"{where}: must be a key and {num_columns} values, got "
+                f"{len(fields)} columns: {_short(line)}."
+            )
+        keys.append(_key(fields[0], where))
+        for column, field in enumerate(fields[1:]):
+            matrix[row, column] = _value(field, f"{where}: column {column + 2}")
+    return keys, matrix
+
+
+def _value(field: bytes, where: str) -> np.float32:
+    try:
+        with np.errstate(over="ignore"):
+            value = np.float32(float(field))
+    except ValueError:
+        value = np.float32(np.nan)
+    if not np.isfinite(value):
+        raise ValueError(f"{where} must be a finite number, got {_short(field)}.")
+    return value
+
+
+def _key(field: bytes, where: str) -> str:
+    try:
+        return field.decode()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{where}: column 1 must be UTF-8, got {_short(field)}."
+        ) from None
+
+
+def _binary_rows(
+    data: mmap.mmap, start: int, num_rows: int, num_columns: int, path: Path
+) -> tuple[list[str], np.ndarray, int]:
+    """Keys, f32[V, D], and where the last row ends."""
+    keys = []
+    matrix = np.empty((num_rows, num_columns), np.float32)
+    for row in range(num_rows):
+        blank = data.find(b" ", start, len(data) - 4 * num_columns)
+        if blank < 0:
+            raise EOFError(
+                f"{path} row {row}: must be a key, a blank and {num_columns} float32, "
+                "got the end of the file."
+            )
+        # word2vec.c ends the row before with a newline.
+        keys.append(_key(data[start:blank].lstrip(b"\n"), f"{path} row {row}"))
+        matrix[row] = np.frombuffer(data, "<f4", num_columns, blank + 1)
+        start = blank + 1 + 4 * num_columns
+    return keys, matrix, start
+
+
+def _check_unique(keys: list[str], path: Path) -> None:
+    """Raises at a key that stands on two lines; the line of a key is its row + 2."""
+    seen: dict[str, int] = {}
+    for line, key in enumerate(keys, start=2):
+        if seen.setdefault(key, line) != line:
+            raise ValueError(
+                f"{path} line {line}: column 1 must be another key than on line "
+                f"{seen[key]}, got {_short(key)}."
+            )
+
+
+def _named(keys: list[str], matrix: np.ndarray, path: Path) -> Vectors:
+    try:
+        return Vectors(keys, matrix)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _short(value: bytes | str) -> str:
+    """A value for a message: quoted, cut if it is long."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    text = text.rstrip("\r\n")
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")

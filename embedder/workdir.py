@@ -1,0 +1,132 @@
+"""The folder of a run: what lies in it, and when it may be written.
+
+config.toml          the settings, none left open
+corpus.json          the corpus: where it was, and digests of it
+vocab.parquet        tokens and counts, in the order of ids
+cache/               the encoded corpus, where no other cache is given
+metrics.jsonl        one JSON object an epoch
+vectors.txt          the vectors as word2vec text
+vectors.safetensors  the vectors; written last: a run that has it is finished
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from embedder.config import Config, options_of, read_toml, to_toml
+
+
+class Workdir:
+    """Paths of a run."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.config = self.path / "config.toml"
+        self.corpus = self.path / "corpus.json"
+        self.vocabulary = self.path / "vocab.parquet"
+        self.cache = self.path / "cache"
+        self.metrics = self.path / "metrics.jsonl"
+        self.text_vectors = self.path / "vectors.txt"
+        self.vectors = self.path / "vectors.safetensors"
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a run was begun here."""
+        return self.config.exists()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a run has written all it writes here."""
+        return self.vectors.exists()
+
+
+def check_free(workdir: Workdir) -> None:
+    """Refuses a folder that holds something else than a run.
+
+    Raises:
+      FileExistsError: as said.
+    """
+    path = workdir.path
+    if not path.exists() or workdir.is_begun:
+        return
+    if not path.is_dir():
+        raise FileExistsError(f"`workdir` must be a folder, got the file {path}.")
+    if any(path.iterdir()):
+        raise FileExistsError(
+            f"`workdir` must be a run, or empty, or new: {path} holds other files."
+        )
+
+
+def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
+    """Refuses settings or a corpus other than those that the run here was begun with.
+
+    Raises:
+      ValueError: they differ; the message names what does.
+    """
+    before = options_of(read_toml(workdir.config))
+    now = options_of(config)
+    differences = [
+        f"`{name}` {before[name]!r} there, {now[name]!r} now"
+        for name in now
+        if now[name] != before[name]
+    ]
+    if json.loads(workdir.corpus.read_text())["manifest"] != manifest:
+        differences.append("another corpus")
+    if differences:
+        raise ValueError(
+            f"{workdir.path} holds a run with other settings: "
+            f"{', '.join(differences)}. Give another --workdir, or --overwrite to start anew."
+        )
+
+
+def write_settings(workdir: Workdir, config: Config, source, manifest) -> None:
+    """Writes config.toml and corpus.json."""
+    corpus = {"source": source, "manifest": manifest}
+    write_text(workdir.corpus, json.dumps(corpus, indent=2) + "\n")
+    write_text(workdir.config, to_toml(config))
+
+
+def clear(workdir: Workdir) -> None:
+    """Removes what a run wrote here, and nothing else; the cache stays."""
+    for path in (
+        workdir.vectors,  # first: without it the run is not finished
+        workdir.text_vectors,
+        workdir.metrics,
+        workdir.vocabulary,
+        workdir.config,
+        workdir.corpus,
+    ):
+        path.unlink(missing_ok=True)
+
+
+def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:
+    """Adds one line to metrics.jsonl."""
+    with open(workdir.metrics, "a", encoding="utf-8") as file:
+        file.write(json.dumps(metrics) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a whole file or none: to a temporary name, then renamed."""
+    part = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Makes `folder` for what follows; if that fails, removes what was made."""
+    missing = [p for p in (folder, *folder.parents) if not p.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if missing:
+            shutil.rmtree(missing[-1], ignore_errors=True)
+        raise
