@@ -1,7 +1,7 @@
 """Shards, blocks and updates: what is trained on, in which order, at which rate.
 
-Everything here is a pure function of the corpus, the seed and the position (epoch, shard,
-block), so that any worker can make any part of it.
+Everything here is a pure function of the corpus, the seed and the position (epoch,
+shard, block), so that any worker can make any part of it.
 
 Letters as in `legacy/objective.py`: T tokens in a block, B in a tile, G = T / B tiles,
 K noise ids of a tile; M is the number of blocks of a shard.
@@ -34,9 +34,9 @@ class Corpus(NamedTuple):
     def shard(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids and lengths of one shard, as views."""
         first = self.shard_ends[index - 1] if index else 0
-        last = self.shard_ends[index]
-        start, skipped = self.lengths[:first].sum(), self.lengths[first:last]
-        return self.ids[start : start + skipped.sum()], skipped
+        lengths = self.lengths[first : self.shard_ends[index]]
+        start = self.lengths[:first].sum()
+        return self.ids[start : start + lengths.sum()], lengths
 
     def shard_tokens(self) -> np.ndarray:
         """Tokens of each shard, i64[shards], before any is dropped."""
@@ -59,7 +59,7 @@ class Blocks(NamedTuple):
 def cut_shards(
     ids: np.ndarray, lengths: np.ndarray, shard_tokens: int = SHARD_TOKENS
 ) -> Corpus:
-    """The corpus in shards of at most `shard_tokens`; longer sequences are cut there."""
+    """The corpus in shards of `shard_tokens` at most; longer sequences are cut."""
     num_long = int((lengths > shard_tokens).sum())
     if num_long:
         _logger.info("Cut %d sequences longer than %d tokens.", num_long, shard_tokens)

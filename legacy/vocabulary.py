@@ -1,4 +1,4 @@
-"""From text to token ids: reading, counting, encoding, and how often to keep a token."""
+"""From text to token ids: reading, counting, encoding, and which tokens to keep."""
 
 import gzip
 import os
@@ -31,8 +31,8 @@ class Vocabulary(NamedTuple):
 def read_text(source: str | os.PathLike | Iterable[Iterable[str]]) -> Text:
     """The corpus at a path, one sequence a line, or of an iterable of token lists.
 
-    A path ending in `.gz` is read as gzip. Lines are cut at ASCII white space; the tokens
-    of an iterable are taken as they are. An iterable is read once.
+    A path ending in `.gz` is read as gzip. Lines are cut at ASCII white space; the
+    tokens of an iterable are taken as they are. An iterable is read once.
 
     Raises:
         FileNotFoundError, IsADirectoryError: there is no such file.
@@ -102,7 +102,14 @@ class _Numbering(dict):
     """Numbers tokens by first appearance; checks each distinct token once."""
 
     def __missing__(self, token):
-        _check_token(token)
+        if not isinstance(token, str):
+            raise TypeError("not a str")  # `_read_sequences` says which
+        if not token:
+            raise ValueError("A token must not be empty, got ''.")
+        try:
+            token.encode("utf-8")
+        except UnicodeEncodeError:  # a lone surrogate: no model file could hold it
+            raise ValueError(f"A token must be valid Unicode, got {token!r}.") from None
         number = self[token] = len(self)
         return number
 
@@ -116,15 +123,6 @@ class _ByteNumbering(dict):
         return number
 
 
-def _check_token(token) -> None:
-    if not isinstance(token, str):
-        raise TypeError(f"A token must be a str, got {token!r}.")
-    try:
-        token.encode("utf-8")
-    except UnicodeEncodeError:  # a lone surrogate: no model file could hold it
-        raise ValueError(f"A token must be valid Unicode, got {token!r}.") from None
-
-
 def _read_sequences(sequences) -> Text:
     if not isinstance(sequences, Iterable) or isinstance(sequences, bytes):
         raise TypeError(
@@ -136,10 +134,9 @@ def _read_sequences(sequences) -> Text:
         tokens = _tokens(sequence)
         try:
             ids.extend(map(numbers.__getitem__, tokens))
-        except TypeError:  # also what an unhashable token raises
-            for token in tokens:
-                _check_token(token)
-            raise
+        except TypeError as error:  # no str, and so perhaps not hashable either
+            wrong = next(token for token in tokens if not isinstance(token, str))
+            raise TypeError(f"A token must be a str, got {wrong!r}.") from error
         lengths.append(len(tokens))
     return _text([str(token) for token in numbers], ids, lengths)
 
@@ -158,13 +155,13 @@ def _read_file(path: Path) -> Text:
     numbers, ids, lengths = _ByteNumbering(), array("i"), array("q")
     for number, line in enumerate(_lines(path), 1):
         if b"\0" in line:
-            raise ValueError(f"Corpus {path} is binary: line {number} has a NUL byte.")
+            raise ValueError(f"{path} is not text: line {number} has a NUL byte.")
         tokens = line.split()
         try:
             ids.extend(map(numbers.__getitem__, tokens))
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"Corpus {path} is not UTF-8: line {number} has {error.object!r}."
+                f"{path} is not UTF-8 text: line {number} has {error.object!r}."
             ) from error
         lengths.append(len(tokens))
     return _text([token.decode("utf-8") for token in numbers], ids, lengths)
@@ -177,9 +174,7 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield next(file, b"").removeprefix(_BYTE_ORDER_MARK)
             yield from file
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(
-                f"Corpus {path} is not a whole gzip file: {error}."
-            ) from error
+            raise ValueError(f"{path} is not a whole .gz file: {error}.") from error
 
 
 def _text(types: list[str], ids: array, lengths: array) -> Text:

@@ -72,7 +72,7 @@ class BlockSource:
         per_update = self.shape.blocks_per_update
         first = np.arange(0, num_blocks, per_update)
         tokens = self.encoded.shard_tokens
-        share = first / max(num_blocks, 1) * tokens[shard]
+        share = tokens[shard] * first / max(num_blocks, 1)
         done = tokens[order[:place]].sum() + share
         return Updates(
             *_group(blocks, per_update),

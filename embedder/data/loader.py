@@ -110,7 +110,9 @@ def tfdata_epoch(
 def import_tensorflow():
     """TensorFlow, kept to the CPU and quiet."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # no arithmetic: spares a notice
+    os.environ.setdefault(
+        "TF_ENABLE_ONEDNN_OPTS", "0"
+    )  # no arithmetic: spares a notice
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")

@@ -50,13 +50,13 @@ def pairs(sequence_NT, radius_NT, *, tile: int, window: int, dtype) -> Pairs:
     sequence_NGC = _halo(sequence_NT, tile, window, fill=-1)
     sequence_NGB = _tiles(sequence_NT, tile)
     radius_NGB = _tiles(radius_NT, tile).astype(jnp.int32)
-    distance_BC = jnp.abs(
-        jnp.arange(-window, tile + window) - jnp.arange(tile)[:, jnp.newaxis]
-    )
+    context_1C = jnp.arange(-window, tile + window)[jnp.newaxis]
+    distance_BC = jnp.abs(context_1C - jnp.arange(tile)[:, jnp.newaxis])
+    distance_11BC = distance_BC[jnp.newaxis, jnp.newaxis]
     mask_NGBC = (
-        (distance_BC > 0)[jnp.newaxis, jnp.newaxis]
-        & (distance_BC[jnp.newaxis, jnp.newaxis] <= radius_NGB[..., jnp.newaxis])
-        & (sequence_NGC[:, :, jnp.newaxis, :] == sequence_NGB[..., jnp.newaxis])
+        (distance_11BC > 0)
+        & (distance_11BC <= radius_NGB[..., jnp.newaxis])
+        & (sequence_NGC[:, :, jnp.newaxis] == sequence_NGB[..., jnp.newaxis])
     )
     return Pairs(mask_NGBC, mask_NGBC.sum(axis=-1).astype(dtype))
 

@@ -101,6 +101,8 @@ def make_updates(
 
     def group(state: TrainState, batch: Batch):
         state, loss = reporting(state, jax.tree.map(lambda x: x[0], batch))
+        if loss_interval == 1:
+            return state, loss
         rest = jax.tree.map(lambda x: x[1:], batch)
         return jax.lax.scan(silent, state, rest)[0], loss
 

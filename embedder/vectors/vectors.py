@@ -100,7 +100,7 @@ class Vectors:
         if not plus and not minus:
             raise ValueError("`positive` or `negative` must name a token, got none.")
         query = self._exact_unit(plus).sum(axis=0) - self._exact_unit(minus).sum(axis=0)
-        ((ids, scores),) = self._nearest(unit_rows(query[None]), [plus + minus], topn)
+        ((ids, scores),) = self._nearest(query[None], [plus + minus], topn)
         return [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
 
     def analogy(
@@ -140,10 +140,10 @@ class Vectors:
     def _nearest(
         self, queries: np.ndarray, left_out: Sequence[Sequence[int]], topn: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Ids and cosines of the best rows for each unit query f64[Q, D]."""
+        """Ids and cosines of the best rows for each query f64[Q, D]."""
         step = max(1, CHUNK_VALUES // len(self))
         for start in range(0, len(queries), step):
-            chunk = queries[start : start + step]
+            chunk = unit_rows(queries[start : start + step])
             scores = chunk.astype(self.unit.dtype) @ self.unit.T  # [chunk, V]
             for place, query in enumerate(chunk):
                 yield self._best(query, scores[place], left_out[start + place], topn)
@@ -223,7 +223,7 @@ def _first_repeat(keys: list[str]) -> tuple[int, int, str]:
 
 
 def _checked_matrix(matrix: np.ndarray, keys: list[str]) -> np.ndarray:
-    """`matrix` as read-only, native, C-ordered f32 or f64[V, D]; raises if it cannot."""
+    """`matrix` as read-only, native, C-ordered f32 or f64[V, D]; raises if not."""
     matrix = np.asarray(matrix)
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
         raise TypeError(

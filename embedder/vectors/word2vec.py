@@ -6,6 +6,7 @@ blank and D little-endian float32, perhaps a newline. V keys, D dimensions.
 
 import gzip
 import itertools
+import math
 import mmap
 import zlib
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from embedder.vectors.vectors import Vectors
 
 CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
 LONGEST_HEADER = 100  # bytes
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least that rounds to infinity
 
 
 def write_text(vectors: Vectors, path: Path) -> None:
@@ -168,11 +170,12 @@ def _fast_rows(
     import polars as pl
 
     parts = [line.rstrip().partition(b" ") for line in lines]
-    keys = b" ".join([part[0] for part in parts]).split()
-    if len(keys) != len(lines) or parts[0][2].count(b" ") != num_columns - 1:
+    keys = [part[0] for part in parts]
+    joined = b" ".join(keys)
+    if joined.split() != keys or parts[0][2].count(b" ") != num_columns - 1:
         return None
     try:
-        names = [key.decode() for key in keys]
+        names = joined.decode().split(" ")
         values = pl.read_csv(
             b"\n".join([part[2] for part in parts]),
             has_header=False,
@@ -191,29 +194,27 @@ def _slow_rows(
     lines: list[bytes], num_columns: int, path: Path, number: int
 ) -> tuple[list[str], np.ndarray]:
     """The same of lines that may be faulty; `number` is the first one's."""
-    keys = []
-    matrix = np.empty((len(lines), num_columns), np.float32)
-    for row, line in enumerate(lines):
-        where = f"{path} line {number + row}"
+    keys, rows = [], []
+    for line_number, line in enumerate(lines, start=number):
+        where = f"{path} line {line_number}"
         fields = line.split()
-        if line[:1].isspace() or len(fields) != num_columns + 1:
+        if len(fields) != num_columns + 1:
             raise ValueError(
                 f"{where}: must be a key and {num_columns} values, got "
                 f"{len(fields)} columns: {_short(line)}."
             )
         keys.append(_key(fields[0], where))
-        for column, field in enumerate(fields[1:]):
-            matrix[row, column] = _value(field, f"{where}: column {column + 2}")
-    return keys, matrix
+        columns = enumerate(fields[1:], start=2)
+        rows.append([_value(field, f"{where}: column {i}") for i, field in columns])
+    return keys, np.array(rows, np.float32)
 
 
-def _value(field: bytes, where: str) -> np.float32:
+def _value(field: bytes, where: str) -> float:
     try:
-        with np.errstate(over="ignore"):
-            value = np.float32(float(field))
+        value = float(field)
     except ValueError:
-        value = np.float32(np.nan)
-    if not np.isfinite(value):
+        value = math.nan
+    if not abs(value) < FLOAT32_OVERFLOW:
         raise ValueError(f"{where} must be a finite number, got {_short(field)}.")
     return value
 

@@ -1,0 +1,271 @@
+"""What a trainer consists of: its settings, what it has learned, and the file of both.
+
+The file is one uncompressed `.npz`. Members, each an array without pickled objects:
+
+    format        u8, "embedder-table-model 1"
+    settings      u8, the settings as a JSON object; `cap` inf is "inf"
+    block         i64[], tokens in a block
+    tokens        u8, all tokens in UTF-8, one after the other
+    token_ends    i64[V], the byte after the last of each token
+    counts        i64[V]
+    input, output [V, D], the tables
+    loss_history  f64[epochs]
+"""
+
+import json
+import math
+import numbers
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_FORMAT = b"embedder-table-model 1"
+_MEMBERS = (
+    "format",
+    "settings",
+    "block",
+    "tokens",
+    "token_ends",
+    "counts",
+    "input",
+    "output",
+    "loss_history",
+)
+
+
+class _Rule(NamedTuple):
+    type: type
+    text: str
+    holds: Callable[
+        [Any, dict[str, Any]], bool
+    ]  # of the value, and the settings so far
+    optional: bool = False  # may be None
+
+
+_COUNT = _Rule(int, "an integer >= 1", lambda x, _: x >= 1)
+
+# In the order of their check: `min_alpha` and `block` depend on others.
+_RULES = {
+    "vector_size": _COUNT,
+    "window": _Rule(int, "an integer from 1 to 127", lambda x, _: 1 <= x <= 127),
+    "negative": _COUNT,
+    "min_count": _COUNT,
+    "sample": _Rule(float, "a number from 0 to 1", lambda x, _: 0 <= x <= 1),
+    "ns_exponent": _Rule(float, "a finite number", lambda x, _: math.isfinite(x)),
+    "architecture": _Rule(
+        str, "'skipgram' or 'cbow'", lambda x, _: x in ("skipgram", "cbow")
+    ),
+    "alpha": _Rule(
+        float, "a finite number > 0", lambda x, _: 0 < x < math.inf, optional=True
+    ),
+    "min_alpha": _Rule(
+        float,
+        "a number from 0 to `alpha`",
+        lambda x, s: 0 <= x <= initial_alpha(s["alpha"], s["architecture"]),
+    ),
+    "epochs": _Rule(int, "an integer >= 0", lambda x, _: x >= 0),
+    "seed": _Rule(
+        int, "an integer from 0 to 2**64 - 1", lambda x, _: 0 <= x <= 2**64 - 1
+    ),
+    "workers": _COUNT,
+    "tile": _COUNT,
+    "block": _Rule(
+        int,
+        "a positive multiple of `tile`",
+        lambda x, s: x >= 1 and x % s["tile"] == 0,
+        optional=True,
+    ),
+    "noise": _COUNT,
+    "cap": _Rule(float, "a number > 0", lambda x, _: x > 0, optional=True),
+    "blocks_per_update": _COUNT,
+    "dtype": _Rule(
+        str, "'float32' or 'float64'", lambda x, _: x in ("float32", "float64")
+    ),
+}
+
+
+class Model(NamedTuple):
+    """What training makes."""
+
+    tokens: list[str]  # [V]
+    counts: np.ndarray  # i64[V]
+    block: int  # tokens in a block
+    tables: np.ndarray  # [2, V, D]: input and output
+    loss_history: list[float]  # one for each epoch
+
+
+def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings as Python int, float, str or None; all names have to be there.
+
+    Raises:
+        TypeError, ValueError: a value breaks its rule, which the message says.
+    """
+    checked = {}
+    for name, rule in _RULES.items():
+        value = settings[name]
+        if value is not None or not rule.optional:
+            message = f"`{name}` must be {rule.text}, got {value!r}."
+            value = _converted(value, rule.type, message)
+            if not rule.holds(value, checked):
+                raise ValueError(message)
+        checked[name] = value
+    return checked
+
+
+def initial_alpha(alpha: float | None, architecture: str) -> float:
+    """Learning rate at the start, where none is given by the architecture."""
+    return {"skipgram": 0.035, "cbow": 0.1}[architecture] if alpha is None else alpha
+
+
+def default_cap(tokens_per_update: int) -> float:
+    """Cap in pair steps: above about 3 / alpha, large updates diverge."""
+    return 128.0 if tokens_per_update <= 2048 else 64.0
+
+
+def write_model(
+    path: str | os.PathLike, settings: dict[str, Any], model: Model
+) -> None:
+    """Writes a model file, at once or not at all."""
+    path = Path(path)
+    encoded = [token.encode("utf-8") for token in model.tokens]
+    if math.isinf(settings["cap"] or 0):
+        settings = settings | {"cap": "inf"}
+    members = {
+        "format": _bytes(_FORMAT),
+        "settings": _bytes(json.dumps(settings).encode("utf-8")),
+        "block": np.array(model.block, np.int64),
+        "tokens": _bytes(b"".join(encoded)),
+        "token_ends": np.cumsum([len(token) for token in encoded], dtype=np.int64),
+        "counts": model.counts,
+        "input": model.tables[0],
+        "output": model.tables[1],
+        "loss_history": np.array(model.loss_history, np.float64),
+    }
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(unfinished, "wb") as file:
+            np.savez(file, **members)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], Model]:
+    """The settings and the model in a file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not a whole model file.
+    """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"Model file {os.fspath(path)} does not exist.")
+    with open(path, "rb") as file:
+        try:
+            members = _read_members(file)
+            settings = _settings(members["settings"])
+            return settings, _model(members, settings)
+        except Exception as error:  # a damaged zip raises nearly anything
+            reason = str(error).removesuffix(".")
+            raise ValueError(
+                f"{os.fspath(path)} is not a whole model file: {reason}."
+            ) from error
+
+
+def _converted(value: Any, kind: type, message: str) -> Any:
+    abstract = {int: numbers.Integral, float: numbers.Real, str: str}[kind]
+    if isinstance(value, bool) or not isinstance(value, abstract):
+        raise TypeError(message)
+    try:
+        return kind(value)
+    except OverflowError:  # an int beyond every float
+        raise ValueError(message) from None
+
+
+def _bytes(text: bytes) -> np.ndarray:
+    return np.frombuffer(text, np.uint8)
+
+
+def _read_members(file) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(file) as archive:
+        members = {name: _read_member(archive, name) for name in _MEMBERS}
+    if members["format"].tobytes() != _FORMAT:
+        raise ValueError(f"its format is {members['format'].tobytes()[:40]!r}")
+    return members
+
+
+def _read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    if f"{name}.npy" not in archive.namelist():
+        raise ValueError(f"it has no `{name}`")
+    info = archive.getinfo(f"{name}.npy")
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"`{name}` is compressed")
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version != (1, 0):
+            raise ValueError(f"`{name}` is an array of version {version}")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        # Before memory is asked for: the header may claim any shape.
+        if math.prod(shape) * dtype.itemsize != info.file_size - member.tell():
+            raise ValueError(f"`{name}` has a wrong size")
+        member.seek(0)
+        return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _settings(member: np.ndarray) -> dict[str, Any]:
+    settings = json.loads(member.tobytes().decode("utf-8"))
+    if not isinstance(settings, dict) or set(settings) != set(_RULES):
+        raise ValueError("`settings` has other names than the arguments of a trainer")
+    if settings["cap"] == "inf":
+        settings["cap"] = math.inf
+    return check_settings(settings)
+
+
+def _model(members: dict[str, np.ndarray], settings: dict[str, Any]) -> Model:
+    tokens = _tokens(members["tokens"], members["token_ends"])
+    num_tokens, size = len(tokens), settings["vector_size"]
+    _check(members, "counts", "int64", (num_tokens,))
+    _check(members, "block", "int64", ())
+    _check(members, "loss_history", "float64", (members["loss_history"].size,))
+    for name in ("input", "output"):
+        _check(members, name, settings["dtype"], (num_tokens, size))
+        if not np.isfinite(members[name]).all():
+            raise ValueError(f"`{name}` has values that are not finite")
+    if members["counts"].min() < 1:
+        raise ValueError("`counts` has counts below 1")
+    block = int(members["block"])
+    if block < 1 or block % settings["tile"] or settings["block"] not in (None, block):
+        raise ValueError(f"`block` is {block}, which the settings contradict")
+    tables = np.stack([members["input"], members["output"]])
+    history = members["loss_history"].tolist()
+    return Model(tokens, members["counts"], block, tables, history)
+
+
+def _check(members, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    found = members[name]
+    if found.dtype != np.dtype(dtype) or found.shape != shape:
+        raise ValueError(
+            f"`{name}` must be {dtype}{list(shape)}, "
+            f"got {found.dtype}{list(found.shape)}"
+        )
+
+
+def _tokens(text: np.ndarray, ends: np.ndarray) -> list[str]:
+    if text.dtype != np.uint8 or ends.dtype != np.int64 or ends.ndim != 1:
+        raise ValueError("`tokens` or `token_ends` has a wrong type")
+    starts = np.concatenate([[0], ends[:-1]])
+    if not ends.size or ends[-1] != text.size or (ends < starts).any():
+        raise ValueError("`token_ends` does not fit `tokens`")
+    whole = text.tobytes()
+    tokens = [whole[a:b].decode("utf-8") for a, b in zip(starts, ends, strict=True)]
+    seen = {}
+    for number, token in enumerate(tokens):
+        if seen.setdefault(token, number) != number:
+            raise ValueError(f"tokens {seen[token]} and {number} are both {token!r}")
+    return tokens

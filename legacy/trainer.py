@@ -1,0 +1,272 @@
+"""`EmbeddingTrainer`: skip-gram and CBOW with negative sampling, in NumPy."""
+
+import inspect
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from legacy.blocks import cut_shards, default_block
+from legacy.hogwild import run_workers
+from legacy.model import (
+    Model,
+    check_settings,
+    default_cap,
+    initial_alpha,
+    read_model,
+    write_model,
+)
+from legacy.noise import build_noise_table
+from legacy.update import Arrays, LossSum, Plan, train_epochs
+from legacy.vocabulary import Text, build_vocabulary, encode, keep_limit, read_text
+
+Source = Iterable[Iterable[str]] | str | os.PathLike
+
+_logger = logging.getLogger(__name__)
+
+
+class EmbeddingTrainer:
+    """Trains a vector for each token of a corpus, so that tokens used alike are near.
+
+    The constructor checks and stores the arguments, readable under their names; it does
+    no work. An error during training leaves the trainer as it was.
+
+    Args:
+        vector_size: dimensions of a vector.
+        window: largest distance of a context; each token draws its own from 1 to this.
+        negative: negatives that a pair counts for.
+        min_count: tokens that occur less often are dropped.
+        sample: tokens above this share of the corpus are downsampled; 0 keeps all.
+        ns_exponent: noise is drawn in proportion to count ** ns_exponent.
+        alpha, min_alpha: learning rate at the start and the end; it falls linearly.
+            None: 0.035 for skip-gram, 0.1 for CBOW.
+        epochs: passes over the corpus.
+        architecture: "skipgram" predicts the contexts of a token, "cbow" a token from
+            their mean.
+        seed: of the initial vectors and of every draw.
+        workers: processes; more than 1 are faster, but not reproducible. A script that
+            has them needs `if __name__ == "__main__":`.
+        block: tokens in a block, a multiple of `tile`. None: by the size of the corpus.
+        tile: tokens that share noise ids. 1 is the classic form, with `noise=negative`.
+        noise: noise ids of a tile.
+        cap: pair steps by which an update may move a row. None: 128, or 64 when an
+            update has more than 2048 tokens.
+        blocks_per_update: blocks whose gradients are summed into one update.
+        dtype: of the tables and of all arithmetic on them.
+
+    Raises:
+        TypeError, ValueError: an argument breaks its rule, which the message says.
+    """
+
+    def __init__(
+        self,
+        *,
+        vector_size: int = 100,
+        window: int = 5,
+        negative: int = 5,
+        min_count: int = 5,
+        sample: float = 1e-3,
+        ns_exponent: float = 0.75,
+        alpha: float | None = None,
+        min_alpha: float = 1e-4,
+        epochs: int = 5,
+        architecture: str = "skipgram",
+        seed: int = 1,
+        workers: int = 1,
+        block: int | None = None,
+        tile: int = 16,
+        noise: int = 32,
+        cap: float | None = None,
+        blocks_per_update: int = 1,
+        dtype: str = "float32",
+    ):
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        vars(self).update(check_settings(arguments))
+        self._model: Model | None = None
+        self._index: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self._settings().items())
+        return f"EmbeddingTrainer({arguments})"
+
+    def fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
+        """Builds the vocabulary and trains `epochs` epochs from fresh tables.
+
+        Args:
+            sequences_or_path: token lists, read once, or the path of a text file with a
+                sequence a line, tokens apart by white space; `.gz` is read as gzip.
+
+        Raises:
+            FileNotFoundError, ValueError, TypeError: as `vocabulary.read_text`.
+            ValueError: no token occurs `min_count` times.
+            FloatingPointError: training diverged.
+            RuntimeError: a worker failed.
+        """
+        text = read_text(sequences_or_path)
+        return self._keep(self._trained(self._fresh_model(text), text, self.epochs))
+
+    def partial_fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
+        """Trains one epoch more, with the vocabulary that it has, or builds it first.
+
+        Tokens that are not in the vocabulary are dropped. The rate falls from `alpha`
+        to `min_alpha` once more. Arguments and errors: as `fit`.
+        """
+        text = read_text(sequences_or_path)
+        model = self._model or self._fresh_model(text)
+        model = model._replace(tables=model.tables.copy())
+        return self._keep(self._trained(model, text, 1))
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The input table, [V, D] of `dtype`; a row is the vector of a token."""
+        return self._learned().tables[0]
+
+    @property
+    def index_to_key(self) -> list[str]:
+        """The tokens, by descending count."""
+        return self._learned().tokens
+
+    @property
+    def key_to_index(self) -> dict[str, int]:
+        """The row of each token."""
+        self._learned()
+        return self._index
+
+    @property
+    def loss_history(self) -> list[float]:
+        """Mean loss of a pair (CBOW: of a centre) in each epoch trained."""
+        return self._model.loss_history if self._model else []
+
+    def most_similar(
+        self,
+        positive: str | Sequence[str] | None = None,
+        negative: str | Sequence[str] | None = None,
+        topn: int = 10,
+    ) -> list[tuple[str, float]]:
+        """The `topn` tokens nearest to the mean of unit vectors, and their cosines.
+
+        Args:
+            positive, negative: tokens to add and to subtract; they are left out.
+
+        Raises:
+            KeyError: a token is not in the vocabulary.
+        """
+        if isinstance(topn, bool) or not hasattr(topn, "__index__"):
+            raise TypeError(f"`topn` must be an integer >= 1, got {topn!r}.")
+        if topn < 1:
+            raise ValueError(f"`topn` must be an integer >= 1, got {topn!r}.")
+        units = _unit(self.vectors)
+        added, taken = self._rows(positive), self._rows(negative)
+        if not added + taken:
+            raise ValueError("`positive` or `negative` must have a token, got none.")
+        query = units[added].sum(axis=0) - units[taken].sum(axis=0)
+        cosines = units @ _unit(query)
+        order = np.argsort(-cosines, kind="stable").tolist()
+        asked = {*added, *taken}
+        found = [row for row in order[: topn + len(asked)] if row not in asked]
+        return [(self.index_to_key[i], float(cosines[i])) for i in found[:topn]]
+
+    def similarity(self, a: str, b: str) -> float:
+        """Cosine of the vectors of two tokens.
+
+        Raises:
+            KeyError: a token is not in the vocabulary.
+        """
+        first, second = _unit(self.vectors[self._rows([a, b])])
+        return float(first @ second)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes arguments and all that training has made to `path`, an `.npz` file."""
+        write_model(path, self._settings(), self._learned())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "EmbeddingTrainer":
+        """The trainer that `save` wrote; it goes on as if it had never stopped.
+
+        Raises:
+            ValueError: the file is not a whole model file.
+        """
+        settings, model = read_model(path)
+        return cls(**settings)._keep(model)
+
+    def _settings(self) -> dict[str, Any]:
+        return {k: getattr(self, k) for k in inspect.signature(type(self)).parameters}
+
+    def _keep(self, model: Model) -> "EmbeddingTrainer":
+        self._model = model
+        self._index = {token: row for row, token in enumerate(model.tokens)}
+        return self
+
+    def _learned(self) -> Model:
+        if self._model is None:
+            raise RuntimeError("The trainer is not trained yet: call `fit` first.")
+        return self._model
+
+    def _rows(self, tokens: str | Sequence[str] | None) -> list[int]:
+        tokens = [tokens] if isinstance(tokens, str) else tokens or []
+        for token in tokens:
+            if token not in self._index:
+                raise KeyError(f"Token {token!r} is not in the vocabulary.")
+        return [self._index[token] for token in tokens]
+
+    def _fresh_model(self, text: Text) -> Model:
+        tokens, counts = build_vocabulary(text, self.min_count)
+        block = self.block or default_block(int(counts.sum()), self.tile)
+        tables = initial_tables(len(tokens), self.vector_size, self.seed, self.dtype)
+        return Model(tokens, counts, block, tables, loss_history=[])
+
+    def _trained(self, model: Model, text: Text, epochs: int) -> Model:
+        """`model` after `epochs` more, its tables changed in place."""
+        corpus = cut_shards(*encode(text, model.tokens))
+        if not corpus.ids.size:
+            _logger.warning("No token of the corpus is in the vocabulary.")
+        noise_table = build_noise_table(model.counts, self.ns_exponent)
+        arrays = Arrays(*corpus, keep_limit(model.counts, self.sample), *noise_table)
+        arguments = model.tables, arrays, self._plan(model, epochs)
+        if self.workers == 1:
+            losses = train_epochs(*arguments, worker=0, num_workers=1)
+        else:
+            of_workers = run_workers(train_epochs, *arguments, self.workers)
+            losses = [_total(parts) for parts in zip(*of_workers, strict=True)]
+        means = [loss / terms if terms else 0.0 for loss, terms in losses]
+        return model._replace(loss_history=model.loss_history + means)
+
+    def _plan(self, model: Model, epochs: int) -> Plan:
+        cap = self.cap or default_cap(model.block * self.blocks_per_update)
+        return Plan(
+            seed=self.seed,
+            first_epoch=len(model.loss_history),
+            epochs=epochs,
+            architecture=self.architecture,
+            window=self.window,
+            negative=self.negative,
+            block=model.block,
+            tile=self.tile,
+            noise=self.noise,
+            blocks_per_update=self.blocks_per_update,
+            cap=cap,
+            alpha=initial_alpha(self.alpha, self.architecture),
+            min_alpha=self.min_alpha,
+        )
+
+
+def initial_tables(num_tokens: int, size: int, seed: int, dtype: str) -> np.ndarray:
+    """Tables [2, V, D]: input uniform on (-0.5, 0.5) / D, output 0."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+    uniform = rng.random((num_tokens, size), dtype=np.float32)
+    scalar = np.dtype(dtype).type
+    tables = np.zeros((2, num_tokens, size), dtype)
+    tables[0] = (uniform.astype(dtype) - scalar(0.5)) / scalar(size)
+    return tables
+
+
+def _total(losses: Iterable[LossSum]) -> LossSum:
+    return LossSum(*map(sum, zip(*losses, strict=True)))
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """The vectors [..., D] at length 1; zero vectors stay."""
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(length, np.finfo(vectors.dtype).tiny)

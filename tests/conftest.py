@@ -1,0 +1,41 @@
+"""Settings and fixtures of all tests."""
+
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "standard")
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Real data sets, where the variable EMBEDDER_DATA says they are."""
+    folder = os.environ.get("EMBEDDER_DATA")
+    if not folder:
+        pytest.skip("needs real data: set EMBEDDER_DATA to their folder")
+    return Path(folder)
+
+
+@pytest.fixture
+def sequences() -> list[list[str]]:
+    """300 sequences of 0 to 40 tokens, Zipf-distributed over some 60 types."""
+    rng = np.random.default_rng(0)
+    probability = 1 / np.arange(1, 61)
+    probability /= probability.sum()
+    lengths = rng.integers(0, 41, size=300)
+    return [
+        [f"w{i}" for i in rng.choice(60, size=length, p=probability)]
+        for length in lengths
+    ]
+
+
+@pytest.fixture
+def text_file(tmp_path, sequences) -> Path:
+    """The sequences as a text file."""
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(" ".join(sequence) for sequence in sequences))
+    return path

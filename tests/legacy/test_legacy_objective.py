@@ -1,0 +1,279 @@
+"""The objectives against loops over tokens, finite differences and work by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from legacy import objective
+from legacy.objective import Rows, pairs
+
+FUNCTIONS = {
+    "skipgram": (
+        objective.skipgram,
+        objective.skipgram_loss,
+        objective.num_skipgram_terms,
+    ),
+    "cbow": (objective.cbow, objective.cbow_loss, objective.num_cbow_terms),
+}
+
+# blocks, tokens in a block, tile, noise ids, window
+SIZES = {
+    "tiled": (1, 24, 8, 5, 3),
+    "classic": (1, 12, 1, 5, 3),
+    "one_tile": (1, 12, 12, 4, 2),
+    "several_blocks": (3, 12, 4, 3, 2),
+    "window_wider_than_tile": (2, 12, 2, 3, 5),
+    "window_wider_than_block": (1, 6, 3, 2, 9),
+    "window_of_one": (1, 8, 4, 2, 1),
+    "longest_window": (1, 4, 2, 2, 127),
+}
+NEGATIVE = 5
+DIMENSIONS = 4
+
+
+class Case:
+    """Random rows and pairs of some sizes; the last block ends in padding."""
+
+    def __init__(self, name: str, dtype="float64"):
+        num_blocks, block, tile, noise, self.window = SIZES[name]
+        rng = np.random.default_rng(2)
+        self.tile = tile
+        self.sequence = np.sort(rng.integers(0, 3, (num_blocks, block)))
+        self.sequence = self.sequence.astype(np.int32)
+        self.radius = rng.integers(1, self.window + 1, (num_blocks, block), np.int8)
+        self.sequence[-1, -2:], self.radius[-1, -2:] = -1, 0
+        shapes = [(num_blocks, block), (num_blocks, block)]
+        shapes.append((num_blocks, block // tile, noise))
+        self.rows = Rows(
+            *(rng.normal(0, 1, (*shape, DIMENSIONS)).astype(dtype) for shape in shapes)
+        )
+        self.pairs = pairs(
+            self.sequence, self.radius, tile=tile, window=self.window, dtype=dtype
+        )
+
+    def terms(self, architecture: str, rows: Rows | None = None):
+        compute = FUNCTIONS[architecture][0]
+        rows = rows or self.rows
+        return compute(rows, self.pairs, window=self.window, negative=NEGATIVE)
+
+    def loss(self, architecture: str, rows: Rows | None = None) -> float:
+        scores = self.terms(architecture, rows).scores
+        return FUNCTIONS[architecture][1](scores, self.pairs, negative=NEGATIVE)
+
+    def contexts(self, n: int, t: int) -> list[int]:
+        return [
+            j
+            for j in range(self.sequence.shape[1])
+            if 0 < abs(t - j) <= self.radius[n, t]
+            and self.sequence[n, j] == self.sequence[n, t]
+        ]
+
+    def centres(self):
+        """(block, place, contexts) of all centres that have contexts."""
+        for n, t in np.ndindex(self.sequence.shape):
+            if contexts := self.contexts(n, t):
+                yield n, t, contexts
+
+
+def softplus(x: float) -> float:
+    return math.log1p(math.exp(x))
+
+
+def reference_loss(case: Case, architecture: str) -> float:
+    v, u, noise = case.rows
+    scale, loss = NEGATIVE / noise.shape[2], 0.0
+    for n, t, contexts in case.centres():
+        tile = noise[n, t // case.tile]
+        if architecture == "skipgram":
+            for j in contexts:
+                loss += softplus(-v[n, t] @ u[n, j])
+                loss += scale * sum(softplus(v[n, t] @ row) for row in tile)
+        else:
+            mean = sum(v[n, j] for j in contexts) / len(contexts)
+            loss += softplus(-mean @ u[n, t])
+            loss += scale * sum(softplus(mean @ row) for row in tile)
+    return loss
+
+
+def reference_weights(case: Case, architecture: str) -> Rows:
+    weights = Rows(*(np.zeros(rows.shape[:-1]) for rows in case.rows))
+    scale = NEGATIVE / case.rows.noise.shape[2]
+    for n, t, contexts in case.centres():
+        tile = t // case.tile
+        if architecture == "skipgram":
+            for j in contexts:
+                weights.input[n, t] += 1
+                weights.output[n, j] += 1
+                weights.noise[n, tile] += scale
+        else:
+            for j in contexts:
+                weights.input[n, j] += 1 / len(contexts)
+            weights.output[n, t] += 1
+            weights.noise[n, tile] += scale
+    return weights
+
+
+@pytest.fixture(params=SIZES)
+def case(request) -> Case:
+    return Case(request.param)
+
+
+@pytest.fixture(params=FUNCTIONS)
+def architecture(request) -> str:
+    return request.param
+
+
+def test_pairs_are_those_of_a_loop(case):
+    expected = {(n, t, j) for n, t, found in case.centres() for j in found}
+    num_tiles, tile, halo = case.pairs.mask.shape[1:]
+    assert halo == tile + 2 * case.window
+    found = {
+        (n, g * tile + b, g * tile + c - case.window)
+        for n, g, b, c in np.argwhere(case.pairs.mask).tolist()
+    }
+    assert found == expected
+    count = np.zeros(case.sequence.shape)
+    for n, t, contexts in case.centres():
+        count[n, t] = len(contexts)
+    np.testing.assert_array_equal(case.pairs.count.reshape(count.shape), count)
+
+
+def test_loss_is_that_of_a_loop(case, architecture):
+    expected = reference_loss(case, architecture)
+    np.testing.assert_allclose(case.loss(architecture), expected, rtol=1e-13)
+
+
+def test_weights_are_those_of_a_loop(case, architecture):
+    weights = case.terms(architecture).weights
+    expected = reference_weights(case, architecture)
+    for found, wanted in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("role", Rows._fields)
+def test_gradients_are_finite_differences(case, architecture, role):
+    gradients = case.terms(architecture).gradients
+    step = 1e-5
+    rows = getattr(case.rows, role)
+    expected = np.empty_like(rows)
+    for place in np.ndindex(rows.shape):
+        moved = [rows.copy(), rows.copy()]
+        moved[0][place] += step
+        moved[1][place] -= step
+        up, down = (
+            case.loss(architecture, case.rows._replace(**{role: x})) for x in moved
+        )
+        expected[place] = (up - down) / (2 * step)
+    # Central differences are off by step**2 and by rounding / step, both about 1e-10.
+    np.testing.assert_allclose(getattr(gradients, role), expected, atol=1e-8)
+
+
+def test_terms_are_counted(case):
+    found = [count(case.pairs) for _, _, count in FUNCTIONS.values()]
+    contexts = [contexts for _, _, contexts in case.centres()]
+    assert found == [sum(map(len, contexts)), len(contexts)]
+
+
+def test_padding_has_no_gradient_and_no_weight(case, architecture):
+    terms = case.terms(architecture)
+    for rows in (terms.gradients, terms.weights):
+        assert not rows.input[-1, -2:].any() and not rows.output[-1, -2:].any()
+
+
+def test_float32_agrees_with_float64(case, architecture):
+    single = Case(case_name(case), "float32")
+    terms, exact = single.terms(architecture), case.terms(architecture)
+    for found, wanted in zip(
+        (*terms.gradients, *terms.weights, *terms.scores),
+        (*exact.gradients, *exact.weights, *exact.scores),
+        strict=True,
+    ):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-5)
+
+
+def case_name(case: Case) -> str:
+    sizes = (*case.sequence.shape, case.tile, case.rows.noise.shape[2], case.window)
+    return next(name for name, size in SIZES.items() if size == sizes)
+
+
+def test_gradients_go_where_out_says(case, architecture):
+    out = Rows(*(np.full_like(rows, np.nan) for rows in case.rows))
+    compute = FUNCTIONS[architecture][0]
+    options = {"window": case.window, "negative": NEGATIVE}
+    terms = compute(case.rows, case.pairs, out=out, **options)
+    assert terms.gradients is out
+    for found, wanted in zip(out, case.terms(architecture).gradients, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def by_hand(architecture: str):
+    """Two tokens of one dimension, radius 1: v = 1, 2; u = 3, 4; one noise row 5."""
+    rows = Rows(
+        np.array([[[1.0], [2.0]]]), np.array([[[3.0], [4.0]]]), np.array([[[[5.0]]]])
+    )
+    sequence, radius = np.zeros((1, 2), np.int32), np.ones((1, 2), np.int8)
+    found = pairs(sequence, radius, tile=2, window=1, dtype="float64")
+    compute, loss, _ = FUNCTIONS[architecture]
+    terms = compute(rows, found, window=1, negative=2)
+    return terms, loss(terms.scores, found, negative=2)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def test_skipgram_by_hand():
+    terms, loss = by_hand("skipgram")
+    # Pairs (v, u): (1, 4) and (2, 3); both meet noise 5, twice.
+    expected = softplus(-4) + softplus(-6) + 2 * (softplus(5) + softplus(10))
+    assert loss == pytest.approx(expected, rel=1e-14)
+    gradients = terms.gradients
+    assert gradients.input.ravel().tolist() == pytest.approx(
+        [-4 * sigmoid(-4) + 2 * 5 * sigmoid(5), -3 * sigmoid(-6) + 2 * 5 * sigmoid(10)]
+    )
+    assert gradients.output.ravel().tolist() == pytest.approx(
+        [-2 * sigmoid(-6), -sigmoid(-4)]
+    )
+    assert gradients.noise.ravel().tolist() == pytest.approx(
+        [2 * (sigmoid(5) + 2 * sigmoid(10))]
+    )
+    assert [w.ravel().tolist() for w in terms.weights] == [[1, 1], [1, 1], [4]]
+
+
+def test_cbow_by_hand():
+    terms, loss = by_hand("cbow")
+    # h of token 0 is v_1 = 2, of token 1 it is v_0 = 1; targets u_0 = 3 and u_1 = 4.
+    expected = softplus(-6) + softplus(-4) + 2 * (softplus(10) + softplus(5))
+    assert loss == pytest.approx(expected, rel=1e-14)
+    gradients = terms.gradients
+    assert gradients.input.ravel().tolist() == pytest.approx(
+        [-4 * sigmoid(-4) + 10 * sigmoid(5), -3 * sigmoid(-6) + 10 * sigmoid(10)]
+    )
+    assert gradients.output.ravel().tolist() == pytest.approx(
+        [-2 * sigmoid(-6), -sigmoid(-4)]
+    )
+    assert gradients.noise.ravel().tolist() == pytest.approx(
+        [2 * (2 * sigmoid(10) + sigmoid(5))]
+    )
+    assert [w.ravel().tolist() for w in terms.weights] == [[1, 1], [1, 1], [4]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [1e3, -1e3])
+def test_large_scores_are_finite(architecture, dtype, scale):
+    case = Case("tiled", dtype)
+    rows = case.rows._replace(input=case.rows.input * case.rows.input.dtype.type(scale))
+    terms = case.terms(architecture, rows)
+    assert np.isfinite(case.loss(architecture, rows))
+    assert all(np.isfinite(gradient).all() for gradient in terms.gradients)
+
+
+def test_start_loss_is_classic(architecture):
+    case = Case("tiled")
+    rows = case.rows._replace(
+        output=np.zeros_like(case.rows.output), noise=np.zeros_like(case.rows.noise)
+    )
+    mean = case.loss(architecture, rows) / FUNCTIONS[architecture][2](case.pairs)
+    assert mean == pytest.approx((1 + NEGATIVE) * math.log(2), rel=1e-13)

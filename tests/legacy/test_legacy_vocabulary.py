@@ -1,0 +1,194 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from legacy.vocabulary import build_vocabulary, encode, keep_limit, read_text
+
+SEQUENCES = [["b", "a", "b"], [], ["c", "a", "d"], ["e"]]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes bytes to a file of a name, and returns its path."""
+
+    def write(content: bytes, name: str = "corpus.txt"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def tokens_of(text) -> list[list[str]]:
+    flat = iter(text.types[i] for i in text.ids)
+    return [[next(flat) for _ in range(length)] for length in text.lengths]
+
+
+def test_read_text_numbers_by_first_appearance():
+    text = read_text(SEQUENCES)
+    assert text.types == ["b", "a", "c", "d", "e"]
+    assert text.ids.tolist() == [0, 1, 0, 2, 1, 3, 4]
+    assert text.lengths.tolist() == [3, 3, 1]
+    assert text.ids.dtype == np.int32 and text.lengths.dtype == np.int64
+
+
+def test_read_text_reads_generators_once():
+    text = read_text((token for token in sequence) for sequence in SEQUENCES)
+    assert tokens_of(text) == [s for s in SEQUENCES if s]
+
+
+def test_read_text_takes_tokens_as_they_are():
+    sequences = [["New York", " x", "é", "a\nb", "\u2028"]]
+    assert tokens_of(read_text(sequences)) == sequences
+
+
+@pytest.mark.parametrize("name", ["corpus.txt", "corpus.txt.gz", "a b ü.gz"])
+def test_read_text_cuts_lines_at_ascii_white_space(write, name):
+    content = "\ufeffa\tb  c\r\n\n  \nd\x0be\xa0f\u2028g\x85\nh".encode()
+    path = write(gzip.compress(content) if name.endswith(".gz") else content, name)
+    expected = [["a", "b", "c"], ["d", "e\xa0f\u2028g\x85"], ["h"]]
+    assert tokens_of(read_text(path)) == expected
+    assert tokens_of(read_text(str(path))) == expected
+
+
+def test_read_text_drops_a_byte_order_mark_only_at_the_start(write):
+    path = write(b"a\n\xef\xbb\xbfb\n")
+    assert tokens_of(read_text(path)) == [["a"], ["\ufeffb"]]
+
+
+def test_read_text_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"Corpus .*no\.txt does not exist\."):
+        read_text(tmp_path / "no.txt")
+
+
+def test_read_text_folder(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        read_text(str(tmp_path))
+
+
+def test_read_text_binary(write):
+    with pytest.raises(ValueError, match=r"corpus\.txt is not text: line 2 has a NUL"):
+        read_text(write(b"a b\nc\0d\n"))
+
+
+def test_read_text_not_utf8(write):
+    with pytest.raises(ValueError, match=r"not UTF-8 text: line 2 has b'\\xff'"):
+        read_text(write(b"a b\nc \xff\n"))
+
+
+@pytest.mark.parametrize("num_missing", [1, 8, 400])
+def test_read_text_truncated_gzip(write, num_missing):
+    rng = np.random.default_rng(0)
+    whole = gzip.compress(b"\n".join(rng.bytes(400).hex().encode() for _ in range(9)))
+    with pytest.raises(ValueError, match="is not a whole .gz file"):
+        read_text(write(whole[:-num_missing], "corpus.gz"))
+
+
+def test_read_text_damaged_gzip(write):
+    whole = bytearray(gzip.compress(b"a b c " * 1000))
+    whole[-6] ^= 1  # of the checksum
+    with pytest.raises(ValueError, match="is not a whole .gz file"):
+        read_text(write(bytes(whole), "corpus.gz"))
+
+
+def test_read_text_gzip_in_name_only(write):
+    with pytest.raises(ValueError, match="is not a whole .gz file"):
+        read_text(write(b"a b c\n", "corpus.gz"))
+
+
+@pytest.mark.parametrize("corpus", [[], [[]], [[], []], iter([])])
+def test_read_text_empty(corpus):
+    with pytest.raises(ValueError, match=r"^The corpus has no tokens\.$"):
+        read_text(corpus)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n\t\n", b"\xef\xbb\xbf"])
+def test_read_text_empty_file(write, content):
+    with pytest.raises(ValueError, match=r"^The corpus has no tokens\.$"):
+        read_text(write(content))
+
+
+@pytest.mark.parametrize("token", [1, None, b"a", ["a"], 1.5])
+def test_read_text_token_of_wrong_type(token):
+    with pytest.raises(TypeError, match=r"^A token must be a str, got .*\.$"):
+        read_text([["a"], ["b", token]])
+
+
+@pytest.mark.parametrize("sequence", ["abc", b"abc", 3, None])
+def test_read_text_sequence_of_wrong_type(sequence):
+    with pytest.raises(TypeError, match="A sequence must be a list of tokens, got"):
+        read_text([["a"], sequence])
+
+
+@pytest.mark.parametrize("source", [None, 3, b"corpus.txt"])
+def test_read_text_source_of_wrong_type(source):
+    with pytest.raises(TypeError, match="`sequences_or_path` must be a path or an"):
+        read_text(source)
+
+
+def test_read_text_leaves_errors_of_the_source_alone():
+    def broken():
+        yield ["a"]
+        raise TypeError("from the source")
+
+    with pytest.raises(TypeError, match=r"^from the source$"):
+        read_text(broken())
+
+
+@pytest.mark.parametrize(
+    ("token", "message"), [("", "must not be empty"), ("\ud800", "valid Unicode")]
+)
+def test_read_text_token_that_no_file_can_hold(token, message):
+    with pytest.raises(ValueError, match=message):
+        read_text([["a", token]])
+
+
+def test_vocabulary_order_is_count_then_first_appearance():
+    text = read_text([["z", "y", "x", "x", "w", "w", "y", "v"]])
+    vocabulary = build_vocabulary(text, 1)
+    assert vocabulary.tokens == ["y", "x", "w", "z", "v"]
+    assert vocabulary.counts.tolist() == [2, 2, 2, 1, 1]
+    assert vocabulary.counts.dtype == np.int64
+    assert build_vocabulary(text, 2).tokens == ["y", "x", "w"]
+
+
+def test_vocabulary_with_nothing_left():
+    message = (
+        "No token occurs `min_count` = 5 times or more: "
+        "the most frequent, 'x', occurs 3 times."
+    )
+    with pytest.raises(ValueError) as error:
+        build_vocabulary(read_text([["y", "x", "x", "x"]]), 5)
+    assert str(error.value) == message
+
+
+def test_encode_drops_unknown_tokens_and_empty_sequences():
+    text = read_text([["a", "q", "b"], ["q"], ["b"], ["q", "q", "a"]])
+    ids, lengths = encode(text, ["b", "a"])
+    assert ids.tolist() == [1, 0, 0, 1] and ids.dtype == np.int32
+    assert lengths.tolist() == [2, 1, 1] and lengths.dtype == np.int64
+
+
+def test_encode_without_a_known_token():
+    ids, lengths = encode(read_text([["a"], ["b", "c"]]), ["z"])
+    assert ids.size == 0 and lengths.size == 0
+
+
+def test_keep_limit_by_hand():
+    # Shares 0.9 and 0.1; s / f = 1/90 and 0.1: p = sqrt(s/f) + s/f.
+    counts = np.array([900, 100])
+    expected = [np.sqrt(1 / 90) + 1 / 90, np.sqrt(0.1) + 0.1]
+    limit = keep_limit(counts, 0.01)
+    assert limit.dtype == np.uint32
+    np.testing.assert_allclose((limit + 1.0) / 2**32, expected, rtol=0, atol=2**-33)
+
+
+@pytest.mark.parametrize("sample", [0, 1])
+def test_keep_limit_keeps_all(sample):
+    assert keep_limit(np.array([5, 1]), sample).tolist() == [2**32 - 1] * 2
+
+
+def test_keep_limit_never_wraps():
+    # p is far below 2**-32: the limit is 0, not -1.
+    assert keep_limit(np.array([10]), 1e-30).tolist() == [0]

@@ -1,0 +1,29 @@
+import math
+
+import pytest
+
+from tests.parity.cases import NEGATIVE, Case
+from tests.parity.rungs import compare_updates
+
+TILED = Case("tiled", 200, (100, 1, 64), tile=16, noise=8, window=5, padding=30)
+CLASSIC = Case("classic", 200, (100, 1, 32), tile=1, noise=NEGATIVE, window=5)
+SEVERAL_BLOCKS = Case("several_blocks", 50, (100, 3, 32), tile=8, noise=8, window=5)
+
+
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("case", "update", "cap"),
+    [
+        (TILED, "rows", 8.0),
+        (CLASSIC, "rows", 8.0),
+        (SEVERAL_BLOCKS, "rows", 8.0),
+        (TILED, "rows", math.inf),
+        (TILED, "dense", 8.0),
+    ],
+    ids=["tiled", "classic", "several_blocks", "no_cap", "dense"],
+)
+def test_tables_are_those_of_the_oracle(case, architecture, dtype, update, cap):
+    compare_updates(
+        case, architecture, dtype, update=update, cap=cap, rung="100 updates"
+    )
