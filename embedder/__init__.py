@@ -1,7 +1,7 @@
 """Embeddings of words, products and graph nodes, trained with JAX.
 
-The public names below are loaded when first asked for, so that `import embedder` (and
-`embedder --help`) is quick: JAX, polars and TensorFlow come with the code that uses them.
+The public names below are loaded when first asked for, so that `import embedder` and
+`embedder --help` are quick: JAX, polars and TensorFlow come with what uses them.
 """
 
 import importlib

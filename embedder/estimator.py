@@ -37,7 +37,8 @@ class EmbeddingTrainer:
       seed: of the initial vectors and all draws.
       workers: threads that make blocks; any number gives the same vectors.
       block: tokens of a block; None: by the size of the corpus, 1024 at most.
-      tile: tokens that share `noise` noise ids; tile=1, noise=negative is word2vec's form.
+      tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
+        form of word2vec.
       cap: no row moves by more than so many pair steps in an update; None: 128, or 64
         above 2048 tokens an update; math.inf: no cap.
       blocks_per_update: blocks whose gradients are summed into one update.
@@ -141,7 +142,7 @@ class EmbeddingTrainer:
 
     @property
     def vectors(self) -> np.ndarray:
-        """The input table, [V, D] in `dtype`; row i is the vector of index_to_key[i]."""
+        """The input table, [V, D] in `dtype`; row i is of index_to_key[i]."""
         return self._table("input")
 
     @property
@@ -160,7 +161,7 @@ class EmbeddingTrainer:
         negative: str | list[str] | None = None,
         topn: int = 10,
     ) -> list[tuple[str, float]]:
-        """The `topn` tokens nearest to the mean of +`positive` and -`negative`, by cosine.
+        """The `topn` tokens nearest to the mean of +`positive` and -`negative`.
 
         Raises:
           KeyError: a token is not in the vocabulary.

@@ -129,7 +129,8 @@ def _start(arguments: tuple) -> _Worker:
         target=_worker_main, args=(*arguments, sender), daemon=True
     )
     try:
-        with sender, _one_blas_thread():  # our own end closed, the pipe ends with it
+        # With our own end closed, the pipe ends when the worker does.
+        with sender, _one_blas_thread(), _interrupts_blocked():
             process.start()
     except BaseException:
         receiver.close()
@@ -215,12 +216,25 @@ def _one_blas_thread():
 
 
 @contextlib.contextmanager
-def _uninterrupted():
-    """Holds Ctrl-C back until the block has ended.
+def _interrupts_blocked():
+    """Processes started here keep Ctrl-C blocked, until `_worker_main` ignores it.
 
-    Processes started here keep it blocked until `_worker_main` ignores it: else one
-    that comes while they import would fill the terminal with their tracebacks.
+    Else one that comes while they import fills the terminal with their tracebacks. It is
+    no use before the resource tracker runs, whose start ends the block.
     """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def _uninterrupted():
+    """Holds Ctrl-C back until the block has ended."""
     handler = signal.getsignal(signal.SIGINT)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or not callable(handler):  # Ctrl-C raises nothing here
@@ -228,14 +242,9 @@ def _uninterrupted():
         return
     held_back = []
     signal.signal(signal.SIGINT, lambda *arguments: held_back.append(arguments))
-    can_block = hasattr(signal, "pthread_sigmask")  # not on Windows
-    if can_block:
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        if can_block:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, handler)
         if held_back:
             signal.raise_signal(signal.SIGINT)

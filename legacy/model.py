@@ -266,6 +266,8 @@ def _tokens(text: np.ndarray, ends: np.ndarray) -> list[str]:
     tokens = [whole[a:b].decode("utf-8") for a, b in zip(starts, ends, strict=True)]
     seen = {}
     for number, token in enumerate(tokens):
+        if not token:
+            raise ValueError(f"token {number} is empty")
         if seen.setdefault(token, number) != number:
             raise ValueError(f"tokens {seen[token]} and {number} are both {token!r}")
     return tokens

@@ -75,7 +75,9 @@ def train_epochs(
     """
     arrays, losses = Arrays(*arrays), []
     for epoch in range(plan.epochs):
-        losses.append(_train_epoch(tables, arrays, plan, epoch, worker, num_workers))
+        with np.errstate(over="ignore", invalid="ignore"):  # both show below
+            loss = _train_epoch(tables, arrays, plan, epoch, worker, num_workers)
+        losses.append(loss)
         if not np.isfinite(tables).all():
             raise FloatingPointError(
                 f"Training diverged in epoch {epoch}: lower `alpha` or `cap`."

@@ -1,9 +1,9 @@
 """A table model as one `.npz` file, of the form that `legacy` has.
 
-Members: `format` (the bytes of a name and a version), `settings` (UTF-8 JSON of the
+Members: `format` (bytes of a name and a version), `settings` (UTF-8 JSON of the
 constructor's arguments), `block` i64[], `tokens` (UTF-8 bytes of all tokens),
-`token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D], `loss_history` f64[E].
-Nothing is pickled, and zip's checksums tell of damage.
+`token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D] and `loss_history`
+f64[E]. Nothing is pickled, and zip's checksums tell of damage.
 """
 
 import json

@@ -28,7 +28,7 @@ _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 class Rows(NamedTuple):
-    """One value for each gathered row: the row itself, its gradient, its id, its weight."""
+    """One value for each gathered row: the row, its gradient, or its weight."""
 
     input: jax.Array  # [N, T, ...]
     output: jax.Array  # [N, T, ...]
@@ -97,7 +97,7 @@ def cbow_loss(rows: Rows, pairs: Pairs, *, window: int, negative: int):
 
 
 def skipgram_weights(pairs: Pairs, *, window: int, negative: int, num_noise: int):
-    """Pair terms of each gathered row in the skip-gram loss, `Rows` of [N, T], [N, G, K].
+    """Pair terms of each gathered row in the skip-gram loss, [N, T] and [N, G, K].
 
     Input row: n_t. Output row: the centres that have it as context; as noise:
     (negative/K) times the sum of n_t over its tile.
@@ -111,11 +111,11 @@ def skipgram_weights(pairs: Pairs, *, window: int, negative: int, num_noise: int
 
 
 def cbow_weights(pairs: Pairs, *, window: int, negative: int, num_noise: int):
-    """Pair terms of each gathered row in the CBOW loss, `Rows` of [N, T], [N, G, K].
+    """Pair terms of each gathered row in the CBOW loss, [N, T] and [N, G, K].
 
     Input row: the sum of 1/n_t over the centres that it is a context of. Output row: 1
-    for an active centre (n_t > 0); as noise: (negative/K) times the active centres of its
-    tile.
+    for an active centre (n_t > 0); as noise: (negative/K) times the active centres of
+    its tile.
     """
     active_NGB = (pairs.count > 0).astype(pairs.count.dtype)
     share_NGBC = pairs.mask / jnp.maximum(pairs.count, 1)[..., jnp.newaxis]
@@ -127,7 +127,7 @@ def cbow_weights(pairs: Pairs, *, window: int, negative: int, num_noise: int):
 
 
 def num_terms(pairs: Pairs, architecture: Architecture):
-    """Positive terms of the loss: pairs (skip-gram) or active centres (CBOW), a scalar."""
+    """Positive terms of the loss: pairs (skip-gram), active centres (CBOW)."""
     match architecture:
         case "skipgram":
             return pairs.count.sum()

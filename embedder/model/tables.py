@@ -46,7 +46,7 @@ def tables(num_rows: int, vector_size: int, *, dtype, seed: int) -> hk.Transform
 
 
 def initial_input(num_rows: int, vector_size: int, dtype, seed: int) -> np.ndarray:
-    """Initial input table, uniform in [-0.5, 0.5) / D, [V, D], the same in every dtype."""
+    """Initial input table, uniform in [-0.5, 0.5) / D, [V, D]."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     table = np.empty((num_rows, vector_size), dtype)
     for start in range(0, num_rows, _ROWS_AT_ONCE):
