@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from embedder import config as settings
@@ -105,12 +107,12 @@ class EmbeddingTrainer:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self._options.items())
         return f"EmbeddingTrainer({arguments})"
 
-    def fit(self, sequences: Source) -> "EmbeddingTrainer":
-        """Trains from the start on `sequences`; returns the trainer.
+    def fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
+        """Trains from the start; returns the trainer. An error leaves it as it was.
 
         Args:
-          sequences: lists of tokens, read once, or a path: a text file (.txt, .gz) with
-            a sequence a line, a glob of such files, or a folder.
+          sequences_or_path: lists of tokens, read once; or the path of a text file
+            (.txt, .gz) with a sequence a line, a glob of such files, or a folder.
 
         Raises:
           FileNotFoundError: there is no such file.
@@ -118,26 +120,26 @@ class EmbeddingTrainer:
           ValueError: nothing is left after `min_count`, or a file is not text.
           FloatingPointError: training diverged.
         """
-        encoded = encode(_corpus(sequences), self.min_count)
-        self._begin(encoded)
-        self._train(encoded, range(self.epochs))
+        encoded = encode(_corpus(sequences_or_path), self.min_count)
+        self._train(encoded, self._resolved(encoded), None, range(self.epochs))
         return self
 
-    def partial_fit(self, sequences: Source) -> "EmbeddingTrainer":
-        """Trains one more epoch, on `sequences`; returns the trainer.
+    def partial_fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
+        """Trains one more epoch; returns the trainer. An error leaves it as it was.
 
         The vocabulary and its counts stay as they are: other tokens are left out. The
         learning rate falls from `alpha` to `min_alpha` within this epoch. On a trainer
-        that is not trained yet, the vocabulary is made from `sequences`.
+        that is not trained yet, the vocabulary is made from these sequences.
         """
-        corpus = _corpus(sequences)
-        if self._vocabulary is None:
+        corpus = _corpus(sequences_or_path)
+        if self._state is None:
             encoded = encode(corpus, self.min_count)
-            self._begin(encoded)
+            self._train(encoded, self._resolved(encoded), None, range(1))
         else:
             encoded = encode_with(corpus, self._vocabulary)
-        epoch = len(self.loss_history)
-        self._train(encoded, range(epoch, epoch + 1))
+            epoch = len(self.loss_history)
+            state = jax.tree.map(jnp.copy, self._state)  # an error leaves the old one
+            self._train(encoded, self._config, state, range(epoch, epoch + 1))
         return self
 
     @property
@@ -213,23 +215,25 @@ class EmbeddingTrainer:
         trainer.loss_history = model.loss_history
         return trainer
 
-    def _begin(self, encoded: Encoded) -> None:
+    def _resolved(self, encoded: Encoded) -> Config:
         config = settings.with_options(self._config, **self._options)
-        self._config = settings.resolve(config, encoded.num_tokens)
-        self._vocabulary = encoded.vocabulary
-        self._state = None
-        self.loss_history = []
+        return settings.resolve(config, encoded.num_tokens)
 
-    def _train(self, encoded: Encoded, epochs: range) -> None:
-        training = Training(self._config, encoded, epochs)
-        state = self._state or training.initial_state()
-        self._state = None  # it is donated: nobody may read it again
-        self._state, losses = run_epochs(training, state)
-        self.loss_history.extend(losses)
+    def _train(
+        self, encoded: Encoded, config: Config, state: TrainState | None, epochs: range
+    ) -> None:
+        """Trains `state`, or a fresh one, and keeps what comes of it."""
+        training = Training(config, encoded, epochs)
+        history = [] if state is None else self.loss_history
+        state, losses = run_epochs(training, state or training.initial_state())
+        self._state = state
+        self._config = config
+        self._vocabulary = encoded.vocabulary
         self._vectors = None
+        self.loss_history = history + losses
 
     def _trained(self) -> Vocabulary:
-        if self._vocabulary is None or self._state is None:
+        if self._vocabulary is None:
             raise RuntimeError("The trainer is not trained yet: call `fit` first.")
         return self._vocabulary
 

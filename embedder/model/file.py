@@ -8,13 +8,14 @@ f64[E]. Nothing is pickled, and zip's checksums tell of damage.
 
 import json
 import math
-import os
 import zipfile
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from embedder.files import pack_strings, read_member, unpack_strings, whole_file
 
 _FORMAT = "embedder-table-model 1"
 _DTYPES = {
@@ -42,25 +43,20 @@ class ModelFile(NamedTuple):
 
 def write_model(path: Path, model: ModelFile) -> None:
     """Writes `model` whole or not at all: to a temporary name, then renamed."""
-    encoded = [token.encode() for token in model.tokens]
+    tokens, token_ends = pack_strings(model.tokens)
     members = {
         "format": _bytes(_FORMAT),
         "settings": _bytes(_to_json(model.settings)),
         "block": np.array(model.block, dtype=np.int64),
-        "tokens": np.frombuffer(b"".join(encoded), dtype=np.uint8),
-        "token_ends": np.cumsum([len(token) for token in encoded], dtype=np.int64),
+        "tokens": tokens,
+        "token_ends": token_ends,
         "counts": model.counts,
         "input": model.input,
         "output": model.output,
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
-    part = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        with open(part, "wb") as file:
-            np.savez(file, **members)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as part, open(part, "wb") as file:
+        np.savez(file, **members)
 
 
 def read_model(path: Path) -> ModelFile:
@@ -74,7 +70,7 @@ def read_model(path: Path) -> ModelFile:
         raise FileNotFoundError(f"Model file {path} does not exist.")
     try:
         members = _read_members(path)
-        tokens = _split(members["tokens"].tobytes(), members["token_ends"])
+        tokens = unpack_strings(members["tokens"], members["token_ends"])
         settings = _from_json(members["settings"].tobytes())
         _check_rows(members, tokens)
     except (
@@ -98,12 +94,11 @@ def read_model(path: Path) -> ModelFile:
 
 
 def _read_members(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as arrays:
-        if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise ValueError("it is no .npz file")
-        if arrays["format"].tobytes() != _FORMAT.encode():
+    with zipfile.ZipFile(path) as archive:
+        if read_member(archive, "format").tobytes() != _FORMAT.encode():
             raise ValueError(f"its format is not {_FORMAT!r}")
-        members = {name: arrays[name] for name in (*_DTYPES, "input", "output")}
+        names = (*_DTYPES, "input", "output")
+        members = {name: read_member(archive, name) for name in names}
     for name, dtype in _DTYPES.items():
         if members[name].dtype != dtype:
             raise ValueError(f"`{name}` is {members[name].dtype}")
@@ -125,13 +120,6 @@ def _check_rows(members: dict[str, np.ndarray], tokens: list[str]) -> None:
         raise ValueError("a token occurs twice")
     if not (np.isfinite(input).all() and np.isfinite(output).all()):
         raise ValueError("a table is not finite")
-
-
-def _split(data: bytes, ends: np.ndarray) -> list[str]:
-    starts = np.concatenate([[0], ends[:-1]])
-    if len(ends) == 0 or (starts > ends).any() or ends[-1] != len(data):
-        raise ValueError("`token_ends` do not fit `tokens`")
-    return [data[i:j].decode() for i, j in zip(starts, ends, strict=True)]
 
 
 def _bytes(text: str) -> np.ndarray:

@@ -5,13 +5,18 @@ Axis letters: V keys, D dimensions.
 
 import contextlib
 import os
-import uuid
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from embedder.files import (
+    pack_strings,
+    read_member,
+    unpack_strings,
+    whole_file,
+)
 from embedder.vectors import word2vec
 from embedder.vectors.vectors import Vectors
 
@@ -41,7 +46,7 @@ def write_vectors(vectors: Vectors, path: str | os.PathLike[str]) -> None:
       OSError: the disk does not take the file; a file that was there is as before.
     """
     ending = _ending(path)
-    with _whole_file(Path(path)) as temporary:
+    with whole_file(Path(path)) as temporary:
         _writer(ending)(vectors, temporary)
 
 
@@ -58,30 +63,6 @@ def read_vectors(path: str | os.PathLike[str]) -> Vectors:
     if not path.is_file():
         raise FileNotFoundError(f"Vectors file {path} does not exist.")
     return _reader(ending)(path)
-
-
-def pack_keys(keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The keys in UTF-8, end to end, u8[bytes], and where each ends, i64[V]."""
-    encoded = [key.encode() for key in keys]
-    ends = np.cumsum([len(key) for key in encoded], dtype=np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
-
-
-def unpack_keys(tokens: np.ndarray, ends: np.ndarray) -> list[str]:
-    """The keys that `pack_keys` packed; ValueError if the two do not fit."""
-    if tokens.dtype != np.uint8 or ends.dtype != np.int64:
-        raise ValueError(
-            f"`tokens` must be uint8 and `token_ends` int64, got {tokens.dtype} "
-            f"and {ends.dtype}."
-        )
-    bounds = np.concatenate([[0], ends.ravel()])
-    if (np.diff(bounds) < 0).any() or bounds[-1] != tokens.size:
-        raise ValueError(
-            f"`token_ends` must rise to {tokens.size}, the size of `tokens`, "
-            f"got {ends.ravel()[-1:].tolist()} at the end."
-        )
-    text, places = tokens.tobytes(), bounds.tolist()
-    return [text[a:b].decode() for a, b in zip(places, places[1:], strict=False)]
 
 
 def _ending(path: str | os.PathLike[str]) -> str:
@@ -123,28 +104,8 @@ def _reader(ending: str) -> Callable[[Path], Vectors]:
     return word2vec.read_text
 
 
-@contextlib.contextmanager
-def _whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, which takes its place if the body succeeds."""
-    path = Path(os.path.realpath(path))  # a link stays a link
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"Folder {path.parent} does not exist.")
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        yield temporary
-        os.chmod(temporary, mode)  # safetensors makes its file private
-        with open(temporary, "r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def _arrays(vectors: Vectors) -> dict[str, np.ndarray]:
-    tokens, token_ends = pack_keys(vectors.keys)
+    tokens, token_ends = pack_strings(vectors.keys)
     arrays = {"vectors": vectors.matrix, "tokens": tokens, "token_ends": token_ends}
     if vectors.counts is not None:
         arrays["counts"] = vectors.counts
@@ -155,7 +116,7 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> Vectors:
     for name in ("vectors", "tokens", "token_ends"):
         if name not in arrays:
             raise ValueError(f"it has no `{name}`")
-    keys = unpack_keys(arrays["tokens"], arrays["token_ends"])
+    keys = unpack_strings(arrays["tokens"], arrays["token_ends"])
     return Vectors(keys, arrays["vectors"], arrays.get("counts"))
 
 
@@ -198,27 +159,7 @@ def _read_npz(path: Path) -> Vectors:
     with open(path, "rb") as file, _damage_named(path, *faults):
         with zipfile.ZipFile(file) as archive:
             wanted = [n for n in ARRAY_NAMES if f"{n}.npy" in archive.namelist()]
-            return _from_arrays({name: _member(archive, name) for name in wanted})
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """One array of an .npz, after a look at what its header claims."""
-    info = archive.getinfo(f"{name}.npy")
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"`{name}` is compressed")
-    with archive.open(info) as file:
-        version = np.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read_header is None:
-            raise ValueError(f"`{name}` has format {version}")
-        shape, _, dtype = read_header(file)
-        if file.tell() + np.prod(shape, dtype=object) * dtype.itemsize > info.file_size:
-            raise ValueError(f"`{name}` claims shape {shape}, more than its bytes")
-    with archive.open(info) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
+            return _from_arrays({name: read_member(archive, name) for name in wanted})
 
 
 def _write_parquet(vectors: Vectors, path: Path) -> None:

@@ -229,7 +229,7 @@ def is_alive(pid: int) -> bool:
 
 
 @posix
-@pytest.mark.parametrize("seconds", [0.0, 1.5], ids=["starting", "training"])
+@pytest.mark.parametrize("seconds", [0.05, 1.5], ids=["starting", "training"])
 def test_ctrl_c(endless, seconds):
     process, name, pids = endless
     time.sleep(seconds)

@@ -16,9 +16,9 @@ from hypothesis.extra.numpy import arrays
 
 from embedder.vectors.export import (
     ENDINGS,
-    pack_keys,
+    pack_strings,
     read_vectors,
-    unpack_keys,
+    unpack_strings,
     write_vectors,
 )
 from embedder.vectors.vectors import Vectors
@@ -92,7 +92,7 @@ def test_whole_round_trip(ending, vectors):
 
 @given(st.lists(keys, min_size=1))
 def test_packed_keys_round_trip(names):
-    assert unpack_keys(*pack_keys(names)) == names
+    assert unpack_strings(*pack_strings(names)) == names
 
 
 @pytest.mark.parametrize("ending", WORD2VEC)
@@ -402,7 +402,7 @@ def test_cut_or_overwritten_files_never_give_other_keys(tmp_path, ending):
         read_vectors(path)
 
 
-TOKENS, TOKEN_ENDS = pack_keys(["a", "bc"])
+TOKENS, TOKEN_ENDS = pack_strings(["a", "bc"])
 PARTS = {"vectors": np.eye(2), "tokens": TOKENS, "token_ends": TOKEN_ENDS}
 
 

@@ -1,0 +1,232 @@
+"""`EmbeddingTrainer` of the port and of the oracle: one behaviour."""
+
+import inspect
+import math
+
+import numpy as np
+import pytest
+
+import embedder
+import legacy
+
+SMALL = {"vector_size": 16, "min_count": 2, "epochs": 2, "block": 64, "sample": 0.01}
+CLASSES = [embedder.EmbeddingTrainer, legacy.EmbeddingTrainer]
+
+
+@pytest.fixture(params=CLASSES, ids=["port", "oracle"])
+def trainer_class(request):
+    return request.param
+
+
+@pytest.fixture
+def trained(trainer_class, sequences):
+    return trainer_class(**SMALL).fit(sequences)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"architecture": "cbow", "alpha": 0.1},
+        {"tile": 1, "noise": 5},
+        {"blocks_per_update": 3, "block": 16},
+        {"cap": math.inf, "sample": 0, "alpha": 0.003},
+    ],
+    ids=["skipgram", "cbow", "classic", "several_blocks", "no_cap"],
+)
+def test_fit_gives_the_vectors_and_losses_of_the_oracle(sequences, options):
+    settings = SMALL | {"dtype": "float64"} | options
+    actual = embedder.EmbeddingTrainer(**settings).fit(sequences)
+    desired = legacy.EmbeddingTrainer(**settings).fit(sequences)
+    assert actual.index_to_key == desired.index_to_key
+    np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(actual.loss_history, desired.loss_history, rtol=1e-9)
+
+
+def test_partial_fit_goes_on_as_the_oracle_does(sequences):
+    actual, desired = (cls(**SMALL, dtype="float64") for cls in CLASSES)
+    for trainer in (actual, desired):
+        trainer.fit(sequences[:200]).partial_fit(sequences[200:])
+    np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(actual.loss_history, desired.loss_history, rtol=1e-9)
+
+
+def test_signature_is_that_of_the_oracle():
+    port, oracle = (inspect.signature(cls) for cls in CLASSES)
+    assert port == oracle
+
+
+def test_repr_is_that_of_the_oracle():
+    port, oracle = (repr(cls(window=3, cap=math.inf)) for cls in CLASSES)
+    assert port == oracle
+
+
+@pytest.mark.parametrize("writer", CLASSES, ids=["port", "oracle"])
+@pytest.mark.parametrize("reader", CLASSES, ids=["port", "oracle"])
+def test_a_saved_model_is_read_by_both(tmp_path, sequences, writer, reader):
+    saved = writer(**SMALL, cap=math.inf).fit(sequences)
+    saved.save(tmp_path / "model")
+    loaded = reader.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.vectors, saved.vectors, strict=True)
+    assert loaded.index_to_key == saved.index_to_key
+    assert loaded.loss_history == saved.loss_history
+    assert repr(loaded) == repr(saved)
+
+
+def test_a_loaded_trainer_goes_on_bit_for_bit(tmp_path, trainer_class, sequences):
+    trainer = trainer_class(**SMALL).fit(sequences)
+    trainer.save(tmp_path / "model.npz")
+    loaded = trainer_class.load(tmp_path / "model.npz")
+    for each in (trainer, loaded):
+        each.partial_fit(sequences)
+    np.testing.assert_array_equal(loaded.vectors, trainer.vectors, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vector_size": 0}, "`vector_size` must be an integer >= 1, got 0."),
+        ({"window": 128}, "`window` must be an integer from 1 to 127, got 128."),
+        ({"negative": 0}, "`negative` must be an integer >= 1, got 0."),
+        ({"min_count": 0}, "`min_count` must be an integer >= 1, got 0."),
+        ({"sample": -1.0}, "`sample` must be a number from 0 to 1, got -1.0."),
+        ({"ns_exponent": math.nan}, "`ns_exponent` must be a finite number, got nan."),
+        ({"alpha": math.nan}, "`alpha` must be a finite number > 0, got nan."),
+        ({"min_alpha": 1.0}, "`min_alpha` must be a number from 0 to `alpha`, got 1.0"),
+        ({"epochs": -1}, "`epochs` must be an integer >= 0, got -1."),
+        ({"architecture": "x"}, "`architecture` must be 'skipgram' or 'cbow', got 'x'"),
+        ({"seed": 2**64}, "`seed` must be an integer from 0 to 2**64 - 1, got 18446"),
+        ({"workers": 0}, "`workers` must be an integer >= 1, got 0."),
+        ({"block": 100}, "`block` must be a positive multiple of `tile`, got 100."),
+        ({"tile": 0}, "`tile` must be an integer >= 1, got 0."),
+        ({"noise": 0}, "`noise` must be an integer >= 1, got 0."),
+        ({"cap": 0}, "`cap` must be a number > 0, got 0."),
+        ({"blocks_per_update": 0}, "`blocks_per_update` must be an integer >= 1, got"),
+        ({"dtype": "float16"}, "`dtype` must be 'float32' or 'float64', got 'float16'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_constructor_refuses_values_out_of_bounds(trainer_class, options, message):
+    with pytest.raises(ValueError) as error:
+        trainer_class(**options)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "options", [{"window": 2.5}, {"window": True}, {"alpha": "x"}, {"epochs": None}]
+)
+def test_constructor_refuses_other_types(trainer_class, options):
+    (name,) = options
+    with pytest.raises(TypeError, match=f"`{name}` must be .*, got "):
+        trainer_class(**options)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda trainer: trainer.vectors,
+        lambda trainer: trainer.index_to_key,
+        lambda trainer: trainer.key_to_index,
+        lambda trainer: trainer.most_similar("a"),
+        lambda trainer: trainer.similarity("a", "b"),
+        lambda trainer: trainer.save("model.npz"),
+    ],
+)
+def test_an_untrained_trainer_says_so(trainer_class, use):
+    with pytest.raises(RuntimeError, match="not trained yet: call `fit` first"):
+        use(trainer_class())
+
+
+def test_attributes_have_the_types_that_they_are_said_to_have(trained):
+    assert trained.vectors.shape == (len(trained.index_to_key), 16)
+    assert trained.vectors.dtype == np.float32
+    assert [trained.key_to_index[key] for key in trained.index_to_key[:3]] == [0, 1, 2]
+    assert trained.window == 5
+    assert len(trained.loss_history) == 2
+    assert all(type(loss) is float for loss in trained.loss_history)
+
+
+def test_queries_answer(trained):
+    ranking = trained.most_similar("w0", topn=3)
+    assert len(ranking) == 3
+    assert "w0" not in dict(ranking)
+    nearest, similarity = ranking[0]
+    assert trained.similarity("w0", nearest) == pytest.approx(similarity, abs=1e-6)
+    with pytest.raises(KeyError, match="Token 'no' is not in the vocabulary."):
+        trained.most_similar(["w0", "no"])
+
+
+def test_a_generator_is_read_once(trainer_class, sequences, trained):
+    again = trainer_class(**SMALL).fit(sequence for sequence in sequences)
+    np.testing.assert_array_equal(again.vectors, trained.vectors)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "error", "message"),
+    [
+        ([], ValueError, "The corpus has no tokens."),
+        ([[]], ValueError, "The corpus has no tokens."),
+        (
+            [["a"]],
+            ValueError,
+            "No token occurs `min_count` = 2 times or more: the most",
+        ),
+        (["a b"], TypeError, "A sequence must be a list of tokens, got"),
+        ([["a", 1]], TypeError, "A token must be a str, got 1."),
+        ("no such file", FileNotFoundError, "Corpus no such file does not exist."),
+    ],
+    ids=["none", "empty", "rare", "string", "integer", "missing_file"],
+)
+def test_fit_refuses_bad_corpora(trainer_class, corpus, error, message):
+    with pytest.raises(error, match=message):
+        trainer_class(**SMALL).fit(corpus)
+
+
+def test_an_error_leaves_the_trainer_as_it_was(trained, sequences):
+    before = trained.vectors.copy()
+    with pytest.raises(ValueError):
+        trained.fit([])
+    with pytest.raises(TypeError):
+        trained.partial_fit([["w0", 1]])
+    np.testing.assert_array_equal(trained.vectors, before)
+    assert len(trained.loss_history) == 2
+
+
+@pytest.mark.parametrize(
+    "corpus",
+    [
+        [["one", "one"]],
+        [["\u00e4 \u4e2d", "a b", "a b", "\u00e4 \u4e2d"]],
+        [["a"]] * 5,
+        [["x"] * 5000],
+    ],
+    ids=["one_token", "blanks_and_unicode", "no_pairs", "long"],
+)
+def test_fit_takes_odd_corpora(trainer_class, corpus):
+    trainer = trainer_class(**SMALL).fit(corpus)
+    assert np.isfinite(trainer.vectors).all()
+    assert np.isfinite(trainer.loss_history).all()
+
+
+def test_no_epochs_give_the_initial_vectors(trainer_class, sequences):
+    trainer = trainer_class(**SMALL | {"epochs": 0}).fit(sequences)
+    assert trainer.loss_history == []
+    assert 0 < np.abs(trainer.vectors).max() <= 0.5 / 16
+
+
+def test_divergence_is_an_error_that_says_what_to_change(trainer_class, sequences):
+    trainer = trainer_class(**SMALL | {"alpha": 1e30, "cap": math.inf})
+    with pytest.raises(FloatingPointError, match="`alpha`"):
+        trainer.fit(sequences)
+
+
+def test_learns_which_tokens_are_used_alike(trainer_class):
+    """Two topics that never meet: neighbours are of one's own topic."""
+    rng = np.random.default_rng(0)
+    corpus = [
+        [f"{topic}{i}" for i in rng.integers(0, 10, size=20)] for topic in "ab" * 200
+    ]
+    trainer = trainer_class(**SMALL | {"epochs": 5, "sample": 0}).fit(corpus)
+    for token in trainer.index_to_key:
+        nearest = [key[0] for key, _ in trainer.most_similar(token, topn=5)]
+        assert nearest == [token[0]] * 5
