@@ -9,6 +9,7 @@ import difflib
 import math
 import operator
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -155,7 +156,7 @@ def section_of(name: str) -> str:
         if name in _names(section.default_factory):
             return section.name
     known = [n for f in dataclasses.fields(Config) for n in _names(f.default_factory)]
-    raise ValueError(f"Unknown option `{name}`{_nearest(name, known)}.")
+    raise ValueError(f"Unknown option `{name}`{nearest(name, known)}")
 
 
 def with_options(config: Config, **options: Any) -> Config:
@@ -191,36 +192,47 @@ def to_toml(config: Config) -> str:
 def read_toml(path: Path) -> Config:
     """The config in a TOML file; an unknown table or key is a ValueError."""
     try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}.") from error
-    sections = {f.name: f.default_factory for f in dataclasses.fields(Config)}
-    for table, keys in tables.items():
-        if table not in sections:
-            raise ValueError(
-                f"{path}: unknown table [{table}]{_nearest(table, sections)}."
-            )
-        if not isinstance(keys, dict):
-            raise ValueError(f"{path}: `{table}` must be a table, got {keys!r}.")
-        for key in keys:
-            known = _names(sections[table])
-            if key not in known:
-                raise ValueError(
-                    f"{path}: unknown key `{key}` in [{table}]{_nearest(key, known)}."
-                )
     try:
-        return Config(**{name: sections[name](**keys) for name, keys in tables.items()})
+        return _from_tables(tables)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown `name`: which known one may be meant."""
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f", did you mean `{found[0]}`?" if found else "."
+
+
+def _from_tables(tables: dict[str, Any]) -> Config:
+    sections = {f.name: f.default_factory for f in dataclasses.fields(Config)}
+    for table, keys in tables.items():
+        if table not in sections:
+            raise ValueError(f"unknown table [{table}]{_place(table, sections)}")
+        if not isinstance(keys, dict):
+            raise ValueError(f"`{table}` must be a table, got {keys!r}.")
+        known = _names(sections[table])
+        for key in keys:
+            if key not in known:
+                raise ValueError(
+                    f"unknown key `{key}` in [{table}]{_place(key, known)}"
+                )
+    return Config(**{name: sections[name](**keys) for name, keys in tables.items()})
+
+
+def _place(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a key or table that is unknown where it stands."""
+    try:
+        return f": `{name}` belongs in [{section_of(name)}]."
+    except ValueError:
+        return nearest(name, known)
+
+
 def _names(section) -> list[str]:
     return [f.name for f in dataclasses.fields(section)]
-
-
-def _nearest(name: str, known) -> str:
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f", did you mean `{found[0]}`?" if found else ""
 
 
 def _positive_finite(x: float) -> bool:
@@ -248,9 +260,13 @@ def _check_number(section, name: str, rule: str, valid) -> None:
     message = f"`{name}` must be {rule}, got {value!r}."
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         raise TypeError(message)
-    if not valid(float(value)):
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        number = math.nan
+    if not valid(number):
         raise ValueError(message)
-    object.__setattr__(section, name, float(value))
+    object.__setattr__(section, name, number)
 
 
 def _check_choice(section, name: str, choices: tuple[str, ...]) -> None:

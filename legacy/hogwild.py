@@ -219,8 +219,8 @@ def _one_blas_thread():
 def _interrupts_blocked():
     """Processes started here keep Ctrl-C blocked, until `_worker_main` ignores it.
 
-    Else one that comes while they import fills the terminal with their tracebacks. Of no
-    use before the resource tracker runs, whose start ends the block.
+    Else one that comes while they import fills the terminal with their tracebacks. This
+    is of no use before the resource tracker runs, whose start ends the block.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield

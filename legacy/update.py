@@ -172,7 +172,7 @@ def _updates(
 
     Whole shards go to the workers in turn, so that none makes a shard for nothing.
     Those left over, fewer than workers, are made by every worker, which takes every
-    N-th update: to make a shard costs 4 % of training on it, to wait for another worker
+    N-th update: to make a shard costs 5 % of training on it, to wait for another worker
     all of it.
     """
     corpus = Corpus(arrays.ids, arrays.lengths, arrays.shard_ends)

@@ -35,6 +35,7 @@ class Corpus(NamedTuple):
     """A corpus that can be read any number of times."""
 
     name: str
+    source: str  # what messages call it
     manifest: list[dict[str, Any]]  # what tells it from another corpus
     chunks: Callable[[], Iterator[Chunk]]
 
@@ -46,9 +47,12 @@ def text_corpus(source: str | os.PathLike) -> Corpus:
       FileNotFoundError: there is no such file, or no match, or no text in the folder.
       OSError, ValueError: a file cannot be read, or is not text (also when read later).
     """
+    if not os.fspath(source):
+        raise ValueError("`corpus` must be a file, a glob or a folder, got ''.")
     paths = _text_files(source)
     return Corpus(
-        name=_stem(Path(source)),
+        name=_stem(Path(os.path.abspath(source))),
+        source=os.fspath(source),
         manifest=[_describe_file(path) for path in paths],
         chunks=lambda: itertools.chain.from_iterable(map(_file_chunks, paths)),
     )
@@ -61,25 +65,29 @@ def sequences_corpus(
 
     Raises:
       TypeError: a sequence is a bare `str`, or a token is not a `str`.
-      ValueError: a token is empty.
+      ValueError: a token is empty, or has a lone surrogate.
     """
     chunks = list(_sequence_chunks(sequences))
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk.lengths.tobytes())
-        digest.update("\0".join(chunk.tokens.to_list()).encode(errors="surrogatepass"))
+        digest.update("\0".join(chunk.tokens.to_list()).encode())
     manifest = [{"sequences": name, "sha256": digest.hexdigest()}]
-    return Corpus(name, manifest, lambda: iter(chunks))
+    return Corpus(name, name, manifest, lambda: iter(chunks))
 
 
 def _text_files(source: str | os.PathLike) -> list[Path]:
     path = Path(source)
     if path.is_dir():
         return _found(
-            sorted(p for p in path.iterdir() if p.suffix in (".txt", ".gz")),
+            sorted(p for p in path.iterdir() if _is_text_name(p)),
             f"Corpus {source} is a folder without .txt or .gz files.",
         )
     if path.exists():
+        if not path.is_file():
+            raise ValueError(
+                f"Corpus {source} must be a regular file: it is read more than once."
+            )
         return [path]
     if glob.has_magic(str(source)):
         matches = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
@@ -87,6 +95,11 @@ def _text_files(source: str | os.PathLike) -> list[Path]:
             [p for p in matches if p.is_file()], f"Corpus {source} matches no file."
         )
     raise FileNotFoundError(f"Corpus {source} does not exist.")
+
+
+def _is_text_name(path: Path) -> bool:
+    """Whether it may be text by its name; a broken link is let through, to be named."""
+    return path.suffix in (".txt", ".gz") and (path.is_file() or not path.exists())
 
 
 def _found(paths: list[Path], otherwise: str) -> list[Path]:
@@ -129,15 +142,21 @@ def _read_pieces(path: Path) -> Iterator[str]:
     try:
         with opener(path, "rb") as file:
             while data := file.read(_CHUNK_BYTES):
-                if offset == 0:
-                    data = data.removeprefix(_BOM)
-                text, rest = _decode(path, rest + data, offset - len(rest))
+                start = offset - len(rest)
                 offset += len(data)
+                if start == 0 and data.startswith(_BOM):
+                    start, data = len(_BOM), data.removeprefix(_BOM)
+                text, rest = _decode(path, rest + data, start)
                 yield text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path} is not a whole .gz file: {error}.") from error
+    except OSError as error:  # of a bad disk: it names no file
+        raise OSError(error.errno, error.strerror, str(path)) from error
     if rest:
-        raise ValueError(f"{path} is not UTF-8 text: it ends inside a character.")
+        raise ValueError(
+            f"{path} is not UTF-8 text: it ends inside the character "
+            f"at offset {offset - len(rest)}."
+        )
 
 
 def _decode(path: Path, data: bytes, offset: int) -> tuple[str, bytes]:
@@ -186,13 +205,16 @@ def _split_lines(text: str, is_open: bool) -> Chunk:
 
 
 def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:
+    if not isinstance(sequences, Iterable) or isinstance(sequences, bytes):
+        raise TypeError(
+            "`sequences_or_path` must be a path or an iterable of token lists, "
+            f"got {sequences!r}."
+        )
     tokens: list[str] = []
     lengths: list[int] = []
     for sequence in sequences:
-        if isinstance(sequence, str | bytes):
-            raise TypeError(
-                f"A sequence must be a list of tokens, got the string {sequence[:40]!r}."
-            )
+        if isinstance(sequence, str | bytes) or not isinstance(sequence, Iterable):
+            raise TypeError(f"A sequence must be a list of tokens, got {sequence!r}.")
         before = len(tokens)
         tokens.extend(sequence)
         lengths.append(len(tokens) - before)
@@ -208,5 +230,9 @@ def _chunk(tokens: list[str], lengths: list[int]) -> Chunk:
             raise TypeError(f"A token must be a str, got {token!r}.")
         if not token:
             raise ValueError("A token must not be empty, got ''.")
-    series = pl.Series("token", tokens, dtype=pl.String)
+    try:
+        series = pl.Series("token", tokens, dtype=pl.String)
+    except UnicodeEncodeError as error:
+        bad = error.object
+        raise ValueError(f"A token must be valid Unicode, got {bad!r}.") from None
     return Chunk(series, np.array(lengths, dtype=np.int64), is_open=False)

@@ -5,6 +5,7 @@ are spooled; once the vocabulary is known, codes become ids and are cut into sha
 whole sequences. Shards live in memory, or in a folder that a later run finds again.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -13,6 +14,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +64,7 @@ def encode(corpus: Corpus, min_count: int) -> Encoded:
     """Encodes `corpus` in memory, with a vocabulary of its own.
 
     Raises:
-      ValueError: the corpus has no tokens, or none occurs `min_count` times.
+      NoTokensError: the corpus has no tokens, or none occurs `min_count` times.
     """
     with io.BytesIO() as spool:
         scan = _scan(corpus, spool)
@@ -85,7 +87,8 @@ def encode_cached(corpus: Corpus, min_count: int, cache: Path) -> Encoded:
     when it is whole.
 
     Raises:
-      ValueError: as `encode`; or a shard of the cache is damaged, when it is read.
+      NoTokensError: as `encode`.
+      ValueError: the cache is damaged (of a shard perhaps when it is read).
     """
     folder = cache / _digest(corpus, min_count)
     if not folder.exists():
@@ -197,7 +200,9 @@ def _cut_long(lengths: np.ndarray) -> np.ndarray:
     """Cuts lengths above SHARD_TOKENS into pieces of it."""
     if len(lengths) == 0 or lengths.max() <= SHARD_TOKENS:
         return lengths
-    _log.info("A sequence of %d tokens is cut into shards.", lengths.max())
+    _log.warning(
+        "A sequence of %d tokens is cut every %d tokens.", lengths.max(), SHARD_TOKENS
+    )
     pieces = -(-lengths // SHARD_TOKENS)
     cut = np.full(int(np.maximum(pieces, 1).sum()), SHARD_TOKENS, dtype=np.int64)
     last = np.cumsum(np.maximum(pieces, 1)) - 1
@@ -244,22 +249,34 @@ def _move(part: Path, folder: Path) -> None:
 
 
 def _open_cache(folder: Path) -> Encoded:
-    summary = json.loads((folder / "shards.json").read_text())
-
     def read(shard: int):
         path = _shard_path(folder, shard)
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return arrays["ids"], arrays["lengths"]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-            raise ValueError(
-                f"Cache file {path} is damaged ({error}): delete {folder} to make it "
-                "anew."
-            ) from error
+        with _damage_named(path), np.load(path, allow_pickle=False) as arrays:
+            return arrays["ids"], arrays["lengths"]
 
-    vocabulary = read_vocabulary(folder / "vocabulary.parquet")
-    tokens = np.array(summary["shard_tokens"], dtype=np.int64)
-    return Encoded(vocabulary, tokens, read, summary["raw_tokens"])
+    with _damage_named(folder / "shards.json") as path:
+        summary = json.loads(path.read_text())
+        raw_tokens = int(summary["raw_tokens"])
+        tokens = np.array(summary["shard_tokens"], dtype=np.int64)
+    with _damage_named(folder / "vocabulary.parquet") as path:
+        vocabulary = read_vocabulary(path)
+    for shard in range(len(tokens)):
+        with _damage_named(_shard_path(folder, shard)) as path:
+            zipfile.ZipFile(path).close()  # looks at the end: finds a file cut short
+    return Encoded(vocabulary, tokens, read, raw_tokens)
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path) -> Iterator[Path]:
+    """Turns what reading a damaged file of a cache raises into one ValueError."""
+    faults = (OSError, ValueError, TypeError, LookupError, EOFError)
+    try:
+        yield path
+    except (*faults, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"Cache file {path} is damaged ({error}): delete {path.parent} to make it "
+            "anew."
+        ) from error
 
 
 def _shard_path(folder: Path, shard: int) -> Path:

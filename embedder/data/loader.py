@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from embedder.data.blocks import BlockSource, Updates
+from embedder.data.blocks import BlockShape, BlockSource, Updates
 
 _SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
 _MULTIPLE = 16  # updates in a superblock are a multiple of this: see `loss_interval`
@@ -71,48 +71,54 @@ def tfdata_epoch(
 ) -> Iterator[Updates]:
     """Superblocks of one epoch by tf.data; the last may be shorter."""
     tf = import_tensorflow()
-    num_places = len(source.encoded.shard_tokens)
-    if num_places == 0:
-        return
-    shape = source.shape
-    num_blocks, tokens = shape.blocks_per_update, shape.block
-    signature = Updates(
-        ids=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
-        sequence=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
-        radius=tf.TensorSpec([None, num_blocks, tokens], tf.int8),
-        noise=tf.TensorSpec(
-            [None, num_blocks, tokens // shape.tile, shape.noise], tf.int32
-        ),
-        position=tf.TensorSpec([None, 3], tf.int64),
-        progress=tf.TensorSpec([None], tf.float64),
-    )
+    signature = _signature(tf, source.shape)
+    failures: list[Exception] = []
+
+    def make(place) -> tuple:
+        try:
+            return tuple(source.updates(epoch, int(place)))
+        except Exception as error:  # tf.data would tell of it in its own words
+            failures.append(error)
+            raise
 
     def shard(place):
-        made = tf.numpy_function(
-            lambda place: tuple(source.updates(epoch, int(place))),
-            [place],
-            [spec.dtype for spec in signature],
-            stateful=False,
-        )
+        dtypes = [spec.dtype for spec in signature]
+        made = tf.numpy_function(make, [place], dtypes, stateful=False)
         return Updates(
             *(tf.ensure_shape(x, s.shape) for x, s in zip(made, signature, strict=True))
         )
 
     dataset = (
-        tf.data.Dataset.range(num_places)
+        tf.data.Dataset.range(len(source.encoded.shard_tokens))
         .map(shard, num_parallel_calls=workers, deterministic=True)
         .rebatch(size)
         .prefetch(2)
     )
-    yield from dataset.as_numpy_iterator()
+    try:
+        yield from dataset.as_numpy_iterator()
+    except tf.errors.OpError as error:
+        raise (failures or [error])[0] from None
+
+
+def _signature(tf, shape: BlockShape) -> Updates:
+    """Shapes and dtypes of the updates of a shard, for tf.data."""
+    num_blocks, tokens = shape.blocks_per_update, shape.block
+    num_tiles = tokens // shape.tile
+    return Updates(
+        ids=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
+        sequence=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
+        radius=tf.TensorSpec([None, num_blocks, tokens], tf.int8),
+        noise=tf.TensorSpec([None, num_blocks, num_tiles, shape.noise], tf.int32),
+        position=tf.TensorSpec([None, 3], tf.int64),
+        progress=tf.TensorSpec([None], tf.float64),
+    )
 
 
 def import_tensorflow():
     """TensorFlow, kept to the CPU and quiet."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault(
-        "TF_ENABLE_ONEDNN_OPTS", "0"
-    )  # no arithmetic: spares a notice
+    # No arithmetic is done with it: this spares a notice.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")

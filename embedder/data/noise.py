@@ -16,9 +16,19 @@ class NoiseTable(NamedTuple):
 
 
 def noise_table(counts: np.ndarray, exponent: float) -> NoiseTable:
-    """The table for tokens of these `counts` i64[V]."""
-    weights = counts.astype(np.float64) ** exponent
-    scaled = weights / weights.sum() * len(counts)
+    """The table for tokens of these `counts` i64[V].
+
+    Raises:
+      ValueError: the weights leave the range of float64.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        weights = counts.astype(np.float64) ** exponent
+        total = weights.sum()
+    if not 0 < total < np.inf:
+        raise ValueError(
+            f"`ns_exponent` must leave count ** ns_exponent finite, got {exponent!r}."
+        )
+    scaled = weights / total * len(counts)
     probability, alias = _alias_columns(scaled)
     limit = np.clip(np.rint(np.array(probability) * 2**32), 1, 2**32) - 1
     return NoiseTable(limit.astype(np.uint32), np.array(alias, dtype=np.int32))

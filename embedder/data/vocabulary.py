@@ -1,11 +1,16 @@
 """Which tokens are known, how often they occur, and with what probability they are kept."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+
+
+class NoTokensError(ValueError):
+    """A corpus leaves no token to train."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +35,15 @@ def select_tokens(counts: np.ndarray, tokens: Sequence[str], min_count: int):
     `counts` i64[U] and `tokens` stand in the order of first appearance.
 
     Raises:
-      ValueError: there are no tokens, or none occurs `min_count` times.
+      NoTokensError: there are no tokens, or none occurs `min_count` times.
     """
     if len(counts) == 0:
-        raise ValueError("The corpus has no tokens.")
+        raise NoTokensError("The corpus has no tokens.")
     order = np.argsort(-counts, kind="stable")
     num_kept = int((counts >= min_count).sum())
     if num_kept == 0:
         most = order[0]
-        raise ValueError(
+        raise NoTokensError(
             f"No token occurs `min_count` = {min_count} times or more: the most "
             f"frequent, {tokens[most]!r}, occurs {counts[most]} times."
         )
@@ -71,13 +76,22 @@ def write_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
     import polars as pl
 
     frame = pl.DataFrame({"token": vocabulary.tokens, "count": vocabulary.counts})
-    frame.write_parquet(path)
+    data = io.BytesIO()  # a full disk is an OSError here, not one of polars
+    frame.write_parquet(data)
+    path.write_bytes(data.getbuffer())
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """The vocabulary in a file of `write_vocabulary`."""
+    """The vocabulary in a file of `write_vocabulary`.
+
+    Raises:
+      ValueError: it is damaged.
+    """
     import polars as pl
 
-    frame = pl.read_parquet(path)
-    counts = frame["count"].to_numpy().astype(np.int64)
-    return Vocabulary(frame["token"].to_list(), counts)
+    try:
+        frame = pl.read_parquet(path)
+        counts = frame["count"].to_numpy().astype(np.int64)
+        return Vocabulary(frame["token"].to_list(), counts)
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{path} is not a whole parquet file.") from error

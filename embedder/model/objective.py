@@ -86,7 +86,7 @@ def cbow_loss(rows: Rows, pairs: Pairs, *, window: int, negative: int):
     tile, num_noise = pairs.mask.shape[2], rows.noise.shape[2]
     context_NGCD = _halo(rows.input, tile, window)
     target_NGBD = _tiles(rows.output, tile)
-    share_NGBC = pairs.mask / jnp.maximum(pairs.count, 1)[..., jnp.newaxis]
+    share_NGBC = _shares(pairs)
     mean_NGBD = _einsum("ngbc,ngcd->ngbd", share_NGBC, context_NGCD)
     positive_NGB = _einsum("ngbd,ngbd->ngb", mean_NGBD, target_NGBD)
     noise_NGBK = _einsum("ngbd,ngkd->ngbk", mean_NGBD, rows.noise)
@@ -118,7 +118,7 @@ def cbow_weights(pairs: Pairs, *, window: int, negative: int, num_noise: int):
     its tile.
     """
     active_NGB = (pairs.count > 0).astype(pairs.count.dtype)
-    share_NGBC = pairs.mask / jnp.maximum(pairs.count, 1)[..., jnp.newaxis]
+    share_NGBC = _shares(pairs)
     return Rows(
         input=_fold_halo(share_NGBC.sum(axis=2), pairs.mask.shape[2], window),
         output=_untile(active_NGB),
@@ -198,6 +198,12 @@ def _fold_halo(x_NGC, tile: int, window: int):
         x_NGC
     )
     return folded_NT
+
+
+def _shares(pairs: Pairs):
+    """1/n_t for each context of a token, else 0, [N, G, B, C]."""
+    mask_NGBC = pairs.mask.astype(pairs.count.dtype)
+    return mask_NGBC / jnp.maximum(pairs.count, 1)[..., jnp.newaxis]
 
 
 def _tile_noise(terms_NGB, negative: int, num_noise: int):

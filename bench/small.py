@@ -1,0 +1,86 @@
+"""Neighbours after training on a small corpus: 300 news articles, 60 k words.
+
+The measure: each token's 10 nearest tokens are looked up in reference vectors of a large
+corpus (gensim on 17 M words of Wikipedia); the score is the mean reference cosine of a
+token and its neighbours. Unrelated tokens have the score in the row "chance". Tokens
+count once whatever their case and punctuation, and only if the reference has them.
+"""
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.results import Table, data_folder, write_results
+from bench.systems import machine, measure
+from embedder import Vectors, read_vectors
+
+TOPN = 10
+SETTINGS = {"min_count": 2, "epochs": 10}
+PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "embedder, skip-gram": ("port", {}),
+    "gensim, skip-gram": ("gensim", {"sg": 1, "workers": 1}),
+    "legacy, skip-gram": ("oracle", {}),
+    "embedder, CBOW": ("port", {"architecture": "cbow"}),
+    "gensim, CBOW": ("gensim", {"sg": 0, "workers": 1}),
+}
+
+
+def run(seeds: list[int]) -> Table:
+    """Trains each program with each seed and scores its neighbours."""
+    with tempfile.TemporaryDirectory() as folder:
+        reference = _reference(Path(folder))
+        samples = [
+            {"program": program, "seed": seed, **_sample(program, seed, reference)}
+            for seed in seeds
+            for program in PROGRAMS
+        ]
+    settings = SETTINGS | {"seeds": seeds, "corpus": "lee_background.txt.gz"}
+    write_results("small", machine=machine(), settings=settings, samples=samples)
+    return _table(samples)
+
+
+def _reference(folder: Path) -> Vectors:
+    corpus = data_folder() / "wiki" / "wiki17m-0.txt.gz"
+    measure("gensim", corpus, folder / "reference.bin", sg=1, workers=2, epochs=5)
+    return read_vectors(folder / "reference.bin")
+
+
+def _sample(program: str, seed: int, reference: Vectors) -> dict[str, float]:
+    name, settings = PROGRAMS[program]
+    corpus = data_folder() / "small-text" / "lee_background.txt.gz"
+    with tempfile.TemporaryDirectory() as folder:
+        vectors = Path(folder, "vectors.bin")
+        measure(name, corpus, vectors, seed=seed, **SETTINGS, **settings)
+        score, chance = neighbour_score(read_vectors(vectors), reference)
+    return {"score": score, "chance": chance}
+
+
+def neighbour_score(vectors: Vectors, reference: Vectors) -> tuple[float, float]:
+    """Mean reference cosine of tokens and their neighbours, and of all pairs."""
+    words = {}
+    for row, key in enumerate(vectors.keys):
+        word = re.sub("[^a-z]", "", key.lower())
+        if word in reference:
+            words.setdefault(word, row)
+    unit = vectors.unit[list(words.values())]
+    cosines = unit @ unit.T
+    np.fill_diagonal(cosines, -np.inf)
+    nearest = np.argpartition(-cosines, TOPN, axis=1)[:, :TOPN]
+    wanted = reference.unit[[reference.index(word) for word in words]]
+    truth = wanted @ wanted.T
+    others = ~np.eye(len(words), dtype=bool)
+    score = np.take_along_axis(truth, nearest, axis=1).mean()
+    return float(score), float(truth[others].mean())
+
+
+def _table(samples: list[dict[str, Any]]) -> Table:
+    rows = []
+    for program in PROGRAMS:
+        scores = sorted(s["score"] for s in samples if s["program"] == program)
+        median = scores[len(scores) // 2]
+        rows.append([program, f"{median:.4f} ({scores[0]:.4f} to {scores[-1]:.4f})"])
+    rows.append(["chance", f"{samples[0]['chance']:.4f}"])
+    return Table(["program", "mean reference cosine of 10 neighbours"], rows)

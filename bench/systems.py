@@ -1,0 +1,151 @@
+"""The programs that are compared, each trained in a process of its own.
+
+`python -m bench.systems NAME CORPUS VECTORS JSON-SETTINGS` trains, writes the vectors as
+a word2vec binary file and prints one line of JSON: seconds and words.
+"""
+
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Measured(NamedTuple):
+    """One training."""
+
+    vocabulary_seconds: float  # reading, counting and encoding the corpus
+    train_seconds: float  # from then on, compilation included
+    words: int  # raw tokens trained on, all epochs
+    peak_bytes: int  # resident memory of the largest process
+
+
+def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
+    """Trains with program `name`, alone in a new process."""
+    command = [sys.executable, "-m", "bench.systems", name]
+    command += [str(corpus), str(vectors), json.dumps(settings)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def train_port(corpus: Path, vectors: Path, **settings) -> dict:
+    """`embedder train` as it is: tf.data loader, defaults unless given."""
+    from embedder import config, run
+    from embedder.vectors.export import write_vectors
+
+    statuses = []
+    options = config.with_options(config.Config(), **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        cache = Path(folder, "cache")
+        run.plan(options, run.open_corpus(str(corpus)), cache)
+        vocabulary_seconds = time.perf_counter() - start
+        trained = run.train(
+            options,
+            Path(folder, "run"),
+            str(corpus),
+            cache=cache,
+            on_status=statuses.append,
+        )
+        write_vectors(trained, vectors)
+    return {
+        "vocabulary_seconds": vocabulary_seconds,
+        "train_seconds": statuses[-1].seconds,
+        "words": statuses[-1].words,
+    }
+
+
+def train_oracle(corpus: Path, vectors: Path, **settings) -> dict:
+    """The NumPy trainer; its time is all one, so vocabulary is timed on its own."""
+    import legacy
+    from embedder import Vectors
+    from embedder.vectors.export import write_vectors
+    from legacy.vocabulary import build_vocabulary, encode, read_text
+
+    start = time.perf_counter()
+    text = read_text(corpus)
+    encode(text, build_vocabulary(text, settings.get("min_count", 5)).tokens)
+    vocabulary_seconds = time.perf_counter() - start
+    words = len(text.ids)
+    del text
+    start = time.perf_counter()
+    trainer = legacy.EmbeddingTrainer(**settings).fit(corpus)
+    seconds = time.perf_counter() - start - vocabulary_seconds
+    write_vectors(Vectors(trainer.index_to_key, trainer.vectors), vectors)
+    return {
+        "vocabulary_seconds": vocabulary_seconds,
+        "train_seconds": seconds,
+        "words": words * trainer.epochs,
+    }
+
+
+def train_gensim(corpus: Path, vectors: Path, **settings) -> dict:
+    """gensim from `corpus_file`, which has to be plain text."""
+    from gensim.models import Word2Vec
+
+    with tempfile.TemporaryDirectory() as folder:
+        text = corpus
+        if corpus.suffix == ".gz":
+            text = Path(folder, "corpus.txt")
+            text.write_bytes(gzip.decompress(corpus.read_bytes()))
+        model = Word2Vec(**settings)
+        start = time.perf_counter()
+        model.build_vocab(corpus_file=str(text))
+        middle = time.perf_counter()
+        model.train(
+            corpus_file=str(text),
+            total_words=model.corpus_total_words,
+            total_examples=model.corpus_count,
+            epochs=model.epochs,
+        )
+        end = time.perf_counter()
+    model.wv.save_word2vec_format(str(vectors), binary=True)
+    return {
+        "vocabulary_seconds": middle - start,
+        "train_seconds": end - middle,
+        "words": model.corpus_total_words * model.epochs,
+    }
+
+
+def peak_bytes() -> int:
+    """Peak resident memory of this process or of its largest child."""
+    kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    return 1024 * max(resource.getrusage(kind).ru_maxrss for kind in kinds)
+
+
+def machine() -> dict[str, str]:
+    """What a figure was measured on."""
+    import platform
+    from importlib.metadata import version
+
+    names = ("embedder", "jax", "numpy", "tensorflow-cpu", "gensim")
+    return {
+        "cpu": f"{os.cpu_count()} cores, {_cpu_model()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in names},
+    }
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return "unknown"
+    lines = [line.split(":") for line in info.read_text().splitlines()]
+    return next((line[1].strip() for line in lines if "model name" in line[0]), "")
+
+
+def main(arguments: list[str]) -> None:
+    """Trains as the arguments say and prints what it took."""
+    name, corpus, vectors, settings = arguments
+    train = {"port": train_port, "oracle": train_oracle, "gensim": train_gensim}[name]
+    result = train(Path(corpus), Path(vectors), **json.loads(settings))
+    print(json.dumps(result | {"peak_bytes": peak_bytes()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

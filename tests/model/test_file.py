@@ -1,0 +1,84 @@
+import math
+
+import numpy as np
+import pytest
+
+from embedder.model.file import ModelFile, read_model, write_model
+
+
+@pytest.fixture
+def model() -> ModelFile:
+    return ModelFile(
+        settings={"window": 5, "cap": math.inf, "alpha": None},
+        block=64,
+        tokens=["a b", "\u00e4", "c"],
+        counts=np.array([3, 2, 1]),
+        input=np.arange(6, dtype=np.float32).reshape(3, 2),
+        output=np.zeros((3, 2), np.float32),
+        loss_history=[3.5, 2.25],
+    )
+
+
+def test_a_model_comes_back_as_it_was(tmp_path, model):
+    write_model(tmp_path / "model", model)
+    again = read_model(tmp_path / "model")
+    assert again._replace(counts=0, input=0, output=0) == model._replace(
+        counts=0, input=0, output=0
+    )
+    for name in ("counts", "input", "output"):
+        np.testing.assert_array_equal(
+            getattr(again, name), getattr(model, name), strict=True
+        )
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Model file .*no.npz does not exist."):
+        read_model(tmp_path / "no.npz")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"tokens": ["a", "b"]}, "2 tokens, 3 counts and 3 rows"),
+        ({"tokens": ["a", "b", "a"]}, "a token occurs twice"),
+        ({"output": np.zeros((3, 3), np.float32)}, "`input` is float32"),
+        ({"input": np.full((3, 2), np.nan, np.float32)}, "a table is not finite"),
+        ({"counts": np.ones(3)}, "`counts` is float64"),
+    ],
+    ids=["rows", "duplicate", "shape", "nan", "dtype"],
+)
+def test_an_inconsistent_model_is_refused(tmp_path, model, change, reason):
+    path = tmp_path / "model.npz"
+    write_model(path, model._replace(**change))
+    with pytest.raises(ValueError, match=f"model.npz is not a whole .*: {reason}"):
+        read_model(path)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 500, -1])
+def test_a_truncated_model_is_refused(tmp_path, model, kept):
+    path = tmp_path / "model.npz"
+    write_model(path, model)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match="is not a whole model file"):
+        read_model(path)
+
+
+def test_a_flipped_bit_is_noticed(tmp_path, model):
+    path = tmp_path / "model.npz"
+    write_model(path, model)
+    data = bytearray(path.read_bytes())
+    place = data.index(model.input.tobytes())
+    data[place + 5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="is not a whole model file"):
+        read_model(path)
+
+
+def test_a_pickle_is_not_loaded(tmp_path, model):
+    path = tmp_path / "model.npz"
+    write_model(path, model)
+    with np.load(path) as arrays:
+        members = dict(arrays) | {"tokens": np.array([{}], dtype=object)}
+    np.savez(path, **members)
+    with pytest.raises(ValueError, match="is not a whole model file"):
+        read_model(path)

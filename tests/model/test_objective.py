@@ -1,0 +1,114 @@
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from embedder.model import objective
+from embedder.model.objective import Pairs, Rows
+
+LOG_2 = math.log(2)
+
+
+def pairs_of(sequence, radius, *, tile, window) -> Pairs:
+    sequence = np.array([sequence], np.int32)
+    radius = np.array([radius], np.int8)
+    return objective.pairs(
+        sequence, radius, tile=tile, window=window, dtype=jnp.float32
+    )
+
+
+def zero_rows(num_tokens, num_tiles, num_noise) -> Rows:
+    return Rows(
+        jnp.zeros((1, num_tokens, 2)),
+        jnp.zeros((1, num_tokens, 2)),
+        jnp.zeros((1, num_tiles, num_noise, 2)),
+    )
+
+
+@pytest.mark.parametrize("tile", [1, 2, 4])
+def test_pairs_count_contexts_within_radius_and_sequence(tile):
+    """Tokens a b | c d: b sees a, c sees d; a radius of 2 does not cross."""
+    pairs = pairs_of([0, 0, 1, 1], [1, 1, 2, 1], tile=tile, window=2)
+    np.testing.assert_array_equal(pairs.count.reshape(-1), [1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("tile", [1, 2, 4])
+def test_pairs_cross_tiles_but_not_the_block(tile):
+    pairs = pairs_of([0, 0, 0, 0], [3, 2, 1, 3], tile=tile, window=3)
+    np.testing.assert_array_equal(pairs.count.reshape(-1), [3, 3, 2, 3])
+
+
+def test_pairs_leave_padding_out():
+    pairs = pairs_of([0, 0, -1, -1], [3, 3, 0, 0], tile=2, window=3)
+    np.testing.assert_array_equal(pairs.count.reshape(-1), [1, 1, 0, 0])
+    assert pairs.mask.sum() == 2
+
+
+def test_skipgram_loss_of_zero_tables_is_log_2_for_each_term():
+    """Each of 6 pairs has its positive and counts for 5 negatives."""
+    pairs = pairs_of([0, 0, 0], [2, 2, 2], tile=3, window=2)
+    rows = zero_rows(3, 1, num_noise=4)
+    loss = objective.skipgram_loss(rows, pairs, window=2, negative=5)
+    assert float(loss) == pytest.approx(6 * (1 + 5) * LOG_2)
+    assert float(objective.num_terms(pairs, "skipgram")) == 6
+
+
+def test_cbow_loss_of_zero_tables_is_log_2_for_each_term():
+    """3 active centres; the fourth token is a sequence of its own."""
+    pairs = pairs_of([0, 0, 0, 1], [2, 2, 2, 2], tile=4, window=2)
+    rows = zero_rows(4, 1, num_noise=4)
+    loss = objective.cbow_loss(rows, pairs, window=2, negative=5)
+    assert float(loss) == pytest.approx(3 * (1 + 5) * LOG_2)
+    assert float(objective.num_terms(pairs, "cbow")) == 3
+
+
+def test_skipgram_weights_worked_by_hand():
+    """a b c with radii 1 1 2: a-b, b-a, b-c, c-a, c-b; K = 2, negative = 4."""
+    pairs = pairs_of([0, 0, 0], [1, 1, 2], tile=3, window=2)
+    weights = objective.skipgram_weights(pairs, window=2, negative=4, num_noise=2)
+    np.testing.assert_array_equal(weights.input[0], [1, 2, 2])
+    np.testing.assert_array_equal(weights.output[0], [2, 2, 1])
+    np.testing.assert_array_equal(weights.noise[0, 0], [2 * 5, 2 * 5])
+
+
+def test_cbow_weights_worked_by_hand():
+    """a's context is b; b's a and c; c's a and b."""
+    pairs = pairs_of([0, 0, 0], [1, 1, 2], tile=3, window=2)
+    weights = objective.cbow_weights(pairs, window=2, negative=4, num_noise=2)
+    np.testing.assert_allclose(weights.input[0], [0.5 + 0.5, 1 + 0.5, 0.5])
+    np.testing.assert_array_equal(weights.output[0], [1, 1, 1])
+    np.testing.assert_array_equal(weights.noise[0, 0], [2 * 3, 2 * 3])
+
+
+@pytest.mark.parametrize("x", [-1e4, -20.0, 0.0, 20.0, 1e4])
+def test_softplus_and_its_derivative_are_right_at_the_ends(x):
+    value, slope = jax.value_and_grad(objective._softplus)(x)
+    assert float(value) == pytest.approx(np.logaddexp(0, x), rel=1e-6)
+    assert float(slope) == pytest.approx(1 / (1 + np.exp(min(-x, 700))), rel=1e-6)
+
+
+def test_gradient_alone_computes_no_logarithm():
+    """What makes the loss free on updates that do not report it."""
+    pairs = pairs_of([0] * 4, [2] * 4, tile=2, window=2)
+
+    def loss(rows):
+        return objective.skipgram_loss(rows, pairs, window=2, negative=5)
+
+    rows = zero_rows(4, 2, 3)
+    gradient = jax.jit(jax.grad(loss)).lower(rows).compile().as_text()
+    both = jax.jit(jax.value_and_grad(loss)).lower(rows).compile().as_text()
+    assert "log-plus-one" not in gradient and " log(" not in gradient
+    assert "log-plus-one" in both or " log(" in both
+
+
+def test_types_stay_strict():
+    """No promotion hides between int, float32 and float64."""
+    with jax.numpy_dtype_promotion("strict"):
+        pairs = pairs_of([0] * 4, [2] * 4, tile=2, window=2)
+        rows = zero_rows(4, 2, 3)
+        for function in (objective.skipgram_loss, objective.cbow_loss):
+            loss = functools.partial(function, pairs=pairs, window=2, negative=5)
+            assert jax.grad(loss)(rows).input.dtype == jnp.float32

@@ -1,0 +1,69 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from embedder.model.tables import tables
+from embedder.train.loop import EpochLoss, steps
+from embedder.train.optimizer import capped_sgd
+from embedder.train.update import Loss, Model, make_updates, state_of_tables
+from tests.parity.cases import NEGATIVE, Case
+
+CASE = Case("tiled", 30, (16, 1, 32), tile=8, noise=6)
+
+
+def loss(total, num_terms) -> Loss:
+    return Loss(jnp.array(total, jnp.float32), jnp.array(num_terms, jnp.float32))
+
+
+def test_epoch_loss_is_the_mean_over_all_terms():
+    epoch = EpochLoss()
+    epoch.add(loss([2.0, 4.0], [1, 3]))
+    epoch.add(loss([6.0], [2]))
+    assert epoch.result() == pytest.approx(12 / 6)
+
+
+def test_epoch_loss_sums_in_double_precision():
+    """In float32 the small terms would be lost beside the large one."""
+    epoch = EpochLoss()
+    epoch.add(loss([2.0**25] + [1.0] * 4, [1] * 5))
+    assert epoch.result() == (2.0**25 + 4) / 5
+
+
+def test_epoch_loss_without_terms_is_zero():
+    epoch = EpochLoss()
+    epoch.add(loss([0.0], [0]))
+    assert epoch.result() == 0.0
+
+
+def test_epoch_loss_does_not_wait_for_the_newest():
+    epoch = EpochLoss()
+    for total in (1.0, 2.0, 3.0):
+        epoch.add(loss([total], [1]))
+    assert epoch.mean() == 1.0
+    assert epoch.result() == 2.0
+
+
+def run(superblocks, rate) -> list[np.ndarray]:
+    """The input table after each superblock."""
+    lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float32"), seed=0)
+    optimizer = capped_sgd(5.0)
+    model = Model(lookup, "skipgram", CASE.window, NEGATIVE)
+    apply_updates = make_updates(model, optimizer, update="rows", loss_interval=1)
+    start = state_of_tables(optimizer, *CASE.tables("float32"))
+    return [
+        np.array(step.state.params["tables"]["input"])
+        for step in steps(apply_updates, start, superblocks, rate)
+    ]
+
+
+def test_steps_give_each_state_before_they_donate_it():
+    superblocks = [(CASE.updates(seed), 16) for seed in range(3)]
+    first, second, third = run(superblocks, lambda progress: 0.05 * (1 - progress))
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(second, third)
+
+
+def test_steps_take_the_rate_at_the_progress_of_each_update():
+    """Progress goes from 0 to 0.5: a rate that is 0 there changes nothing."""
+    (table,) = run([(CASE.updates(), 16)], lambda progress: 0 * progress)
+    np.testing.assert_array_equal(table, CASE.tables("float32")[0])

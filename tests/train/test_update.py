@@ -1,0 +1,145 @@
+import jax
+import numpy as np
+import pytest
+
+from embedder.data.blocks import Updates
+from embedder.model.tables import tables
+from embedder.train import update
+from embedder.train.optimizer import capped_sgd
+from embedder.train.update import Batch, Model, make_updates, state_of_tables
+from tests.parity.cases import NEGATIVE, Case, batch_of
+
+CASE = Case("tiled", 30, (4, 1, 32), tile=8, noise=6)
+OPTIMIZER = capped_sgd(5.0)
+
+
+def model(architecture="skipgram") -> Model:
+    lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float32"), seed=0)
+    return Model(lookup, architecture, CASE.window, NEGATIVE)
+
+
+def state():
+    return state_of_tables(OPTIMIZER, *CASE.tables("float32"))
+
+
+def batch(updates: Updates | None = None) -> Batch:
+    rates = np.full(4, 0.05, np.float32)
+    return batch_of(updates or CASE.updates(), rates)
+
+
+def tables_after(batch, **options) -> tuple[np.ndarray, np.ndarray]:
+    options = {"update": "rows", "loss_interval": 1} | options
+    after, _ = make_updates(model(), OPTIMIZER, **options)(state(), batch)
+    return tuple(np.array(table) for table in after.params["tables"].values())
+
+
+def test_updates_report_every_nth_loss_and_change_nothing_by_it():
+    step = make_updates(model(), OPTIMIZER, update="rows", loss_interval=1)
+    every, losses = step(state(), batch())
+    seldom, first = make_updates(model(), OPTIMIZER, update="rows", loss_interval=2)(
+        state(), batch()
+    )
+    np.testing.assert_array_equal(first.total, losses.total[::2])
+    np.testing.assert_array_equal(first.num_terms, losses.num_terms[::2])
+    for name in ("input", "output"):
+        np.testing.assert_allclose(
+            every.params["tables"][name], seldom.params["tables"][name], rtol=1e-6
+        )
+    assert int(seldom.step) == 4
+
+
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+def test_dense_updates_equal_updates_by_rows(architecture):
+    after = [
+        make_updates(model(architecture), OPTIMIZER, update=kind, loss_interval=1)(
+            state(), batch()
+        )
+        for kind in ("rows", "dense")
+    ]
+    (rows, rows_loss), (dense, dense_loss) = after
+    np.testing.assert_allclose(rows_loss.total, dense_loss.total, rtol=1e-6)
+    for name in ("input", "output"):
+        np.testing.assert_allclose(
+            rows.params["tables"][name],
+            dense.params["tables"][name],
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+
+def test_empty_updates_change_nothing():
+    empty = CASE.updates()
+    for values, fill in ((empty.ids, 0), (empty.sequence, -1), (empty.radius, 0)):
+        values[:] = fill
+    before = CASE.tables("float32")
+    for after, table in zip(tables_after(batch(empty)), before, strict=True):
+        np.testing.assert_array_equal(after, table, strict=True)
+
+
+def test_order_of_blocks_in_an_update_changes_only_rounding():
+    case = Case("blocks", 30, (1, 4, 16), tile=8, noise=6)
+    updates = case.updates()
+    turned = Updates(*(x[:, ::-1] for x in updates[:4]), *updates[4:])
+    rates = np.full(1, 0.05, np.float32)
+    ahead = tables_after(batch_of(updates, rates))
+    for table, expected in zip(
+        tables_after(batch_of(turned, rates)), ahead, strict=True
+    ):
+        np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_no_row_moves_by_more_than_its_cap():
+    """Two equal rows: one occurs once, one throughout; the cap keeps them abreast."""
+    moved = {}
+    for cap in (2.0, 4.0):
+        optimizer = capped_sgd(cap)
+        step = make_updates(model(), optimizer, update="rows", loss_interval=1)
+        updates = CASE.updates()
+        updates.ids[:] = 7
+        one = jax.tree.map(lambda x: x[:1], batch(updates))
+        before = CASE.tables("float32")[0]
+        after, _ = step(state_of_tables(optimizer, *CASE.tables("float32")), one)
+        table = np.array(after.params["tables"]["input"])
+        moved[cap] = np.linalg.norm(table[7] - before[7])
+        np.testing.assert_array_equal(np.delete(table, 7, 0), np.delete(before, 7, 0))
+    assert moved[4.0] == pytest.approx(2 * moved[2.0], rel=1e-5)
+
+
+def test_a_second_call_does_not_trace_again(monkeypatch):
+    traces = []
+    original = update.update_rows
+    monkeypatch.setattr(
+        update, "update_rows", lambda *args: traces.append(1) or original(*args)
+    )
+    step = make_updates(model(), OPTIMIZER, update="rows", loss_interval=1)
+    after, _ = step(state(), batch())
+    num_traces = len(traces)
+    step(after, batch())
+    assert num_traces >= 1
+    assert len(traces) == num_traces
+
+
+def test_the_state_is_donated():
+    step = make_updates(model(), OPTIMIZER, update="rows", loss_interval=1)
+    before = state()
+    step(before, batch())
+    assert before.params["tables"]["input"].is_deleted()
+
+
+def test_tables_are_not_copied_by_an_update():
+    """A gather or a scatter too many makes XLA copy a table in each step."""
+    case = Case("large", 50_000, (4, 1, 32), tile=8, noise=6)
+    lookup = tables(case.num_rows, 8, dtype=np.dtype("float32"), seed=0)
+    large = Model(lookup, "skipgram", case.window, NEGATIVE)
+    step = make_updates(large, OPTIMIZER, update="rows", loss_interval=1)
+    start = state_of_tables(OPTIMIZER, *case.tables("float32"))
+    rates = np.full(4, 0.05, np.float32)
+    text = step.lower(start, batch_of(case.updates(), rates)).compile().as_text()
+    copies = [line for line in text.splitlines() if "f32[50000,8]" in line]
+    assert copies
+    assert not [line for line in copies if " copy(" in line and "while" not in line]
+
+
+def test_float64_tables_stay_float64():
+    double = state_of_tables(OPTIMIZER, *CASE.tables("float64"))
+    assert double.params["tables"]["input"].dtype == np.float64
