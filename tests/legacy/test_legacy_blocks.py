@@ -81,6 +81,9 @@ def test_epoch_order_is_a_function_of_seed_and_epoch():
         assert sorted(order) == list(range(20))
     assert len({tuple(order) for order in orders}) == 3
     np.testing.assert_array_equal(epoch_order(20, seed=1, epoch=0), orders[0])
+    promised = np.random.SeedSequence([1, 0], spawn_key=(0,))
+    expected = np.random.default_rng(promised).permutation(20)
+    np.testing.assert_array_equal(orders[0], expected)
 
 
 @pytest.mark.parametrize("block, tile", [(64, 16), (64, 64), (7, 7), (5, 1), (2000, 8)])

@@ -159,6 +159,15 @@ def test_fit_without_epochs_gives_the_initial_vectors(corpus):
     assert np.unique(expected[0]).size > 90
 
 
+def test_initial_tables_by_their_draws():
+    rng = np.random.default_rng(np.random.SeedSequence(3, spawn_key=(1,)))
+    expected = (rng.random((50, 10), dtype=np.float32) - np.float32(0.5)) / np.float32(
+        10
+    )
+    found = initial_tables(50, 10, 3, "float32")
+    np.testing.assert_array_equal(found[0], expected, strict=True)
+
+
 def test_initial_tables_are_the_same_draws_in_both_dtypes():
     single, double = (initial_tables(50, 10, 3, d)[0] for d in ("float32", "float64"))
     np.testing.assert_allclose(single, double, rtol=0, atol=1e-8)
@@ -247,6 +256,13 @@ def test_partial_fit_trains_one_epoch_more(corpus, architecture):
 def test_partial_fit_on_an_untrained_trainer_is_one_epoch_of_fit(corpus):
     once = EmbeddingTrainer(**SMALL | {"epochs": 1}).fit(corpus)
     assert same(EmbeddingTrainer(**SMALL).partial_fit(corpus), once)
+
+
+def test_partial_fit_goes_on_where_fit_ended(corpus):
+    options = SMALL | {"alpha": 0.02, "min_alpha": 0.02}  # one rate in all epochs
+    twice = EmbeddingTrainer(**options | {"epochs": 2}).fit(corpus)
+    once = EmbeddingTrainer(**options | {"epochs": 1}).fit(corpus)
+    assert same(once.partial_fit(corpus), twice)
 
 
 def test_partial_fit_drops_unknown_tokens(corpus):

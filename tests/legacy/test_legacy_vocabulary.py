@@ -153,6 +153,13 @@ def test_vocabulary_order_is_count_then_first_appearance():
     assert build_vocabulary(text, 2).tokens == ["y", "x", "w"]
 
 
+def test_vocabulary_order_of_many_ties():
+    tokens = [f"w{i}" for i in np.random.default_rng(0).permutation(500)]
+    vocabulary = build_vocabulary(read_text([tokens, tokens[::3]]), 1)
+    once = [token for i, token in enumerate(tokens) if i % 3]
+    assert vocabulary.tokens == tokens[::3] + once
+
+
 def test_vocabulary_with_nothing_left():
     message = (
         "No token occurs `min_count` = 5 times or more: "
