@@ -1,7 +1,7 @@
 """The settings of a run: frozen dataclasses, validated, to and from TOML.
 
-Every name that gensim has keeps gensim's name. Defaults and units stand here and nowhere
-else; what an option left at None becomes is a function in this module.
+Every name that gensim has keeps gensim's name. Defaults and units stand here and
+nowhere else; what an option left at None becomes is a function in this module.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class DataConfig:
     window: int = 5
     """Largest distance of a context; each token draws its own from 1 to this."""
     block: int | None = None
-    """Tokens in a block; none: by the size of the corpus, 1024 at most."""
+    """Tokens in a block; none: by the size of the corpus, 256 at most."""
     tile: int = 16
     """Tokens that share noise ids; it divides the block."""
     noise: int = 32
@@ -125,15 +125,15 @@ def initial_alpha(alpha: float | None, architecture: Architecture) -> float:
 def default_block(num_tokens: int, tile: int) -> int:
     """Tokens in a block for a corpus of `num_tokens`: small corpora need small updates.
 
-    The largest power of two that is at most num_tokens / 256, from 64 to 1024, then
+    The largest power of two that is at most num_tokens / 256, from 64 to 256, then
     raised to a multiple of `tile`.
     """
     power = 2 ** max(0, (num_tokens // 256).bit_length() - 1)
-    return -(-min(max(power, 64), 1024) // tile) * tile
+    return -(-min(max(power, 64), 256) // tile) * tile
 
 
 def default_cap(tokens_per_update: int) -> float:
-    """Cap in pair steps: cap times alpha above about 3 diverges once counts reach it."""
+    """Cap in pair steps: cap x alpha above about 3 diverges once counts reach it."""
     return 128.0 if tokens_per_update <= 2048 else 64.0
 
 
@@ -203,7 +203,7 @@ def read_toml(path: Path) -> Config:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown `name`: which known one may be meant."""
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name, known, n=1)
     return f", did you mean `{found[0]}`?" if found else "."
 
 

@@ -17,27 +17,43 @@ def progress() -> Iterator[Callable[[Status], None]]:
     if not console.is_terminal:
         yield _print_line
         return
-    columns = (
+    reading = console.status("reading the corpus, compiling")
+    bar = _bar(console)
+    task = bar.add_task("", total=1.0, epoch="", rate="", loss="")
+
+    def show(status: Status) -> None:
+        reading.stop()
+        bar.update(task, completed=status.progress, **_fields(status))
+        bar.start()
+
+    try:
+        reading.start()
+        yield show
+    finally:
+        reading.stop()
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
         TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(),
+        BarColumn(bar_width=None),
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[rate]}"),
         TextColumn("loss {task.fields[loss]}"),
         TimeRemainingColumn(),
+        console=console,
+        expand=True,
     )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=1.0, epoch="1", rate="", loss="")
 
-        def show(status: Status) -> None:
-            bar.update(
-                task,
-                completed=status.progress,
-                epoch=f"{status.epoch + 1}/{status.epochs}",
-                rate=_rate(status),
-                loss=f"{status.loss:.4f}",
-            )
 
-        yield show
+def _fields(status: Status) -> dict[str, str]:
+    """What stands beside the bar; the loss before stays until the epoch has one."""
+    fields = {"epoch": f"{status.epoch + 1}/{status.epochs}", "rate": _rate(status)}
+    if status.loss or status.is_epoch_end:
+        fields["loss"] = f"{status.loss:.4f}"
+    return fields
 
 
 def _print_line(status: Status) -> None:

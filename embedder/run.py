@@ -1,7 +1,8 @@
 """The composition root: alone sees the whole config, and puts the rooms together."""
 
 import functools
-import tempfile
+import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +13,18 @@ import numpy as np
 import optax
 
 from embedder import workdir as folder
-from embedder.config import Config, ModelConfig, TrainConfig, resolve, to_toml
+from embedder.config import Config, ModelConfig, TrainConfig, resolve
 from embedder.data import loader
 from embedder.data.blocks import BlockShape, BlockSource, block_source
 from embedder.data.corpus import Corpus, text_corpus
 from embedder.data.demo import demo_corpus
 from embedder.data.encode import Encoded, encode_cached
-from embedder.data.vocabulary import expected_tokens, write_vocabulary
+from embedder.data.vocabulary import (
+    NoTokensError,
+    expected_tokens,
+    write_vocabulary,
+)
+from embedder.memory import check_memory, memory_needed
 from embedder.model.tables import tables
 from embedder.train.loop import EpochLoss, Step, steps
 from embedder.train.optimizer import capped_sgd, linear_rate
@@ -27,8 +33,9 @@ from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.workdir import Workdir
 
-
 _DIVERGED = "training diverged. Give a smaller `alpha` or `cap`."
+_RUINED = 10  # times the loss of the first vectors: far above all that learns
+_log = logging.getLogger(__name__)
 
 
 class Status(NamedTuple):
@@ -56,11 +63,23 @@ class Training:
         self.epochs = epochs
         self.source = _source(config, encoded, epochs)
         self.superblock_size = loader.superblock_size(
-            _kept_tokens(config, encoded), tokens_per_update
+            self.kept_tokens, tokens_per_update
         )
         self.program = _program(
             len(encoded.vocabulary), data.window, interval, config.model, config.train
         )
+
+    @property
+    def kept_tokens(self) -> float:
+        """Tokens of the corpus that an epoch keeps on average."""
+        counts = self.encoded.vocabulary.counts
+        share = expected_tokens(counts, self.config.data.sample) / counts.sum()
+        return share * self.encoded.num_tokens
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes that a run needs at most, by what needs them, beside Python and JAX."""
+        return memory_needed(self.config, self.encoded, self.superblock_size)
 
     def initial_state(self) -> TrainState:
         """The state before the first update."""
@@ -93,7 +112,7 @@ class _Program(NamedTuple):
 def _program(
     num_rows: int, window: int, interval: int, model: ModelConfig, train: TrainConfig
 ) -> _Program:
-    """The compiled part of a run, kept so that the same again does not compile again."""
+    """The compiled part of a run, kept so that the same again is not compiled again."""
     dtype = np.dtype(model.dtype)
     lookup = tables(num_rows, model.vector_size, dtype=dtype, seed=train.seed)
     module = Model(lookup, model.architecture, window, model.negative)
@@ -102,13 +121,6 @@ def _program(
         module, optimizer, update=train.update, loss_interval=interval
     )
     return _Program(module, optimizer, updates)
-
-
-def _kept_tokens(config: Config, encoded: Encoded) -> float:
-    """Tokens of the corpus that an epoch keeps on average."""
-    counts = encoded.vocabulary.counts
-    share = expected_tokens(counts, config.data.sample) / counts.sum()
-    return share * encoded.num_tokens
 
 
 def _source(config: Config, encoded: Encoded, epochs: range) -> BlockSource:
@@ -143,15 +155,20 @@ def run_epochs(
         for step in training.steps(state, epoch):
             state = step.state
             loss.add(step.loss)
-            on_status(_status(training, step, epoch, loss.mean(), started))
+            progress = float(step.updates.progress[step.num_updates - 1])
+            on_status(_status(training, epoch, progress, loss.mean(), started))
         losses.append(loss.result())
-        _check_finite(losses, epoch)
-        on_status(_epoch_end(training, epoch, losses[-1], started))
+        _check_finite(state, losses, epoch)
+        progress = (epoch + 1 - training.epochs.start) / len(training.epochs)
+        status = _status(training, epoch, progress, losses[-1], started)
+        on_status(status._replace(is_epoch_end=True))
+    if losses and not any(losses):
+        _log.warning("No token has another in its window: nothing is learned.")
     return state, losses
 
 
-def _status(training: Training, step: Step, epoch, loss, started) -> Status:
-    progress = float(step.updates.progress[step.num_updates - 1])
+def _status(training: Training, epoch: int, progress: float, loss, started) -> Status:
+    raw_tokens = training.encoded.raw_tokens * len(training.epochs)
     return Status(
         epoch=epoch,
         epochs=training.epochs.stop,
@@ -159,35 +176,21 @@ def _status(training: Training, step: Step, epoch, loss, started) -> Status:
         is_epoch_end=False,
         loss=loss,
         alpha=float(training.rate(progress)),
-        words=_raw_tokens(training, progress),
+        words=round(raw_tokens * progress),
         seconds=time.perf_counter() - started,
     )
 
 
-def _epoch_end(training: Training, epoch: int, loss: float, started) -> Status:
-    progress = (epoch + 1 - training.epochs.start) / len(training.epochs)
-    return Status(
-        epoch=epoch,
-        epochs=training.epochs.stop,
-        progress=progress,
-        is_epoch_end=True,
-        loss=loss,
-        alpha=float(training.rate(progress)),
-        words=_raw_tokens(training, progress),
-        seconds=time.perf_counter() - started,
-    )
-
-
-def _raw_tokens(training: Training, progress: float) -> int:
-    return round(training.encoded.raw_tokens * len(training.epochs) * progress)
-
-
-def _check_finite(losses: list[float], epoch: int) -> None:
+def _check_finite(state: TrainState, losses: list[float], epoch: int) -> None:
     if not np.isfinite(losses[-1]):
         before = f"{losses[-2]:.4f}" if len(losses) > 1 else "none"
         raise FloatingPointError(
             f"The loss of epoch {epoch + 1} is {losses[-1]}, of the epoch before "
             f"{before}: {_DIVERGED}"
+        )
+    if not all(np.isfinite(table).all() for table in state.params["tables"].values()):
+        raise FloatingPointError(
+            f"The vectors after epoch {epoch + 1} are not finite: {_DIVERGED}"
         )
 
 
@@ -197,8 +200,15 @@ def open_corpus(source: str | None) -> Corpus:
 
 
 def plan(config: Config, corpus: Corpus, cache: Path) -> Training:
-    """The training that `config` and `corpus` give, with the corpus encoded in `cache`."""
-    encoded = encode_cached(corpus, config.data.min_count, cache)
+    """The training of `config` over `corpus`, which is encoded in `cache`.
+
+    Raises:
+      OSError, ValueError: the corpus cannot be read, or leaves no token to train.
+    """
+    try:
+        encoded = encode_cached(corpus, config.data.min_count, cache)
+    except NoTokensError as error:
+        raise ValueError(f"Corpus {corpus.source}: {error}") from error
     resolved = resolve(config, encoded.num_tokens)
     return Training(resolved, encoded, range(config.train.epochs))
 
@@ -217,42 +227,56 @@ def train(
     On a finished run of the same settings it returns the vectors that are there.
 
     Raises:
-      OSError, ValueError: bad input, or `workdir` holds something else; nothing is lost.
+      OSError, ValueError: bad input, or `workdir` holds another thing; nothing is lost.
       FloatingPointError: training diverged.
     """
     run = Workdir(workdir)
     folder.check_free(run)
     corpus = open_corpus(source)
     if config.data.loader == "tfdata":  # takes seconds: let it load while we encode
-        threading.Thread(target=loader.import_tensorflow, daemon=True).start()
-    with folder.made(run.path), folder.made(cache or run.cache):
-        training = plan(config, corpus, cache or run.cache)
+        threading.Thread(target=loader.import_tensorflow).start()
+    cache = cache or run.cache
+    with folder.made(run.path), folder.made(cache), folder.errors_named(cache):
+        training = plan(config, corpus, cache)
+        check_memory(training.memory)
     if run.is_begun and not overwrite:
         folder.check_same(run, training.config, corpus.manifest)
         if run.is_finished:
             return read_vectors(run.vectors)
-    folder.clear(run)
-    folder.write_settings(run, training.config, source, corpus.manifest)
-    write_vocabulary(training.encoded.vocabulary, run.vocabulary)
+        _log.warning("%s holds an unfinished run: it is begun anew.", run.path)
+    with folder.errors_named(run.path):
+        folder.clear(run)
+        folder.write_settings(run, training.config, source, corpus.manifest)
+        return _train_into(run, training, on_status)
+
+
+def _train_into(
+    run: Workdir, training: Training, on_status: Callable[[Status], None]
+) -> Vectors:
+    vocabulary = training.encoded.vocabulary
+    write_vocabulary(vocabulary, run.vocabulary)
 
     def record(status: Status) -> None:
         if status.is_epoch_end:
+            _check_ruined(training, status)
             folder.append_metrics(run, _metrics(status))
         on_status(status)
 
     state, _ = run_epochs(training, training.initial_state(), record)
-    vectors = _vectors(training, state)
+    matrix = np.array(state.params["tables"]["input"])
+    vectors = Vectors(vocabulary.tokens, matrix, vocabulary.counts)
     write_vectors(vectors, run.text_vectors)
     write_vectors(vectors, run.vectors)
     return vectors
 
 
-def _vectors(training: Training, state: TrainState) -> Vectors:
-    vocabulary = training.encoded.vocabulary
-    matrix = np.array(state.params["tables"]["input"])
-    if not np.isfinite(matrix).all():
-        raise FloatingPointError(f"The vectors are not finite: {_DIVERGED}")
-    return Vectors(vocabulary.tokens, matrix, vocabulary.counts)
+def _check_ruined(training: Training, status: Status) -> None:
+    start = (1 + training.config.model.negative) * math.log(2)
+    if status.loss > _RUINED * start:
+        raise FloatingPointError(
+            f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the first "
+            f"vectors {start:.4g}: {_DIVERGED}"
+        )
 
 
 def _metrics(status: Status) -> dict:
@@ -263,48 +287,4 @@ def _metrics(status: Status) -> dict:
         "words": status.words,
         "seconds": round(status.seconds, 3),
         "words_per_second": round(status.words / status.seconds),
-    }
-
-
-def dry_run(config: Config, source: str | None, *, cache: Path | None = None) -> str:
-    """What `train` would do, as text; nothing is written but to `cache`, if given.
-
-    Raises:
-      OSError, ValueError: bad input.
-    """
-    with tempfile.TemporaryDirectory() as temporary:
-        training = plan(config, open_corpus(source), cache or Path(temporary))
-    config, encoded = training.config, training.encoded
-    kept = _kept_tokens(config, encoded)
-    updates = -int(-kept // (config.data.block * config.data.blocks_per_update))
-    rates = ", ".join(f"{training.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
-    memory = ", ".join(
-        f"{name} {size / 2**20:.0f} MiB" for name, size in _memory(training).items()
-    )
-    return (
-        f"{to_toml(config)}\n"
-        f"vocabulary: {len(encoded.vocabulary)} tokens, {encoded.num_tokens} of "
-        f"{encoded.raw_tokens} occurrences\n"
-        f"updates: {updates} an epoch on average, "
-        f"{updates * config.train.epochs} in all, of "
-        f"{config.data.block * config.data.blocks_per_update} tokens each; "
-        f"sample keeps {kept / max(encoded.num_tokens, 1):.1%}\n"
-        f"learning rate at 0, 25, 50, 75, 100 %: {rates}\n"
-        f"memory: {memory}"
-    )
-
-
-def _memory(training: Training) -> dict[str, int]:
-    """Bytes that a run needs at most, by what needs them, before Python and JAX."""
-    data, model = training.config.data, training.config.model
-    num_rows = len(training.encoded.vocabulary)
-    table = num_rows * model.vector_size * np.dtype(model.dtype).itemsize
-    shard = int(max(training.encoded.shard_tokens, default=0))
-    per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
-    return {
-        "tables": 2 * table,
-        "vectors to write": 2 * table,
-        "vocabulary": 150 * num_rows,
-        "blocks": int((data.workers + 2) * shard * per_token),
-        "TensorFlow": 650 * 2**20 if data.loader == "tfdata" else 0,
     }

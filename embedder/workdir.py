@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config, options_of, read_toml, to_toml
+from embedder.files import whole_file
 
 
 class Workdir:
@@ -74,13 +75,24 @@ def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
         for name in now
         if now[name] != before[name]
     ]
-    if json.loads(workdir.corpus.read_text())["manifest"] != manifest:
+    if _manifest(workdir) != manifest:
         differences.append("another corpus")
     if differences:
         raise ValueError(
             f"{workdir.path} holds a run with other settings: "
-            f"{', '.join(differences)}. Give another --workdir, or --overwrite to start anew."
+            f"{', '.join(differences)}. Give another --workdir, or --overwrite "
+            "to start anew."
         )
+
+
+def _manifest(workdir: Workdir) -> list[dict]:
+    try:
+        return json.loads(workdir.corpus.read_text(encoding="utf-8"))["manifest"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(
+            f"{workdir.corpus} is damaged ({error}): give another --workdir, or "
+            "--overwrite to start anew."
+        ) from error
 
 
 def write_settings(workdir: Workdir, config: Config, source, manifest) -> None:
@@ -110,13 +122,20 @@ def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a whole file or none: to a temporary name, then renamed."""
-    part = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
+    """Writes a whole file or none."""
+    with whole_file(path) as part:
         part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def errors_named(path: Path) -> Iterator[None]:
+    """Gives errors of the disk that name no file the name of `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextmanager

@@ -154,11 +154,11 @@ def learning_rates(
 def default_block(num_tokens: int, tile: int) -> int:
     """Tokens in a block for a corpus of `num_tokens`: small corpora need small updates.
 
-    The largest power of two that is at most num_tokens / 256, from 64 to 1024, then
+    The largest power of two that is at most num_tokens / 256, from 64 to 256, then
     raised to a multiple of `tile`.
     """
     power = 1 << max(0, (num_tokens // 256).bit_length() - 1)
-    return -(-min(max(power, 64), 1024) // tile) * tile
+    return -(-min(max(power, 64), 256) // tile) * tile
 
 
 def loss_interval(num_tokens: int, tokens_per_update: int) -> int:

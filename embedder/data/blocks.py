@@ -1,7 +1,7 @@
-"""Blocks of tokens with their windows and noise: pure functions of (seed, epoch, shard).
+"""Blocks of tokens with windows and noise: pure functions of (seed, epoch, shard).
 
 A shard of an epoch is made from integer draws alone, so that any worker makes the same
-blocks, and a run is resumed by arithmetic: position = (epoch, place of the shard, block).
+blocks, and resuming is arithmetic: position = (epoch, place of the shard, block).
 """
 
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ def block_source(
 
 
 def _make_blocks(ids, lengths, limit, table, shape: BlockShape, rng):
-    """Blocks of a shard in visiting order: ids, sequence, radius [M, T], noise [M, G, K].
+    """Blocks of a shard, as visited: ids, sequence, radius [M, T], noise [M, G, K].
 
     The draws come in a fixed order: keep, order of blocks, radii, noise ids.
     """

@@ -1,7 +1,7 @@
 """Where sequences of tokens come from: text files, or lists in memory.
 
 A corpus is read in chunks of bounded size, however long its lines are. Text is one
-sequence a line, cut at ASCII white space, strict UTF-8; a name that ends in .gz is gzip.
+sequence a line, cut at ASCII white space, strict UTF-8; a file named .gz is gzip.
 """
 
 import glob
@@ -11,6 +11,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,7 +118,7 @@ def _stem(path: Path) -> str:
 def _describe_file(path: Path) -> dict[str, Any]:
     """Name, size, time of change and a digest of both ends."""
     stat = path.stat()
-    with open(path, "rb") as file:
+    with _errors_named(path), open(path, "rb") as file:
         head = file.read(2**16)
         file.seek(max(0, stat.st_size - 2**16))
         ends = hashlib.sha256(head + file.read()).hexdigest()
@@ -127,6 +128,17 @@ def _describe_file(path: Path) -> dict[str, Any]:
         "mtime_ns": stat.st_mtime_ns,
         "ends_sha256": ends,
     }
+
+
+@contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    """Gives errors of a bad disk, which name no file, the name of `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def _file_chunks(path: Path) -> Iterator[Chunk]:
@@ -140,7 +152,7 @@ def _read_pieces(path: Path) -> Iterator[str]:
     opener = gzip.open if path.suffix == ".gz" else open
     offset, rest = 0, b""
     try:
-        with opener(path, "rb") as file:
+        with _errors_named(path), opener(path, "rb") as file:
             while data := file.read(_CHUNK_BYTES):
                 start = offset - len(rest)
                 offset += len(data)
@@ -150,8 +162,6 @@ def _read_pieces(path: Path) -> Iterator[str]:
                 yield text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path} is not a whole .gz file: {error}.") from error
-    except OSError as error:  # of a bad disk: it names no file
-        raise OSError(error.errno, error.strerror, str(path)) from error
     if rest:
         raise ValueError(
             f"{path} is not UTF-8 text: it ends inside the character "

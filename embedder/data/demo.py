@@ -1,4 +1,4 @@
-"""The demo corpus: CPython's own documentation topics, real English on every machine."""
+"""The demo corpus: CPython's documentation topics, real English on every machine."""
 
 import re
 
@@ -12,7 +12,7 @@ def demo_corpus() -> Corpus:
     from pydoc_data.topics import topics
 
     paragraphs = (
-        _WORD.findall(paragraph.lower())
+        _WORD.findall(paragraph.lower().replace("\u2019", "'"))
         for topic in topics.values()
         for paragraph in topic.split("\n\n")
     )

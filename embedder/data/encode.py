@@ -1,8 +1,9 @@
 """Encodes a corpus once: its vocabulary, and its tokens as ids in shards.
 
-The text is read one time. Tokens get provisional codes in the order of appearance, which
-are spooled; once the vocabulary is known, codes become ids and are cut into shards of
-whole sequences. Shards live in memory, or in a folder that a later run finds again.
+The text is read one time. Tokens get provisional codes in the order of appearance,
+which are spooled; once the vocabulary is known, codes become ids and are cut into
+shards of whole sequences. Shards live in memory, or in a folder that a later run finds
+again.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -221,7 +223,7 @@ def _digest(corpus: Corpus, min_count: int) -> str:
 
 
 def _write_cache(corpus: Corpus, min_count: int, folder: Path) -> None:
-    part = folder.with_name(f".{folder.name}-{os.getpid()}")
+    part = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
     part.mkdir()
     try:
         with tempfile.TemporaryFile(dir=part) as spool:

@@ -77,9 +77,12 @@ def tfdata_epoch(
     def make(place) -> tuple:
         try:
             return tuple(source.updates(epoch, int(place)))
-        except Exception as error:  # tf.data would tell of it in its own words
+        except Exception as error:  # raised below: tf.data would print pages
             failures.append(error)
-            raise
+            return tuple(
+                np.empty([0, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
+                for spec in signature
+            )
 
     def shard(place):
         dtypes = [spec.dtype for spec in signature]
@@ -94,10 +97,12 @@ def tfdata_epoch(
         .rebatch(size)
         .prefetch(2)
     )
-    try:
-        yield from dataset.as_numpy_iterator()
-    except tf.errors.OpError as error:
-        raise (failures or [error])[0] from None
+    for superblock in dataset.as_numpy_iterator():
+        if failures:
+            break
+        yield superblock
+    if failures:
+        raise failures[0]
 
 
 def _signature(tf, shape: BlockShape) -> Updates:
@@ -142,7 +147,7 @@ def _ahead(function: Callable, items: Iterable, workers: int) -> Iterator:
 
 
 def _rebatch(parts: Iterable[Updates], size: int) -> Iterator[Updates]:
-    """Cuts consecutive parts into batches of `size` updates; the last may be shorter."""
+    """Cuts consecutive parts into batches of `size` updates; the last may be less."""
     rest = None
     for part in parts:
         rest = part if rest is None else _concatenate([rest, part])

@@ -44,7 +44,7 @@ def draw_noise(table: NoiseTable, size: int, rng: np.random.Generator) -> np.nda
 
 
 def _alias_columns(scaled: np.ndarray) -> tuple[list[float], list[int]]:
-    """Fills each column below 1 from one above, in plain floats: Python is quick here."""
+    """Fills each column below 1 from one above, in plain floats: quick in Python."""
     mass = scaled.tolist()
     probability, alias = [1.0] * len(mass), list(range(len(mass)))
     small = np.flatnonzero(scaled < 1).tolist()

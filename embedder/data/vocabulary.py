@@ -1,4 +1,4 @@
-"""Which tokens are known, how often they occur, and with what probability they are kept."""
+"""Which tokens are known, how often they occur, and how likely they are kept."""
 
 import io
 from collections.abc import Sequence

@@ -1,0 +1,278 @@
+"""What stands on the command line: a dataclass for each verb, read by tyro.
+
+Wrong arguments are a ValueError of one line. Names are checked here; what tyro finds
+wrong with values comes in a box of several lines, of which the message is kept.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import io
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+)
+
+from embedder.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    TrainConfig,
+    nearest,
+    read_toml,
+)
+
+_Corpus = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[CORPUS]")]
+_Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+_Words = Annotated[
+    tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="WORD...")
+]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train embeddings of the tokens of a text; no text: on the demo corpus."""
+
+    corpus: _Corpus = None
+    """A text file (.txt, .gz) with a sequence a line, a glob, or a folder."""
+    workdir: Path | None = None
+    """Folder of the run; none: embedder-NAME in this folder."""
+    config: Path | None = None
+    """TOML file of settings; flags go before it."""
+    cache: Path | None = None
+    """Folder of encoded corpora; none: cache in the workdir."""
+    overwrite: bool = False
+    """Start anew where there is a run."""
+    dry_run: bool = False
+    """Print what would be done, and do nothing."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Print the tokens nearest to each word."""
+
+    run: _Run
+    """Folder of a run, or a file of vectors."""
+    words: _Words
+    """Tokens to look up."""
+    topn: int = 10
+    """How many for each."""
+
+
+@dataclass(frozen=True)
+class Analogy:
+    """Print what C is to as A is to B."""
+
+    run: _Run
+    """Folder of a run, or a file of vectors."""
+    a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="A")]
+    """As in man."""
+    b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="B")]
+    """As in king."""
+    c: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="C")]
+    """As in woman."""
+    topn: int = 10
+    """How many answers."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score vectors against human judgements and analogies."""
+
+    run: _Run
+    """Folder of a run, or a file of vectors."""
+    pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    """Similarity set: word1, word2 and score, by tabs. May be given again."""
+    analogies: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    """Analogy questions in word2vec's form. May be given again."""
+    restrict_vocab: int = 30_000
+    """Ask and answer analogies among so many of the most frequent tokens."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write vectors in another format, told by the ending of the file."""
+
+    run: _Run
+    """Folder of a run, or a file of vectors."""
+    to: Path
+    """.txt or .vec (word2vec text, also .gz), .bin (word2vec binary), .safetensors,
+    .npz, .parquet."""
+
+
+Verb = Train | Neighbors | Analogy | Evaluate | Export
+_VERBS = {verb.__name__.lower(): verb for verb in Verb.__args__}
+
+
+def parse(arguments: list[str]) -> Verb:
+    """The verb that `arguments` name, with its options; prints help and leaves for -h.
+
+    Raises:
+      OSError, ValueError: they are wrong, or those in the --config file.
+    """
+    _check_names(arguments)
+    is_help = bool({"-h", "--help"} & set(arguments))
+    defaults = Config() if is_help else _config_file(arguments)
+    train = Train(data=defaults.data, model=defaults.model, train=defaults.train)
+    command = tyro.conf.subcommand
+    verbs = (
+        Annotated[Train, command("train", default=train)]
+        | Annotated[Neighbors, command("neighbors")]
+        | Annotated[Analogy, command("analogy")]
+        | Annotated[Evaluate, command("evaluate")]
+        | Annotated[Export, command("export")]
+    )
+    with contextlib.nullcontext() if is_help else _one_line_errors():
+        return tyro.cli(
+            verbs,
+            prog="embedder",
+            description="Trains embeddings of tokens, and answers from them.",
+            args=arguments,
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            registry=_registry(),
+        )
+
+
+def _check_names(arguments: list[str]) -> None:
+    """Refuses an unknown verb or flag, and a value for a flag that takes none."""
+    verb = arguments[0] if arguments else ""
+    if verb in ("", "-h", "--help") or verb.startswith("--tyro-"):
+        return
+    if verb not in _VERBS:
+        raise ValueError(
+            f"Unknown verb `{verb}`{nearest(verb, _VERBS)} The verbs are "
+            f"{', '.join(_VERBS)}."
+        )
+    flags = _flags(_VERBS[verb]) | {"--help": bool}
+    for argument in itertools.takewhile(lambda a: a != "--", arguments[1:]):
+        name, equals, value = argument.partition("=")
+        flag = name.replace("_", "-")
+        if flag.startswith("--") and flag not in flags:
+            is_positional = flag in ("--corpus", "--run", "--word", "--words")
+            hint = ": give it without." if is_positional else nearest(flag, flags)
+            raise ValueError(f"Unknown option `{name}`{hint}")
+        if equals and flags.get(flag) is bool:
+            raise ValueError(f"`{name}` must be without a value, got {value!r}.")
+
+
+def _flags(section) -> dict[str, Any]:
+    """The flags of a verb or a section of the config, with their types."""
+    flags = {}
+    for option in dataclasses.fields(section):
+        if dataclasses.is_dataclass(option.type):
+            flags |= _flags(option.type)
+        elif tyro.conf.Positional not in getattr(option.type, "__metadata__", ()):
+            flags["--" + option.name.replace("_", "-")] = option.type
+    return flags
+
+
+def _config_file(arguments: list[str]) -> Config:
+    """The settings in the file of --config, which are defaults for the flags."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    with contextlib.suppress(argparse.ArgumentError, SystemExit):
+        with contextlib.redirect_stderr(io.StringIO()):
+            path = parser.parse_known_args(arguments)[0].config
+        return Config() if path is None else read_toml(path)
+    return Config()  # no value: tyro will say so
+
+
+def _registry() -> ConstructorRegistry:
+    """How text becomes a number or a path, and what is said where it is none."""
+    readers = {
+        int: ("INT", "an integer", int),
+        float: ("FLOAT", "a number", float),
+        Path: ("PATH", "a path", _path),
+    }
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        for kind, reader in readers.items():
+            if info.type is kind:
+                return _constructor(*reader)
+            if info.type == kind | None:
+                return _optional(_constructor(*reader))
+        return None
+
+    return registry
+
+
+def _constructor(metavar: str, rule: str, read: Callable) -> PrimitiveConstructorSpec:
+    def from_text(texts: list[str]):
+        try:
+            return read(texts[0])
+        except ValueError:
+            raise ValueError(f"must be {rule}, got {texts[0]!r}.") from None
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=from_text,
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _optional(spec: PrimitiveConstructorSpec) -> PrimitiveConstructorSpec:
+    """The same, with `none` for None."""
+    return dataclasses.replace(
+        spec,
+        instance_from_str=lambda texts: (
+            None if texts[0].lower() == "none" else spec.instance_from_str(texts)
+        ),
+        str_from_instance=lambda value: [
+            str(value).lower() if value is None else str(value)
+        ],
+    )
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("an empty path is the folder at hand: seldom what is meant")
+    return Path(text)
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turns what tyro prints before it leaves into a ValueError of one line."""
+    errors, before = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "10000"  # a very wide terminal: no message is broken
+    try:
+        with contextlib.redirect_stderr(errors):
+            yield
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise ValueError(_one_line(errors.getvalue())) from None
+    finally:
+        os.environ.pop("COLUMNS", None)
+        if before is not None:
+            os.environ["COLUMNS"] = before
+
+
+def _one_line(box: str) -> str:
+    """The message in a box, with a frame or (where the output is ASCII) without one."""
+    parts = re.split(r"(?m)^[│ ]*[─-]{3,}[│ ]*$", box.strip())
+    is_framed = parts[0].startswith("╭")
+    message = parts[0].partition("\n")[2] if is_framed else "".join(parts[1:2])
+    shallow = [line for line in message.splitlines() if not re.match(r"│?\s{8}", line)]
+    text = " ".join(" ".join(line.strip("│ ") for line in shallow).split())
+    text = re.sub(r"^Error parsing (?!__tyro)(\S+):", r"`\1`", text)
+    text = re.sub(r"^Error parsing \S+: ", "", text)
+    text = re.sub(r"^Unrecognized options: ", "Not understood: ", text)
+    text = text.removesuffix(" Expected 1 values.")
+    return text or "Wrong usage: see embedder --help."

@@ -1,0 +1,47 @@
+"""How much memory a run needs, and whether this machine has it."""
+
+import os
+
+import numpy as np
+
+from embedder.config import Config
+from embedder.data.encode import Encoded
+
+
+def memory_needed(
+    config: Config, encoded: Encoded, superblock_size: int
+) -> dict[str, int]:
+    """Bytes that a run needs at most, by what needs them, beside Python and JAX.
+
+    `config` is resolved; `superblock_size` is in updates.
+    """
+    data, model = config.data, config.model
+    num_rows = len(encoded.vocabulary)
+    table = num_rows * model.vector_size * np.dtype(model.dtype).itemsize
+    shards = (data.workers + 2) * int(max(encoded.shard_tokens, default=0))
+    superblocks = 3 * superblock_size * data.block * data.blocks_per_update
+    per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
+    return {
+        "tables": 2 * table,
+        "vectors to write": 2 * table,
+        "vocabulary": 150 * num_rows,
+        "blocks": int((shards + superblocks) * per_token),
+        "TensorFlow": 650 * 2**20 if data.loader == "tfdata" else 0,
+    }
+
+
+def check_memory(needed: dict[str, int]) -> None:
+    """Refuses a run that this machine can never hold, before anything is made.
+
+    Raises:
+      ValueError: as said; the message says what needs how much.
+    """
+    total = sum(needed.values())
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if total > machine:
+        parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in needed.items())
+        raise ValueError(
+            f"The run must fit in the {machine / 2**30:.1f} GiB of this machine, got "
+            f"{total / 2**30:.1f} GiB ({parts}): give a smaller `vector_size` or "
+            "`block`, or a larger `min_count`."
+        )

@@ -1,0 +1,151 @@
+"""Blocks: pure functions of (seed, epoch, shard), worked by hand from the draws."""
+
+import numpy as np
+import pytest
+
+from embedder.data import encode as encoding
+from embedder.data.blocks import BlockShape, BlockSource, Updates, block_source
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import Encoded, encode
+
+SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
+
+
+@pytest.fixture
+def encoded(monkeypatch, sequences) -> Encoded:
+    """Several shards of the sequences."""
+    monkeypatch.setattr(encoding, "SHARD_TOKENS", 1000)
+    return encode(sequences_corpus(sequences), 1)
+
+
+def source(encoded: Encoded, **changes) -> BlockSource:
+    settings = dict(sample=0.0, ns_exponent=0.75, seed=1, epochs=range(2))
+    shape = changes.pop("shape", SHAPE)
+    return block_source(encoded, shape, **(settings | changes))
+
+
+def assert_same(actual: Updates, desired: Updates) -> None:
+    for name, a, b in zip(Updates._fields, actual, desired, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
+
+
+def test_updates_have_the_shapes_and_dtypes_they_say(encoded):
+    updates = source(encoded).updates(0, 0)
+    num = len(updates)
+    expected = {
+        "ids": ("int32", (num, 2, 8)),
+        "sequence": ("int32", (num, 2, 8)),
+        "radius": ("int8", (num, 2, 8)),
+        "noise": ("int32", (num, 2, 2, 5)),
+        "position": ("int64", (num, 3)),
+        "progress": ("float64", (num,)),
+    }
+    for name, (dtype, shape) in expected.items():
+        array = getattr(updates, name)
+        assert (array.dtype, array.shape) == (np.dtype(dtype), shape), name
+
+
+def test_tokens_of_a_shard_are_packed_in_order_then_blocks_are_shuffled(encoded):
+    made = source(encoded)
+    updates = made.updates(0, 0)
+    shard = int(made.shard_order(0)[0])
+    ids, lengths = encoded.read(shard)
+    num_blocks = -(-len(ids) // 8)
+    rng = np.random.default_rng([1, 0, shard])
+    rng.integers(0, 2**32, size=len(ids), dtype=np.uint32)  # keep
+    order = rng.permutation(num_blocks)
+    packed = np.full((num_blocks, 8), -1)
+    packed.reshape(-1)[: len(ids)] = np.repeat(np.arange(len(lengths)), lengths)
+    visited = updates.sequence.reshape(-1, 8)[:num_blocks]
+    np.testing.assert_array_equal(visited, packed[order])
+    tokens = np.empty((num_blocks, 8), np.int32)
+    tokens[order] = updates.ids.reshape(-1, 8)[:num_blocks]
+    np.testing.assert_array_equal(tokens.reshape(-1)[: len(ids)], ids)
+
+
+def test_padding_has_no_sequence_and_no_radius(encoded):
+    updates = source(encoded).updates(0, 0)
+    padding = updates.sequence < 0
+    assert padding.any()
+    assert not updates.ids[padding].any() and not updates.radius[padding].any()
+    assert updates.radius[~padding].min() == 1 and updates.radius.max() == 3
+
+
+def test_last_update_is_filled_with_empty_blocks(encoded):
+    made = source(encoded, shape=SHAPE._replace(blocks_per_update=7))
+    updates = made.updates(0, 0)
+    num_blocks = -(-int(encoded.shard_tokens[made.shard_order(0)[0]]) // 8)
+    assert len(updates) == -(-num_blocks // 7)
+    empty = -num_blocks % 7
+    assert 0 < empty < 7
+    assert (updates.sequence[-1, -empty:] == -1).all()
+    assert not updates.noise[-1, -empty:].any()
+
+
+def test_same_place_gives_the_same_updates(encoded):
+    made = source(encoded, sample=1e-2)
+    assert_same(made.updates(1, 2), made.updates(1, 2))
+
+
+@pytest.mark.parametrize("other", [(2, 0), (1, 1)], ids=["seed", "epoch"])
+def test_other_seeds_and_epochs_give_other_updates(encoded, other):
+    seed, epoch = other
+    first = source(encoded).updates(0, 0)
+    second = source(encoded, seed=seed).updates(epoch, 0)
+    assert not np.array_equal(first.noise[:5], second.noise[:5])
+
+
+def test_epoch_visits_every_shard_once(encoded):
+    made = source(encoded)
+    num_shards = len(encoded.shard_tokens)
+    assert num_shards > 3
+    for epoch in range(2):
+        assert sorted(made.shard_order(epoch)) == list(range(num_shards))
+        counts = np.zeros(len(encoded.vocabulary), np.int64)
+        for place in range(num_shards):
+            updates = made.updates(epoch, place)
+            counts += np.bincount(
+                updates.ids[updates.sequence >= 0], minlength=len(counts)
+            )
+        np.testing.assert_array_equal(counts, encoded.vocabulary.counts)
+
+
+def test_sample_drops_frequent_tokens(encoded):
+    counts = encoded.vocabulary.counts
+    updates = source(encoded, sample=1e-3).updates(0, 0)
+    whole = source(encoded).updates(0, 0)
+    most = [(u.ids[u.sequence >= 0] == 0).sum() for u in (updates, whole)]
+    share = counts[0] / counts.sum()
+    assert most[0] < most[1] * 2 * np.sqrt(1e-3 / share)
+
+
+def test_position_is_epoch_place_and_first_block(encoded):
+    position = source(encoded).updates(1, 2).position
+    assert (position[:, :2] == [1, 2]).all()
+    assert position[:, 2].tolist() == list(range(0, 2 * len(position), 2))
+
+
+def test_progress_by_hand():
+    encoded = encode(sequences_corpus([["a"] * 32]), 1)
+    made = source(encoded, epochs=range(3, 5))
+    # 4 blocks, 2 an update: 0 and 1/2 of the first of two epochs, then of the second.
+    assert made.updates(3, 0).progress.tolist() == [0.0, 0.25]
+    assert made.updates(4, 0).progress.tolist() == [0.5, 0.75]
+
+
+def test_progress_counts_the_shards_before(encoded):
+    made = source(encoded)
+    order, tokens = made.shard_order(0), encoded.shard_tokens
+    expected = tokens[order[:2]].sum() / tokens.sum() / 2
+    assert made.updates(0, 2).progress[0] == pytest.approx(expected, rel=1e-15)
+
+
+def test_shard_of_which_nothing_is_kept_has_no_updates():
+    encoded = encode(sequences_corpus([["a", "b"]]), 1)
+    assert len(source(encoded, sample=1e-300).updates(0, 0)) == 0
+
+
+def test_tokens_of_one_are_blocks_of_padding_but_one():
+    encoded = encode(sequences_corpus([["a"]]), 1)
+    updates = source(encoded).updates(0, 0)
+    assert len(updates) == 1 and (updates.sequence >= 0).sum() == 1

@@ -1,0 +1,258 @@
+"""Corpora: what text is, how it is cut, and what is refused."""
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embedder.data import corpus
+from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
+
+
+def read(source: Corpus) -> list[list[str]]:
+    """All sequences, with those that go on in the next chunk joined."""
+    sequences, is_open = [], False
+    for chunk in source.chunks():
+        tokens, ends = chunk.tokens.to_list(), np.cumsum(chunk.lengths).tolist()
+        parts = [tokens[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+        if is_open and parts:
+            sequences[-1] += parts.pop(0)
+        sequences += parts
+        is_open = chunk.is_open
+    return sequences
+
+
+def read_text(path: Path, data: bytes) -> list[list[str]]:
+    path.write_bytes(data)
+    return [sequence for sequence in read(text_corpus(path)) if sequence]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"a b\nc\n", [["a", "b"], ["c"]]),
+        (b"a b\nc", [["a", "b"], ["c"]]),
+        (b"a\r\nb\r\n", [["a"], ["b"]]),
+        (b"\xef\xbb\xbfa b", [["a", "b"]]),
+        (b"\n\n a \t b\x0b\x0cc \n\n", [["a", "b", "c"]]),
+        ("a\u00a0b \u2028 \u3000\n".encode(), [["a\u00a0b", "\u2028", "\u3000"]]),
+        (b"a\x1cb\x1fc", [["a\x1cb\x1fc"]]),
+        (b'"a,b" \'c #d \\n', [['"a,b"', "'c", "#d", "\\n"]]),
+        ("a \ufeffb".encode(), [["a", "\ufeffb"]]),
+        (b"", []),
+    ],
+    ids=[
+        "lines",
+        "no_last_newline",
+        "crlf",
+        "byte_order_mark",
+        "ascii_blanks",
+        "unicode_blanks_stay",
+        "separators_stay",
+        "quotes",
+        "mark_within_stays",
+        "empty",
+    ],
+)
+def test_text_is_cut_at_ascii_white_space(tmp_path, data, expected):
+    assert read_text(tmp_path / "text.txt", data) == expected
+
+
+@pytest.mark.parametrize("chunk_bytes", range(3, 12))
+def test_chunks_of_any_size_give_the_same_sequences(tmp_path, monkeypatch, chunk_bytes):
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    text = "\ufeffä bb\u4e2d ccc\n\nd " + "e" * 20 + " f g h i j\nk"
+    expected = [["ä", "bb中", "ccc"], ["d", "e" * 20, *"fghij"], ["k"]]
+    assert read_text(tmp_path / "text.txt", text.encode()) == expected
+
+
+def test_long_line_comes_in_open_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", 4)
+    (tmp_path / "text.txt").write_text("a b c d\ne")
+    chunks = list(text_corpus(tmp_path / "text.txt").chunks())
+    assert [chunk.is_open for chunk in chunks] == [True, False, False]
+
+
+def test_gzip_is_told_by_the_name(tmp_path):
+    (tmp_path / "text.txt.gz").write_bytes(gzip.compress(b"a b\n") * 2)
+    assert read(text_corpus(tmp_path / "text.txt.gz"))[:2] == [["a", "b"], ["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"ab\0c", "text.txt is not text: NUL byte at offset 2"),
+        (b"\xef\xbb\xbfab\0c", "NUL byte at offset 5"),
+        (b"caf\xe9 x", "text.txt is not UTF-8 text: byte 0xe9 at offset 3"),
+        (b"ab\xc3\xa4\xff", "byte 0xff at offset 4"),
+        (b"\xed\xa0\x80", "byte 0xed at offset 0"),
+        (b"ab \xc3", "it ends inside the character at offset 3"),
+        (b"\xef\xbb\xbfab\xe4\xb8", "it ends inside the character at offset 5"),
+    ],
+)
+@pytest.mark.parametrize("chunk_bytes", [3, 2**20])
+def test_bad_bytes_are_named_by_their_offset(
+    tmp_path, monkeypatch, chunk_bytes, data, message
+):
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    with pytest.raises(ValueError, match=message):
+        read_text(tmp_path / "text.txt", data)
+
+
+@pytest.mark.parametrize("cut", [9, 4, 1])
+def test_gzip_cut_short_is_refused(tmp_path, cut):
+    data = gzip.compress(os.urandom(1000).hex().encode())
+    with pytest.raises(ValueError, match="cut.gz is not a whole .gz file"):
+        read_text(tmp_path / "cut.gz", data[:-cut])
+
+
+def test_gzip_with_a_flipped_bit_is_refused(tmp_path):
+    data = bytearray(gzip.compress(os.urandom(1000).hex().encode(), compresslevel=0))
+    data[500] ^= 1
+    with pytest.raises(ValueError, match="bad.gz is not a whole .gz file"):
+        read_text(tmp_path / "bad.gz", bytes(data))
+
+
+def test_folder_is_its_text_files_by_name(tmp_path):
+    for name, text in (("b.txt", "b"), ("a.txt", "a"), ("c.md", "c")):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "d.gz").write_bytes(gzip.compress(b"d"))
+    (tmp_path / "e.txt").mkdir()
+    assert read(text_corpus(tmp_path)) == [["a"], ["b"], ["d"]]
+
+
+def test_file_does_not_run_into_the_next(tmp_path):
+    (tmp_path / "a.txt").write_text("a b")
+    (tmp_path / "b.txt").write_text("c d")
+    assert read(text_corpus(tmp_path)) == [["a", "b"], ["c", "d"]]
+
+
+def test_glob_is_the_files_that_match(tmp_path):
+    folder = tmp_path / "mit blänk"
+    folder.mkdir()
+    (folder / "eins 1.txt").write_text("a")
+    (folder / "zwei.txt").write_text("b")
+    assert read(text_corpus(str(tmp_path / "m*" / "*[0-9].txt"))) == [["a"]]
+
+
+def test_file_that_looks_like_a_glob_is_that_file(tmp_path):
+    (tmp_path / "[ab].txt").write_text("x")
+    (tmp_path / "a.txt").write_text("y")
+    assert read(text_corpus(tmp_path / "[ab].txt")) == [["x"]]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("none.txt", "Corpus .*none.txt does not exist"),
+        ("*.csv", r"Corpus .*\*.csv matches no file"),
+        ("folder", "Corpus .*folder is a folder without .txt or .gz files"),
+        ("link.txt", "Corpus .*link.txt does not exist"),
+        ("broken", "No such file"),
+    ],
+)
+def test_absent_text_is_named(tmp_path, source, message):
+    for name in ("folder", "broken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link.txt").symlink_to("link.txt")
+    (tmp_path / "broken" / "link.txt").symlink_to("nowhere")
+    with pytest.raises(OSError, match=message):
+        text_corpus(tmp_path / source)
+
+
+def test_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(ValueError, match="pipe.txt must be a regular file"):
+        text_corpus(tmp_path / "pipe.txt")
+
+
+def test_empty_path_is_refused():
+    with pytest.raises(ValueError, match="`corpus` must be a file, .* got ''"):
+        text_corpus("")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("text8", "text8"),
+        ("a.txt", "a"),
+        ("a b.txt.gz", "a b"),
+        ("x/../a.v2.txt", "a.v2"),
+        ("a*.txt", "a"),
+        ("*.txt", "corpus"),
+        (".", "folder"),
+    ],
+)
+def test_corpus_is_named_by_its_file(tmp_path, monkeypatch, name, expected):
+    (tmp_path / "folder" / "x").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "folder")
+    for file in ("text8", "a.txt", "a.v2.txt"):
+        Path(file).write_text("a")
+    Path("a b.txt.gz").write_bytes(gzip.compress(b"a"))
+    assert text_corpus(name).name == expected
+
+
+def test_manifest_changes_with_either_end_of_a_file(tmp_path):
+    path, manifests = tmp_path / "text.txt", []
+    for text in ("a b c", "x b c", "a b x"):
+        path.write_text(text)
+        os.utime(path, ns=(0, 0))
+        manifests.append(str(text_corpus(path).manifest))
+    assert len(set(manifests)) == 3
+
+
+def test_read_error_names_the_file(tmp_path):
+    with pytest.raises(OSError, match="Input/output error: .*text.txt"):
+        with corpus._errors_named(tmp_path / "text.txt"):
+            raise OSError(5, "Input/output error")
+
+
+def test_sequences_are_taken_as_they_are():
+    sequences = [["a b", "\n"], [], [np.str_("ä")]]
+    assert read(sequences_corpus(sequences)) == sequences
+
+
+def test_generators_are_read_once_and_kept():
+    source = sequences_corpus((c for c in "ab") for _ in range(2))
+    assert read(source) == read(source) == [["a", "b"], ["a", "b"]]
+
+
+def test_sequences_come_in_chunks(monkeypatch):
+    monkeypatch.setattr(corpus, "_CHUNK_TOKENS", 3)
+    chunks = list(sequences_corpus([["a", "b"]] * 5).chunks())
+    assert [len(chunk.tokens) for chunk in chunks] == [4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "message"),
+    [
+        (5, "`sequences_or_path` must be a path or an iterable .*, got 5"),
+        (b"ab", "`sequences_or_path` must be .*, got b'ab'"),
+        (["ab"], "A sequence must be a list of tokens, got 'ab'"),
+        ([["a"], b"ab"], "A sequence must be a list of tokens, got b'ab'"),
+        ([7], "A sequence must be a list of tokens, got 7"),
+        ([["a", 5]], "A token must be a str, got 5"),
+        ([["a", b"b"]], "A token must be a str, got b'b'"),
+        ([["a", None]], "A token must be a str, got None"),
+    ],
+)
+def test_sequences_of_the_wrong_type_are_refused(sequences, message):
+    with pytest.raises(TypeError, match=message):
+        sequences_corpus(sequences)
+
+
+def test_empty_token_is_refused():
+    with pytest.raises(ValueError, match="A token must not be empty, got ''"):
+        sequences_corpus([["a", ""]])
+
+
+def test_lone_surrogate_is_refused():
+    with pytest.raises(ValueError, match=r"must be valid Unicode, got 'x\\ud800'"):
+        sequences_corpus([["a", "x\ud800"]])
+
+
+def test_manifest_of_sequences_tells_them_apart():
+    cuts = [[["a", "b"]], [["a"], ["b"]], [["ab"]]]
+    assert len({str(sequences_corpus(cut).manifest) for cut in cuts}) == 3

@@ -1,0 +1,134 @@
+"""Superblocks: the same from both loaders, in order, and whole."""
+
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+
+from embedder.data import encode as encoding
+from embedder.data import loader
+from embedder.data.blocks import BlockShape, BlockSource, Updates, block_source
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
+from embedder.data.loader import epoch_superblocks, loss_interval, superblock_size
+
+SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
+
+
+def make_source(encoded, sample: float = 1e-2) -> BlockSource:
+    return block_source(
+        encoded, SHAPE, sample=sample, ns_exponent=0.75, seed=1, epochs=range(2)
+    )
+
+
+@pytest.fixture
+def source(monkeypatch, sequences) -> BlockSource:
+    """Over several shards."""
+    monkeypatch.setattr(encoding, "SHARD_TOKENS", 1000)
+    return make_source(encode(sequences_corpus(sequences), 1))
+
+
+def superblocks(name, source, *, size=16, workers=2) -> list[tuple[Updates, int]]:
+    return list(epoch_superblocks(name, source, 1, size=size, workers=workers))
+
+
+def updates_of(superblocks) -> Updates:
+    """The real updates, one after another."""
+    parts = [[x[:num] for x in updates] for updates, num in superblocks]
+    return Updates(*(np.concatenate(xs) for xs in zip(*parts, strict=True)))
+
+
+def assert_same(actual: Updates, desired: Updates) -> None:
+    for name, a, b in zip(Updates._fields, actual, desired, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
+
+
+@pytest.mark.parametrize("name", ["memory", "tfdata"])
+def test_loader_gives_the_shards_in_order(name, source):
+    places = range(len(source.encoded.shard_tokens))
+    expected = [(source.updates(1, place), 10**6) for place in places]
+    assert_same(updates_of(superblocks(name, source)), updates_of(expected))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_loaders_give_the_same_superblocks(source, workers):
+    first = superblocks("tfdata", source, workers=workers)
+    second = superblocks("memory", source, workers=workers)
+    assert [num for _, num in first] == [num for _, num in second]
+    for (a, _), (b, _) in zip(first, second, strict=True):
+        assert_same(a, b)
+
+
+def test_superblocks_are_full_but_the_last(source):
+    made = superblocks("memory", source)
+    assert all(len(updates) == 16 for updates, _ in made)
+    assert all(num == 16 for _, num in made[:-1]) and 0 < made[-1][1] < 16
+
+
+def test_last_superblock_is_filled_with_empty_updates(source):
+    updates, num = superblocks("memory", source)[-1]
+    rest = Updates(*(x[num:] for x in updates))
+    assert (rest.sequence == -1).all()
+    assert not any(x.any() for x in (rest.ids, rest.radius, rest.noise, rest.progress))
+
+
+@pytest.mark.parametrize("name", ["memory", "tfdata"])
+def test_epoch_of_which_nothing_is_kept_is_empty(name):
+    encoded = encode(sequences_corpus([["a", "b"]]), 1)
+    assert superblocks(name, make_source(encoded, sample=1e-300)) == []
+
+
+@pytest.mark.parametrize("name", ["memory", "tfdata"])
+def test_error_of_a_worker_comes_to_the_caller(capfd, name, source):
+    def damaged(shard):
+        raise ValueError("Cache file X is damaged")
+
+    encoded = dataclasses.replace(source.encoded, read=damaged)
+    source = dataclasses.replace(source, encoded=encoded)
+    with pytest.raises(ValueError, match="Cache file X is damaged"):
+        superblocks(name, source)
+    assert capfd.readouterr().err == ""
+
+
+def test_memory_loader_works_no_further_than_its_workers(source):
+    made = []
+
+    def make(place):
+        made.append(place)
+        return place
+
+    ahead = loader._ahead(make, range(100), workers=2)
+    assert next(ahead) == 0
+    ahead.close()
+    assert len(made) <= 3
+
+
+def test_memory_loader_leaves_no_threads(source):
+    before = threading.active_count()
+    epoch = epoch_superblocks("memory", source, 0, size=16, workers=3)
+    next(epoch)
+    epoch.close()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "interval"), [(1024 * 64, 16), (1024 * 64 - 1, 1), (0, 1)]
+)
+def test_loss_interval_is_16_from_1024_updates_an_epoch(num_tokens, interval):
+    assert loss_interval(num_tokens, 64) == interval
+
+
+@pytest.mark.parametrize(
+    ("tokens", "per_update", "size"),
+    [
+        (1e9, 1024, 64),
+        (1e9, 64, 1024),
+        (1e9, 10**6, 16),
+        (0, 64, 16),
+        (100 * 64, 64, 112),
+    ],
+)
+def test_superblock_size_is_64k_tokens_or_a_small_epoch(tokens, per_update, size):
+    # 6400 tokens: (6400 + 4 * 80) / 64 + 1 = 106 updates, up to a multiple of 16.
+    assert superblock_size(tokens, per_update) == size

@@ -1,0 +1,512 @@
+"""The command line: what each verb prints, and one line for whatever is wrong."""
+
+import gzip
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from embedder import cli
+from embedder.cli import main
+from embedder.data import corpus
+from embedder.vectors.export import read_vectors
+
+FAST = ["--loader", "memory", "--vector-size", "4", "--epochs", "1"]
+ROOT = Path(__file__).parents[1]
+TEXT = "the quick brown fox jumps over the lazy dog\n" * 40
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    """Every test works in a folder of its own, where text.txt lies."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text(TEXT)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A finished run, which tests only read."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "text.txt").write_text(TEXT)
+    path = folder / "run"
+    assert main(["train", str(folder / "text.txt"), "--workdir", str(path), *FAST]) == 0
+    return path
+
+
+def train(*arguments: str) -> int:
+    return main(["train", *FAST, *arguments])
+
+
+def error_line(capsys) -> str:
+    """The one line that stands on stderr."""
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("embedder: ")
+    return line
+
+
+def child(*arguments: str, **options) -> subprocess.Popen:
+    command = [sys.executable, "-m", "embedder.cli", *arguments]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+    return subprocess.Popen(command, env=env, **options)
+
+
+# --- wrong usage
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--vector-size", "0", "`vector_size` must be an integer >= 1, got 0."),
+        ("--window", "128", "`window` must be an integer from 1 to 127, got 128."),
+        ("--min-count", "-5", "`min_count` must be an integer >= 1, got -5."),
+        ("--sample", "2", "`sample` must be a number from 0 to 1, got 2.0."),
+        ("--negative", "0", "`negative` must be an integer >= 1, got 0."),
+        ("--ns-exponent", "nan", "`ns_exponent` must be a finite number, got nan."),
+        ("--alpha", "-1", "`alpha` must be a finite number > 0, got -1.0."),
+        (
+            "--min-alpha",
+            "1",
+            "`min_alpha` must be a number from 0 to `alpha`, got 1.0.",
+        ),
+        ("--epochs", "-1", "`epochs` must be an integer >= 0, got -1."),
+        ("--seed", "-1", "`seed` must be an integer from 0 to 2**64 - 1, got -1."),
+        ("--block", "17", "`block` must be a positive multiple of `tile`, got 17."),
+        ("--tile", "0", "`tile` must be an integer >= 1, got 0."),
+        ("--noise", "0", "`noise` must be an integer >= 1, got 0."),
+        ("--blocks-per-update", "0", "`blocks_per_update` must be an integer >= 1"),
+        ("--cap", "0", "`cap` must be a number > 0, got 0.0."),
+        ("--workers", "0", "`workers` must be an integer >= 1, got 0."),
+        ("--window", "x", "`--window` must be an integer, got 'x'."),
+        ("--window", "1.5", "`--window` must be an integer, got '1.5'."),
+        ("--block", "x", "`--block` must be an integer, got 'x'."),
+        ("--alpha", "x", "`--alpha` must be a number, got 'x'."),
+        ("--workdir", "", "`--workdir` must be a path, got ''."),
+        ("--architecture", "skip", "invalid choice 'skip' for argument '--archi"),
+        ("--loader", "tf", "invalid choice 'tf' for argument '--loader'"),
+        ("--update", "row", "invalid choice 'row' for argument '--update'"),
+        ("--windw", "3", "Unknown option `--windw`, did you mean `--window`?"),
+        ("--bogus", "3", "Unknown option `--bogus`."),
+        ("--corpus", "x", "Unknown option `--corpus`: give it without."),
+        ("extra", "more", "Not understood: more"),
+    ],
+)
+def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
+    assert main(["train", flag, value]) == 2
+    assert message in error_line(capsys)
+    assert os.listdir() == ["text.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Expected one of {train, neighbors, analogy, evaluate, export}."),
+        (["trian"], "Unknown verb `trian`, did you mean `train`?"),
+        (["--window", "3"], "Unknown verb `--window`. The verbs are train, neighbors"),
+        (["train", "--window"], "Missing value for argument '--window'."),
+        (
+            ["train", "--overwrite=no"],
+            "`--overwrite` must be without a value, got 'no'",
+        ),
+        (["neighbors"], "Missing from embedder neighbors: RUN"),
+        (["analogy", "r", "a"], "Missing from embedder analogy: B C"),
+        (["export", "r"], "Missing from embedder export: --to PATH"),
+        (
+            ["neighbors", "r", "x", "--topn", "y"],
+            "`--topn` must be an integer, got 'y'",
+        ),
+        (["evaluate", "r", "--pair", "x"], "`--pair`, did you mean `--pairs`?"),
+    ],
+)
+def test_wrong_usage_is_one_line(capsys, arguments, message):
+    assert main(arguments) == 2
+    assert message in error_line(capsys)
+
+
+def test_usage_errors_are_the_same_in_ascii(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert main(["train", "--window", "x"]) == 2
+    assert error_line(capsys) == "embedder: `--window` must be an integer, got 'x'."
+
+
+def test_long_value_is_not_broken(capsys):
+    value = "long " * 100
+    assert main(["train", "--window", value]) == 2
+    assert repr(value) in error_line(capsys)
+
+
+def test_flags_may_have_underscores_and_equals_signs(capsys):
+    assert train("text.txt", "--vector_size=3", "--workdir", "r") == 0
+    assert "8 vectors of 3 numbers" in capsys.readouterr().out
+
+
+def test_help_names_every_flag_of_gensim(capsys):
+    assert main(["train", "--help"]) == 0
+    text = capsys.readouterr().out
+    names = "vector-size window min-count sample negative ns-exponent alpha min-alpha"
+    assert all(f"--{name} " in text for name in [*names.split(), "epochs", "seed"])
+
+
+# --- wrong corpora
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("empty.txt", b"", "Corpus empty.txt: The corpus has no tokens."),
+        ("blank.txt", b" \n\t\r\n", "Corpus blank.txt: The corpus has no tokens."),
+        ("nul.txt", b"a b\0", "nul.txt is not text: NUL byte at offset 3."),
+        ("bad.txt", b"caf\xe9 x", "bad.txt is not UTF-8 text: byte 0xe9 at offset 3."),
+        ("cut.gz", gzip.compress(TEXT.encode())[:-9], "cut.gz is not a whole .gz file"),
+        ("not.gz", b"text", "not.gz is not a whole .gz file"),
+        ("rare.txt", b"a a b", "No token occurs `min_count` = 5 times or more: the"),
+    ],
+)
+def test_bad_corpus_is_one_line_and_leaves_nothing(capsys, name, data, message):
+    Path(name).write_bytes(data)
+    assert train(name, "--workdir", "new/run", "--cache", "cache/deep") == 2
+    assert message in error_line(capsys)
+    assert sorted(os.listdir()) == sorted([name, "text.txt"])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("missing.txt", "Corpus missing.txt does not exist."),
+        ("*.csv", "Corpus *.csv matches no file."),
+        ("folder", "Corpus folder is a folder without .txt or .gz files."),
+        ("", "`corpus` must be a file, a glob or a folder, got ''."),
+    ],
+)
+def test_absent_corpus_is_one_line_and_leaves_nothing(capsys, source, message):
+    Path("folder").mkdir()
+    assert train(source, "--workdir", "new/run") == 2
+    assert message in error_line(capsys)
+    assert not Path("new").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_corpus_is_one_line(capsys):
+    Path("text.txt").chmod(0)
+    assert train("text.txt", "--workdir", "r") == 2
+    assert "text.txt: Permission denied." in error_line(capsys)
+
+
+def test_noise_that_overflows_is_one_line_and_leaves_nothing(capsys):
+    assert train("text.txt", "--ns-exponent", "400", "--workdir", "r") == 2
+    assert "`ns_exponent` must leave" in error_line(capsys)
+    assert not Path("r").exists()
+
+
+def test_run_larger_than_the_machine_is_one_line_and_leaves_nothing(capsys):
+    assert train("text.txt", "--vector-size", str(10**12), "--workdir", "r") == 2
+    assert "give a smaller `vector_size`" in error_line(capsys)
+    assert not Path("r").exists()
+
+
+# --- training
+
+
+def test_train_says_what_it_left_where(run, capsys):
+    assert train("text.txt", "--workdir", "a run") == 0
+    printed = capsys.readouterr()
+    assert printed.out == "a run: done. 8 vectors of 4 numbers.\n"
+    assert printed.err.startswith("epoch 1/1: loss 4.1589, ")
+
+
+def test_train_without_a_workdir_names_it_after_the_corpus():
+    assert train("./text.txt", "--epochs", "0") == 0
+    assert Path("embedder-text/vectors.txt").exists()
+
+
+def test_train_without_a_corpus_takes_the_demo(capsys):
+    assert train("--dry-run") == 0
+    assert "vocabulary: 1" in capsys.readouterr().out
+
+
+def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
+    assert train("text.txt", "--dry-run", "--sample", "0") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "block = 64" in lines and "alpha = 0.035" in lines and "cap = 128.0" in lines
+    assert "vocabulary: 8 tokens, 360 of 360 occurrences" in lines
+    updates = "updates: 6 an epoch on average, 6 in all, of 64 tokens each; "
+    assert updates + "sample keeps 100.0%" in lines
+    rates = "0.035, 0.02628, 0.01755, 0.008825, 0.0001"
+    assert f"learning rate at 0, 25, 50, 75, 100 %: {rates}" in lines
+    assert lines[-1].startswith("memory: ")
+    assert os.listdir() == ["text.txt"]
+
+
+def test_flags_go_before_the_config_file(capsys):
+    Path("my.toml").write_text("[data]\nwindow = 3\nnoise = 8\n")
+    assert train("text.txt", "--config", "my.toml", "--noise", "9", "--dry-run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "window = 3" in lines and "noise = 9" in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[data]\nwindw = 3", "my.toml: unknown key `windw` in [data], did you mean"),
+        ("[data]\nwindow = 'x'", "my.toml: `window` must be an integer from 1 to 127"),
+        (None, "my.toml: No such file or directory."),
+    ],
+)
+def test_bad_config_file_is_one_line(capsys, text, message):
+    if text is not None:
+        Path("my.toml").write_text(text)
+    assert train("text.txt", "--config", "my.toml") == 2
+    assert message in error_line(capsys)
+
+
+def test_config_of_a_run_trains_the_same_again(run):
+    config = str(run / "config.toml")
+    assert main(["train", "text.txt", "--config", config, "--workdir", "r"]) == 0
+    first, second = (path / "vectors.safetensors" for path in (run, Path("r")))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_diverged_training_is_one_line_and_leaves_no_vectors(capsys):
+    assert train("text.txt", "--alpha", "1000", "--epochs", "9", "--workdir", "r") == 3
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "training diverged. Give a smaller `alpha` or `cap`." in last
+    assert not list(Path("r").glob("vectors.*"))
+
+
+def test_corpus_without_pairs_is_said(caplog):
+    Path("single.txt").write_text("a\nb\n" * 9)
+    assert train("single.txt", "--workdir", "r") == 0
+    assert "No token has another in its window" in caplog.text
+
+
+def test_tokens_with_unicode_spaces_are_written(tmp_path):
+    Path("spaces.txt").write_text("a\u00a0b \u2028 c\u3000\n" * 9, encoding="utf-8")
+    assert train("spaces.txt", "--epochs", "0", "--workdir", "r") == 0
+    assert read_vectors("r/vectors.txt").keys == ["a\u00a0b", "\u2028", "c\u3000"]
+
+
+# --- a workdir that is not new
+
+
+def test_finished_run_is_said_to_be(run, capsys):
+    text = str(run.parent / "text.txt")
+    before = (run / "vectors.txt").stat().st_mtime_ns
+    assert train(text, "--workdir", str(run)) == 0
+    assert f"{run}: finished before" in capsys.readouterr().out
+    assert (run / "vectors.txt").stat().st_mtime_ns == before
+
+
+def test_other_settings_are_refused_with_the_difference(run, capsys):
+    text = str(run.parent / "text.txt")
+    assert train(text, "--workdir", str(run), "--window", "3") == 2
+    assert "`window` 5 there, 3 now. Give another --workdir" in error_line(capsys)
+    assert (run / "vectors.safetensors").exists()
+
+
+def test_overwrite_starts_anew(capsys):
+    assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
+    again = ["--workdir", "r", "--epochs", "0", "--vector-size", "3", "--overwrite"]
+    assert train("text.txt", *again) == 0
+    assert read_vectors("r/vectors.txt").matrix.shape == (8, 3)
+
+
+def test_overwrite_with_a_bad_corpus_loses_nothing(capsys):
+    Path("empty.txt").touch()
+    assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
+    before = sorted(Path("r").rglob("*"))
+    assert train("empty.txt", "--workdir", "r", "--overwrite") == 2
+    assert sorted(Path("r").rglob("*")) == before
+
+
+def test_unfinished_run_is_begun_anew_and_said_so(caplog):
+    assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
+    Path("r/vectors.safetensors").unlink()
+    assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
+    assert "r holds an unfinished run: it is begun anew." in caplog.text
+    assert Path("r/vectors.safetensors").exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+def test_folder_of_other_files_is_refused(capsys, flags):
+    assert train("text.txt", "--workdir", ".", *flags) == 2
+    assert "`workdir` must be a run, or empty, or new: . holds" in error_line(capsys)
+    assert os.listdir() == ["text.txt"]
+
+
+# --- faults
+
+
+@pytest.mark.parametrize("place", [200, None], ids=["flipped", "cut"])
+@pytest.mark.parametrize("loader", ["memory", "tfdata"])
+def test_damaged_shard_is_one_line(capsys, loader, place):
+    settings = ["text.txt", "--workdir", "r", "--overwrite", "--loader", loader]
+    assert train(*settings, "--epochs", "0") == 0
+    (shard,) = Path("r/cache").rglob("shard-*")
+    data = bytearray(shard.read_bytes())
+    if place is None:
+        del data[100:]
+    else:
+        data[place] ^= 255
+    shard.write_bytes(data)
+    capsys.readouterr()
+    assert train(*settings) == 2
+    assert f"Cache file {shard} is damaged" in error_line(capsys)
+
+
+def test_full_disk_is_one_line_and_fails_as_training(capsys, monkeypatch):
+    def full(vectors, path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("embedder.run.write_vectors", full)
+    assert train("text.txt", "--workdir", "r", "--epochs", "0") == 3
+    assert error_line(capsys) == "embedder: r: No space left on device."
+
+
+def test_reader_that_goes_away_is_no_error(capsys, monkeypatch):
+    def broken(verb):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(cli, "_run", broken)
+    assert main(["neighbors", "r", "x"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("during", ["reading", "training"])
+def test_interrupt_is_one_line_and_130(capsys, monkeypatch, during):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    if during == "reading":
+        monkeypatch.setattr(corpus, "_split_lines", interrupt)
+    else:
+        monkeypatch.setattr("embedder.run.run_epochs", interrupt)
+    assert train("text.txt", "--workdir", "new/run") == 130
+    assert error_line(capsys) == "embedder: Interrupted."
+    assert Path("new").exists() == (during == "training")
+
+
+def test_interrupt_that_python_loses_still_stops(capsys, monkeypatch):
+    class Deaf:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def run_epochs(training, state, on_status):
+        Deaf()  # what is raised in here is only printed
+        on_status(types.SimpleNamespace(is_epoch_end=False))
+
+    monkeypatch.setattr("embedder.run.run_epochs", run_epochs)
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: None)
+    assert train("text.txt", "--workdir", "r") == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# --- the other verbs
+
+
+def test_neighbors_prints_each_word_with_its_nearest(run, capsys):
+    assert main(["neighbors", str(run), "the", "dog", "--topn", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == ["the", "dog"]
+    ((token, cosine), _) = read_vectors(run / "vectors.txt").most_similar("the", topn=2)
+    assert lines[1] == f"  {cosine:6.3f}  {token}"
+    assert len(lines) == 6
+
+
+def test_neighbors_reads_a_file_of_vectors(run, capsys):
+    assert main(["neighbors", str(run / "vectors.txt"), "the"]) == 0
+    assert capsys.readouterr().out.startswith("the\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["neighbors", "RUN", "cat"], "Token 'cat' is not in the vocabulary."),
+        (["neighbors", "RUN"], "WORD: give at least one token to look up."),
+        (["neighbors", "RUN", "the", "--topn", "0"], "`topn` must be an integer >= 1"),
+        (["neighbors", "none", "the"], "RUN none does not exist."),
+        (["neighbors", ".", "the"], "RUN . holds no finished run"),
+        (["neighbors", "text.txt", "the"], "text.txt line 1: must be the numbers of"),
+        (["analogy", "RUN", "the", "dog", "cat"], "Token 'cat' is not in the voc"),
+        (["evaluate", "RUN"], "Give at least one of --pairs FILE and --analogies FILE"),
+        (["evaluate", "RUN", "--pairs", "none.tsv"], "none.tsv: No such file"),
+        (["evaluate", "RUN", "--pairs", "bad.tsv"], "bad.tsv is not UTF-8 text"),
+        (["evaluate", "RUN", "--pairs", "text.txt"], "text.txt line 1: must be two"),
+        (["export", "RUN", "--to", "x.foo"], "must end in .txt, .vec"),
+        (["export", "RUN", "--to", "none/x.txt"], "none does not exist."),
+    ],
+)
+def test_other_verbs_refuse_in_one_line(run, capsys, arguments, message):
+    Path("bad.tsv").write_bytes(b"the\tdog\xff\t3\n")
+    assert main([str(run) if x == "RUN" else x for x in arguments]) == 2
+    assert message in error_line(capsys)
+
+
+def test_analogy_prints_the_question_and_answers(run, capsys):
+    assert main(["analogy", str(run), "the", "fox", "dog", "--topn", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "the : fox = dog : ?" and len(lines) == 4
+
+
+def test_evaluate_prints_pairs_and_analogies(run, capsys):
+    Path("pairs.tsv").write_text("the\tfox\t3\nfox\tdog\t4\ncat\tdog\t5\n")
+    Path("questions.txt").write_text(": one\nthe fox dog lazy\n")
+    files = ["--pairs", "pairs.tsv", "--analogies", "questions.txt"]
+    assert main(["evaluate", str(run), *files]) == 0
+    pairs, section, total = capsys.readouterr().out.splitlines()
+    assert pairs.startswith("pairs.tsv: Spearman ")
+    assert pairs.endswith("2 of 3 pairs (1 out of vocabulary)")
+    assert section.startswith("questions.txt: one: ") and "of 1 (0 out" in section
+    assert total.startswith("questions.txt: total: ")
+
+
+def test_export_writes_the_vectors_of_the_run(run, capsys):
+    assert main(["export", str(run), "--to", "out.bin"]) == 0
+    assert capsys.readouterr().out == "8 vectors in out.bin\n"
+    assert read_vectors("out.bin").keys == read_vectors(run / "vectors.txt").keys
+
+
+# --- as a program
+
+
+def test_program_shows_a_bar_on_a_terminal():
+    master, slave = pty.openpty()
+    settings = ["text.txt", "--workdir", "r", *FAST, "--epochs", "3"]
+    with child("train", *settings, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        shown = b""
+        while data := _read_terminal(master):
+            shown += data
+    os.close(master)
+    assert process.returncode == 0
+    text = shown.decode()
+    assert "epoch 3/3" in text and "100 %" in text and "words/s" in text
+    assert "loss 4.1" in text and "r: done. 8 vectors of 4 numbers." in text
+
+
+def _read_terminal(master: int) -> bytes:
+    try:
+        return os.read(master, 65536)
+    except OSError:  # how Linux says that the other end is closed
+        return b""
+
+
+def test_program_stops_at_ctrl_c_in_training():
+    settings = ["text.txt", "--workdir", "r", *FAST, "--epochs", "1000000"]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with child("train", *settings, **pipes) as process:
+        while not Path("r/metrics.jsonl").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == ""
+    assert errors.splitlines()[-1] == "embedder: Interrupted."
+    assert json.loads(Path("r/metrics.jsonl").read_text().splitlines()[0])["epoch"] == 1
+    assert not Path("r/vectors.safetensors").exists()

@@ -1,0 +1,204 @@
+"""Settings: rules, what None becomes, and TOML."""
+
+import inspect
+import math
+
+import numpy as np
+import pytest
+
+from embedder import config
+from embedder.config import (
+    Config,
+    default_block,
+    default_cap,
+    initial_alpha,
+    options_of,
+    read_toml,
+    resolve,
+    to_toml,
+    with_options,
+)
+
+OUT_OF_RANGE = [
+    ("min_count", 0, "an integer >= 1"),
+    ("window", 0, "an integer from 1 to 127"),
+    ("window", 128, "an integer from 1 to 127"),
+    ("sample", -0.1, "a number from 0 to 1"),
+    ("sample", 1.1, "a number from 0 to 1"),
+    ("sample", math.nan, "a number from 0 to 1"),
+    ("ns_exponent", math.inf, "a finite number"),
+    ("block", 0, "a positive multiple of `tile`"),
+    ("block", 17, "a positive multiple of `tile`"),
+    ("tile", 0, "an integer >= 1"),
+    ("noise", 0, "an integer >= 1"),
+    ("blocks_per_update", 0, "an integer >= 1"),
+    ("workers", 0, "an integer >= 1"),
+    ("loader", "torch", "'tfdata' or 'memory'"),
+    ("architecture", "skip", "'skipgram' or 'cbow'"),
+    ("vector_size", 0, "an integer >= 1"),
+    ("negative", -1, "an integer >= 1"),
+    ("dtype", "float16", "'float32' or 'float64'"),
+    ("epochs", -1, "an integer >= 0"),
+    ("alpha", 0.0, "a finite number > 0"),
+    ("alpha", math.inf, "a finite number > 0"),
+    ("min_alpha", 0.04, "a number from 0 to `alpha`"),
+    ("min_alpha", -1.0, "a number from 0 to `alpha`"),
+    ("cap", 0.0, "a number > 0"),
+    ("cap", math.nan, "a number > 0"),
+    ("update", "all", "'rows' or 'dense'"),
+    ("seed", -1, r"an integer from 0 to 2\*\*64 - 1"),
+    ("seed", 2**64, r"an integer from 0 to 2\*\*64 - 1"),
+]
+WRONG_TYPE = [
+    ("window", "5", "an integer"),
+    ("window", 5.0, "an integer"),
+    ("epochs", True, "an integer"),
+    ("block", "64", "a positive multiple"),
+    ("sample", "0.1", "a number"),
+    ("alpha", False, "a finite number"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), OUT_OF_RANGE)
+def test_option_out_of_range_is_refused(name, value, rule):
+    with pytest.raises(ValueError, match=f"`{name}` must be {rule}, got {value!r}"):
+        with_options(Config(), **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value", "rule"), WRONG_TYPE)
+def test_option_of_the_wrong_type_is_refused(name, value, rule):
+    with pytest.raises(TypeError, match=f"`{name}` must be {rule}.*, got {value!r}"):
+        with_options(Config(), **{name: value})
+
+
+def test_integer_beyond_all_floats_is_refused():
+    with pytest.raises(ValueError, match="`alpha` must be a finite number > 0, got 1"):
+        with_options(Config(), alpha=10**400)
+
+
+def test_numpy_numbers_become_python_numbers():
+    made = with_options(Config(), window=np.int64(3), sample=np.float32(0.5))
+    assert type(made.data.window) is int and type(made.data.sample) is float
+
+
+def test_bounds_themselves_are_allowed():
+    values = dict(window=127, sample=1, epochs=0, seed=2**64 - 1, min_alpha=0)
+    made = options_of(with_options(Config(), **values))
+    assert {name: made[name] for name in values} == values
+
+
+def test_min_alpha_may_reach_the_default_alpha_of_cbow():
+    made = with_options(Config(), architecture="cbow", min_alpha=0.1)
+    assert made.train.min_alpha == 0.1
+
+
+def test_block_is_checked_against_the_tile_given_with_it():
+    assert with_options(Config(), block=21, tile=7).data.block == 21
+
+
+def test_unknown_option_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match="option `windo`, did you mean `window`?"):
+        with_options(Config(), windo=3)
+
+
+def test_unknown_option_without_a_near_one_is_refused():
+    with pytest.raises(ValueError, match=r"Unknown option `qqq`\.$"):
+        with_options(Config(), qqq=3)
+
+
+def test_with_options_leaves_the_others_as_they_are():
+    before = with_options(Config(), window=3, epochs=2)
+    after = with_options(before, epochs=4)
+    assert options_of(after) == options_of(before) | {"epochs": 4}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "alpha"), [("skipgram", 0.035), ("cbow", 0.1)]
+)
+def test_initial_alpha_is_by_architecture(architecture, alpha):
+    assert initial_alpha(None, architecture) == alpha
+    assert initial_alpha(0.5, architecture) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "tile", "block"),
+    [
+        (0, 16, 64),
+        (256 * 127, 16, 64),
+        (256 * 128, 16, 128),
+        (10**9, 16, 256),
+        (0, 48, 96),
+        (0, 100, 100),
+    ],
+)
+def test_default_block_is_a_power_of_two_in_whole_tiles(num_tokens, tile, block):
+    assert default_block(num_tokens, tile) == block
+
+
+@pytest.mark.parametrize(("tokens", "cap"), [(2048, 128.0), (2049, 64.0)])
+def test_default_cap_falls_above_2048_tokens(tokens, cap):
+    assert default_cap(tokens) == cap
+
+
+def test_resolve_leaves_nothing_open():
+    resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
+    assert (resolved.data.block, resolved.train.alpha) == (256, 0.035)
+    assert resolved.train.cap == 64.0  # 9 * 256 tokens an update
+    assert None not in options_of(resolved).values()
+
+
+def test_resolve_keeps_what_is_given():
+    given = with_options(Config(), block=32, alpha=0.2, cap=math.inf)
+    assert resolve(given, 10**6) == given
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"cap": math.inf, "seed": 2**64 - 1, "block": 32}]
+)
+def test_toml_round_trip(tmp_path, values):
+    made = with_options(Config(), **values)
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(made))
+    assert read_toml(path) == made
+
+
+def test_toml_may_leave_out_tables_and_have_a_byte_order_mark(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"\xef\xbb\xbf[data]\r\nwindow = 3\r\n")
+    assert read_toml(path) == with_options(Config(), window=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = [", "is not valid TOML"),
+        ("[dat]\nwindow = 3", r"unknown table \[dat\], did you mean `data`\?"),
+        ("[data]\nwindw = 3", r"key `windw` in \[data\], did you mean `window`\?"),
+        ("[data]\nqqq = 3", r"unknown key `qqq` in \[data\]\."),
+        ("window = 3", r"unknown table \[window\]: `window` belongs in \[data\]"),
+        ("[train]\nwindow = 3", r"in \[train\]: `window` belongs in \[data\]"),
+        ("data = 3", "`data` must be a table, got 3"),
+        ("[data]\nwindow = 0", "`window` must be an integer from 1 to 127, got 0"),
+        ("[data]\nwindow = 'x'", "`window` must be an integer from 1 to 127, got 'x'"),
+        ("[model]\narchitecture = []", r"`architecture` must be .*, got \[\]"),
+    ],
+)
+def test_bad_toml_is_refused_with_the_file(tmp_path, text, message):
+    path = tmp_path / "my config.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"my config.toml.*{message}"):
+        read_toml(path)
+
+
+def test_toml_that_is_not_utf8_is_refused(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="config.toml is not valid TOML"):
+        read_toml(path)
+
+
+def test_every_option_has_a_docstring():
+    lines = inspect.getsource(config).splitlines()
+    for name in options_of(Config()):
+        place = next(i for i, x in enumerate(lines) if x.startswith(f"    {name}: "))
+        assert lines[place + 1].startswith('    """'), name

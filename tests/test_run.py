@@ -1,0 +1,193 @@
+"""Runs: what they leave, that they repeat, and when they are refused or stopped."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from embedder.config import Config, read_toml, with_options
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
+from embedder.memory import check_memory, memory_needed
+from embedder.preview import preview
+from embedder.run import Training, open_corpus, plan, run_epochs, train
+from embedder.vectors.export import read_vectors
+from embedder.workdir import Workdir
+
+SMALL = with_options(
+    Config(), loader="memory", vector_size=4, epochs=2, block=64, min_count=2
+)
+
+
+def train_small(workdir, source, **options):
+    return train(with_options(SMALL, **options), workdir, str(source))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Workdir:
+    """A finished run, which tests only read."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "text.txt").write_text("a b c a b a d d e\n" * 30)
+    train_small(folder / "run", folder / "text.txt")
+    return Workdir(folder / "run")
+
+
+def test_train_leaves_every_file_it_names(finished):
+    names = sorted(path.name for path in finished.path.iterdir())
+    settings = ["cache", "config.toml", "corpus.json", "metrics.jsonl"]
+    assert names == [*settings, "vectors.safetensors", "vectors.txt", "vocab.parquet"]
+
+
+def test_train_writes_the_vocabulary_by_count(finished):
+    frame = pl.read_parquet(finished.vocabulary)
+    assert frame["token"].to_list() == ["a", "b", "d", "c", "e"]
+    assert frame["count"].to_list() == [90, 60, 60, 30, 30]
+
+
+def test_train_writes_the_same_vectors_twice(finished):
+    whole, text = read_vectors(finished.vectors), read_vectors(finished.text_vectors)
+    assert whole.keys == text.keys == ["a", "b", "d", "c", "e"]
+    np.testing.assert_array_equal(whole.matrix, text.matrix, strict=True)
+    assert whole.counts.tolist() == [90, 60, 60, 30, 30]
+
+
+def test_train_writes_settings_with_nothing_open(finished):
+    config = read_toml(finished.config)
+    assert (config.data.block, config.train.alpha, config.train.cap) == (64, 0.035, 128)
+
+
+def test_train_writes_a_line_of_metrics_an_epoch(finished):
+    lines = [json.loads(x) for x in finished.metrics.read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert [line["words"] for line in lines] == [270, 540]
+    assert lines[-1]["alpha"] == pytest.approx(1e-4)
+    assert 0 < lines[1]["loss"] <= lines[0]["loss"] <= 6 * math.log(2) + 1e-6
+
+
+def test_train_repeats_itself_to_the_bit(finished, tmp_path):
+    train_small(tmp_path / "run", finished.path.parent / "text.txt")
+    again = tmp_path / "run" / "vectors.safetensors"
+    assert again.read_bytes() == finished.vectors.read_bytes()
+
+
+def test_train_again_returns_the_vectors_that_are_there(finished):
+    before = finished.vectors.stat().st_mtime_ns
+    vectors = train_small(finished.path, finished.path.parent / "text.txt")
+    assert vectors.keys == ["a", "b", "d", "c", "e"]
+    assert finished.vectors.stat().st_mtime_ns == before
+
+
+def test_train_refuses_a_corpus_that_changed(finished, tmp_path):
+    (tmp_path / "text.txt").write_text("a b c a b\n" * 30)
+    with pytest.raises(ValueError, match="another corpus"):
+        train_small(finished.path, tmp_path / "text.txt")
+
+
+def test_train_with_another_seed_gives_other_vectors(finished, tmp_path):
+    text = finished.path.parent / "text.txt"
+    vectors = train_small(tmp_path / "run", text, seed=2)
+    assert not np.array_equal(vectors.matrix, read_vectors(finished.vectors).matrix)
+
+
+def test_train_with_no_epochs_writes_the_first_vectors(finished, tmp_path):
+    text = finished.path.parent / "text.txt"
+    vectors = train_small(tmp_path / "run", text, epochs=0)
+    assert np.abs(vectors.matrix).max() <= 0.5 / 4
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_train_uses_a_cache_elsewhere(finished, tmp_path):
+    text, config = finished.path.parent / "text.txt", with_options(SMALL, epochs=0)
+    for run in ("first", "second"):
+        train(config, tmp_path / run, str(text), cache=tmp_path / "cache")
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert not (tmp_path / "first" / "cache").exists()
+
+
+def test_train_names_the_corpus_without_tokens_and_leaves_nothing(tmp_path):
+    (tmp_path / "rare.txt").write_text("a b c")
+    with pytest.raises(ValueError, match="Corpus .*rare.txt: No token occurs"):
+        train_small(tmp_path / "new" / "run", tmp_path / "rare.txt")
+    assert not (tmp_path / "new").exists()
+
+
+def test_train_that_is_ruined_stops_with_the_settings_to_change(finished, tmp_path):
+    text = finished.path.parent / "text.txt"
+    with pytest.raises(FloatingPointError, match="smaller `alpha` or `cap`"):
+        train_small(tmp_path / "run", text, alpha=1000, epochs=9)
+    assert not list((tmp_path / "run").glob("vectors.*"))
+
+
+def test_run_epochs_stops_at_vectors_that_are_not_finite(sequences):
+    config = with_options(SMALL, alpha=1e30, epochs=4)
+    encoded = encode(sequences_corpus(sequences), 2)
+    training = Training(with_options(config, cap=math.inf), encoded, range(4))
+    with pytest.raises(FloatingPointError, match="epoch [1-4] .*diverged"):
+        run_epochs(training, training.initial_state())
+
+
+def test_run_epochs_reports_progress_that_ends_at_one(sequences):
+    encoded = encode(sequences_corpus(sequences), 2)
+    config = with_options(SMALL, alpha=0.03, cap=128.0)
+    training = Training(config, encoded, range(2))
+    seen = []
+    _, losses = run_epochs(training, training.initial_state(), seen.append)
+    progress = [status.progress for status in seen]
+    assert progress == sorted(progress) and progress[-1] == 1.0
+    ends = [status for status in seen if status.is_epoch_end]
+    assert [status.loss for status in ends] == losses
+    assert [status.epoch for status in ends] == [0, 1]
+    assert seen[-1].words == 2 * encoded.raw_tokens
+
+
+def test_run_epochs_says_that_there_are_no_pairs(caplog):
+    encoded = encode(sequences_corpus([["a"], ["b"]] * 20), 1)
+    config = with_options(SMALL, alpha=0.03, cap=128.0)
+    training = Training(config, encoded, range(1))
+    _, losses = run_epochs(training, training.initial_state())
+    assert losses == [0.0] and "nothing is learned" in caplog.text
+
+
+def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
+    corpus = sequences_corpus([["a", "b"] * 256 * 128])
+    config = with_options(SMALL, block=None)
+    training = plan(config, corpus, tmp_path)
+    assert training.config.data.block == 256
+    assert training.config.train.cap == 128.0
+
+
+def test_open_corpus_without_a_source_is_the_demo():
+    assert open_corpus(None).name == "demo"
+
+
+def test_preview_writes_nothing_but_a_cache_that_is_given(finished, tmp_path):
+    text = str(finished.path.parent / "text.txt")
+    assert "vocabulary: 5 tokens, 270 of 270" in preview(SMALL, text)
+    preview(SMALL, text, cache=tmp_path / "cache")
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_memory_needed_counts_both_tables_and_what_is_written():
+    encoded = encode(sequences_corpus([["a", "b", "c"]]), 1)
+    config = with_options(SMALL, vector_size=100, dtype="float64")
+    needed = memory_needed(config, encoded, superblock_size=16)
+    assert needed["tables"] == needed["vectors to write"] == 2 * 3 * 100 * 8
+    # 4 shards of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
+    assert needed["blocks"] == (4 * 3 + 3 * 16 * 64) * 33
+    assert needed["TensorFlow"] == 0
+
+
+def test_check_memory_refuses_more_than_the_machine_has():
+    check_memory({"tables": 2**20})
+    with pytest.raises(ValueError, match=r"got 1048576.0 GiB \(tables 1048576.0\)"):
+        check_memory({"tables": 2**50})
+
+
+def test_both_loaders_give_the_same_vectors(finished, tmp_path):
+    text = finished.path.parent / "text.txt"
+    train_small(tmp_path / "run", text, loader="tfdata")
+    again = Path(tmp_path / "run" / "vectors.safetensors")
+    assert again.read_bytes() == finished.vectors.read_bytes()

@@ -1,0 +1,124 @@
+"""The folder of a run: what may be written where, and what is refused."""
+
+import json
+
+import pytest
+
+from embedder import workdir as folder
+from embedder.config import Config, read_toml, resolve, with_options
+from embedder.workdir import Workdir
+
+CONFIG = resolve(Config(), 1000)
+MANIFEST = [{"file": "text.txt", "bytes": 3}]
+
+
+@pytest.fixture
+def run(tmp_path) -> Workdir:
+    """A run that has begun."""
+    run = Workdir(tmp_path / "run")
+    run.path.mkdir()
+    folder.write_settings(run, CONFIG, "text.txt", MANIFEST)
+    return run
+
+
+def test_workdir_is_begun_with_settings_and_finished_with_vectors(run):
+    assert run.is_begun and not run.is_finished
+    run.vectors.touch()
+    assert run.is_finished
+
+
+def test_write_settings_writes_what_is_read_again(run):
+    assert read_toml(run.config) == CONFIG
+    assert json.loads(run.corpus.read_text())["source"] == "text.txt"
+    assert sorted(p.name for p in run.path.iterdir()) == ["config.toml", "corpus.json"]
+
+
+def test_check_free_takes_a_new_an_empty_and_a_begun_folder(tmp_path, run):
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "new", tmp_path / "empty", run.path):
+        folder.check_free(Workdir(path))
+
+
+def test_check_free_refuses_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="`workdir` must be a folder, .*file"):
+        folder.check_free(Workdir(tmp_path / "file"))
+
+
+def test_check_free_refuses_other_files(tmp_path):
+    (tmp_path / "letter.txt").touch()
+    with pytest.raises(FileExistsError, match="`workdir` must be a run, or empty"):
+        folder.check_free(Workdir(tmp_path))
+
+
+def test_check_same_takes_the_same(run):
+    folder.check_same(run, CONFIG, MANIFEST)
+
+
+def test_check_same_names_each_difference(run):
+    other = with_options(CONFIG, window=3, seed=9)
+    with pytest.raises(ValueError, match="`window` 5 there, 3 now, `seed` 1 there, 9"):
+        folder.check_same(run, other, MANIFEST)
+
+
+def test_check_same_refuses_another_corpus(run):
+    with pytest.raises(ValueError, match="run with other settings: another corpus"):
+        folder.check_same(run, CONFIG, [{"file": "text.txt", "bytes": 4}])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", "3"])
+def test_check_same_names_a_damaged_corpus_file(run, text):
+    run.corpus.write_text(text)
+    with pytest.raises(ValueError, match="corpus.json is damaged .*--overwrite"):
+        folder.check_same(run, CONFIG, MANIFEST)
+
+
+def test_clear_removes_what_a_run_wrote_and_nothing_else(run):
+    run.cache.mkdir()
+    (run.path / "notes.txt").touch()
+    run.vectors.touch()
+    folder.clear(run)
+    assert sorted(p.name for p in run.path.iterdir()) == ["cache", "notes.txt"]
+
+
+def test_append_metrics_adds_a_line_of_json(run):
+    folder.append_metrics(run, {"epoch": 1})
+    folder.append_metrics(run, {"epoch": 2})
+    lines = run.metrics.read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+
+
+def test_write_text_keeps_the_old_file_where_it_fails(run):
+    before = run.config.read_text()
+    with pytest.raises(UnicodeEncodeError):
+        folder.write_text(run.config, "\ud800")
+    assert run.config.read_text() == before
+    assert sorted(p.name for p in run.path.iterdir()) == ["config.toml", "corpus.json"]
+
+
+def test_made_makes_parents_that_stay(tmp_path):
+    with folder.made(tmp_path / "a" / "b"):
+        pass
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_made_takes_back_only_what_it_made(tmp_path):
+    (tmp_path / "old").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        with folder.made(tmp_path / "old" / "a" / "b"):
+            (tmp_path / "old" / "a" / "b" / "file").touch()
+            raise KeyboardInterrupt
+    assert list((tmp_path / "old").iterdir()) == []
+    assert (tmp_path / "old").is_dir()
+
+
+def test_errors_named_gives_a_name_to_errors_without_one(tmp_path):
+    with pytest.raises(OSError, match="No space left on device: .*run"):
+        with folder.errors_named(tmp_path / "run"):
+            raise OSError(28, "No space left on device")
+
+
+def test_errors_named_keeps_a_name(tmp_path):
+    with pytest.raises(OSError, match="No space left on device: 'other'"):
+        with folder.errors_named(tmp_path / "run"):
+            raise OSError(28, "No space left on device", "other")
