@@ -1,9 +1,10 @@
 """Neighbours after training on a small corpus: 300 news articles, 60 k words.
 
-The measure: each token's 10 nearest tokens are looked up in reference vectors of a large
-corpus (gensim on 17 M words of Wikipedia); the score is the mean reference cosine of a
-token and its neighbours. Unrelated tokens have the score in the row "chance". Tokens
-count once whatever their case and punctuation, and only if the reference has them.
+The measure: each token's 10 nearest tokens are looked up in reference vectors of a
+large corpus (gensim on 17 M words of Wikipedia); the score is the mean reference cosine
+of a token and its neighbours. Unrelated tokens have the score in the row "chance".
+Tokens count once whatever their case and punctuation, and only if the reference has
+them.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The programs that are compared, each trained in a process of its own.
 
-`python -m bench.systems NAME CORPUS VECTORS JSON-SETTINGS` trains, writes the vectors as
-a word2vec binary file and prints one line of JSON: seconds and words.
+`python -m bench.systems NAME CORPUS VECTORS JSON-SETTINGS` trains, writes the vectors
+as a word2vec binary file and prints one line of JSON: seconds and words.
 """
 
 import gzip

@@ -80,12 +80,13 @@ class TrainConfig:
     epochs: int = 5
     """Passes over the corpus; 0 writes the initial vectors."""
     alpha: float | None = None
-    """Learning rate at the start; none: 0.035 for skipgram, 0.1 for cbow."""
+    """Learning rate at the start; none: by the size of the corpus, 0.05 to 0.025,
+    for cbow 0.2 to 0.1."""
     min_alpha: float = 1e-4
     """Learning rate at the end; it falls linearly."""
     cap: float | None = None
-    """No row moves by more than this many pair steps in one update; none: 128, or 64
-    when an update has more than 2048 tokens; inf: no cap."""
+    """No row moves by more than this many pair steps in one update; none: 1.6 / alpha,
+    128 at most; inf: no cap."""
     update: Literal["rows", "dense"] = "rows"
     """Differentiate the gathered rows, or whole tables: slow, for checks."""
     seed: int = 1
@@ -110,16 +111,20 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self):
-        alpha = initial_alpha(self.train.alpha, self.model.architecture)
+        alpha = self.train.alpha or default_alpha(self.model.architecture, math.inf)
         rule = "a number from 0 to `alpha`"
         _check_number(self.train, "min_alpha", rule, lambda x: 0 <= x <= alpha)
 
 
-def initial_alpha(alpha: float | None, architecture: Architecture) -> float:
-    """Learning rate at the start, where none is given by the architecture."""
-    if alpha is not None:
-        return alpha
-    return {"skipgram": 0.035, "cbow": 0.1}[architecture]
+def default_alpha(architecture: Architecture, num_tokens: float) -> float:
+    """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
+
+    Skip-gram: 0.05 up to 1 M tokens, then falling with the fourth root of their number
+    to 0.025 from 16 M on. CBOW: four times that, since its gradient is divided by the
+    number of contexts.
+    """
+    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.25, 0.025), 0.05)
+    return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 
 def default_block(num_tokens: int, tile: int) -> int:
@@ -132,17 +137,20 @@ def default_block(num_tokens: int, tile: int) -> int:
     return -(-min(max(power, 64), 256) // tile) * tile
 
 
-def default_cap(tokens_per_update: int) -> float:
-    """Cap in pair steps: cap x alpha above about 3 diverges once counts reach it."""
-    return 128.0 if tokens_per_update <= 2048 else 64.0
+def default_cap(alpha: float, tokens_per_update: int) -> float:
+    """Cap in pair steps: cap x alpha above about 3 diverges once weights reach it.
+
+    Half of that, at most 128, or 64 when an update has more than 2048 tokens.
+    """
+    return min(1.6 / alpha, 128.0 if tokens_per_update <= 2048 else 64.0)
 
 
 def resolve(config: Config, num_tokens: int) -> Config:
     """`config` with every None replaced by what it becomes for `num_tokens`."""
     data, train = config.data, config.train
     block = data.block or default_block(num_tokens, data.tile)
-    alpha = initial_alpha(train.alpha, config.model.architecture)
-    cap = train.cap or default_cap(block * data.blocks_per_update)
+    alpha = train.alpha or default_alpha(config.model.architecture, num_tokens)
+    cap = train.cap or default_cap(alpha, block * data.blocks_per_update)
     return Config(
         data=dataclasses.replace(data, block=block),
         model=config.model,

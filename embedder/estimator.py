@@ -33,16 +33,16 @@ class EmbeddingTrainer:
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
-        None: 0.035 for skipgram, 0.1 for cbow.
+        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
       workers: threads that make blocks; any number gives the same vectors.
-      block: tokens of a block; None: by the size of the corpus, 1024 at most.
+      block: tokens of a block; None: by the size of the corpus, 256 at most.
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
-      cap: no row moves by more than so many pair steps in an update; None: 128, or 64
-        above 2048 tokens an update; math.inf: no cap.
+      cap: no row moves by more than so many pair steps in an update; None:
+        1.6 / alpha, 128 at most; math.inf: no cap.
       blocks_per_update: blocks whose gradients are summed into one update.
       dtype: "float32" or "float64".
 

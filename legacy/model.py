@@ -65,7 +65,9 @@ _RULES = {
     "min_alpha": _Rule(
         float,
         "a number from 0 to `alpha`",
-        lambda x, s: 0 <= x <= initial_alpha(s["alpha"], s["architecture"]),
+        lambda x, s: (
+            0 <= x <= (s["alpha"] or default_alpha(s["architecture"], math.inf))
+        ),
     ),
     "epochs": _Rule(int, "an integer >= 0", lambda x, _: x >= 0),
     "seed": _Rule(
@@ -116,14 +118,23 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def initial_alpha(alpha: float | None, architecture: str) -> float:
-    """Learning rate at the start, where none is given by the architecture."""
-    return {"skipgram": 0.035, "cbow": 0.1}[architecture] if alpha is None else alpha
+def default_alpha(architecture: str, num_tokens: float) -> float:
+    """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
+
+    Skip-gram: 0.05 up to 1 M tokens, then falling with the fourth root of their number
+    to 0.025 from 16 M on. CBOW: four times that, since its gradient is divided by the
+    number of contexts.
+    """
+    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.25, 0.025), 0.05)
+    return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 
-def default_cap(tokens_per_update: int) -> float:
-    """Cap in pair steps: above about 3 / alpha, large updates diverge."""
-    return 128.0 if tokens_per_update <= 2048 else 64.0
+def default_cap(alpha: float, tokens_per_update: int) -> float:
+    """Cap in pair steps: above about 3 / alpha, updates diverge.
+
+    Half of that, at most 128, or 64 when an update has more than 2048 tokens.
+    """
+    return min(1.6 / alpha, 128.0 if tokens_per_update <= 2048 else 64.0)
 
 
 def write_model(

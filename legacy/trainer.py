@@ -13,8 +13,8 @@ from legacy.hogwild import run_workers
 from legacy.model import (
     Model,
     check_settings,
+    default_alpha,
     default_cap,
-    initial_alpha,
     read_model,
     write_model,
 )
@@ -41,7 +41,7 @@ class EmbeddingTrainer:
         sample: tokens above this share of the corpus are downsampled; 0 keeps all.
         ns_exponent: noise is drawn in proportion to count ** ns_exponent.
         alpha, min_alpha: learning rate at the start and the end; it falls linearly.
-            None: 0.035 for skip-gram, 0.1 for CBOW.
+            None: by the size of the corpus, see `model.default_alpha`.
         epochs: passes over the corpus.
         architecture: "skipgram" predicts the contexts of a token, "cbow" a token from
             their mean.
@@ -51,8 +51,8 @@ class EmbeddingTrainer:
         block: tokens in a block, a multiple of `tile`. None: by the size of the corpus.
         tile: tokens that share noise ids. 1 is the classic form, with `noise=negative`.
         noise: noise ids of a tile.
-        cap: pair steps by which an update may move a row. None: 128, or 64 when an
-            update has more than 2048 tokens.
+        cap: pair steps by which an update may move a row. None: 1.6 / alpha, see
+            `model.default_cap`.
         blocks_per_update: blocks whose gradients are summed into one update.
         dtype: of the tables and of all arithmetic on them.
 
@@ -234,7 +234,9 @@ class EmbeddingTrainer:
         return model._replace(loss_history=model.loss_history + means)
 
     def _plan(self, model: Model, epochs: int) -> Plan:
-        cap = self.cap or default_cap(model.block * self.blocks_per_update)
+        num_tokens = int(model.counts.sum())
+        alpha = self.alpha or default_alpha(self.architecture, num_tokens)
+        cap = self.cap or default_cap(alpha, model.block * self.blocks_per_update)
         return Plan(
             seed=self.seed,
             first_epoch=len(model.loss_history),
@@ -247,7 +249,7 @@ class EmbeddingTrainer:
             noise=self.noise,
             blocks_per_update=self.blocks_per_update,
             cap=cap,
-            alpha=initial_alpha(self.alpha, self.architecture),
+            alpha=alpha,
             min_alpha=self.min_alpha,
         )
 

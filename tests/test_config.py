@@ -9,9 +9,9 @@ import pytest
 from embedder import config
 from embedder.config import (
     Config,
+    default_alpha,
     default_block,
     default_cap,
-    initial_alpha,
     options_of,
     read_toml,
     resolve,
@@ -113,11 +113,12 @@ def test_with_options_leaves_the_others_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ("architecture", "alpha"), [("skipgram", 0.035), ("cbow", 0.1)]
+    ("num_tokens", "alpha"),
+    [(0, 0.05), (10**6, 0.05), (81 * 10**6 // 16, 0.05 * 2 / 3), (10**9, 0.025)],
 )
-def test_initial_alpha_is_by_architecture(architecture, alpha):
-    assert initial_alpha(None, architecture) == alpha
-    assert initial_alpha(0.5, architecture) == 0.5
+def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
+    assert default_alpha("skipgram", num_tokens) == pytest.approx(alpha)
+    assert default_alpha("cbow", num_tokens) == pytest.approx(4 * alpha)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +136,18 @@ def test_default_block_is_a_power_of_two_in_whole_tiles(num_tokens, tile, block)
     assert default_block(num_tokens, tile) == block
 
 
-@pytest.mark.parametrize(("tokens", "cap"), [(2048, 128.0), (2049, 64.0)])
-def test_default_cap_falls_above_2048_tokens(tokens, cap):
-    assert default_cap(tokens) == cap
+@pytest.mark.parametrize(
+    ("alpha", "tokens", "cap"),
+    [(0.1, 256, 16.0), (0.025, 2049, 64.0), (0.001, 2048, 128.0), (0.001, 2049, 64.0)],
+)
+def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
+    assert default_cap(alpha, tokens) == pytest.approx(cap)
 
 
 def test_resolve_leaves_nothing_open():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
-    assert (resolved.data.block, resolved.train.alpha) == (256, 0.035)
-    assert resolved.train.cap == 64.0  # 9 * 256 tokens an update
+    assert (resolved.data.block, resolved.train.alpha) == (256, 0.05)
+    assert resolved.train.cap == 32.0
     assert None not in options_of(resolved).values()
 
 
