@@ -174,19 +174,9 @@ def _evaluate(args: Evaluate) -> None:
         raise ValueError("Give at least one of --pairs FILE and --analogies FILE.")
     vectors = _read(args.run)
     for path in args.pairs:
-        with _text_expected(path):
-            _print_pairs(vectors, path)
+        _print_pairs(vectors, path)
     for path in args.analogies:
-        with _text_expected(path):
-            _print_analogies(vectors, path, args.restrict_vocab)
-
-
-@contextlib.contextmanager
-def _text_expected(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}.") from error
+        _print_analogies(vectors, path, args.restrict_vocab)
 
 
 def _print_pairs(vectors, path: Path) -> None:
@@ -213,8 +203,8 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
 
 
 def _export(args: Export) -> None:
+    from embedder.files import errors_named
     from embedder.vectors.export import write_vectors
-    from embedder.workdir import errors_named
 
     vectors = _read(args.run)
     with errors_named(args.to):

@@ -30,6 +30,17 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def errors_named(path: Path) -> Iterator[None]:
+    """Gives errors of the disk that name no file the name of `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
 def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """One array of an .npz, after a look at what its header claims."""
     info = archive.getinfo(f"{name}.npy")

@@ -24,6 +24,7 @@ from embedder.data.vocabulary import (
     expected_tokens,
     write_vocabulary,
 )
+from embedder.files import errors_named
 from embedder.memory import check_memory, memory_needed
 from embedder.model.tables import tables
 from embedder.train.loop import EpochLoss, Step, steps
@@ -236,7 +237,7 @@ def train(
     if config.data.loader == "tfdata":  # takes seconds: let it load while we encode
         threading.Thread(target=loader.import_tensorflow).start()
     cache = cache or run.cache
-    with folder.made(run.path), folder.made(cache), folder.errors_named(cache):
+    with folder.made(run.path), folder.made(cache), errors_named(cache):
         training = plan(config, corpus, cache)
         check_memory(training.memory)
     if run.is_begun and not overwrite:
@@ -244,7 +245,7 @@ def train(
         if run.is_finished:
             return read_vectors(run.vectors)
         _log.warning("%s holds an unfinished run: it is begun anew.", run.path)
-    with folder.errors_named(run.path):
+    with errors_named(run.path):
         folder.clear(run)
         folder.write_settings(run, training.config, source, corpus.manifest)
         return _train_into(run, training, on_status)

@@ -62,6 +62,9 @@ def check_free(workdir: Workdir) -> None:
         )
 
 
+_NO_MATTER = {"loader", "workers"}  # any give the same vectors
+
+
 def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
     """Refuses settings or a corpus other than those that the run here was begun with.
 
@@ -73,7 +76,7 @@ def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
     differences = [
         f"`{name}` {before[name]!r} there, {now[name]!r} now"
         for name in now
-        if now[name] != before[name]
+        if now[name] != before[name] and name not in _NO_MATTER
     ]
     if _manifest(workdir) != manifest:
         differences.append("another corpus")
@@ -125,17 +128,6 @@ def write_text(path: Path, text: str) -> None:
     """Writes a whole file or none."""
     with whole_file(path) as part:
         part.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def errors_named(path: Path) -> Iterator[None]:
-    """Gives errors of the disk that name no file the name of `path`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = os.fspath(path)
-        raise
 
 
 @contextmanager

@@ -208,6 +208,23 @@ def test_fit_takes_odd_corpora(trainer_class, corpus):
     assert np.isfinite(trainer.loss_history).all()
 
 
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+@pytest.mark.parametrize(
+    "words",
+    [list("abcdefgh"), ["a"] * 99 + ["b"]],
+    ids=["equal_counts", "one_word_is_99_percent"],
+)
+def test_defaults_learn_where_every_row_reaches_the_cap(
+    trainer_class, architecture, words
+):
+    rng = np.random.default_rng(0)
+    corpus = rng.choice(words, size=(1000, 20)).tolist()
+    trainer = trainer_class(vector_size=16, architecture=architecture).fit(corpus)
+    assert np.isfinite(trainer.vectors).all()
+    assert trainer.loss_history[-1] <= trainer.loss_history[0]
+    assert trainer.loss_history[-1] < (1 + 5) * math.log(2)
+
+
 def test_no_epochs_give_the_initial_vectors(trainer_class, sequences):
     trainer = trainer_class(**SMALL | {"epochs": 0}).fit(sequences)
     assert trainer.loss_history == []

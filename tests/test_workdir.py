@@ -55,6 +55,11 @@ def test_check_same_takes_the_same(run):
     folder.check_same(run, CONFIG, MANIFEST)
 
 
+def test_check_same_takes_what_changes_no_vector(run):
+    other = with_options(CONFIG, loader="memory", workers=7)
+    folder.check_same(run, other, MANIFEST)
+
+
 def test_check_same_names_each_difference(run):
     other = with_options(CONFIG, window=3, seed=9)
     with pytest.raises(ValueError, match="`window` 5 there, 3 now, `seed` 1 there, 9"):
@@ -110,15 +115,3 @@ def test_made_takes_back_only_what_it_made(tmp_path):
             raise KeyboardInterrupt
     assert list((tmp_path / "old").iterdir()) == []
     assert (tmp_path / "old").is_dir()
-
-
-def test_errors_named_gives_a_name_to_errors_without_one(tmp_path):
-    with pytest.raises(OSError, match="No space left on device: .*run"):
-        with folder.errors_named(tmp_path / "run"):
-            raise OSError(28, "No space left on device")
-
-
-def test_errors_named_keeps_a_name(tmp_path):
-    with pytest.raises(OSError, match="No space left on device: 'other'"):
-        with folder.errors_named(tmp_path / "run"):
-            raise OSError(28, "No space left on device", "other")

@@ -11,12 +11,13 @@ import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+
+from embedder.files import errors_named
 
 _CHUNK_BYTES = 2**25  # of text: about 5 M tokens
 _CHUNK_TOKENS = 2**21  # of sequences in memory
@@ -118,7 +119,7 @@ def _stem(path: Path) -> str:
 def _describe_file(path: Path) -> dict[str, Any]:
     """Name, size, time of change and a digest of both ends."""
     stat = path.stat()
-    with _errors_named(path), open(path, "rb") as file:
+    with errors_named(path), open(path, "rb") as file:
         head = file.read(2**16)
         file.seek(max(0, stat.st_size - 2**16))
         ends = hashlib.sha256(head + file.read()).hexdigest()
@@ -128,17 +129,6 @@ def _describe_file(path: Path) -> dict[str, Any]:
         "mtime_ns": stat.st_mtime_ns,
         "ends_sha256": ends,
     }
-
-
-@contextmanager
-def _errors_named(path: Path) -> Iterator[None]:
-    """Gives errors of a bad disk, which name no file, the name of `path`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
-        raise
 
 
 def _file_chunks(path: Path) -> Iterator[Chunk]:
@@ -152,7 +142,7 @@ def _read_pieces(path: Path) -> Iterator[str]:
     opener = gzip.open if path.suffix == ".gz" else open
     offset, rest = 0, b""
     try:
-        with _errors_named(path), opener(path, "rb") as file:
+        with errors_named(path), opener(path, "rb") as file:
             while data := file.read(_CHUNK_BYTES):
                 start = offset - len(rest)
                 offset += len(data)

@@ -216,7 +216,10 @@ def _read_analogies(
 
 def _numbered_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:
     """Numbers, from 1, and text of the lines that are not empty."""
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield number, line.strip()
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line.strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}.") from error

@@ -205,7 +205,7 @@ def test_manifest_changes_with_either_end_of_a_file(tmp_path):
 
 def test_read_error_names_the_file(tmp_path):
     with pytest.raises(OSError, match="Input/output error: .*text.txt"):
-        with corpus._errors_named(tmp_path / "text.txt"):
+        with errors_named(tmp_path / "text.txt"):
             raise OSError(5, "Input/output error")
 
 

@@ -1,0 +1,1 @@
+"""Across from the NumPy trainer: DECISIONS.md says what was decided on the way."""
