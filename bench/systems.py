@@ -5,8 +5,10 @@ as a word2vec binary file and prints one line of JSON: seconds and words.
 """
 
 import gzip
+import importlib.metadata
 import json
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -120,15 +122,19 @@ def peak_bytes() -> int:
 
 def machine() -> dict[str, str]:
     """What a figure was measured on."""
-    import platform
-    from importlib.metadata import version
-
     names = ("embedder", "jax", "numpy", "tensorflow-cpu", "gensim")
     return {
         "cpu": f"{os.cpu_count()} cores, {_cpu_model()}",
         "python": platform.python_version(),
-        **{name: version(name) for name in names},
+        **{name: _version(name) for name in names},
     }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _cpu_model() -> str:

@@ -203,12 +203,6 @@ def test_manifest_changes_with_either_end_of_a_file(tmp_path):
     assert len(set(manifests)) == 3
 
 
-def test_read_error_names_the_file(tmp_path):
-    with pytest.raises(OSError, match="Input/output error: .*text.txt"):
-        with errors_named(tmp_path / "text.txt"):
-            raise OSError(5, "Input/output error")
-
-
 def test_sequences_are_taken_as_they_are():
     sequences = [["a b", "\n"], [], [np.str_("ä")]]
     assert read(sequences_corpus(sequences)) == sequences

@@ -1,0 +1,59 @@
+"""The benches run, at a size that measures nothing."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bench import results, small, systems, wiki
+from embedder import Vectors, read_vectors
+
+SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}
+
+
+@pytest.mark.parametrize("train", [systems.train_port, systems.train_oracle])
+def test_a_program_trains_and_says_what_it_took(tmp_path, text_file, train):
+    path = tmp_path / "vectors.bin"
+    done = systems.Measured(**train(text_file, path, **SETTINGS), peak_bytes=1)
+    assert done.train_seconds > 0 and done.vocabulary_seconds > 0
+    words = sum(len(line.split()) for line in text_file.read_text().splitlines())
+    assert done.words == words
+    assert read_vectors(path).matrix.shape == (60, 8)
+
+
+def test_machine_names_what_a_figure_was_measured_on():
+    machine = systems.machine()
+    assert machine["numpy"] == np.__version__
+    assert "cores" in machine["cpu"]
+
+
+def test_neighbour_score_is_the_reference_cosine_of_neighbours(monkeypatch):
+    """Two pairs of equal vectors: the nearest is right where the reference agrees."""
+    monkeypatch.setattr(small, "TOPN", 1)
+    matrix = np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]], np.float32)
+    vectors = Vectors(["A,", "b", "c", "d"], matrix)
+    reference = Vectors(["a", "b", "c", "d"], matrix)
+    score, chance = small.neighbour_score(vectors, reference)
+    assert score == pytest.approx(vectors.similarity("A,", "b"))
+    assert chance < score
+    crossed = Vectors(["a", "c", "b", "d"], matrix)
+    assert small.neighbour_score(vectors, crossed)[0] < 0.25
+
+
+def test_table_shows_median_and_range():
+    sample = {"vocabulary_seconds": 1.0, "peak_bytes": 2**30, "ws353": 0.5}
+    sample |= {"simlex": 0.3, "analogies": 36.0}
+    samples = [
+        sample | {"program": "embedder", "words_per_second": rate * 1e6}
+        for rate in (1.0, 3.0, 2.0)
+    ]
+    table = wiki._table(["embedder"], samples)
+    assert table.rows[0][:2] == ["embedder", "2.00 (1.00 to 3.00)"]
+    assert table.markdown().splitlines()[0].startswith("| program | M words/s |")
+
+
+def test_results_are_kept_with_their_date(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
+    results.write_results("one", samples=[1, 2])
+    kept = json.loads((tmp_path / "results" / "one.json").read_text())
+    assert kept["samples"] == [1, 2] and len(kept["date"]) == 10
