@@ -1,8 +1,11 @@
 """`python -m bench NAME`: runs one bench and prints its table."""
 
+from pathlib import Path
+
 import tyro
 
 from bench import small, wiki
+from embedder import read_vectors
 
 
 def wiki_bench(
@@ -22,13 +25,14 @@ def wiki_bench(
     print(wiki.run(list(programs), epochs, list(seeds), name).markdown())
 
 
-def small_bench(seeds: tuple[int, ...] = (1, 2, 3)) -> None:
+def small_bench(reference: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> None:
     """Neighbours after training on 60 k words.
 
     Args:
+        reference: file of vectors that a large corpus gave.
         seeds: one training of each program for each.
     """
-    print(small.run(list(seeds)).markdown())
+    print(small.run(read_vectors(reference), list(seeds)).markdown())
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class DataConfig:
     window: int = 5
     """Largest distance of a context; each token draws its own from 1 to this."""
     block: int | None = None
-    """Tokens in a block; none: by the size of the corpus, 256 at most."""
+    """Tokens in a block; none: 64, raised to a multiple of `tile`."""
     tile: int = 16
     """Tokens that share noise ids; it divides the block."""
     noise: int = 32
@@ -119,22 +119,21 @@ class Config:
 def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
 
-    Skip-gram: 0.05 up to 1 M tokens, then falling with the fourth root of their number
-    to 0.025 from 16 M on. CBOW: four times that, since its gradient is divided by the
+    Skip-gram: 0.05 up to 1 M tokens, then falling with the fifth root of their number
+    to 0.025 from 32 M on. CBOW: four times that, since its gradient is divided by the
     number of contexts.
     """
-    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.25, 0.025), 0.05)
+    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.2, 0.025), 0.05)
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 
-def default_block(num_tokens: int, tile: int) -> int:
-    """Tokens in a block for a corpus of `num_tokens`: small corpora need small updates.
+def default_block(tile: int) -> int:
+    """Tokens in a block: 64, raised to a multiple of `tile`.
 
-    The largest power of two that is at most num_tokens / 256, from 64 to 256, then
-    raised to a multiple of `tile`.
+    Larger blocks are faster, and lose where words are to be told apart that are used
+    alike: SimLex first.
     """
-    power = 2 ** max(0, (num_tokens // 256).bit_length() - 1)
-    return -(-min(max(power, 64), 256) // tile) * tile
+    return -(-64 // tile) * tile
 
 
 def default_cap(alpha: float, tokens_per_update: int) -> float:
@@ -148,7 +147,7 @@ def default_cap(alpha: float, tokens_per_update: int) -> float:
 def resolve(config: Config, num_tokens: int) -> Config:
     """`config` with every None replaced by what it becomes for `num_tokens`."""
     data, train = config.data, config.train
-    block = data.block or default_block(num_tokens, data.tile)
+    block = data.block or default_block(data.tile)
     alpha = train.alpha or default_alpha(config.model.architecture, num_tokens)
     cap = train.cap or default_cap(alpha, block * data.blocks_per_update)
     return Config(

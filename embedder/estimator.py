@@ -38,7 +38,7 @@ class EmbeddingTrainer:
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
       workers: threads that make blocks; any number gives the same vectors.
-      block: tokens of a block; None: by the size of the corpus, 256 at most.
+      block: tokens of a block; None: 64, raised to a multiple of `tile`.
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
       cap: no row moves by more than so many pair steps in an update; None:

@@ -151,14 +151,13 @@ def learning_rates(
     return alpha - (alpha - min_alpha) * progress
 
 
-def default_block(num_tokens: int, tile: int) -> int:
-    """Tokens in a block for a corpus of `num_tokens`: small corpora need small updates.
+def default_block(tile: int) -> int:
+    """Tokens in a block: 64, raised to a multiple of `tile`.
 
-    The largest power of two that is at most num_tokens / 256, from 64 to 256, then
-    raised to a multiple of `tile`.
+    Larger blocks are faster, and lose where words are to be told apart that are used
+    alike: SimLex first.
     """
-    power = 1 << max(0, (num_tokens // 256).bit_length() - 1)
-    return -(-min(max(power, 64), 256) // tile) * tile
+    return -(-64 // tile) * tile
 
 
 def loss_interval(num_tokens: int, tokens_per_update: int) -> int:

@@ -48,7 +48,7 @@ class EmbeddingTrainer:
         seed: of the initial vectors and of every draw.
         workers: processes; more than 1 are faster, but not reproducible. A script that
             has them needs `if __name__ == "__main__":`.
-        block: tokens in a block, a multiple of `tile`. None: by the size of the corpus.
+        block: tokens in a block, a multiple of `tile`. None: 64, or the next one.
         tile: tokens that share noise ids. 1 is the classic form, with `noise=negative`.
         noise: noise ids of a tile.
         cap: pair steps by which an update may move a row. None: 1.6 / alpha, see
@@ -213,7 +213,7 @@ class EmbeddingTrainer:
 
     def _fresh_model(self, text: Text) -> Model:
         tokens, counts = build_vocabulary(text, self.min_count)
-        block = self.block or default_block(int(counts.sum()), self.tile)
+        block = self.block or default_block(self.tile)
         tables = initial_tables(len(tokens), self.vector_size, self.seed, self.dtype)
         return Model(tokens, counts, block, tables, loss_history=[])
 

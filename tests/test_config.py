@@ -114,26 +114,16 @@ def test_with_options_leaves_the_others_as_they_are():
 
 @pytest.mark.parametrize(
     ("num_tokens", "alpha"),
-    [(0, 0.05), (10**6, 0.05), (81 * 10**6 // 16, 0.05 * 2 / 3), (10**9, 0.025)],
+    [(0, 0.05), (10**6, 0.05), (10**6 * 3**5 // 2**5, 0.05 * 2 / 3), (10**9, 0.025)],
 )
 def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
     assert default_alpha("skipgram", num_tokens) == pytest.approx(alpha)
     assert default_alpha("cbow", num_tokens) == pytest.approx(4 * alpha)
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "tile", "block"),
-    [
-        (0, 16, 64),
-        (256 * 127, 16, 64),
-        (256 * 128, 16, 128),
-        (10**9, 16, 256),
-        (0, 48, 96),
-        (0, 100, 100),
-    ],
-)
-def test_default_block_is_a_power_of_two_in_whole_tiles(num_tokens, tile, block):
-    assert default_block(num_tokens, tile) == block
+@pytest.mark.parametrize(("tile", "block"), [(1, 64), (16, 64), (48, 96), (100, 100)])
+def test_default_block_is_64_in_whole_tiles(tile, block):
+    assert default_block(tile) == block
 
 
 @pytest.mark.parametrize(
@@ -146,7 +136,7 @@ def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
 
 def test_resolve_leaves_nothing_open():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
-    assert (resolved.data.block, resolved.train.alpha) == (256, 0.05)
+    assert (resolved.data.block, resolved.train.alpha) == (64, 0.05)
     assert resolved.train.cap == 32.0
     assert None not in options_of(resolved).values()
 

@@ -56,7 +56,7 @@ def test_train_writes_the_same_vectors_twice(finished):
 
 def test_train_writes_settings_with_nothing_open(finished):
     config = read_toml(finished.config)
-    assert (config.data.block, config.train.alpha, config.train.cap) == (64, 0.035, 128)
+    assert (config.data.block, config.train.alpha, config.train.cap) == (64, 0.05, 32)
 
 
 def test_train_writes_a_line_of_metrics_an_epoch(finished):
@@ -117,7 +117,7 @@ def test_train_names_the_corpus_without_tokens_and_leaves_nothing(tmp_path):
 def test_train_that_is_ruined_stops_with_the_settings_to_change(finished, tmp_path):
     text = finished.path.parent / "text.txt"
     with pytest.raises(FloatingPointError, match="smaller `alpha` or `cap`"):
-        train_small(tmp_path / "run", text, alpha=1000, epochs=9)
+        train_small(tmp_path / "run", text, alpha=1000, cap=128, epochs=9)
     assert not list((tmp_path / "run").glob("vectors.*"))
 
 
@@ -152,11 +152,12 @@ def test_run_epochs_says_that_there_are_no_pairs(caplog):
 
 
 def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
-    corpus = sequences_corpus([["a", "b"] * 256 * 128])
+    corpus = sequences_corpus([["a", "b"] * 1_600_000])
     config = with_options(SMALL, block=None)
     training = plan(config, corpus, tmp_path)
-    assert training.config.data.block == 256
-    assert training.config.train.cap == 128.0
+    assert training.config.data.block == 64
+    assert training.config.train.alpha == 0.05 * (1e6 / 3_200_000) ** 0.2
+    assert training.config.train.cap == 1.6 / training.config.train.alpha
 
 
 def test_open_corpus_without_a_source_is_the_demo():

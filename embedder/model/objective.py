@@ -7,9 +7,11 @@ Axis letters, here and in `legacy/objective.py`:
     G  tiles in a block, T / B    K  noise ids of a tile
     D  dimensions of a vector     W  window: the largest distance of a context
 
-The input table gives `input_NTD`, one row a token; the output table gives
-`output_NTD`, one row a token, and `noise_NGKD`, one row a noise id. A pair (t, j) is a
-token and a context of it: same block, same sequence, 0 < |t - j| <= radius of t.
+A pair (t, j) is a token and a context of it: same block, same sequence,
+0 < |t - j| <= radius of t. Each tile gathers all the rows that it needs, so that its
+products are few and large: skip-gram the input rows of its tokens and the output rows
+of its positions and noise ids (R = C + K); CBOW the input rows of its positions and the
+output rows of its tokens and noise ids (R = B + K).
 
 Reference: Mikolov et al. 2013, arXiv:1310.4546, eq. 4; noise shared by a tile as in
 Ji et al. 2016, arXiv:1604.04661.
@@ -28,11 +30,10 @@ _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 class Rows(NamedTuple):
-    """One value for each gathered row: the row, its gradient, or its weight."""
+    """One value for each gathered row: its id, the row, its gradient or its weight."""
 
-    input: jax.Array  # [N, T, ...]
-    output: jax.Array  # [N, T, ...]
-    noise: jax.Array  # [N, G, K, ...]
+    input: jax.Array  # skip-gram [N, G, B, ...], CBOW [N, G, C, ...]
+    output: jax.Array  # skip-gram [N, G, C + K, ...], CBOW [N, G, B + K, ...]
 
 
 class Pairs(NamedTuple):
@@ -61,68 +62,80 @@ def pairs(sequence_NT, radius_NT, *, tile: int, window: int, dtype) -> Pairs:
     return Pairs(mask_NGBC, mask_NGBC.sum(axis=-1).astype(dtype))
 
 
-def skipgram_loss(rows: Rows, pairs: Pairs, *, window: int, negative: int):
+def skipgram_ids(ids_NT, noise_NGK, *, window: int) -> Rows:
+    """Ids of the rows that skip-gram gathers, i32."""
+    tile = ids_NT.shape[1] // noise_NGK.shape[1]
+    positions_NGC = _halo(ids_NT, tile, window, fill=0)
+    return Rows(
+        _tiles(ids_NT, tile), jnp.concatenate([positions_NGC, noise_NGK], axis=2)
+    )
+
+
+def cbow_ids(ids_NT, noise_NGK, *, window: int) -> Rows:
+    """Ids of the rows that CBOW gathers, i32."""
+    tile = ids_NT.shape[1] // noise_NGK.shape[1]
+    tokens_NGB = _tiles(ids_NT, tile)
+    return Rows(
+        _halo(ids_NT, tile, window, fill=0),
+        jnp.concatenate([tokens_NGB, noise_NGK], axis=2),
+    )
+
+
+def skipgram_loss(rows: Rows, pairs: Pairs, *, negative: int):
     """Skip-gram loss of an update, a scalar.
 
     sum_t [ sum_{j in ctx(t)} softplus(-v_t.u_j)
             + (negative/K) n_t sum_k softplus(v_t.u_noise(t, k)) ]
     """
-    tile, num_noise = pairs.mask.shape[2], rows.noise.shape[2]
-    centre_NGBD = _tiles(rows.input, tile)
-    context_NGCD = _halo(rows.output, tile, window)
-    positive_NGBC = _einsum("ngbd,ngcd->ngbc", centre_NGBD, context_NGCD)
-    noise_NGBK = _einsum("ngbd,ngkd->ngbk", centre_NGBD, rows.noise)
-    positive = jnp.where(pairs.mask, _softplus(-positive_NGBC), 0).sum()
-    noise = (pairs.count * _softplus(noise_NGBK).sum(axis=-1)).sum()
-    return positive + negative / num_noise * noise
+    num_positions = pairs.mask.shape[3]
+    num_noise = rows.output.shape[2] - num_positions
+    score_NGBR = _einsum("ngbd,ngrd->ngbr", rows.input, rows.output)
+    sign_R = jnp.where(jnp.arange(rows.output.shape[2]) < num_positions, -1, 1)
+    sign_111R = sign_R.astype(score_NGBR.dtype)[jnp.newaxis, jnp.newaxis, jnp.newaxis]
+    terms_NGBR = _skipgram_terms(pairs, negative, num_noise)
+    return (terms_NGBR * _softplus(sign_111R * score_NGBR)).sum()
 
 
-def cbow_loss(rows: Rows, pairs: Pairs, *, window: int, negative: int):
+def cbow_loss(rows: Rows, pairs: Pairs, *, negative: int):
     """CBOW loss of an update, a scalar, with h_t the mean of v_j over ctx(t).
 
     sum over t with n_t > 0 of
         [ softplus(-h_t.u_t) + (negative/K) sum_k softplus(h_t.u_noise(t, k)) ]
     """
-    tile, num_noise = pairs.mask.shape[2], rows.noise.shape[2]
-    context_NGCD = _halo(rows.input, tile, window)
-    target_NGBD = _tiles(rows.output, tile)
-    share_NGBC = _shares(pairs)
-    mean_NGBD = _einsum("ngbc,ngcd->ngbd", share_NGBC, context_NGCD)
+    tile = pairs.mask.shape[2]
+    target_NGBD, noise_NGKD = rows.output[:, :, :tile], rows.output[:, :, tile:]
+    mean_NGBD = _einsum("ngbc,ngcd->ngbd", _shares(pairs), rows.input)
     positive_NGB = _einsum("ngbd,ngbd->ngb", mean_NGBD, target_NGBD)
-    noise_NGBK = _einsum("ngbd,ngkd->ngbk", mean_NGBD, rows.noise)
+    noise_NGBK = _einsum("ngbd,ngkd->ngbk", mean_NGBD, noise_NGKD)
     each_NGB = _softplus(-positive_NGB) + (
-        negative / num_noise * _softplus(noise_NGBK).sum(axis=-1)
+        negative / noise_NGKD.shape[2] * _softplus(noise_NGBK).sum(axis=-1)
     )
-    return jnp.where(pairs.count > 0, each_NGB, 0).sum()
+    return (_active(pairs) * each_NGB).sum()
 
 
-def skipgram_weights(pairs: Pairs, *, window: int, negative: int, num_noise: int):
-    """Pair terms of each gathered row in the skip-gram loss, [N, T] and [N, G, K].
+def skipgram_weights(pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
+    """Pair terms of each gathered row in the skip-gram loss.
 
-    Input row: n_t. Output row: the centres that have it as context; as noise:
-    (negative/K) times the sum of n_t over its tile.
+    Input row: n_t. Output row: the centres of the tile that have it as context; as
+    noise: (negative/K) times the sum of n_t over the tile.
     """
-    contexts_NGC = pairs.mask.sum(axis=2).astype(pairs.count.dtype)
-    return Rows(
-        input=_untile(pairs.count),
-        output=_fold_halo(contexts_NGC, pairs.mask.shape[2], window),
-        noise=_tile_noise(pairs.count, negative, num_noise),
-    )
+    terms_NGBR = _skipgram_terms(pairs, negative, num_noise)
+    return Rows(input=pairs.count, output=terms_NGBR.sum(axis=2))
 
 
-def cbow_weights(pairs: Pairs, *, window: int, negative: int, num_noise: int):
-    """Pair terms of each gathered row in the CBOW loss, [N, T] and [N, G, K].
+def cbow_weights(pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
+    """Pair terms of each gathered row in the CBOW loss.
 
-    Input row: the sum of 1/n_t over the centres that it is a context of. Output row: 1
-    for an active centre (n_t > 0); as noise: (negative/K) times the active centres of
-    its tile.
+    Input row: the sum of 1/n_t over the centres of the tile that it is a context of.
+    Output row: 1 for an active centre (n_t > 0); as noise: (negative/K) times the
+    active centres of the tile.
     """
-    active_NGB = (pairs.count > 0).astype(pairs.count.dtype)
-    share_NGBC = _shares(pairs)
+    active_NGB = _active(pairs)
+    noise_NG1 = negative / num_noise * active_NGB.sum(axis=2, keepdims=True)
+    noise_NGK = jnp.broadcast_to(noise_NG1, (*noise_NG1.shape[:2], num_noise))
     return Rows(
-        input=_fold_halo(share_NGBC.sum(axis=2), pairs.mask.shape[2], window),
-        output=_untile(active_NGB),
-        noise=_tile_noise(active_NGB, negative, num_noise),
+        input=_shares(pairs).sum(axis=2),
+        output=jnp.concatenate([active_NGB, noise_NGK], axis=2),
     )
 
 
@@ -132,7 +145,7 @@ def num_terms(pairs: Pairs, architecture: Architecture):
         case "skipgram":
             return pairs.count.sum()
         case "cbow":
-            return (pairs.count > 0).sum().astype(pairs.count.dtype)
+            return _active(pairs).sum()
 
 
 @jax.custom_jvp
@@ -147,57 +160,12 @@ def _softplus_jvp(primals, tangents):
     return _softplus(x), jax.nn.sigmoid(x) * tangent
 
 
-def _tiles(x, tile: int):
-    """[N, T, ...] -> [N, G, B, ...]."""
-    num_blocks, num_tokens, *rest = x.shape
-    return x.reshape(num_blocks, num_tokens // tile, tile, *rest)
-
-
-def _untile(x):
-    """[N, G, B, ...] -> [N, T, ...]."""
-    return x.reshape(x.shape[0], -1, *x.shape[3:])
-
-
-def _halo(x, tile: int, window: int, *, fill=0):
-    """Each tile with W positions on both sides: [N, T, ...] -> [N, G, C, ...].
-
-    Made of slices of shifted tiles, whose transpose is cheap where a gather's is not.
-    Positions outside the block are `fill`.
-    """
-    x_NGB = _tiles(x, tile)
-    num_tiles = x_NGB.shape[1]
-    reach = min(-(-window // tile), num_tiles)
-    pieces = []
-    for offset in range(-reach, reach + 1):
-        first = max(0, -window - offset * tile)
-        last = min(tile, tile + window - offset * tile)
-        pieces.append(_shift(x_NGB[:, :, first:last], offset, fill))
-    x_NGC = jnp.concatenate(pieces, axis=2)
-    missing = (tile + 2 * window - x_NGC.shape[2]) // 2  # a window wider than the block
-    pad = [(0, 0)] * x_NGC.ndim
-    pad[2] = (missing, missing)
-    return jnp.pad(x_NGC, pad, constant_values=fill)
-
-
-def _shift(x, offset: int, fill):
-    """y[:, g] = x[:, g + offset], `fill` where there is no such tile."""
-    if offset == 0:
-        return x
-    num_tiles = x.shape[1]
-    kept = x[:, max(0, offset) : num_tiles + min(0, offset)]
-    pad = [(0, 0)] * x.ndim
-    pad[1] = (max(0, -offset), max(0, offset))
-    return jnp.pad(kept, pad, constant_values=fill)
-
-
-def _fold_halo(x_NGC, tile: int, window: int):
-    """The transpose of `_halo`: sums what every tile says of a position, [N, T]."""
-    num_blocks, num_tiles, _ = x_NGC.shape
-    positions = jax.ShapeDtypeStruct((num_blocks, num_tiles * tile), x_NGC.dtype)
-    (folded_NT,) = jax.linear_transpose(lambda x: _halo(x, tile, window), positions)(
-        x_NGC
-    )
-    return folded_NT
+def _skipgram_terms(pairs: Pairs, negative: int, num_noise: int):
+    """How often each score counts: 1 for a pair, (negative/K) n_t for noise."""
+    mask_NGBC = pairs.mask.astype(pairs.count.dtype)
+    noise_NGB1 = negative / num_noise * pairs.count[..., jnp.newaxis]
+    noise_NGBK = jnp.broadcast_to(noise_NGB1, (*noise_NGB1.shape[:3], num_noise))
+    return jnp.concatenate([mask_NGBC, noise_NGBK], axis=3)
 
 
 def _shares(pairs: Pairs):
@@ -206,7 +174,18 @@ def _shares(pairs: Pairs):
     return mask_NGBC / jnp.maximum(pairs.count, 1)[..., jnp.newaxis]
 
 
-def _tile_noise(terms_NGB, negative: int, num_noise: int):
-    """(negative/K) times the terms of a tile, for each of its noise ids, [N, G, K]."""
-    weight_NG = negative / num_noise * terms_NGB.sum(axis=-1)
-    return jnp.broadcast_to(weight_NG[..., jnp.newaxis], (*weight_NG.shape, num_noise))
+def _active(pairs: Pairs):
+    """1 for a token that has a context, else 0, [N, G, B]."""
+    return (pairs.count > 0).astype(pairs.count.dtype)
+
+
+def _tiles(x, tile: int):
+    """[N, T] -> [N, G, B]."""
+    return x.reshape(x.shape[0], -1, tile)
+
+
+def _halo(x_NT, tile: int, window: int, *, fill: int):
+    """Each tile with W positions on both sides, [N, G, C], `fill` beyond the block."""
+    padded = jnp.pad(x_NT, [(0, 0), (window, window)], constant_values=fill)
+    starts_G1 = jnp.arange(0, x_NT.shape[1], tile)[:, jnp.newaxis]
+    return padded[:, starts_G1 + jnp.arange(tile + 2 * window)[jnp.newaxis]]

@@ -2,7 +2,7 @@
 
 Both take what changes from update to update as extra arguments, so that one compiled
 update serves all of them. They work on gradients of gathered rows and of whole tables
-alike: every leaf is [R, D].
+alike: every leaf is [..., D], a row last.
 """
 
 import jax
@@ -30,7 +30,7 @@ def cap_rows(cap: float) -> optax.GradientTransformationExtraArgs:
     def update(gradients, state, params=None, *, weights, **extra):
         def scale(gradient, weight):
             share = jnp.where(weight > cap, cap / weight, 1).astype(gradient.dtype)
-            return gradient * share[:, jnp.newaxis]
+            return gradient * share[..., jnp.newaxis]
 
         return jax.tree.map(scale, gradients, weights), state
 

@@ -46,9 +46,9 @@ class Loss(NamedTuple):
 class RowGradients(NamedTuple):
     """Gradients of gathered rows, the ids of the rows, and their weights, by table."""
 
-    ids: dict[str, jax.Array]  # i32[R]
-    gradients: dict[str, jax.Array]  # [R, D]
-    weights: dict[str, jax.Array]  # [R], terms of each occurrence
+    ids: dict[str, jax.Array]  # i32[N, G, R]
+    gradients: dict[str, jax.Array]  # [N, G, R, D]
+    weights: dict[str, jax.Array]  # [N, G, R], terms of each occurrence
 
 
 class Model(NamedTuple):
@@ -120,10 +120,8 @@ def update_rows(model: Model, optimizer, state: TrainState, batch: Batch):
     loss, rows = row_gradients(model, state.params, batch)
     tables = state.params["tables"]
     weights = {
-        name: _row_totals(rows.ids[name], rows.weights[name], len(table))[
-            rows.ids[name]
-        ]
-        for name, table in tables.items()
+        name: _row_totals(ids, rows.weights[name], len(tables[name]))[ids]
+        for name, ids in rows.ids.items()
     }
     steps, opt_state = optimizer.update(
         rows.gradients, state.opt_state, weights=weights, rate=batch.rate
@@ -137,17 +135,16 @@ def update_rows(model: Model, optimizer, state: TrainState, batch: Batch):
 
 def update_dense(model: Model, optimizer, state: TrainState, batch: Batch):
     """The state after one update by gradients of whole tables, and its `Loss`."""
-    ids = _row_ids(batch)
-    pairs = _pairs(model, batch)
+    ids, pairs, loss_of = _objective(model, batch)
 
     def total(params):
-        rows = model.tables.apply(params, ids["input"], ids["output"])
-        return _loss(model, dict(zip(ids, rows, strict=True)), pairs, batch)
+        return loss_of(Rows(*model.tables.apply(params, ids.input, ids.output)))
 
     value, gradients = jax.value_and_grad(total)(state.params)
+    tables = state.params["tables"]
     weights = {
-        name: _row_totals(ids[name], weight, len(state.params["tables"][name]))
-        for name, weight in _weights(model, pairs, batch).items()
+        name: _row_totals(ids._asdict()[name], weight, len(tables[name]))
+        for name, weight in _weights(model, pairs, batch)._asdict().items()
     }
     steps, opt_state = optimizer.update(
         gradients, state.opt_state, weights={"tables": weights}, rate=batch.rate
@@ -159,65 +156,42 @@ def update_dense(model: Model, optimizer, state: TrainState, batch: Batch):
 
 def row_gradients(model: Model, params: hk.Params, batch: Batch):
     """`Loss` of an update and the `RowGradients` of the rows that it gathers."""
-    ids = _row_ids(batch)
-    pairs = _pairs(model, batch)
-    gathered = model.tables.apply(params, ids["input"], ids["output"])
+    ids, pairs, loss_of = _objective(model, batch)
+    gathered = Rows(*model.tables.apply(params, ids.input, ids.output))
     # Without the barrier XLA gathers again inside the loss, and then copies the table.
-    rows = dict(zip(ids, jax.lax.optimization_barrier(gathered), strict=True))
-    value, gradients = jax.value_and_grad(
-        lambda rows: _loss(model, rows, pairs, batch)
-    )(rows)
+    rows = jax.lax.optimization_barrier(gathered)
+    value, gradients = jax.value_and_grad(loss_of)(rows)
     loss = Loss(value, objective.num_terms(pairs, model.architecture))
-    return loss, RowGradients(ids, gradients, _weights(model, pairs, batch))
+    weights = _weights(model, pairs, batch)
+    return loss, RowGradients(ids._asdict(), gradients._asdict(), weights._asdict())
 
 
-def _row_ids(batch: Batch) -> dict[str, jax.Array]:
-    """Ids of the rows that an update gathers from each table, i32[R]."""
-    tokens = batch.ids.reshape(-1)
-    output = jnp.concatenate([tokens, batch.noise.reshape(-1)])
-    return {"input": tokens, "output": output}
-
-
-def _pairs(model: Model, batch: Batch) -> objective.Pairs:
-    return objective.pairs(
+def _objective(model: Model, batch: Batch):
+    """Ids of the rows of an update, its pairs, and its loss as a function of rows."""
+    match model.architecture:
+        case "skipgram":
+            gather, loss = objective.skipgram_ids, objective.skipgram_loss
+        case "cbow":
+            gather, loss = objective.cbow_ids, objective.cbow_loss
+    ids = gather(batch.ids, batch.noise, window=model.window)
+    pairs = objective.pairs(
         batch.sequence,
         batch.radius,
         tile=batch.ids.shape[1] // batch.noise.shape[1],
         window=model.window,
         dtype=batch.rate.dtype,
     )
+    return ids, pairs, lambda rows: loss(rows, pairs, negative=model.negative)
 
 
-def _loss(model: Model, rows: dict[str, jax.Array], pairs, batch: Batch):
-    num_tokens = batch.ids.size
-    shaped = Rows(
-        input=rows["input"].reshape(*batch.ids.shape, -1),
-        output=rows["output"][:num_tokens].reshape(*batch.ids.shape, -1),
-        noise=rows["output"][num_tokens:].reshape(*batch.noise.shape, -1),
-    )
-    match model.architecture:
-        case "skipgram":
-            loss = objective.skipgram_loss
-        case "cbow":
-            loss = objective.cbow_loss
-    return loss(shaped, pairs, window=model.window, negative=model.negative)
-
-
-def _weights(model: Model, pairs, batch: Batch) -> dict[str, jax.Array]:
-    """Pair terms of each gathered row, [R], by table."""
+def _weights(model: Model, pairs: objective.Pairs, batch: Batch) -> Rows:
+    """Pair terms of each gathered row."""
     match model.architecture:
         case "skipgram":
             terms = objective.skipgram_weights
         case "cbow":
             terms = objective.cbow_weights
-    weights = terms(
-        pairs,
-        window=model.window,
-        negative=model.negative,
-        num_noise=batch.noise.shape[2],
-    )
-    output = jnp.concatenate([weights.output.reshape(-1), weights.noise.reshape(-1)])
-    return {"input": weights.input.reshape(-1), "output": output}
+    return terms(pairs, negative=model.negative, num_noise=batch.noise.shape[2])
 
 
 def _row_totals(ids, weights, num_rows: int):

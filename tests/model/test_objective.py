@@ -20,11 +20,21 @@ def pairs_of(sequence, radius, *, tile, window) -> Pairs:
     )
 
 
-def zero_rows(num_tokens, num_tiles, num_noise) -> Rows:
+def skipgram_rows(pairs: Pairs, num_noise: int) -> Rows:
+    """Rows of zeros that fit `pairs`."""
+    num_blocks, num_tiles, tile, positions = pairs.mask.shape
     return Rows(
-        jnp.zeros((1, num_tokens, 2)),
-        jnp.zeros((1, num_tokens, 2)),
-        jnp.zeros((1, num_tiles, num_noise, 2)),
+        jnp.zeros((num_blocks, num_tiles, tile, 2)),
+        jnp.zeros((num_blocks, num_tiles, positions + num_noise, 2)),
+    )
+
+
+def cbow_rows(pairs: Pairs, num_noise: int) -> Rows:
+    """Rows of zeros that fit `pairs`."""
+    num_blocks, num_tiles, tile, positions = pairs.mask.shape
+    return Rows(
+        jnp.zeros((num_blocks, num_tiles, positions, 2)),
+        jnp.zeros((num_blocks, num_tiles, tile + num_noise, 2)),
     )
 
 
@@ -50,8 +60,8 @@ def test_pairs_leave_padding_out():
 def test_skipgram_loss_of_zero_tables_is_log_2_for_each_term():
     """Each of 6 pairs has its positive and counts for 5 negatives."""
     pairs = pairs_of([0, 0, 0], [2, 2, 2], tile=3, window=2)
-    rows = zero_rows(3, 1, num_noise=4)
-    loss = objective.skipgram_loss(rows, pairs, window=2, negative=5)
+    rows = skipgram_rows(pairs, num_noise=4)
+    loss = objective.skipgram_loss(rows, pairs, negative=5)
     assert float(loss) == pytest.approx(6 * (1 + 5) * LOG_2)
     assert float(objective.num_terms(pairs, "skipgram")) == 6
 
@@ -59,8 +69,8 @@ def test_skipgram_loss_of_zero_tables_is_log_2_for_each_term():
 def test_cbow_loss_of_zero_tables_is_log_2_for_each_term():
     """3 active centres; the fourth token is a sequence of its own."""
     pairs = pairs_of([0, 0, 0, 1], [2, 2, 2, 2], tile=4, window=2)
-    rows = zero_rows(4, 1, num_noise=4)
-    loss = objective.cbow_loss(rows, pairs, window=2, negative=5)
+    rows = cbow_rows(pairs, num_noise=4)
+    loss = objective.cbow_loss(rows, pairs, negative=5)
     assert float(loss) == pytest.approx(3 * (1 + 5) * LOG_2)
     assert float(objective.num_terms(pairs, "cbow")) == 3
 
@@ -68,19 +78,34 @@ def test_cbow_loss_of_zero_tables_is_log_2_for_each_term():
 def test_skipgram_weights_worked_by_hand():
     """a b c with radii 1 1 2: a-b, b-a, b-c, c-a, c-b; K = 2, negative = 4."""
     pairs = pairs_of([0, 0, 0], [1, 1, 2], tile=3, window=2)
-    weights = objective.skipgram_weights(pairs, window=2, negative=4, num_noise=2)
-    np.testing.assert_array_equal(weights.input[0], [1, 2, 2])
-    np.testing.assert_array_equal(weights.output[0], [2, 2, 1])
-    np.testing.assert_array_equal(weights.noise[0, 0], [2 * 5, 2 * 5])
+    weights = objective.skipgram_weights(pairs, negative=4, num_noise=2)
+    np.testing.assert_array_equal(weights.input[0, 0], [1, 2, 2])
+    halo, noise = [0, 0], [2 * 5, 2 * 5]
+    output = [*halo, 2, 2, 1, *halo, *noise]
+    np.testing.assert_array_equal(weights.output[0, 0], output)
 
 
 def test_cbow_weights_worked_by_hand():
     """a's context is b; b's a and c; c's a and b."""
     pairs = pairs_of([0, 0, 0], [1, 1, 2], tile=3, window=2)
-    weights = objective.cbow_weights(pairs, window=2, negative=4, num_noise=2)
-    np.testing.assert_allclose(weights.input[0], [0.5 + 0.5, 1 + 0.5, 0.5])
-    np.testing.assert_array_equal(weights.output[0], [1, 1, 1])
-    np.testing.assert_array_equal(weights.noise[0, 0], [2 * 3, 2 * 3])
+    weights = objective.cbow_weights(pairs, negative=4, num_noise=2)
+    input = [0, 0, 0.5 + 0.5, 1 + 0.5, 0.5, 0, 0]
+    np.testing.assert_allclose(weights.input[0, 0], input)
+    np.testing.assert_array_equal(weights.output[0, 0], [1, 1, 1, 2 * 3, 2 * 3])
+
+
+def test_ids_are_gathered_by_tile_with_halo_and_noise():
+    """Tokens 1 2 | 3 4 with a window of 1; beyond the block stands id 0."""
+    ids = jnp.array([[1, 2, 3, 4]])
+    noise = jnp.array([[[7], [8]]])
+    skipgram = objective.skipgram_ids(ids, noise, window=1)
+    np.testing.assert_array_equal(skipgram.input[0], [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(
+        skipgram.output[0], [[0, 1, 2, 3, 7], [2, 3, 4, 0, 8]]
+    )
+    cbow = objective.cbow_ids(ids, noise, window=1)
+    np.testing.assert_array_equal(cbow.input[0], [[0, 1, 2, 3], [2, 3, 4, 0]])
+    np.testing.assert_array_equal(cbow.output[0], [[1, 2, 7], [3, 4, 8]])
 
 
 @pytest.mark.parametrize("x", [-1e4, -20.0, 0.0, 20.0, 1e4])
@@ -95,20 +120,23 @@ def test_gradient_alone_computes_no_logarithm():
     pairs = pairs_of([0] * 4, [2] * 4, tile=2, window=2)
 
     def loss(rows):
-        return objective.skipgram_loss(rows, pairs, window=2, negative=5)
+        return objective.skipgram_loss(rows, pairs, negative=5)
 
-    rows = zero_rows(4, 2, 3)
+    rows = skipgram_rows(pairs, 3)
     gradient = jax.jit(jax.grad(loss)).lower(rows).compile().as_text()
     both = jax.jit(jax.value_and_grad(loss)).lower(rows).compile().as_text()
     assert "log-plus-one" not in gradient and " log(" not in gradient
     assert "log-plus-one" in both or " log(" in both
 
 
-def test_types_stay_strict():
+@pytest.mark.parametrize(
+    ("function", "rows_of"),
+    [(objective.skipgram_loss, skipgram_rows), (objective.cbow_loss, cbow_rows)],
+    ids=["skipgram", "cbow"],
+)
+def test_types_stay_strict(function, rows_of):
     """No promotion hides between int, float32 and float64."""
     with jax.numpy_dtype_promotion("strict"):
         pairs = pairs_of([0] * 4, [2] * 4, tile=2, window=2)
-        rows = zero_rows(4, 2, 3)
-        for function in (objective.skipgram_loss, objective.cbow_loss):
-            loss = functools.partial(function, pairs=pairs, window=2, negative=5)
-            assert jax.grad(loss)(rows).input.dtype == jnp.float32
+        loss = functools.partial(function, pairs=pairs, negative=5)
+        assert jax.grad(loss)(rows_of(pairs, 3)).input.dtype == jnp.float32

@@ -104,10 +104,10 @@ def compare_blocks(source: blocks.BlockSource, alpha: float, min_alpha: float) -
 
 
 def compare_gradients(case: Case, architecture: str, dtype: str) -> None:
-    """Loss, row gradients and row weights: autodiff against hand-derived."""
-    updates = case.updates()
+    """Loss, and gradient and weight of each row: autodiff against hand-derived."""
     input, output = case.tables(dtype)
     desired, loss, num_terms = oracle_terms(case, architecture, input, output)
+    updates = case.updates()
     batch = first_update(batch_of(updates, np.zeros(len(updates), dtype)))
     with jax.enable_x64(True):
         model = Model(tables_of(case, dtype), architecture, case.window, NEGATIVE)
@@ -117,19 +117,31 @@ def compare_gradients(case: Case, architecture: str, dtype: str) -> None:
     tolerance = TOLERANCE["gradient", dtype]
     np.testing.assert_allclose(actual_loss.total, loss, **tolerance)
     np.testing.assert_array_equal(actual_loss.num_terms, num_terms)
+    blocks = blocks_of(updates, 0)
     for values, rows in (
         (actual.gradients, desired.gradients),
         (actual.weights, desired.weights),
     ):
-        shape = (-1, *rows.input.shape[2:])
-        output_rows = np.concatenate(
-            [rows.output.reshape(shape), rows.noise.reshape(shape)]
-        )
-        assert values["input"].dtype == dtype
+        assert values["input"].dtype == values["output"].dtype == dtype
         np.testing.assert_allclose(
-            values["input"], rows.input.reshape(shape), **tolerance
+            sum_by_row(case, (actual.ids["input"], values["input"])),
+            sum_by_row(case, (blocks.ids, rows.input)),
+            **tolerance,
         )
-        np.testing.assert_allclose(values["output"], output_rows, **tolerance)
+        np.testing.assert_allclose(
+            sum_by_row(case, (actual.ids["output"], values["output"])),
+            sum_by_row(case, (blocks.ids, rows.output), (blocks.noise, rows.noise)),
+            **tolerance,
+        )
+
+
+def sum_by_row(case: Case, *parts) -> np.ndarray:
+    """Sum of the values of each row's occurrences; a part is ids and their values."""
+    ids, values = parts[0]
+    total = np.zeros((case.num_rows, *values.shape[np.ndim(ids) :]), values.dtype)
+    for ids, values in parts:
+        np.add.at(total, np.asarray(ids), np.asarray(values))
+    return total
 
 
 def compare_updates(
