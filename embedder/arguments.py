@@ -34,6 +34,8 @@ from embedder.config import (
 
 _Corpus = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[CORPUS]")]
 _Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+_Source = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
+_Target = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TARGET")]
 _Words = Annotated[
     tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="WORD...")
 ]
@@ -113,7 +115,44 @@ class Export:
     .npz, .parquet."""
 
 
-Verb = Train | Neighbors | Analogy | Evaluate | Export
+@dataclass(frozen=True)
+class Convert:
+    """Make a run of a model file of `save`, or a model file of a run."""
+
+    source: _Source
+    """Model file, or folder of a run."""
+    target: _Target
+    """Folder of the run to make, or model file to write."""
+    overwrite: bool = False
+    """Replace what is at TARGET."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Compare this trainer with the NumPy trainer, step by step, on a corpus."""
+
+    corpus: str | None = None
+    """A text file (.txt, .gz), a glob, or a folder; none: the demo corpus."""
+    config: Path | None = None
+    """TOML file of settings; flags go before it."""
+    words: int = 2_000_000
+    """What trains takes the first so many words of the corpus; 0: all."""
+    seeds: tuple[int, ...] = (1, 2, 3)
+    """Of the whole trainings that are compared with those of two processes."""
+    rungs: tuple[str, ...] = ()
+    """Compare these alone; none given: all."""
+    pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    """Similarity set to score whole trainings by. May be given again."""
+    analogies: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    """Analogy questions to score whole trainings by. May be given again."""
+    json: bool = False
+    """Print JSON."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+Verb = Train | Neighbors | Analogy | Evaluate | Export | Convert | Parity
 _VERBS = {verb.__name__.lower(): verb for verb in Verb.__args__}
 
 
@@ -126,14 +165,16 @@ def parse(arguments: list[str]) -> Verb:
     _check_names(arguments)
     is_help = bool({"-h", "--help"} & set(arguments))
     defaults = Config() if is_help else _config_file(arguments)
-    train = Train(data=defaults.data, model=defaults.model, train=defaults.train)
+    sections = {f.name: getattr(defaults, f.name) for f in dataclasses.fields(Config)}
     command = tyro.conf.subcommand
     verbs = (
-        Annotated[Train, command("train", default=train)]
+        Annotated[Train, command("train", default=Train(**sections))]
         | Annotated[Neighbors, command("neighbors")]
         | Annotated[Analogy, command("analogy")]
         | Annotated[Evaluate, command("evaluate")]
         | Annotated[Export, command("export")]
+        | Annotated[Convert, command("convert")]
+        | Annotated[Parity, command("parity", default=Parity(**sections))]
     )
     with contextlib.nullcontext() if is_help else _one_line_errors():
         return tyro.cli(

@@ -1,8 +1,9 @@
-"""The command line: `embedder train`, `neighbors`, `analogy`, `evaluate`, `export`.
+"""The command line: verbs, each a function here.
 
 What computes is imported by the verb that needs it, so that `--help` answers at once.
 
-Exit codes: 0 done, 2 wrong usage or input, 3 training failed, 130 interrupted.
+Exit codes: 0 done, 1 `parity` found a difference, 2 wrong usage or input, 3 training
+failed, 130 interrupted.
 """
 
 import contextlib
@@ -14,7 +15,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from embedder.arguments import Analogy, Evaluate, Export, Neighbors, Train, Verb, parse
+from embedder.arguments import (
+    Analogy,
+    Convert,
+    Evaluate,
+    Export,
+    Neighbors,
+    Parity,
+    Train,
+    Verb,
+    parse,
+)
 from embedder.config import Config
 
 _DISK_ERRORS = (
@@ -36,8 +47,7 @@ def program() -> NoReturn:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     try:
-        _run(parse(sys.argv[1:] if arguments is None else arguments))
-        return 0
+        return _run(parse(sys.argv[1:] if arguments is None else arguments))
     except SystemExit as stop:  # after --help
         return stop.code or 0
     except BrokenPipeError:  # whoever read our output has had enough
@@ -51,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail("Interrupted.", 130)
 
 
-def _run(verb: Verb) -> None:
+def _run(verb: Verb) -> int:
     match verb:
         case Train():
             _train(verb)
@@ -63,6 +73,11 @@ def _run(verb: Verb) -> None:
             _evaluate(verb)
         case Export():
             _export(verb)
+        case Convert():
+            _convert(verb)
+        case Parity():
+            return _parity(verb)
+    return 0
 
 
 def _fail(message: str, code: int) -> int:
@@ -210,6 +225,32 @@ def _export(args: Export) -> None:
     with errors_named(args.to):
         write_vectors(vectors, args.to)
     print(f"{len(vectors)} vectors in {args.to}")
+
+
+def _convert(args: Convert) -> None:
+    from migration.convert import model_to_run, run_to_model
+
+    convert = run_to_model if args.source.is_dir() else model_to_run
+    model = convert(args.source, args.target, overwrite=args.overwrite)
+    num_rows, size = model.input.shape
+    print(f"{args.target}: done. {num_rows} vectors of {size} numbers.")
+
+
+def _parity(args: Parity) -> int:
+    from migration.parity.report import compare
+
+    config = Config(data=args.data, model=args.model, train=args.train)
+    passed = compare(
+        config,
+        args.corpus,
+        words=args.words,
+        seeds=args.seeds,
+        rungs=args.rungs,
+        pairs=args.pairs,
+        analogies=args.analogies,
+        as_json=args.json,
+    )
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

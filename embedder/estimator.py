@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from embedder.config import Config
 from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.data.encode import Encoded, encode, encode_with
 from embedder.data.vocabulary import Vocabulary
-from embedder.model.file import ModelFile, read_model, write_model
+from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.run import Training, run_epochs
 from embedder.train.optimizer import capped_sgd
 from embedder.train.update import TrainState, state_of_tables
@@ -72,39 +73,16 @@ class EmbeddingTrainer:
         blocks_per_update: int = 1,
         dtype: str = "float32",
     ):
-        self._options = {
-            "vector_size": vector_size,
-            "window": window,
-            "negative": negative,
-            "min_count": min_count,
-            "sample": sample,
-            "ns_exponent": ns_exponent,
-            "alpha": alpha,
-            "min_alpha": min_alpha,
-            "epochs": epochs,
-            "architecture": architecture,
-            "seed": seed,
-            "workers": workers,
-            "block": block,
-            "tile": tile,
-            "noise": noise,
-            "cap": cap,
-            "blocks_per_update": blocks_per_update,
-            "dtype": dtype,
-        }
-        config = settings.with_options(Config(), loader="memory", **self._options)
-        checked = settings.options_of(config)
-        self._options = {name: checked[name] for name in self._options}
-        for name, value in self._options.items():
-            setattr(self, name, value)
-        self.loss_history: list[float] = []
-        self._config = config
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        vars(self).update(_checked(arguments))
+        self._loss_history: list[float] = []
         self._vocabulary: Vocabulary | None = None
+        self._block = 0  # tokens of a block, resolved when the vocabulary is made
         self._state: TrainState | None = None
         self._vectors: Vectors | None = None  # of the state, once asked for
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{k}={v!r}" for k, v in self._options.items())
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self._settings().items())
         return f"EmbeddingTrainer({arguments})"
 
     def fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
@@ -120,8 +98,9 @@ class EmbeddingTrainer:
           ValueError: nothing is left after `min_count`, or a file is not text.
           FloatingPointError: training diverged.
         """
+        config = self._config()
         encoded = encode(_corpus(sequences_or_path), self.min_count)
-        self._train(encoded, self._resolved(encoded), None, range(self.epochs))
+        self._train(encoded, config, None, range(self.epochs))
         return self
 
     def partial_fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
@@ -131,20 +110,20 @@ class EmbeddingTrainer:
         learning rate falls from `alpha` to `min_alpha` within this epoch. On a trainer
         that is not trained yet, the vocabulary is made from these sequences.
         """
-        corpus = _corpus(sequences_or_path)
+        config, corpus = self._config(), _corpus(sequences_or_path)
         if self._state is None:
-            encoded = encode(corpus, self.min_count)
-            self._train(encoded, self._resolved(encoded), None, range(1))
+            self._train(encode(corpus, self.min_count), config, None, range(1))
         else:
+            config = settings.with_options(config, block=self._block)
             encoded = encode_with(corpus, self._vocabulary)
             epoch = len(self.loss_history)
             state = jax.tree.map(jnp.copy, self._state)  # an error leaves the old one
-            self._train(encoded, self._config, state, range(epoch, epoch + 1))
+            self._train(encoded, config, state, range(epoch, epoch + 1))
         return self
 
     @property
     def vectors(self) -> np.ndarray:
-        """The input table, [V, D] in `dtype`; row i is of index_to_key[i]."""
+        """The input table, [V, D] in `dtype`, a row a token; it is read-only."""
         return self._table("input")
 
     @property
@@ -156,6 +135,11 @@ class EmbeddingTrainer:
     def key_to_index(self) -> dict[str, int]:
         """Index of each token."""
         return self._trained().ids
+
+    @property
+    def loss_history(self) -> list[float]:
+        """Mean loss of a pair (cbow: of a centre) in each epoch trained."""
+        return self._loss_history
 
     def most_similar(
         self,
@@ -183,8 +167,8 @@ class EmbeddingTrainer:
         write_model(
             Path(path),
             ModelFile(
-                settings=self._options,
-                block=self._config.data.block,
+                settings=self._settings(),
+                block=self._block,
                 tokens=vocabulary.tokens,
                 counts=vocabulary.counts,
                 input=self._table("input"),
@@ -204,33 +188,37 @@ class EmbeddingTrainer:
         model = read_model(Path(path))
         try:
             trainer = cls(**model.settings)
-            config = settings.with_options(trainer._config, block=model.block)
+            config = settings.with_options(trainer._config(), block=model.block)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a whole model file: {error}") from error
-        trainer._config = settings.resolve(config, int(model.counts.sum()))
+        cap = settings.resolve(config, int(model.counts.sum())).train.cap
         trainer._vocabulary = Vocabulary(model.tokens, model.counts)
-        trainer._state = state_of_tables(
-            capped_sgd(trainer._config.train.cap), model.input, model.output
-        )
-        trainer.loss_history = model.loss_history
+        trainer._block = model.block
+        trainer._state = state_of_tables(capped_sgd(cap), model.input, model.output)
+        trainer._loss_history = model.loss_history
         return trainer
 
-    def _resolved(self, encoded: Encoded) -> Config:
-        config = settings.with_options(self._config, **self._options)
-        return settings.resolve(config, encoded.num_tokens)
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in MODEL_SETTINGS}
+
+    def _config(self) -> Config:
+        """The settings as they are now: attributes may be set between trainings."""
+        return settings.with_options(Config(), loader="memory", **self._settings())
 
     def _train(
         self, encoded: Encoded, config: Config, state: TrainState | None, epochs: range
     ) -> None:
         """Trains `state`, or a fresh one, and keeps what comes of it."""
+        num_tokens = int(encoded.vocabulary.counts.sum())
+        config = settings.resolve(config, num_tokens)
         training = Training(config, encoded, epochs)
-        history = [] if state is None else self.loss_history
+        history = [] if state is None else self._loss_history
         state, losses = run_epochs(training, state or training.initial_state())
         self._state = state
-        self._config = config
+        self._block = config.data.block
         self._vocabulary = encoded.vocabulary
         self._vectors = None
-        self.loss_history = history + losses
+        self._loss_history = history + losses
 
     def _trained(self) -> Vocabulary:
         if self._vocabulary is None:
@@ -239,7 +227,7 @@ class EmbeddingTrainer:
 
     def _table(self, name: str) -> np.ndarray:
         self._trained()
-        return np.array(self._state.params["tables"][name])
+        return np.asarray(self._state.params["tables"][name])
 
     def _lookup(self) -> Vectors:
         if self._vectors is None:
@@ -247,6 +235,12 @@ class EmbeddingTrainer:
             table = self._table("input")
             self._vectors = Vectors(vocabulary.tokens, table, vocabulary.counts)
         return self._vectors
+
+
+def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as Python int, float, str or None."""
+    checked = settings.options_of(settings.with_options(Config(), **arguments))
+    return {name: checked[name] for name in arguments}
 
 
 def _corpus(sequences: Source) -> Corpus:

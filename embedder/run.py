@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from embedder import workdir as folder
-from embedder.config import Config, ModelConfig, TrainConfig, resolve
+from embedder.config import Config, ModelConfig, TrainConfig, options_of, resolve
 from embedder.data import loader
 from embedder.data.blocks import BlockShape, BlockSource, block_source
 from embedder.data.corpus import Corpus, text_corpus
@@ -26,6 +26,7 @@ from embedder.data.vocabulary import (
 )
 from embedder.files import errors_named
 from embedder.memory import check_memory, memory_needed
+from embedder.model.file import MODEL_SETTINGS, ModelFile, write_model
 from embedder.model.tables import tables
 from embedder.train.loop import EpochLoss, Step, steps
 from embedder.train.optimizer import capped_sgd, linear_rate
@@ -66,7 +67,7 @@ class Training:
         self.superblock_size = loader.superblock_size(
             self.kept_tokens, tokens_per_update
         )
-        self.program = _program(
+        self.program = make_program(
             len(encoded.vocabulary), data.window, interval, config.model, config.train
         )
 
@@ -103,16 +104,18 @@ class Training:
         return steps(self.program.apply_updates, state, superblocks, self.rate)
 
 
-class _Program(NamedTuple):
+class Program(NamedTuple):
+    """The compiled part of a run."""
+
     model: Model
     optimizer: optax.GradientTransformationExtraArgs
     apply_updates: Callable
 
 
 @functools.lru_cache(maxsize=8)
-def _program(
+def make_program(
     num_rows: int, window: int, interval: int, model: ModelConfig, train: TrainConfig
-) -> _Program:
+) -> Program:
     """The compiled part of a run, kept so that the same again is not compiled again."""
     dtype = np.dtype(model.dtype)
     lookup = tables(num_rows, model.vector_size, dtype=dtype, seed=train.seed)
@@ -121,7 +124,7 @@ def _program(
     updates = make_updates(
         module, optimizer, update=train.update, loss_interval=interval
     )
-    return _Program(module, optimizer, updates)
+    return Program(module, optimizer, updates)
 
 
 def _source(config: Config, encoded: Encoded, epochs: range) -> BlockSource:
@@ -251,11 +254,18 @@ def train(
         return _train_into(run, training, on_status)
 
 
+def write_results(run: Workdir, model: ModelFile) -> Vectors:
+    """Writes the vectors of a trained model; the run is finished with that."""
+    vectors = Vectors(model.tokens, model.input, model.counts)
+    write_vectors(vectors, run.text_vectors)
+    write_vectors(vectors, run.vectors)  # the last: it tells that the run is finished
+    return vectors
+
+
 def _train_into(
     run: Workdir, training: Training, on_status: Callable[[Status], None]
 ) -> Vectors:
-    vocabulary = training.encoded.vocabulary
-    write_vocabulary(vocabulary, run.vocabulary)
+    write_vocabulary(training.encoded.vocabulary, run.vocabulary)
 
     def record(status: Status) -> None:
         if status.is_epoch_end:
@@ -263,12 +273,25 @@ def _train_into(
             folder.append_metrics(run, _metrics(status))
         on_status(status)
 
-    state, _ = run_epochs(training, training.initial_state(), record)
-    matrix = np.array(state.params["tables"]["input"])
-    vectors = Vectors(vocabulary.tokens, matrix, vocabulary.counts)
-    write_vectors(vectors, run.text_vectors)
-    write_vectors(vectors, run.vectors)
-    return vectors
+    state, losses = run_epochs(training, training.initial_state(), record)
+    model = _model(training, state, losses)
+    write_model(run.model, model)
+    return write_results(run, model)
+
+
+def _model(training: Training, state: TrainState, losses: list[float]) -> ModelFile:
+    """The model file of a run. `workers` are threads here, processes in `legacy`."""
+    options = options_of(training.config) | {"workers": 1}
+    tables = state.params["tables"]
+    return ModelFile(
+        settings={name: options[name] for name in MODEL_SETTINGS},
+        block=training.config.data.block,
+        tokens=training.encoded.vocabulary.tokens,
+        counts=training.encoded.vocabulary.counts,
+        input=np.asarray(tables["input"]),
+        output=np.asarray(tables["output"]),
+        loss_history=losses,
+    )
 
 
 def _check_ruined(training: Training, status: Status) -> None:

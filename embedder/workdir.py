@@ -5,6 +5,7 @@ corpus.json          the corpus: where it was, and digests of it
 vocab.parquet        tokens and counts, in the order of ids
 cache/               the encoded corpus, where no other cache is given
 metrics.jsonl        one JSON object an epoch
+model.npz            all that training has made: the file of `EmbeddingTrainer.save`
 vectors.txt          the vectors as word2vec text
 vectors.safetensors  the vectors; written last: a run that has it is finished
 """
@@ -31,6 +32,7 @@ class Workdir:
         self.vocabulary = self.path / "vocab.parquet"
         self.cache = self.path / "cache"
         self.metrics = self.path / "metrics.jsonl"
+        self.model = self.path / "model.npz"
         self.text_vectors = self.path / "vectors.txt"
         self.vectors = self.path / "vectors.safetensors"
 
@@ -110,6 +112,7 @@ def clear(workdir: Workdir) -> None:
     for path in (
         workdir.vectors,  # first: without it the run is not finished
         workdir.text_vectors,
+        workdir.model,
         workdir.metrics,
         workdir.vocabulary,
         workdir.config,

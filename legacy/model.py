@@ -121,11 +121,11 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
 def default_alpha(architecture: str, num_tokens: float) -> float:
     """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
 
-    Skip-gram: 0.05 up to 1 M tokens, then falling with the fifth root of their number
-    to 0.025 from 32 M on. CBOW: four times that, since its gradient is divided by the
+    Skip-gram: 0.05 up to 1 M tokens, then falling with their number to the power -0.225
+    to 0.025 from 22 M on. CBOW: four times that, since its gradient is divided by the
     number of contexts.
     """
-    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.2, 0.025), 0.05)
+    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 

@@ -30,8 +30,9 @@ _logger = logging.getLogger(__name__)
 class EmbeddingTrainer:
     """Trains a vector for each token of a corpus, so that tokens used alike are near.
 
-    The constructor checks and stores the arguments, readable under their names; it does
-    no work. An error during training leaves the trainer as it was.
+    The constructor checks and stores the arguments, under their names; it does no work.
+    They may be set anew before a training. An error during training leaves the trainer
+    as it was.
 
     Args:
         vector_size: dimensions of a vector.
@@ -104,6 +105,7 @@ class EmbeddingTrainer:
             FloatingPointError: training diverged.
             RuntimeError: a worker failed.
         """
+        check_settings(self._settings())
         text = read_text(sequences_or_path)
         return self._keep(self._trained(self._fresh_model(text), text, self.epochs))
 
@@ -113,6 +115,7 @@ class EmbeddingTrainer:
         Tokens that are not in the vocabulary are dropped. The rate falls from `alpha`
         to `min_alpha` once more. Arguments and errors: as `fit`.
         """
+        check_settings(self._settings())
         text = read_text(sequences_or_path)
         model = self._model or self._fresh_model(text)
         model = model._replace(tables=model.tables.copy())
@@ -120,8 +123,13 @@ class EmbeddingTrainer:
 
     @property
     def vectors(self) -> np.ndarray:
-        """The input table, [V, D] of `dtype`; a row is the vector of a token."""
-        return self._learned().tables[0]
+        """The input table, [V, D] of `dtype`; a row is the vector of a token.
+
+        It is read-only.
+        """
+        table = self._learned().tables[0]
+        table.flags.writeable = False  # of this view; training changes a copy
+        return table
 
     @property
     def index_to_key(self) -> list[str]:

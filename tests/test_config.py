@@ -114,7 +114,7 @@ def test_with_options_leaves_the_others_as_they_are():
 
 @pytest.mark.parametrize(
     ("num_tokens", "alpha"),
-    [(0, 0.05), (10**6, 0.05), (10**6 * 3**5 // 2**5, 0.05 * 2 / 3), (10**9, 0.025)],
+    [(0, 0.05), (10**6, 0.05), (16 * 10**6, 0.05 * 16**-0.225), (10**9, 0.025)],
 )
 def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
     assert default_alpha("skipgram", num_tokens) == pytest.approx(alpha)

@@ -37,8 +37,10 @@ def finished(tmp_path_factory) -> Workdir:
 
 def test_train_leaves_every_file_it_names(finished):
     names = sorted(path.name for path in finished.path.iterdir())
-    settings = ["cache", "config.toml", "corpus.json", "metrics.jsonl"]
-    assert names == [*settings, "vectors.safetensors", "vectors.txt", "vocab.parquet"]
+    assert names == [
+        *("cache", "config.toml", "corpus.json", "metrics.jsonl", "model.npz"),
+        *("vectors.safetensors", "vectors.txt", "vocab.parquet"),
+    ]
 
 
 def test_train_writes_the_vocabulary_by_count(finished):
@@ -156,7 +158,7 @@ def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
     config = with_options(SMALL, block=None)
     training = plan(config, corpus, tmp_path)
     assert training.config.data.block == 64
-    assert training.config.train.alpha == 0.05 * (1e6 / 3_200_000) ** 0.2
+    assert training.config.train.alpha == 0.05 * (1e6 / 3_200_000) ** 0.225
     assert training.config.train.cap == 1.6 / training.config.train.alpha
 
 

@@ -51,7 +51,7 @@ def text_corpus(source: str | os.PathLike) -> Corpus:
     """
     if not os.fspath(source):
         raise ValueError("`corpus` must be a file, a glob or a folder, got ''.")
-    paths = _text_files(source)
+    paths = text_files(source)
     return Corpus(
         name=_stem(Path(os.path.abspath(source))),
         source=os.fspath(source),
@@ -78,7 +78,8 @@ def sequences_corpus(
     return Corpus(name, name, manifest, lambda: iter(chunks))
 
 
-def _text_files(source: str | os.PathLike) -> list[Path]:
+def text_files(source: str | os.PathLike) -> list[Path]:
+    """The files of `text_corpus`, in its order, with its errors."""
     path = Path(source)
     if path.is_dir():
         return _found(

@@ -54,7 +54,7 @@ def epoch_superblocks(
         case "memory":
             superblocks = memory_epoch(source, epoch, size=size, workers=workers)
     for superblock in superblocks:
-        yield _fill(superblock, size), len(superblock)
+        yield fill(superblock, size), len(superblock)
 
 
 def memory_epoch(
@@ -163,7 +163,7 @@ def _concatenate(parts: list[Updates]) -> Updates:
     return Updates(*(np.concatenate(xs) for xs in zip(*parts, strict=True)))
 
 
-def _fill(updates: Updates, size: int) -> Updates:
+def fill(updates: Updates, size: int) -> Updates:
     """`updates` with empty ones added up to `size`."""
     missing = size - len(updates)
     if missing == 0:

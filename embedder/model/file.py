@@ -17,6 +17,13 @@ import numpy as np
 
 from embedder.files import pack_strings, read_member, unpack_strings, whole_file
 
+MODEL_SETTINGS = (
+    *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
+    *("alpha", "min_alpha", "epochs", "architecture", "seed", "workers", "block"),
+    *("tile", "noise", "cap", "blocks_per_update", "dtype"),
+)
+"""Settings that a model file holds: the arguments of `EmbeddingTrainer`."""
+
 _FORMAT = "embedder-table-model 1"
 _DTYPES = {
     "format": np.uint8,

@@ -1,15 +1,25 @@
 """Updates on which port and oracle are compared, each with its hazard by name."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-import legacy.blocks
+from embedder.config import Config, with_options
 from embedder.data.blocks import Updates
-from embedder.train.update import Batch
+from embedder.run import make_program
+from migration.parity.difference import Difference
+from migration.parity.updates import Sample, random_tables
 
 WINDOW = 3
 NEGATIVE = 5
+
+
+def assert_pass(lines: Iterable[Difference]) -> None:
+    """Fails where a line of the ladder does."""
+    lines = list(lines)
+    failed = [line for line in lines if not line.passed]
+    assert lines and not failed, "\n".join(map(str, failed))
 
 
 class Case(NamedTuple):
@@ -48,11 +58,37 @@ class Case(NamedTuple):
             progress=np.linspace(0, 0.5, num_updates),
         )
 
-    def tables(self, dtype, vector_size: int = 8) -> tuple[np.ndarray, np.ndarray]:
-        """Random input and output tables, [V, D], neither of them zero."""
-        rng = np.random.default_rng(1)
-        shape = self.num_rows, vector_size
-        return tuple(rng.normal(0, 0.3, shape).astype(dtype) for _ in range(2))
+    def sample(
+        self,
+        architecture: str = "skipgram",
+        dtype: str = "float64",
+        *,
+        update: str = "rows",
+        cap: float = 2.5,
+        vector_size: int = 8,
+    ) -> Sample:
+        """The updates of this case with the program that a run would apply them by."""
+        num_updates, num_blocks, block = self.size
+        config = with_options(
+            Config(),
+            window=self.window,
+            block=block,
+            tile=self.tile,
+            noise=self.noise,
+            blocks_per_update=num_blocks,
+            architecture=architecture,
+            vector_size=vector_size,
+            negative=NEGATIVE,
+            dtype=dtype,
+            update=update,
+            cap=cap,
+            alpha=0.05,
+        )
+        program = make_program(
+            self.num_rows, self.window, 1, config.model, config.train
+        )
+        tables = random_tables((self.num_rows, vector_size), dtype)
+        return Sample(config, program, self.updates(), num_updates, *tables)
 
 
 CASES = [
@@ -68,18 +104,3 @@ CASES = [
     Case("window_wider_than_block", 40, (1, 1, 4), tile=2, noise=6, window=9),
     Case("sequences_of_one", 40, (1, 1, 16), tile=4, noise=6, sequence_length=1),
 ]
-
-
-def batch_of(updates: Updates, rate: np.ndarray) -> Batch:
-    """What the port's compiled updates take."""
-    return Batch(updates.ids, updates.sequence, updates.radius, updates.noise, rate)
-
-
-def blocks_of(updates: Updates, index: int) -> legacy.blocks.Blocks:
-    """What the oracle takes for update `index`."""
-    return legacy.blocks.Blocks(
-        updates.ids[index],
-        updates.sequence[index],
-        updates.radius[index],
-        updates.noise[index],
-    )

@@ -6,20 +6,20 @@ Im f(x + ih) / h, the finite difference that loses no digits.
 Reference: Squire and Trapp 1998, SIAM Review 40(1), 110-112.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 _STEP = 1e-30
 
 
-def loss(blocks, v, u, *, architecture: str, negative: int):
-    """Loss of the blocks, with rows v[id] and u[place].
+def loss(blocks, input, output, noise, *, architecture: str, negative: int):
+    """Loss of `legacy.blocks.Blocks`.
 
-    `v` are rows of the input table by place [N, T, D]; `u` a pair, rows of the output
-    table by place [N, T, D] and by noise id [N, G, K, D].
+    Args:
+      input, output: rows of the two tables by place, [N, T, D].
+      noise: rows of the output table by noise id, [N, G, K, D].
     """
-    output, noise = u
     total = 0
     for n in range(len(blocks.ids)):
         for t in range(blocks.ids.shape[1]):
@@ -30,23 +30,21 @@ def loss(blocks, v, u, *, architecture: str, negative: int):
             share = negative / len(tile)
             if architecture == "skipgram":
                 for j in context:
-                    total += _softplus(-(v[n, t] @ output[n, j]))
-                    total += share * sum(_softplus(v[n, t] @ row) for row in tile)
+                    total += _softplus(-(input[n, t] @ output[n, j]))
+                    total += share * _softplus(tile @ input[n, t]).sum()
             else:
-                mean = sum(v[n, j] for j in context) / len(context)
+                mean = sum(input[n, j] for j in context) / len(context)
                 total += _softplus(-(mean @ output[n, t]))
-                total += share * sum(_softplus(mean @ row) for row in tile)
+                total += share * _softplus(tile @ mean).sum()
     return total
 
 
-def derivative(function: Callable, x: np.ndarray) -> np.ndarray:
-    """Derivative of the scalar `function` at the real array `x`, f64 of its shape."""
-    result = np.empty(x.shape)
-    for place in np.ndindex(x.shape):
-        moved = x.astype(np.complex128)
-        moved[place] += 1j * _STEP
-        result[place] = function(moved).imag / _STEP
-    return result
+def derivative_along(
+    function: Callable, at: Sequence[np.ndarray], directions: Sequence[np.ndarray]
+) -> float:
+    """Derivative of the scalar `function` of real arrays along `directions`."""
+    moved = (x + 1j * _STEP * step for x, step in zip(at, directions, strict=True))
+    return float(function(*moved).imag / _STEP)
 
 
 def _context(sequence, radius, t: int) -> list[int]:

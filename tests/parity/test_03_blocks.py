@@ -2,11 +2,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from embedder.data import encode, loader
 from embedder.data.blocks import BlockShape, block_source
 from embedder.data.corpus import sequences_corpus
-from tests.parity.rungs import assert_same, compare_blocks
+from migration.parity.data import blocks_rung
+from tests.parity.cases import assert_pass
 
 SHAPES = {
     "tiled": BlockShape(window=5, block=64, tile=16, noise=8, blocks_per_update=1),
@@ -23,26 +26,58 @@ def make_source(monkeypatch, sequences):
 
     def make(shape, sample=1e-2, seed=3):
         monkeypatch.setattr(encode, "SHARD_TOKENS", 1500)
-        encoded = encode.encode(sequences_corpus(sequences), 2)
-        return block_source(
-            encoded,
-            shape,
-            sample=sample,
-            ns_exponent=0.75,
-            seed=seed,
-            epochs=range(3),
-        )
+        return source_of(sequences, shape, sample, seed)
 
     return make
 
 
+def source_of(sequences, shape, sample, seed, min_count=2):
+    encoded = encode.encode(sequences_corpus(sequences), min_count)
+    return block_source(
+        encoded,
+        shape,
+        sample=sample,
+        ns_exponent=0.75,
+        seed=seed,
+        epochs=range(3),
+    )
+
+
+def assert_same_blocks(source, kind, workers=2):
+    assert_pass(
+        blocks_rung(source, kind, size=16, workers=workers, alpha=0.035, min_alpha=1e-4)
+    )
+
+
+@pytest.mark.parametrize("kind", ["tfdata", "memory"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @pytest.mark.parametrize("sample", [0, 1e-2])
 @pytest.mark.parametrize("seed", [0, 2**64 - 1])
-def test_blocks_and_rates_are_those_of_the_oracle(make_source, shape, sample, seed):
+def test_blocks_and_rates_are_those_of_the_oracle(
+    make_source, kind, shape, sample, seed
+):
     source = make_source(shape, sample, seed)
     assert len(source.encoded.shard_tokens) == 5
-    compare_blocks(source, alpha=0.035, min_alpha=1e-4)
+    assert_same_blocks(source, kind)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    sequences=st.lists(st.lists(st.sampled_from("abcdefg"), max_size=30), min_size=1),
+    window=st.integers(1, 127),
+    tile=st.integers(1, 5),
+    tiles=st.integers(1, 5),
+    noise=st.integers(1, 6),
+    blocks=st.integers(1, 4),
+    sample=st.floats(0, 1),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_any_blocks_are_those_of_the_oracle(
+    sequences, window, tile, tiles, noise, blocks, sample, seed
+):
+    shape = BlockShape(window, tile * tiles, tile, noise, blocks)
+    source = source_of([["a"], *sequences], shape, sample, seed, min_count=1)
+    assert_same_blocks(source, "memory")
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
@@ -53,24 +88,12 @@ def test_both_loaders_yield_the_same_superblocks(make_source, shape, workers):
         options = {"size": 16, "workers": workers}
         memory = loader.epoch_superblocks("memory", source, epoch, **options)
         tfdata = loader.epoch_superblocks("tfdata", source, epoch, **options)
-        num_updates = 0
         for (actual, num_actual), (desired, num_desired) in zip(
             tfdata, memory, strict=True
         ):
             assert num_actual == num_desired
             for values, expected in zip(actual, desired, strict=True):
-                assert_same(values, expected)
-            num_updates += num_actual
-        places = range(len(source.encoded.shard_tokens))
-        assert num_updates == sum(len(source.updates(epoch, p)) for p in places)
-
-
-def test_superblocks_are_the_updates_of_the_shards_in_order(make_source):
-    source = make_source(SHAPES["several_blocks"])
-    superblocks = loader.epoch_superblocks("memory", source, 1, size=16, workers=2)
-    ids = np.concatenate([updates.ids[:num] for updates, num in superblocks])
-    places = range(len(source.encoded.shard_tokens))
-    assert_same(ids, np.concatenate([source.updates(1, p).ids for p in places]))
+                np.testing.assert_array_equal(values, expected, strict=True)
 
 
 def test_a_shard_is_a_pure_function_of_its_position(make_source):
@@ -78,6 +101,6 @@ def test_a_shard_is_a_pure_function_of_its_position(make_source):
     first = source.updates(1, 2)
     source.updates(0, 0)
     for values, expected in zip(source.updates(1, 2), first, strict=True):
-        assert_same(values, expected)
+        np.testing.assert_array_equal(values, expected, strict=True)
     other = dataclasses.replace(source, seed=4).updates(1, 2)
     assert not np.array_equal(other.noise[:10], first.noise[:10])

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from tests.parity.cases import NEGATIVE, Case
-from tests.parity.rungs import compare_updates
+from migration.parity.updates import updates_rung
+from tests.parity.cases import NEGATIVE, Case, assert_pass
 
 TILED = Case("tiled", 200, (100, 1, 64), tile=16, noise=8, window=5, padding=30)
 CLASSIC = Case("classic", 200, (100, 1, 32), tile=1, noise=NEGATIVE, window=5)
@@ -24,6 +24,5 @@ SEVERAL_BLOCKS = Case("several_blocks", 50, (100, 3, 32), tile=8, noise=8, windo
     ids=["tiled", "classic", "several_blocks", "no_cap", "dense"],
 )
 def test_tables_are_those_of_the_oracle(case, architecture, dtype, update, cap):
-    compare_updates(
-        case, architecture, dtype, update=update, cap=cap, rung="100 updates"
-    )
+    sample = case.sample(architecture, dtype, update=update, cap=cap)
+    assert_pass(updates_rung("100 updates", sample))

@@ -1,14 +1,35 @@
 import gzip
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import legacy.vocabulary
 from embedder.data import corpus, encode
-from tests.parity.rungs import compare_vocabulary
+from migration.parity.data import vocabulary_rung
+from tests.parity.cases import assert_pass
+
+
+def assert_same_vocabulary(source, min_count: int) -> None:
+    """`source` is a path or a list of sequences."""
+    if isinstance(source, list):
+        read = corpus.sequences_corpus(source)
+    else:
+        read = corpus.text_corpus(source)
+    text = legacy.vocabulary.read_text(source)
+    encoded = encode.encode(read, min_count)
+    assert_pass(vocabulary_rung(encoded, text, min_count))
 
 
 @pytest.mark.parametrize("min_count", [1, 2, 40])
 def test_sequences_give_the_vocabulary_of_the_oracle(sequences, min_count):
-    compare_vocabulary(corpus.sequences_corpus(sequences), sequences, min_count)
+    assert_same_vocabulary(sequences, min_count)
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdeé中 "), max_size=9), min_size=1))
+def test_any_sequences_give_the_vocabulary_of_the_oracle(sequences):
+    if any(sequences):
+        assert_same_vocabulary(sequences, 1)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +52,7 @@ def test_sequences_give_the_vocabulary_of_the_oracle(sequences, min_count):
 def test_text_gives_the_vocabulary_of_the_oracle(tmp_path, text):
     path = tmp_path / "text.txt"
     path.write_bytes(text)
-    compare_vocabulary(corpus.text_corpus(path), path, 1)
+    assert_same_vocabulary(path, 1)
 
 
 @pytest.mark.parametrize("chunk_bytes", [7, 50])
@@ -41,7 +62,7 @@ def test_chunks_and_shards_are_cut_as_the_oracle_cuts(
 ):
     monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(encode, "SHARD_TOKENS", shard_tokens)
-    compare_vocabulary(corpus.text_corpus(text_file), text_file, 2)
+    assert_same_vocabulary(text_file, 2)
 
 
 @pytest.mark.parametrize("chunk_bytes", [5, 64])
@@ -52,17 +73,16 @@ def test_a_line_longer_than_a_chunk_stays_one_sequence(
     path = tmp_path / "text.txt"
     line = " ".join(f"\u00e4{i % 7}" for i in range(200))
     path.write_text(f"a b\n{line}\nc d", encoding="utf-8")
-    compare_vocabulary(corpus.text_corpus(path), path, 1)
+    assert_same_vocabulary(path, 1)
     encoded = encode.encode(corpus.text_corpus(path), 1)
     assert encoded.read(0)[1].tolist() == [2, 200, 2]
-
-
-def test_real_text_gives_the_vocabulary_of_the_oracle(data_folder):
-    path = data_folder / "small-text" / "lee_background.txt.gz"
-    compare_vocabulary(corpus.text_corpus(path), path, 2)
 
 
 def test_gzip_gives_the_vocabulary_of_the_oracle(tmp_path, text_file):
     path = tmp_path / "corpus.txt.gz"
     path.write_bytes(gzip.compress(text_file.read_bytes()))
-    compare_vocabulary(corpus.text_corpus(path), path, 2)
+    assert_same_vocabulary(path, 2)
+
+
+def test_real_text_gives_the_vocabulary_of_the_oracle(data_folder):
+    assert_same_vocabulary(data_folder / "small-text" / "lee_background.txt.gz", 2)

@@ -1,0 +1,75 @@
+"""Model files of `legacy` to runs of `embedder train`, and back, bit for bit."""
+
+import os
+import shutil
+from pathlib import Path
+
+from embedder import workdir as folder
+from embedder.config import Config, resolve, with_options
+from embedder.data.vocabulary import Vocabulary, write_vocabulary
+from embedder.files import errors_named, whole_file
+from embedder.model.file import ModelFile, read_model
+from embedder.run import write_results
+from embedder.workdir import Workdir
+
+Source = str | os.PathLike[str]
+
+
+def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> ModelFile:
+    """Makes the finished run `run` of a model file, and returns what is in it.
+
+    The run holds a copy of the file, which has all that is needed to go on training. It
+    does not know the corpus: `embedder train` into the same folder is refused.
+
+    Raises:
+      FileExistsError: `run` holds a run or other files, and `overwrite` is not given.
+      FileNotFoundError, ValueError: there is no whole model file at `model`.
+    """
+    path, target = Path(model), Workdir(run)
+    read = read_model(path)
+    config = _config(path, read)
+    folder.check_free(target)
+    if target.is_begun and not overwrite:
+        raise FileExistsError(_taken(target.path))
+    with folder.made(target.path), errors_named(target.path):
+        folder.clear(target)
+        folder.write_settings(target, config, None, [])
+        for epoch, loss in enumerate(read.loss_history, 1):
+            folder.append_metrics(target, {"epoch": epoch, "loss": loss})
+        write_vocabulary(Vocabulary(read.tokens, read.counts), target.vocabulary)
+        with whole_file(target.model) as part:
+            shutil.copyfile(path, part)
+        write_results(target, read)
+    return read
+
+
+def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> ModelFile:
+    """Writes the model file of a finished run to `model`, and returns what is in it.
+
+    Raises:
+      FileExistsError: there is a file at `model`, and `overwrite` is not given.
+      FileNotFoundError: `run` holds no finished run.
+      ValueError: the run's model file is damaged.
+    """
+    source, path = Workdir(run), Path(model)
+    if not source.is_finished:
+        raise FileNotFoundError(f"RUN {source.path} holds no finished run.")
+    read = read_model(source.model)
+    if path.exists() and not overwrite:
+        raise FileExistsError(_taken(path))
+    with errors_named(path), whole_file(path) as part:
+        shutil.copyfile(source.model, part)
+    return read
+
+
+def _config(path: Path, model: ModelFile) -> Config:
+    """The settings of the file, none left open."""
+    try:
+        config = with_options(Config(), **model.settings | {"block": model.block})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a whole model file: {error}") from error
+    return resolve(config, int(model.counts.sum()))
+
+
+def _taken(path: Path) -> str:
+    return f"{path} exists: give another name, or --overwrite."

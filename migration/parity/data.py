@@ -1,0 +1,187 @@
+"""The first rungs: vocabulary, distributions and blocks, equal to the last bit."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+import legacy.blocks
+import legacy.noise
+import legacy.vocabulary
+from embedder.data import encode, loader, noise, vocabulary
+from embedder.data.blocks import BlockSource, Updates
+from embedder.train.optimizer import linear_rate
+from migration.parity.difference import (
+    Difference,
+    difference,
+    difference_of_tokens,
+    worst,
+)
+
+
+def vocabulary_rung(
+    encoded: encode.Encoded, text: legacy.vocabulary.Text, min_count: int
+) -> Iterator[Difference]:
+    """Tokens, counts, and the ids and sequences of every shard."""
+    rung = "vocabulary"
+    desired = legacy.vocabulary.build_vocabulary(text, min_count)
+    yield difference_of_tokens(rung, encoded.vocabulary.tokens, desired.tokens)
+    yield difference(rung, "counts", encoded.vocabulary.counts, desired.counts)
+    shards = legacy.blocks.cut_shards(
+        *legacy.vocabulary.encode(text, desired.tokens), encode.SHARD_TOKENS
+    )
+    yield difference(
+        rung, "tokens of shards", encoded.shard_tokens, shards.shard_tokens()
+    )
+    if len(encoded.shard_tokens) != shards.num_shards:
+        return
+    ids, lengths = [], []
+    for shard in range(shards.num_shards):
+        actual = encoded.read(shard)
+        desired_ids, desired_lengths = shards.shard(shard)
+        ids.append(difference(rung, "ids", actual[0], desired_ids))
+        lengths.append(
+            difference(
+                rung,
+                "lengths of sequences",
+                actual[1],
+                desired_lengths.astype(np.int32),
+            )
+        )
+    yield worst(ids)
+    yield worst(lengths)
+
+
+def distributions_rung(
+    counts: np.ndarray, sample: float, exponent: float
+) -> Iterator[Difference]:
+    """The integer tables from which tokens are kept and noise is drawn."""
+    rung = "distributions"
+    yield difference(
+        rung,
+        "keep limits",
+        vocabulary.keep_limit(counts, sample),
+        legacy.vocabulary.keep_limit(counts, sample),
+    )
+    actual = noise.noise_table(counts, exponent)
+    desired = legacy.noise.build_noise_table(counts, exponent)
+    yield difference(rung, "noise limits", actual.limit, desired.limit)
+    yield difference(rung, "noise aliases", actual.alias, desired.alias)
+
+
+def blocks_rung(
+    source: BlockSource,
+    kind: str,
+    *,
+    size: int,
+    workers: int,
+    alpha: float,
+    min_alpha: float,
+) -> Iterator[Difference]:
+    """Every block of the first and the last epoch, as loader `kind` yields them.
+
+    Args:
+      size: updates of a superblock.
+    """
+    found: dict[str, list[Difference]] = {name: [] for name in _Shard._fields}
+    for epoch in sorted({source.epochs.start, source.epochs.stop - 1}):
+        superblocks = loader.epoch_superblocks(
+            kind, source, epoch, size=size, workers=workers
+        )
+        actual = (
+            _Shard(
+                *(getattr(updates, name) for name in _Shard._fields[:-1]),
+                linear_rate(updates.progress, alpha=alpha, min_alpha=min_alpha),
+            )
+            for updates in _by_shard(superblocks)
+        )
+        desired = _oracle_epoch(source, epoch, alpha, min_alpha)
+        for pair in itertools.zip_longest(actual, desired, fillvalue=_NOTHING):
+            for name, values, expected in zip(_Shard._fields, *pair, strict=True):
+                found[name].append(
+                    difference("blocks", f"{name}, {kind}", values, expected)
+                )
+    nothing = difference("blocks", f"none at all, {kind}", 0, 0)  # all were dropped
+    for lines in found.values():
+        yield worst(lines or [nothing])
+
+
+class _Shard(NamedTuple):
+    """The updates of a shard in one epoch; see `embedder.data.blocks.Updates`."""
+
+    ids: np.ndarray
+    sequence: np.ndarray
+    radius: np.ndarray
+    noise: np.ndarray
+    rate: np.ndarray  # learning rate, f64[S]
+
+
+_NOTHING = _Shard(*(np.empty(0) for _ in _Shard._fields))
+
+
+def _by_shard(superblocks: Iterable[tuple[Updates, int]]) -> Iterator[Updates]:
+    """The updates of each shard that has any, in the order of their visit."""
+    held: list[Updates] = []
+    for updates, num_updates in superblocks:
+        places = updates.position[:num_updates, 1]
+        cuts = [0, *(np.flatnonzero(np.diff(places)) + 1), num_updates]
+        for start, stop in itertools.pairwise(cuts):
+            part = Updates(*(values[start:stop] for values in updates))
+            if held and held[0].position[0, 1] != part.position[0, 1]:
+                yield _joined(held)
+                held = []
+            held.append(part)
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: list[Updates]) -> Updates:
+    return Updates(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+
+def _oracle_epoch(
+    source: BlockSource, epoch: int, alpha: float, min_alpha: float
+) -> Iterator[_Shard]:
+    """The oracle's updates of each shard that has any, filled up with empty blocks."""
+    encoded, shape = source.encoded, source.shape
+    num_shards = len(encoded.shard_tokens)
+    before = 0
+    for shard in legacy.blocks.epoch_order(num_shards, seed=source.seed, epoch=epoch):
+        ids, lengths = encoded.read(shard)
+        blocks = legacy.blocks.shard_blocks(
+            ids,
+            lengths.astype(np.int64),
+            seed=source.seed,
+            epoch=epoch,
+            shard=shard,
+            keep_limit=source.keep_limit,
+            noise_table=legacy.noise.NoiseTable(*source.noise),
+            window=shape.window,
+            block=shape.block,
+            tile=shape.tile,
+            noise=shape.noise,
+        )
+        rates = legacy.blocks.learning_rates(
+            len(blocks.ids),
+            alpha=alpha,
+            min_alpha=min_alpha,
+            epoch=epoch - source.epochs.start,
+            epochs=len(source.epochs),
+            tokens_before=before,
+            shard_tokens=len(ids),
+            corpus_tokens=encoded.num_tokens,
+        )
+        before += len(ids)
+        if len(blocks.ids):
+            per_update = shape.blocks_per_update
+            yield _Shard(*_grouped(blocks, per_update), rates[::per_update])
+
+
+def _grouped(blocks: legacy.blocks.Blocks, per_update: int) -> Iterator[np.ndarray]:
+    """[M, ...] -> [S, N, ...]."""
+    missing = -len(blocks.ids) % per_update
+    for values, fill in zip(blocks, (0, -1, 0, 0), strict=True):
+        pad = [(0, missing)] + [(0, 0)] * (values.ndim - 1)
+        whole = np.pad(values, pad, constant_values=fill)
+        yield whole.reshape(-1, per_update, *values.shape[1:])

@@ -1,0 +1,200 @@
+"""All rungs, from the vocabulary to the statistics of whole trainings, on one corpus.
+
+Those that read the corpus read all of it; those that train take its first sequences.
+"""
+
+import functools
+import gzip
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import legacy.vocabulary
+from embedder.config import Config, resolve, with_options
+from embedder.data import loader
+from embedder.data.blocks import Updates
+from embedder.data.corpus import Corpus, sequences_corpus, text_files
+from embedder.data.demo import demo_sequences
+from embedder.data.encode import Encoded, encode, encode_cached
+from embedder.run import Training, open_corpus
+from migration.parity import data, training, updates
+from migration.parity.difference import Difference
+from migration.parity.updates import Sample
+from migration.parity.workers import Score, workers_rung
+
+
+class Subject(NamedTuple):
+    """What the ladder runs on."""
+
+    config: Config  # as given
+    corpus: Corpus
+    text: legacy.vocabulary.Text  # the same, as the oracle reads it
+    sequences: list[list[str]]  # the first of the corpus: what is trained on
+    encoded: Encoded  # these, as the port reads them
+    seeds: Sequence[int]
+    scores: dict[str, Score]
+
+
+def subject(
+    config: Config,
+    source: str | None,
+    *,
+    words: int,
+    seeds: Sequence[int],
+    scores: dict[str, Score] | None = None,
+) -> Subject:
+    """What the ladder runs on; `source` None is the demo corpus.
+
+    Args:
+      words: the rungs that train take the first sequences up to so many words; 0: all.
+
+    Raises:
+      OSError, ValueError: the corpus cannot be read, or leaves no token to train.
+    """
+    corpus, text = open_corpus(source), read_text(source)
+    sequences = _first_sequences(text, words)
+    encoded = encode(sequences_corpus(sequences), config.data.min_count)
+    return Subject(config, corpus, text, sequences, encoded, seeds, scores or {})
+
+
+def ladder(
+    subject: Subject, rungs: Iterable[str] | None = None
+) -> Iterator[Difference]:
+    """The lines of `rungs`, all if none are given, as they are computed."""
+    for rung in RUNGS if rungs is None else rungs:
+        yield from RUNGS[rung](subject)
+
+
+def read_text(source: str | None) -> legacy.vocabulary.Text:
+    """The corpus at `source`, read by the oracle, or as near to it as can be."""
+    if source is None:
+        return legacy.vocabulary.read_text(demo_sequences())
+    paths = text_files(source)
+    if len(paths) == 1:
+        return legacy.vocabulary.read_text(paths[0])
+    return legacy.vocabulary.read_text(_lines(paths))
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[list[str]]:
+    """The oracle reads one file; several go in as lists."""
+    for path in paths:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            for number, line in enumerate(file):
+                line = line if number else line.removeprefix(b"\xef\xbb\xbf")
+                yield [token.decode() for token in line.split()]
+
+
+def _first_sequences(text: legacy.vocabulary.Text, words: int) -> list[list[str]]:
+    num_tokens = min(words or text.ids.size, text.ids.size)
+    ends = np.cumsum(text.lengths)
+    tokens = np.array(text.types, dtype=object)[text.ids[:num_tokens]]
+    return [part.tolist() for part in np.split(tokens, ends[ends < num_tokens])]
+
+
+def _vocabulary(subject: Subject) -> Iterator[Difference]:
+    """As `embedder train` encodes it: into a cache on the disk."""
+    min_count = subject.config.data.min_count
+    with tempfile.TemporaryDirectory() as cache:
+        encoded = encode_cached(subject.corpus, min_count, Path(cache))
+        yield from data.vocabulary_rung(encoded, subject.text, min_count)
+
+
+def _distributions(subject: Subject) -> Iterator[Difference]:
+    settings = subject.config.data
+    counts = legacy.vocabulary.build_vocabulary(subject.text, settings.min_count).counts
+    return data.distributions_rung(counts, settings.sample, settings.ns_exponent)
+
+
+def _blocks(subject: Subject) -> Iterator[Difference]:
+    min_count, epochs = subject.config.data.min_count, subject.config.train.epochs
+    with tempfile.TemporaryDirectory() as cache:
+        encoded = encode_cached(subject.corpus, min_count, Path(cache))
+        config = resolve(subject.config, encoded.num_tokens)
+        training = Training(config, encoded, range(max(epochs, 1)))
+        for kind in ("tfdata", "memory"):
+            yield from data.blocks_rung(
+                training.source,
+                kind,
+                size=training.superblock_size,
+                workers=config.data.workers,
+                alpha=config.train.alpha,
+                min_alpha=config.train.min_alpha,
+            )
+
+
+def _on_sample(rung: Callable, num_updates: int):
+    def climb(subject: Subject) -> Iterator[Difference]:
+        for config in _dtypes(subject.config):
+            yield from rung(_sample(config, subject.encoded, num_updates))
+
+    return climb
+
+
+def _in_each_dtype(rung: Callable):
+    def climb(subject: Subject) -> Iterator[Difference]:
+        for config in _dtypes(subject.config):
+            yield from rung(config, subject.sequences)
+
+    return climb
+
+
+def _epoch(subject: Subject) -> Iterator[Difference]:
+    for config in _dtypes(subject.config):
+        yield from training.epoch_rung(config, subject.encoded, subject.sequences)
+
+
+def _workers(subject: Subject) -> Iterator[Difference]:
+    return workers_rung(
+        subject.config, subject.sequences, subject.seeds, subject.scores
+    )
+
+
+RUNGS: dict[str, Callable[[Subject], Iterator[Difference]]] = {
+    "vocabulary": _vocabulary,
+    "distributions": _distributions,
+    "blocks": _blocks,
+    "loss": _on_sample(updates.loss_rung, 1),
+    "row gradients": _on_sample(updates.gradients_rung, 1),
+    "one update": _on_sample(functools.partial(updates.updates_rung, "one update"), 1),
+    "100 updates": _on_sample(
+        functools.partial(updates.updates_rung, "100 updates"), 100
+    ),
+    "whole epoch": _epoch,
+    "resume": _in_each_dtype(training.resume_rung),
+    "converters": _in_each_dtype(training.converters_rung),
+    "neighbours": _in_each_dtype(training.neighbours_rung),
+    "workers": _workers,
+}
+
+
+def _dtypes(config: Config) -> Iterator[Config]:
+    """float64, where a wrong piece shows, and the dtype that is asked for."""
+    for dtype in dict.fromkeys(("float64", config.model.dtype)):
+        yield with_options(config, dtype=dtype)
+
+
+def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
+    """The first updates of the first epoch, filled up to a superblock."""
+    config = resolve(config, encoded.num_tokens)
+    training = Training(config, encoded, range(max(config.train.epochs, 1)))
+    superblocks = loader.epoch_superblocks(
+        config.data.loader,
+        training.source,
+        0,
+        size=training.superblock_size,
+        workers=config.data.workers,
+    )
+    first, num_real = next(superblocks)
+    superblocks.close()
+    num_updates = min(num_updates, num_real)
+    shape = len(encoded.vocabulary), config.model.vector_size
+    return Sample(
+        config,
+        training.program,
+        loader.fill(Updates(*(values[:num_updates] for values in first)), len(first)),
+        num_updates,
+        *updates.random_tables(shape, config.model.dtype),
+    )

@@ -1,0 +1,25 @@
+"""How far the port may be from the oracle, each with its reason.
+
+Integers, tables of draws and blocks are compared to the last bit, without a tolerance.
+"""
+
+TOLERANCE = {
+    # Sums of some hundred terms, in another order: a few units in the last place
+    # (2e-16, 1e-7) of values up to about 10.
+    ("loss", "float64"): 1e-12,
+    ("loss", "float32"): 1e-5,
+    ("row gradients", "float64"): 1e-12,
+    ("row gradients", "float32"): 1e-5,
+    ("one update", "float64"): 1e-12,
+    ("one update", "float32"): 1e-5,
+    # Differences of one update are carried on, and grow where gradients are steep.
+    ("100 updates", "float64"): 1e-10,
+    ("100 updates", "float32"): 1e-3,
+    ("whole epoch", "float64"): 1e-9,
+    ("whole epoch", "float32"): 1e-2,
+    ("resume", "float64"): 1e-9,
+    ("resume", "float32"): 1e-2,
+    # One matrix product of unit vectors.
+    ("neighbours", "float64"): 1e-12,
+    ("neighbours", "float32"): 1e-5,
+}

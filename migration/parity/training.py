@@ -1,0 +1,176 @@
+"""What a user does: an epoch, going on from a file, model files, neighbours."""
+
+import functools
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import embedder
+import legacy
+from embedder.config import Config, options_of, resolve, with_options
+from embedder.data.encode import Encoded
+from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model
+from embedder.run import Training, run_epochs
+from embedder.workdir import Workdir
+from migration.convert import model_to_run, run_to_model
+from migration.parity.difference import (
+    Difference,
+    difference,
+    difference_of_tokens,
+)
+from migration.parity.tolerances import TOLERANCE
+
+Sequences = Sequence[Sequence[str]]
+Trainer = embedder.EmbeddingTrainer | legacy.EmbeddingTrainer
+
+_QUERIES = 200  # of the most frequent tokens
+_TOPN = 10
+
+
+def trainer(kind, config: Config, **changes) -> Trainer:
+    """A trainer of class `kind` with the settings of `config` and `changes`."""
+    options = options_of(config) | {"workers": 1} | changes
+    return kind(**{name: options[name] for name in MODEL_SETTINGS})
+
+
+def epoch_rung(
+    config: Config, encoded: Encoded, sequences: Sequences
+) -> Iterator[Difference]:
+    """Both tables and the loss after one epoch of training as `embedder train` does it.
+
+    Args:
+      encoded: `sequences`, as the port reads them.
+    """
+    config = with_options(config, epochs=1)
+    training = Training(resolve(config, encoded.num_tokens), encoded, range(1))
+    state, losses = run_epochs(training, training.initial_state())
+    desired = model_of(trainer(legacy.EmbeddingTrainer, config).fit(sequences))
+    tables = state.params["tables"]
+    ours = np.asarray(tables["input"]), np.asarray(tables["output"]), losses
+    yield from _models("whole epoch", config, ours, desired)
+
+
+def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+    """Training that goes on from a file of either program.
+
+    In the program that wrote it: as if it had never stopped, to the last bit. In the
+    other: within the tolerance.
+    """
+    config = with_options(config, epochs=1)
+    ends = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.npz"
+        for writer in (legacy.EmbeddingTrainer, embedder.EmbeddingTrainer):
+            begun = trainer(writer, config).fit(sequences)
+            begun.save(path)
+            for reader in (legacy.EmbeddingTrainer, embedder.EmbeddingTrainer):
+                gone_on = reader.load(path).partial_fit(sequences)
+                ends[writer, reader] = model_of(gone_on)
+            ends[writer] = model_of(begun.partial_fit(sequences))
+    oracle, port = legacy.EmbeddingTrainer, embedder.EmbeddingTrainer
+    for name, kind in (("oracle", oracle), ("port", port)):
+        for table in ("input", "output"):
+            yield difference(
+                "resume",
+                f"{name} stopped, {table}",
+                getattr(ends[kind, kind], table),
+                getattr(ends[kind], table),
+                dtype=config.model.dtype,
+            )
+    for words, actual in (
+        ("oracle to port", ends[oracle, port]),
+        ("port to oracle", ends[port, oracle]),
+    ):
+        ours = actual.input, actual.output, actual.loss_history
+        yield from _models("resume", config, ours, ends[oracle], f"{words}, ")
+
+
+def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+    """Model files of the oracle, through a run and back."""
+    line = functools.partial(difference, "converters", dtype=config.model.dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        path, back = Path(folder) / "model.npz", Path(folder) / "back.npz"
+        run = Path(folder) / "run"
+        saved = trainer(legacy.EmbeddingTrainer, config, epochs=1).fit(sequences)
+        saved.save(path)
+        model_to_run(path, run)
+        vectors = embedder.read_vectors(Workdir(run).vectors)
+        run_to_model(run, back)
+        yield line("bytes, there and back", _bytes(back), _bytes(path))
+        loaded = embedder.EmbeddingTrainer.load(back)
+        yield difference_of_tokens(
+            "converters",
+            loaded.index_to_key,
+            saved.index_to_key,
+            dtype=config.model.dtype,
+        )
+        yield line("vectors", loaded.vectors, saved.vectors)
+        yield line("vectors of the run", vectors.matrix, saved.vectors)
+        port = Path(folder) / "port.npz"
+        loaded.save(port)
+        yield line("bytes, saved by the port", _bytes(port), _bytes(path))
+
+
+def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+    """The nearest tokens of the most frequent ones, from one model file."""
+    rung, dtype = "neighbours", config.model.dtype
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.npz"
+        oracle = trainer(legacy.EmbeddingTrainer, config, epochs=1).fit(sequences)
+        oracle.save(path)
+        port = embedder.EmbeddingTrainer.load(path)
+    tokens = oracle.index_to_key[:_QUERIES]
+    ours, theirs = (nearest(each, tokens) for each in (port, oracle))
+    tolerance = TOLERANCE[rung, dtype]
+    cosines = (
+        np.array([cosine for ranking in rankings for _, cosine in ranking])
+        for rankings in (ours, theirs)
+    )
+    yield difference(rung, "cosines", *cosines, dtype=dtype, tolerance=tolerance)
+    wrong = sum(_misplaced(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
+    yield difference(rung, "tokens not among them", float(wrong), 0.0, dtype=dtype)
+
+
+def nearest(trained: Trainer, tokens: Sequence[str], topn: int = _TOPN):
+    """The `topn` nearest of each token, with their cosines."""
+    return [trained.most_similar(token, topn=topn) for token in tokens]
+
+
+def model_of(trained: Trainer) -> ModelFile:
+    """All that training has made."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.npz"
+        trained.save(path)
+        return read_model(path)
+
+
+def _misplaced(ours, theirs, tolerance: float) -> int:
+    """Tokens of one ranking alone, but for those as near as the last one."""
+    last = theirs[-1][1] if theirs else 0.0
+    a, b = dict(ours), dict(theirs)
+    only = [a.get(key, b.get(key)) for key in a.keys() ^ b.keys()]
+    return sum(abs(similarity - last) > 2 * tolerance for similarity in only)
+
+
+def _models(
+    rung: str, config: Config, ours, desired: ModelFile, prefix: str = ""
+) -> Iterator[Difference]:
+    dtype = config.model.dtype
+    theirs = desired.input, desired.output, desired.loss_history
+    for name, actual, expected in zip(
+        ("input", "output", "loss"), ours, theirs, strict=True
+    ):
+        yield difference(
+            rung,
+            f"{prefix}{name}",
+            actual,
+            expected,
+            dtype=dtype,
+            tolerance=TOLERANCE[rung, dtype],
+        )
+
+
+def _bytes(path: Path) -> np.ndarray:
+    return np.frombuffer(path.read_bytes(), np.uint8)

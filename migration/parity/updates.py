@@ -1,0 +1,213 @@
+"""Loss, row gradients, one update and a hundred: the arithmetic, on given blocks."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+import legacy.blocks
+import legacy.objective
+import legacy.update
+from embedder.config import Config
+from embedder.data.blocks import Updates
+from embedder.run import Program
+from embedder.train.optimizer import linear_rate
+from embedder.train.update import Batch, state_of_tables
+from embedder.train.update import row_gradients as port_row_gradients
+from migration.parity import equations
+from migration.parity.difference import Difference, difference
+from migration.parity.tolerances import TOLERANCE
+
+_DIRECTIONS = 4
+
+
+class Sample(NamedTuple):
+    """Updates, and the tables that they start from."""
+
+    config: Config  # resolved
+    program: Program  # the compiled part of a run
+    updates: Updates  # as a loader yields them: a whole superblock, S
+    num_updates: int  # real ones, of S
+    input: np.ndarray  # [V, D]
+    output: np.ndarray  # [V, D]
+
+    @property
+    def dtype(self) -> str:
+        return self.config.model.dtype
+
+    @property
+    def rates(self) -> np.ndarray:
+        """Learning rate of each update, f64[S]."""
+        train = self.config.train
+        return linear_rate(
+            self.updates.progress, alpha=train.alpha, min_alpha=train.min_alpha
+        )
+
+    @property
+    def batch(self) -> Batch:
+        """What the compiled updates take."""
+        updates, rate = self.updates, self.rates.astype(self.dtype)
+        return Batch(updates.ids, updates.sequence, updates.radius, updates.noise, rate)
+
+    def blocks(self, index: int) -> legacy.blocks.Blocks:
+        """What the oracle takes for update `index`."""
+        updates = self.updates
+        fields = updates.ids, updates.sequence, updates.radius, updates.noise
+        return legacy.blocks.Blocks(*(values[index] for values in fields))
+
+
+class OracleRows(NamedTuple):
+    """What the oracle says of one update."""
+
+    terms: legacy.objective.Terms
+    loss: float
+    num_terms: float
+
+
+def random_tables(shape: tuple[int, int], dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Input and output tables with scores of about 1, where no gradient vanishes."""
+    rng = np.random.default_rng(1)
+    scale = shape[1] ** -0.25
+    return tuple((scale * rng.standard_normal(shape)).astype(dtype) for _ in range(2))
+
+
+def loss_rung(sample: Sample) -> Iterator[Difference]:
+    """Loss of the first update, and the number of terms that it is a mean of."""
+    desired = oracle_rows(sample)
+    actual, _ = _port_rows(sample)
+    rung, dtype = "loss", sample.dtype
+    yield _difference(rung, "sum", dtype, float(actual.total), desired.loss)
+    terms = float(actual.num_terms), float(desired.num_terms)
+    yield difference(rung, "terms", *terms, dtype=dtype)
+    if dtype == "float64":
+        value = float(_equation(sample)(*_rows(sample)))
+        yield _difference(rung, "sum by the equation", dtype, desired.loss, value)
+
+
+def gradients_rung(sample: Sample) -> Iterator[Difference]:
+    """Gradient and weight of each row in the first update: autodiff against by hand.
+
+    In float64 also the derivative along random directions, by finite differences.
+    """
+    rung, dtype = "row gradients", sample.dtype
+    desired = oracle_rows(sample).terms
+    _, actual = _port_rows(sample)
+    blocks = sample.blocks(0)
+    for name, ours, theirs in (
+        ("gradients", actual.gradients, desired.gradients),
+        ("weights", actual.weights, desired.weights),
+    ):
+        yield _difference(
+            rung,
+            f"input {name}",
+            dtype,
+            _by_row(sample, (actual.ids["input"], ours["input"])),
+            _by_row(sample, (blocks.ids, theirs.input)),
+        )
+        yield _difference(
+            rung,
+            f"output {name}",
+            dtype,
+            _by_row(sample, (actual.ids["output"], ours["output"])),
+            _by_row(sample, (blocks.ids, theirs.output), (blocks.noise, theirs.noise)),
+        )
+    if dtype == "float64":
+        yield _finite_differences(sample, desired.gradients)
+
+
+def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
+    """Both tables after the updates of `sample`."""
+    train, model = sample.config.train, sample.config.model
+    with jax.enable_x64(sample.dtype == "float64"):
+        state = state_of_tables(sample.program.optimizer, sample.input, sample.output)
+        state, _ = sample.program.apply_updates(state, jax.device_put(sample.batch))
+    desired = np.stack([sample.input, sample.output])
+    for index in range(sample.num_updates):
+        legacy.update.apply_update(
+            desired,
+            sample.blocks(index),
+            rate=sample.rates[index],
+            cap=train.cap,
+            architecture=model.architecture,
+            window=sample.config.data.window,
+            negative=model.negative,
+        )
+    for name, expected in zip(("input", "output"), desired, strict=True):
+        actual = np.asarray(state.params["tables"][name])
+        yield _difference(rung, f"{name} table", sample.dtype, actual, expected)
+
+
+def oracle_rows(sample: Sample) -> OracleRows:
+    """Gradients, weights and loss of the first update, by hand."""
+    blocks, config = sample.blocks(0), sample.config
+    pairs = legacy.objective.pairs(
+        blocks.sequence,
+        blocks.radius,
+        tile=config.data.tile,
+        window=config.data.window,
+        dtype=np.dtype(sample.dtype).type,
+    )
+    rows = legacy.objective.Rows(*_rows(sample))
+    architecture, negative = config.model.architecture, config.model.negative
+    compute = getattr(legacy.objective, architecture)
+    terms = compute(rows, pairs, window=config.data.window, negative=negative)
+    total = legacy.update.loss_sum(architecture, terms, pairs, negative)
+    return OracleRows(terms, total.loss, total.terms)
+
+
+def _port_rows(sample: Sample):
+    with jax.enable_x64(sample.dtype == "float64"):
+        first = jax.tree.map(lambda values: values[0], sample.batch)
+        params = {"tables": {"input": sample.input, "output": sample.output}}
+        function = functools.partial(port_row_gradients, sample.program.model)
+        return jax.device_get(jax.jit(function)(params, first))
+
+
+def _by_row(sample: Sample, *parts) -> np.ndarray:
+    """Sum of the values of each row's occurrences; a part is ids and their values."""
+    ids, values = parts[0]
+    total = np.zeros((len(sample.input), *values.shape[np.ndim(ids) :]), values.dtype)
+    for ids, values in parts:
+        np.add.at(total, np.asarray(ids), np.asarray(values))
+    return total
+
+
+def _finite_differences(sample: Sample, gradients: legacy.objective.Rows) -> Difference:
+    """Derivatives along random directions: by the gradients, and by the equation."""
+    rng = np.random.default_rng(2)
+    rows, equation = _rows(sample), _equation(sample)
+    found, expected = [], []
+    for _ in range(_DIRECTIONS):
+        steps = [rng.standard_normal(values.shape) for values in rows]
+        along = (np.vdot(g, step) for g, step in zip(gradients, steps, strict=True))
+        found.append(sum(along))
+        expected.append(equations.derivative_along(equation, rows, steps))
+    return _difference(
+        "row gradients", "finite differences", "float64", found, expected
+    )
+
+
+def _rows(sample: Sample) -> tuple[np.ndarray, ...]:
+    blocks = sample.blocks(0)
+    return (
+        sample.input[blocks.ids],
+        sample.output[blocks.ids],
+        sample.output[blocks.noise],
+    )
+
+
+def _equation(sample: Sample) -> Callable:
+    model = sample.config.model
+    return functools.partial(
+        equations.loss,
+        sample.blocks(0),
+        architecture=model.architecture,
+        negative=model.negative,
+    )
+
+
+def _difference(rung: str, quantity: str, dtype: str, actual, desired) -> Difference:
+    tolerance = TOLERANCE[rung, dtype]
+    return difference(rung, quantity, actual, desired, dtype=dtype, tolerance=tolerance)

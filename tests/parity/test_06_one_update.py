@@ -1,0 +1,138 @@
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embedder.data.blocks import Updates
+from embedder.train.update import state_of_tables
+from migration.parity.updates import updates_rung
+from tests.parity.cases import CASES, Case, assert_pass
+
+ARCHITECTURES = ["skipgram", "cbow"]
+FEW = [case for case in CASES if case.name in ("tiled", "several_blocks")]
+one_update_rung = functools.partial(updates_rung, "one update")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_tables_are_those_of_the_oracle(case, architecture):
+    assert_pass(one_update_rung(case.sample(architecture)))
+
+
+@pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "options",
+    [{"update": "dense"}, {"cap": math.inf}, {"dtype": "float32"}],
+    ids=["dense", "no_cap", "float32"],
+)
+def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options):
+    assert_pass(one_update_rung(case.sample(architecture, **options)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    num_rows=st.integers(1, 30),
+    num_blocks=st.integers(1, 3),
+    num_tiles=st.integers(1, 3),
+    tile=st.integers(1, 5),
+    noise=st.integers(1, 7),
+    window=st.integers(1, 12),
+    sequence_length=st.integers(1, 15),
+    architecture=st.sampled_from(ARCHITECTURES),
+    update=st.sampled_from(["rows", "dense"]),
+    dtype=st.sampled_from(["float64", "float32"]),
+    cap=st.sampled_from([0.5, 2.5, math.inf]),
+    data=st.data(),
+)
+def test_any_update_is_that_of_the_oracle(
+    num_rows,
+    num_blocks,
+    num_tiles,
+    tile,
+    noise,
+    window,
+    sequence_length,
+    architecture,
+    update,
+    dtype,
+    cap,
+    data,
+):
+    block = num_tiles * tile
+    padding = data.draw(st.integers(0, block))
+    size = (1, num_blocks, block)
+    case = Case("any", num_rows, size, tile, noise, window, sequence_length, padding)
+    sample = case.sample(architecture, dtype, update=update, cap=cap)
+    assert_pass(one_update_rung(sample))
+
+
+def tables_after(sample):
+    """Both tables of the port after the updates of `sample`."""
+    with jax.enable_x64(True):
+        state = state_of_tables(sample.program.optimizer, sample.input, sample.output)
+        state, _ = sample.program.apply_updates(state, jax.device_put(sample.batch))
+    return np.stack([np.asarray(table) for table in state.params["tables"].values()])
+
+
+def with_updates(sample, **changes):
+    return sample._replace(updates=Updates(**sample.updates._asdict() | changes))
+
+
+TWO_BLOCKS = Case("two_blocks", 12, (1, 2, 16), tile=4, noise=6)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_order_of_blocks_in_an_update_changes_nothing(architecture):
+    sample = TWO_BLOCKS.sample(architecture)
+    turned = {
+        name: getattr(sample.updates, name)[:, ::-1]
+        for name in ("ids", "sequence", "radius", "noise")
+    }
+    np.testing.assert_allclose(
+        tables_after(with_updates(sample, **turned)),
+        tables_after(sample),
+        rtol=1e-13,
+        atol=1e-14,
+    )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_ids_and_noise_of_padding_change_nothing(architecture):
+    case = TWO_BLOCKS._replace(padding=8)
+    sample = case.sample(architecture)
+    ids, noise = sample.updates.ids.copy(), sample.updates.noise.copy()
+    ids[..., -1, -8:], noise[..., -1, -2:, :] = 7, 5
+    np.testing.assert_array_equal(
+        tables_after(with_updates(sample, ids=ids, noise=noise)), tables_after(sample)
+    )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_block_that_comes_twice_counts_twice(architecture):
+    """Without a cap the step of two equal blocks is twice that of one."""
+    once = TWO_BLOCKS._replace(size=(1, 1, 16)).sample(architecture, cap=math.inf)
+    fields = ("ids", "sequence", "radius", "noise")
+    doubled = {
+        name: np.concatenate([getattr(once.updates, name)] * 2, axis=1)
+        for name in fields
+    }
+    start = np.stack([once.input, once.output])
+    np.testing.assert_allclose(
+        tables_after(with_updates(once, **doubled)) - start,
+        2 * (tables_after(once) - start),
+        rtol=1e-10,
+        atol=1e-14,
+    )
+
+
+def test_a_second_call_does_not_trace_again():
+    sample = TWO_BLOCKS.sample()
+    tables_after(sample)
+    before = sample.program.apply_updates._cache_size()
+    tables_after(sample)
+    assert sample.program.apply_updates._cache_size() == before == 1
