@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tyro
 
-from bench import small, wiki
+from bench import dropin, small, wiki
 from embedder import read_vectors
 
 
@@ -35,5 +35,16 @@ def small_bench(reference: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> None:
     print(small.run(read_vectors(reference), list(seeds)).markdown())
 
 
+def dropin_bench(samples: int = 5) -> None:
+    """What a script pays for the port in the place of the NumPy trainer.
+
+    Args:
+        samples: processes of each program.
+    """
+    print(dropin.run(samples).markdown())
+
+
 if __name__ == "__main__":
-    tyro.extras.subcommand_cli_from_dict({"wiki": wiki_bench, "small": small_bench})
+    tyro.extras.subcommand_cli_from_dict(
+        {"wiki": wiki_bench, "small": small_bench, "dropin": dropin_bench}
+    )

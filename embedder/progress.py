@@ -61,7 +61,8 @@ def _print_line(status: Status) -> None:
     if status.is_epoch_end:
         print(
             f"epoch {status.epoch + 1}/{status.epochs}: loss {status.loss:.4f}, "
-            f"{_rate(status)}, {status.seconds:.1f} s",
+            f"{_rate(status)}, {status.seconds:.1f} s "
+            f"({status.compile_seconds:.1f} s to compile)",
             file=sys.stderr,
             flush=True,
         )

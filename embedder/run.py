@@ -28,6 +28,7 @@ from embedder.files import errors_named
 from embedder.memory import check_memory, memory_needed
 from embedder.model.file import MODEL_SETTINGS, ModelFile, write_model
 from embedder.model.tables import tables
+from embedder.train.compilation import keep_compiled_programs
 from embedder.train.loop import EpochLoss, Step, steps
 from embedder.train.optimizer import capped_sgd, linear_rate
 from embedder.train.update import Model, TrainState, initial_state, make_updates
@@ -51,6 +52,7 @@ class Status(NamedTuple):
     alpha: float
     words: int  # raw tokens trained on since the start of this call
     seconds: float  # since the start of this call
+    compile_seconds: float  # of these, what the program took to trace and compile
 
 
 class Training:
@@ -117,6 +119,7 @@ def make_program(
     num_rows: int, window: int, interval: int, model: ModelConfig, train: TrainConfig
 ) -> Program:
     """The compiled part of a run, kept so that the same again is not compiled again."""
+    keep_compiled_programs()
     dtype = np.dtype(model.dtype)
     lookup = tables(num_rows, model.vector_size, dtype=dtype, seed=train.seed)
     module = Model(lookup, model.architecture, window, model.negative)
@@ -153,25 +156,36 @@ def run_epochs(
       FloatingPointError: the loss of an epoch is not finite.
     """
     started = time.perf_counter()
-    losses = []
+    losses, compiling = [], 0.0
     for epoch in training.epochs:
         loss = EpochLoss()
         for step in training.steps(state, epoch):
             state = step.state
             loss.add(step.loss)
+            compiling = compiling or step.call_seconds
             progress = float(step.updates.progress[step.num_updates - 1])
-            on_status(_status(training, epoch, progress, loss.mean(), started))
+            on_status(
+                _status(training, epoch, progress, loss.mean(), started, compiling)
+            )
         losses.append(loss.result())
         _check_finite(state, losses, epoch)
         progress = (epoch + 1 - training.epochs.start) / len(training.epochs)
-        status = _status(training, epoch, progress, losses[-1], started)
+        status = _status(training, epoch, progress, losses[-1], started, compiling)
         on_status(status._replace(is_epoch_end=True))
+    _log.info("The first call of the program took %.2f s, to compile it.", compiling)
     if losses and not any(losses):
         _log.warning("No token has another in its window: nothing is learned.")
     return state, losses
 
 
-def _status(training: Training, epoch: int, progress: float, loss, started) -> Status:
+def _status(
+    training: Training,
+    epoch: int,
+    progress: float,
+    loss: float,
+    started: float,
+    compiling: float,
+) -> Status:
     raw_tokens = training.encoded.raw_tokens * len(training.epochs)
     return Status(
         epoch=epoch,
@@ -182,6 +196,7 @@ def _status(training: Training, epoch: int, progress: float, loss, started) -> S
         alpha=float(training.rate(progress)),
         words=round(raw_tokens * progress),
         seconds=time.perf_counter() - started,
+        compile_seconds=compiling,
     )
 
 
@@ -310,5 +325,6 @@ def _metrics(status: Status) -> dict:
         "alpha": status.alpha,
         "words": status.words,
         "seconds": round(status.seconds, 3),
+        "compile_seconds": round(status.compile_seconds, 3),
         "words_per_second": round(status.words / status.seconds),
     }

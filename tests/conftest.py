@@ -9,6 +9,8 @@ import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
+jax.config.update("jax_enable_compilation_cache", False)  # every test compiles its own
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # so do the processes of tests
 
 
 @pytest.fixture(scope="session")

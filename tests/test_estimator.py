@@ -1,5 +1,6 @@
 """`EmbeddingTrainer` of the port and of the oracle: one behaviour."""
 
+import copy
 import inspect
 import math
 
@@ -154,6 +155,111 @@ def test_queries_answer(trained):
     assert trained.similarity("w0", nearest) == pytest.approx(similarity, abs=1e-6)
     with pytest.raises(KeyError, match="Token 'no' is not in the vocabulary."):
         trained.most_similar(["w0", "no"])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda trainer: trainer.most_similar("no"),
+        lambda trainer: trainer.most_similar(["w0", "no"]),
+        lambda trainer: trainer.most_similar(),
+        lambda trainer: trainer.most_similar([], []),
+        lambda trainer: trainer.most_similar("w0", topn=0),
+        lambda trainer: trainer.most_similar("w0", topn=2.5),
+        lambda trainer: trainer.most_similar("w0", topn=True),
+        lambda trainer: trainer.similarity("w0", "no"),
+        lambda trainer: trainer.fit(5),
+        lambda trainer: trainer.fit(b"w0 w1"),
+        lambda trainer: trainer.fit([5]),
+        lambda trainer: trainer.fit(["w0 w1"]),
+        lambda trainer: trainer.fit([[b"w0"]]),
+        lambda trainer: trainer.fit([[""]]),
+        lambda trainer: trainer.fit([["\ud800"]]),
+        lambda trainer: trainer.fit([]),
+        lambda trainer: trainer.fit([["w0"]]),
+        lambda trainer: trainer.fit("no such file.txt"),
+        lambda trainer: trainer.partial_fit("no such file.txt"),
+        lambda trainer: trainer.partial_fit([]),
+        lambda trainer: trainer.load("no such model.npz"),
+        lambda trainer: setattr(trainer, "window", 0) or trainer.fit([["w0"] * 9]),
+        lambda trainer: setattr(trainer, "tile", 7) or trainer.partial_fit([["w0"]]),
+        lambda trainer: trainer.__setattr__("vectors", 1),
+        lambda trainer: trainer.__setattr__("loss_history", []),
+    ],
+)
+def test_errors_are_those_of_the_oracle(sequences, use):
+    found = []
+    for cls in CLASSES:
+        trainer = cls(**SMALL).fit(sequences)
+        with pytest.raises(Exception) as error:
+            use(trainer)
+        found.append((error.type, str(error.value)))
+    assert found[0] == found[1]
+
+
+def test_vectors_are_read_only(trained):
+    with pytest.raises(ValueError, match="read-only"):
+        trained.vectors[0] = 0
+
+
+def test_arguments_may_be_set_between_trainings(sequences):
+    actual, desired = (cls(**SMALL, dtype="float64") for cls in CLASSES)
+    for trainer in (actual, desired):
+        trainer.fit(sequences)
+        trainer.epochs, trainer.alpha, trainer.window = 1, 0.01, 2
+        trainer.partial_fit(sequences)
+        trainer.seed = 5
+        trainer.partial_fit(sequences).fit(sequences)
+        assert len(trainer.loss_history) == 1 and "seed=5" in repr(trainer)
+    np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
+
+
+def test_earlier_vectors_stay_as_they_were(trained, sequences):
+    earlier = trained.vectors
+    before = earlier.copy()
+    trained.partial_fit(sequences)
+    np.testing.assert_array_equal(earlier, before)
+    assert not np.array_equal(trained.vectors, before)
+
+
+def test_unknown_tokens_are_left_out_later(sequences):
+    more = [["w0", "new", "w1", "w2"], ["newer"]] * 20
+    actual, desired = (cls(**SMALL, dtype="float64") for cls in CLASSES)
+    for trainer in (actual, desired):
+        trainer.fit(sequences).partial_fit(more)
+        assert "new" not in trainer.key_to_index
+    np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
+
+
+def test_only_unknown_tokens_change_nothing(trained):
+    before = trained.vectors.copy()
+    trained.partial_fit([["new", "newer"]])
+    np.testing.assert_array_equal(trained.vectors, before)
+    assert len(trained.loss_history) == 3 and trained.loss_history[-1] == 0
+
+
+def test_a_copy_goes_its_own_way(trained, sequences):
+    other = copy.deepcopy(trained)
+    before = trained.vectors.copy()
+    other.partial_fit(sequences)
+    np.testing.assert_array_equal(trained.vectors, before)
+    assert len(trained.loss_history) == 2
+
+
+def test_a_loaded_trainer_answers(tmp_path, trained):
+    trained.save(tmp_path / "model.npz")
+    loaded = type(trained).load(tmp_path / "model.npz")
+    assert loaded.most_similar("w0") == trained.most_similar("w0")
+    assert loaded.similarity("w0", "w1") == trained.similarity("w0", "w1")
+    assert loaded.window == trained.window
+
+
+def test_a_sentence_of_a_million_tokens(sequences):
+    tokens = [token for sequence in sequences for token in sequence]
+    sentence = (tokens * (1_000_000 // len(tokens) + 1))[:1_000_000]
+    settings = SMALL | {"epochs": 1, "vector_size": 4, "dtype": "float64"}
+    actual, desired = (cls(**settings).fit([sentence]) for cls in CLASSES)
+    np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
 
 
 def test_a_generator_is_read_once(trainer_class, sequences, trained):

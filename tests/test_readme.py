@@ -13,7 +13,11 @@ def test_the_python_example_runs_as_written(tmp_path):
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(README.parent), "PATH": ""},
+        env={
+            "PYTHONPATH": str(README.parent),
+            "PATH": "",
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        },
         capture_output=True,
         text=True,
         timeout=120,

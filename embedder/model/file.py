@@ -71,7 +71,7 @@ def read_model(path: Path) -> ModelFile:
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is not a model file, or not a whole one.
+      ValueError: it is not a model file, or not a whole one, or of another version.
     """
     if not path.exists():
         raise FileNotFoundError(f"Model file {path} does not exist.")
@@ -80,6 +80,7 @@ def read_model(path: Path) -> ModelFile:
         tokens = unpack_strings(members["tokens"], members["token_ends"])
         settings = _from_json(members["settings"].tobytes())
         _check_rows(members, tokens)
+        _check_settings(settings, members)
     except (
         OSError,
         ValueError,
@@ -102,8 +103,9 @@ def read_model(path: Path) -> ModelFile:
 
 def _read_members(path: Path) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(path) as archive:
-        if read_member(archive, "format").tobytes() != _FORMAT.encode():
-            raise ValueError(f"its format is not {_FORMAT!r}")
+        found = read_member(archive, "format").tobytes()
+        if found != _FORMAT.encode():
+            raise ValueError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
         names = (*_DTYPES, "input", "output")
         members = {name: read_member(archive, name) for name in names}
     for name, dtype in _DTYPES.items():
@@ -127,6 +129,18 @@ def _check_rows(members: dict[str, np.ndarray], tokens: list[str]) -> None:
         raise ValueError("a token occurs twice")
     if not (np.isfinite(input).all() and np.isfinite(output).all()):
         raise ValueError("a table is not finite")
+
+
+def _check_settings(settings: dict[str, Any], members: dict[str, np.ndarray]) -> None:
+    if set(settings) != set(MODEL_SETTINGS):
+        raise ValueError("`settings` has other names than the arguments of a trainer")
+    input, block = members["input"], members["block"]
+    made = [input.shape[1], input.dtype.name, block.tolist()]
+    said = [settings["vector_size"], settings["dtype"], settings["block"] or made[2]]
+    if made != said:
+        raise ValueError(
+            f"`vector_size`, `dtype` and `block` are {made}, in its settings {said}"
+        )
 
 
 def _bytes(text: str) -> np.ndarray:

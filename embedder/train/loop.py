@@ -1,5 +1,6 @@
 """The training loop: a generator over superblocks, without I/O."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ class Step(NamedTuple):
     updates: Updates
     num_updates: int  # real ones: those after them are empty
     loss: Loss  # of the updates that reported
+    call_seconds: float  # to hand over the work; the first time, to compile the program
 
 
 class EpochLoss:
@@ -73,6 +75,7 @@ def steps(
             noise=updates.noise,
             rate=rate(updates.progress).astype(dtype),
         )
+        started = time.perf_counter()
         with jax.enable_x64(dtype == np.float64):
             state, loss = apply_updates(state, jax.device_put(batch))
-        yield Step(state, updates, num_updates, loss)
+        yield Step(state, updates, num_updates, loss, time.perf_counter() - started)

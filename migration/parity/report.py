@@ -44,8 +44,9 @@ def compare(
       FloatingPointError: training diverged, in either program.
     """
     _check(words, seeds, rungs)
-    scores = _scores(pairs, analogies)
-    compared = subject(config, source, words=words, seeds=seeds, scores=scores)
+    compared = subject(
+        config, source, words=words, seeds=seeds, scores=scores(pairs, analogies)
+    )
     lines, console = [], Console(stderr=True)
     with console.status("vocabulary") as status:
         for line in ladder(compared, rungs or None):
@@ -76,7 +77,9 @@ def _check(words: int, seeds: Sequence[int], rungs: Sequence[str]) -> None:
             raise ValueError(f"Unknown rung `{rung}`{nearest(rung, RUNGS)}")
 
 
-def _scores(pairs: Sequence[Path], analogies: Sequence[Path]) -> dict[str, Score]:
+def scores(pairs: Sequence[Path], analogies: Sequence[Path]) -> dict[str, Score]:
+    """Measures of a trained model by similarity sets and by analogy questions."""
+
     def spearman(path: Path, trained: Trainer) -> float:
         return evaluate_pairs(_vectors(trained), path).spearman
 

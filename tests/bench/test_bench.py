@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bench import results, small, systems, wiki
+from bench import dropin, results, small, systems, wiki
 from embedder import Vectors, read_vectors
 
 SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}
@@ -57,3 +57,10 @@ def test_results_are_kept_with_their_date(tmp_path, monkeypatch):
     results.write_results("one", samples=[1, 2])
     kept = json.loads((tmp_path / "results" / "one.json").read_text())
     assert kept["samples"] == [1, 2] and len(kept["date"]) == 10
+
+
+@pytest.mark.parametrize("program", ["legacy", "drop-in, first"])
+def test_a_small_fit_is_timed_in_its_parts(tmp_path, text_file, program):
+    sample = dropin._sample(dropin.PROGRAMS[program], text_file, tmp_path / "cache")
+    assert sample["fit"] > sample["compile"] and sample["import"] > 0
+    assert (sample["compile"] > 0) == (program != "legacy")

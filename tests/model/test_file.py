@@ -3,13 +3,16 @@ import math
 import numpy as np
 import pytest
 
-from embedder.model.file import ModelFile, read_model, write_model
+from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
+
+SETTINGS = dict.fromkeys(MODEL_SETTINGS) | {"vector_size": 2, "dtype": "float32"}
+SETTINGS |= {"window": 5, "cap": math.inf, "alpha": None}
 
 
 @pytest.fixture
 def model() -> ModelFile:
     return ModelFile(
-        settings={"window": 5, "cap": math.inf, "alpha": None},
+        settings=SETTINGS,
         block=64,
         tokens=["a b", "\u00e4", "c"],
         counts=np.array([3, 2, 1]),
@@ -44,8 +47,18 @@ def test_a_missing_file_is_named(tmp_path):
         ({"output": np.zeros((3, 3), np.float32)}, "`input` is float32"),
         ({"input": np.full((3, 2), np.nan, np.float32)}, "a table is not finite"),
         ({"counts": np.ones(3)}, "`counts` is float64"),
+        ({"settings": {"window": 5}}, "other names than the arguments"),
+        ({"settings": SETTINGS | {"vector_size": 3}}, "in its settings .3, "),
+        (
+            {"settings": SETTINGS | {"dtype": "float64"}},
+            "in its settings .2, 'float64'",
+        ),
+        ({"settings": SETTINGS | {"block": 128}}, "'float32', 64., in its settings"),
     ],
-    ids=["rows", "duplicate", "shape", "nan", "dtype"],
+    ids=[
+        *("rows", "duplicate", "shape", "nan", "dtype", "names", "vector_size"),
+        *("dtype_of_settings", "block_of_settings"),
+    ],
 )
 def test_an_inconsistent_model_is_refused(tmp_path, model, change, reason):
     path = tmp_path / "model.npz"

@@ -1,0 +1,104 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("old_program.py")
+
+
+def run(*arguments, ok=True) -> str:
+    """What a new interpreter prints: on standard output, or of its error."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode == 0) == ok, done.stderr
+    return done.stdout if ok else done.stderr
+
+
+def close(value):
+    """The same with every float to be compared within the parity of an epoch."""
+    if isinstance(value, dict):
+        return {key: close(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [close(each) for each in value]
+    return pytest.approx(value, rel=1e-9, abs=1e-9) if type(value) is float else value
+
+
+def test_an_old_program_does_the_same_with_the_port(tmp_path, text_file):
+    arguments = PROGRAM, text_file, tmp_path
+    desired = json.loads(run(*arguments))
+    actual = json.loads(run("-m", "migration.dropin", *arguments))
+    assert list(actual) == list(desired)
+    for name, value in desired.items():
+        assert actual[name] == close(value), name
+    assert "no error" not in desired["errors"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import migration.dropin, legacy; t = legacy.EmbeddingTrainer",
+        "import migration.dropin\nfrom legacy import EmbeddingTrainer as t",
+        "import migration.dropin\nfrom legacy import *\nt = EmbeddingTrainer",
+        "import migration.dropin, importlib\nimportlib.reload(migration.dropin)\n"
+        "from legacy import EmbeddingTrainer as t",
+    ],
+    ids=["module", "name", "star", "twice"],
+)
+def test_every_import_gives_the_port(code):
+    assert run("-c", f"{code}\nprint(t.__module__)") == "embedder.estimator\n"
+
+
+def test_the_script_sees_its_own_arguments_and_folder(tmp_path):
+    (tmp_path / "beside.py").write_text("x = 5")
+    script = tmp_path / "script.py"
+    script.write_text("import sys, beside; print(__name__, sys.argv, beside.x)")
+    printed = run("-m", "migration.dropin", script, "--flag", "b")
+    assert printed == f"__main__ {[str(script), '--flag', 'b']} 5\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "import legacy\nimport migration.dropin",
+            "`legacy` was imported before migration.dropin: import migration.dropin "
+            "first.",
+        ),
+        (
+            "import migration.dropin\nimport legacy.blocks",
+            "`legacy.blocks` is internal to the NumPy trainer",
+        ),
+        (
+            "import migration.dropin, legacy\nlegacy.Trainer",
+            "module 'legacy' has no attribute 'Trainer'",
+        ),
+    ],
+    ids=["late", "internal", "unknown"],
+)
+def test_what_cannot_be_is_said(code, message):
+    assert message in run("-c", code, ok=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no such script.py"], "Script no such script.py does not exist."),
+        ([], ""),
+    ],
+)
+def test_wrong_usage(arguments, message):
+    assert message in run("-m", "migration.dropin", *arguments, ok=False)
+
+
+def test_importing_the_drop_in_alone_loads_nothing_slow():
+    code = "import migration.dropin, legacy, sys; print('jax' in sys.modules)"
+    assert run("-c", code) == "False\n"

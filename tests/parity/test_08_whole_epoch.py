@@ -1,0 +1,95 @@
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embedder.config import Config, with_options
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
+from migration.parity.ladder import subject
+from migration.parity.training import epoch_rung
+from tests.parity.cases import assert_pass
+
+SMALL = with_options(
+    Config(), loader="memory", vector_size=8, min_count=2, block=32, alpha=0.02
+)
+ARCHITECTURES = ["skipgram", "cbow"]
+FORMS = {
+    "tiled": {"tile": 16, "noise": 8},
+    "classic": {"tile": 1, "noise": 5},
+}
+WAYS = list(
+    itertools.product(
+        ARCHITECTURES, FORMS, ["cap", "no_cap"], [0, 1e-3], ["rows", "dense"]
+    )
+)
+
+
+def assert_same_epoch(config, sequences):
+    encoded = encode(sequences_corpus(sequences), config.data.min_count)
+    assert_pass(epoch_rung(config, encoded, sequences))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("architecture", "form", "cap", "sample", "update"),
+    WAYS,
+    ids=["-".join(map(str, way)) for way in WAYS],
+)
+def test_an_epoch_is_that_of_the_oracle(
+    sequences, architecture, form, cap, sample, update, dtype
+):
+    config = with_options(
+        SMALL,
+        **FORMS[form],
+        architecture=architecture,
+        cap=4.0 if cap == "cap" else math.inf,
+        sample=sample,
+        update=update,
+        dtype=dtype,
+    )
+    assert_same_epoch(config, sequences)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    sequences=st.lists(
+        st.lists(st.sampled_from("abcdefghij"), min_size=2, max_size=40),
+        min_size=1,
+        max_size=30,
+    ),
+    options=st.fixed_dictionaries(
+        {
+            "architecture": st.sampled_from(ARCHITECTURES),
+            "window": st.integers(1, 9),
+            "negative": st.integers(1, 8),
+            "ns_exponent": st.floats(-1, 1),
+            "sample": st.sampled_from([0, 0.01, 0.5]),
+            "tile": st.sampled_from([1, 4, 16]),
+            "noise": st.integers(1, 9),
+            "blocks_per_update": st.integers(1, 3),
+            "vector_size": st.integers(1, 12),
+            "seed": st.integers(0, 2**64 - 1),
+            "cap": st.sampled_from([1.0, 8.0]),
+        }
+    ),
+)
+def test_any_epoch_is_that_of_the_oracle(sequences, options):
+    config = with_options(SMALL, **options, min_count=1, dtype="float64")
+    assert_same_epoch(config, sequences)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_epoch_of_a_million_words_with_the_defaults(
+    data_folder, architecture, dtype
+):
+    """What is certified is what users run: tf.data, scan, donation."""
+    config = with_options(Config(), architecture=architecture, dtype=dtype)
+    text = data_folder / "wiki" / "wiki17m-0.txt.gz"
+    wiki = subject(config, str(text), words=1_200_000, seeds=())
+    assert wiki.encoded.num_tokens > 1_000_000
+    assert config.data.loader == "tfdata"
+    assert_pass(epoch_rung(config, wiki.encoded, wiki.sequences))

@@ -1,0 +1,19 @@
+import pytest
+
+from embedder.config import Config, with_options
+from migration.parity.training import resume_rung
+from tests.parity.cases import assert_pass
+
+
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_training_goes_on_from_a_file_of_either_program(sequences, architecture, dtype):
+    config = with_options(
+        Config(),
+        architecture=architecture,
+        dtype=dtype,
+        vector_size=8,
+        min_count=2,
+        block=32,
+    )
+    assert_pass(resume_rung(config, sequences))

@@ -1,0 +1,270 @@
+"""Each rung catches wrong pieces that are planted in the port."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import embedder.run
+import legacy.vocabulary
+from embedder import estimator
+from embedder.config import Config, with_options
+from embedder.data import blocks, encode, noise, vocabulary
+from embedder.data.blocks import BlockShape, block_source
+from embedder.data.corpus import sequences_corpus
+from embedder.model import objective
+from embedder.train import loop, update
+from migration import convert
+from migration.parity import data, training, updates, workers
+from tests.parity.cases import Case
+
+SEQUENCES = [["a", "b", "c"], ["a", "b", "c", "d"], ["e", "a"] * 40]
+COUNTS = 1_000_000 // np.arange(1, 2001)
+TILED = Case("tiled", 40, (1, 1, 32), tile=8, noise=6)
+TWO_BLOCKS = Case("two_blocks", 4, (1, 2, 16), tile=8, noise=6)
+MANY = Case("many", 40, (100, 1, 16), tile=8, noise=6)
+CONFIG = with_options(
+    Config(), loader="memory", vector_size=8, min_count=1, block=16, dtype="float64"
+)
+EIGHT_TOPICS = [
+    [f"{topic}{i}" for i in np.random.default_rng(topic + 8 * n).integers(0, 20, 12)]
+    for topic in range(8)
+    for n in range(40)
+]
+
+
+def vocabulary_rung():
+    text = legacy.vocabulary.read_text(SEQUENCES)
+    encoded = encode.encode(sequences_corpus(SEQUENCES), 1)
+    return data.vocabulary_rung(encoded, text, 1)
+
+
+def distributions_rung():
+    return data.distributions_rung(COUNTS, 1e-3, 0.75)
+
+
+def blocks_rung():
+    shape = BlockShape(window=3, block=16, tile=8, noise=4, blocks_per_update=2)
+    source = block_source(
+        encode.encode(sequences_corpus(SEQUENCES), 1),
+        shape,
+        sample=0.1,
+        ns_exponent=0.75,
+        seed=1,
+        epochs=range(2),
+    )
+    return data.blocks_rung(
+        source, "memory", size=16, workers=1, alpha=0.035, min_alpha=1e-4
+    )
+
+
+def loss_rung(architecture):
+    return updates.loss_rung(TILED.sample(architecture))
+
+
+def gradients_rung(architecture):
+    return updates.gradients_rung(TILED.sample(architecture))
+
+
+def update_rung(case=TWO_BLOCKS, rung="one update"):
+    return updates.updates_rung(rung, case.sample("skipgram"))
+
+
+def epoch_rung():
+    encoded = encode.encode(sequences_corpus(SEQUENCES), 1)
+    return training.epoch_rung(CONFIG, encoded, SEQUENCES)
+
+
+def resume_rung():
+    return training.resume_rung(CONFIG, SEQUENCES)
+
+
+def converters_rung():
+    return training.converters_rung(CONFIG, SEQUENCES)
+
+
+def neighbours_rung():
+    return training.neighbours_rung(CONFIG, SEQUENCES)
+
+
+def workers_rung():
+    return workers.workers_rung(CONFIG, EIGHT_TOPICS, seeds=(1, 2, 3))
+
+
+skipgram_loss_rung = functools.partial(loss_rung, "skipgram")
+cbow_loss_rung = functools.partial(loss_rung, "cbow")
+skipgram_gradients_rung = functools.partial(gradients_rung, "skipgram")
+cbow_gradients_rung = functools.partial(gradients_rung, "cbow")
+hundred_rung = functools.partial(update_rung, MANY, "100 updates")
+
+
+def ties_by_last_appearance(original, counts, tokens, min_count):
+    order = np.argsort(-counts[::-1], kind="stable")
+    return len(counts) - 1 - order
+
+
+def joined_sequences(original, lengths):
+    return np.array([lengths.sum()])
+
+
+def counts_off_by_one(original, counts, parameter):
+    return original(counts + 1, parameter)
+
+
+def ids_off_by_one(original, table, size, rng):
+    return (original(table, size, rng) + 1) % np.int32(len(table.limit))
+
+
+def sequences_of_zero(original, *arguments):
+    ids, sequence, radius, noise_ids = original(*arguments)
+    return ids, np.minimum(sequence, 0), radius, noise_ids
+
+
+def rate_of_the_end(original, progress, **options):
+    return original(progress + 1e-9, **options)
+
+
+def constant_rate(original, progress, **options):
+    return original(np.zeros_like(progress), **options)
+
+
+def window_crosses_sequences(original, sequence, radius, **options):
+    return original(jnp.minimum(sequence, 0), radius, **options)
+
+
+def dropped_n_t(original, rows, pairs, **options):
+    ones = jnp.minimum(pairs.count, 1)
+    return original(rows, pairs._replace(count=ones), **options)
+
+
+def weights_without_n_t(original, pairs, **options):
+    return original(pairs._replace(count=jnp.minimum(pairs.count, 1)), **options)
+
+
+def sum_for_mean(original, rows, pairs, **options):
+    factor = pairs.count.max()
+    return original(rows._replace(input=rows.input * factor), pairs, **options)
+
+
+def shifted_halo(original, x, tile, window, **options):
+    return jnp.roll(original(x, tile, window, **options), 1, axis=2)
+
+
+def stopped_gradient(original, rows, pairs, **options):
+    """The loss is right, its gradient is not."""
+    noiseless = original(rows, pairs._replace(count=0 * pairs.count), **options)
+    whole = original(rows, pairs, **options)
+    return noiseless + jax.lax.stop_gradient(whole - noiseless)
+
+
+def weights_of_one_place(original, ids, weights, num_rows):
+    return jnp.zeros(num_rows, weights.dtype).at[ids].set(weights)
+
+
+def weights_of_one_block(original, ids, weights, num_rows):
+    """The cap applied before the blocks of the update are summed."""
+    return original(ids, weights, num_rows) / 2
+
+
+def slightly_steeper(original, x):
+    return original(x) * (1 + 1e-8)
+
+
+def last_superblock_lost(original, *arguments, **options):
+    return list(original(*arguments, **options))[:-1] or []
+
+
+def loss_of_the_first_updates(original, self, loss):
+    return original(self, loss._replace(total=loss.total[:1]))
+
+
+def epochs_forgotten(original, path):
+    """Draws start again at epoch 0."""
+    return original(path)._replace(loss_history=[])
+
+
+def output_forgotten(original, path):
+    model = original(path)
+    return model._replace(output=np.zeros_like(model.output))
+
+
+def tables_swapped(original, path):
+    model = original(path)
+    return model._replace(input=model.output, output=model.input)
+
+
+def rows_shifted(original, run, model):
+    return original(run, model._replace(input=np.roll(model.input, 1, axis=0)))
+
+
+def vectors_shifted(original, keys, matrix, counts):
+    return original(keys, np.roll(matrix, 1, axis=0), counts)
+
+
+def lengths_left_in(original, keys, matrix, counts):
+    """Dot products in the place of cosines: the longer is the nearer."""
+    vectors = original(keys, matrix, counts)
+    vectors.__dict__["unit"] = vectors.matrix
+    return vectors
+
+
+PLANTED = [
+    (vocabulary_rung, encode, "select_tokens", ties_by_last_appearance),
+    (vocabulary_rung, encode, "_cut_long", joined_sequences),
+    (distributions_rung, vocabulary, "keep_limit", counts_off_by_one),
+    (distributions_rung, noise, "noise_table", counts_off_by_one),
+    (blocks_rung, blocks, "draw_noise", ids_off_by_one),
+    (blocks_rung, blocks, "_make_blocks", sequences_of_zero),
+    (blocks_rung, data, "linear_rate", rate_of_the_end),
+    (skipgram_loss_rung, objective, "skipgram_loss", dropped_n_t),
+    (skipgram_loss_rung, objective, "pairs", window_crosses_sequences),
+    (cbow_loss_rung, objective, "cbow_loss", sum_for_mean),
+    (skipgram_gradients_rung, objective, "skipgram_loss", stopped_gradient),
+    (skipgram_gradients_rung, objective, "pairs", window_crosses_sequences),
+    (skipgram_gradients_rung, objective, "skipgram_weights", weights_without_n_t),
+    (cbow_gradients_rung, objective, "cbow_loss", sum_for_mean),
+    (cbow_gradients_rung, objective, "_halo", shifted_halo),
+    (update_rung, update, "_row_totals", weights_of_one_place),
+    (update_rung, update, "_row_totals", weights_of_one_block),
+    (hundred_rung, objective, "_softplus", slightly_steeper),
+    (epoch_rung, embedder.run, "linear_rate", constant_rate),
+    (epoch_rung, blocks, "draw_noise", ids_off_by_one),
+    (epoch_rung, embedder.run.loader, "epoch_superblocks", last_superblock_lost),
+    (epoch_rung, loop.EpochLoss, "add", loss_of_the_first_updates),
+    (resume_rung, estimator, "read_model", epochs_forgotten),
+    (resume_rung, estimator, "read_model", output_forgotten),
+    (converters_rung, estimator, "read_model", tables_swapped),
+    (converters_rung, convert, "write_results", rows_shifted),
+    (neighbours_rung, estimator, "Vectors", vectors_shifted),
+    (neighbours_rung, estimator, "Vectors", lengths_left_in),
+    (workers_rung, objective, "skipgram_loss", dropped_n_t),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_programs():
+    """Nothing compiled with a planted piece is used elsewhere, nor the reverse."""
+    embedder.run.make_program.cache_clear()
+    yield
+    embedder.run.make_program.cache_clear()
+
+
+def passes(rung) -> bool:
+    return all(line.passed for line in rung())
+
+
+@pytest.mark.parametrize(
+    ("rung", "module", "name", "wrong"),
+    PLANTED,
+    ids=[f"{name}-{wrong.__name__}" for _, _, name, wrong in PLANTED],
+)
+def test_rung_catches(monkeypatch, rung, module, name, wrong):
+    assert passes(rung)
+    original = getattr(module, name)
+    monkeypatch.setattr(
+        module, name, lambda *args, **options: wrong(original, *args, **options)
+    )
+    embedder.run.make_program.cache_clear()
+    assert not passes(rung)
