@@ -13,7 +13,7 @@ from embedder import config as settings
 from embedder.config import Config
 from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.data.encode import Encoded, encode, encode_with
-from embedder.data.vocabulary import Vocabulary
+from embedder.data.vocabulary import NoTokensError, Vocabulary
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.run import Training, run_epochs
 from embedder.train.optimizer import capped_sgd
@@ -99,7 +99,7 @@ class EmbeddingTrainer:
           FloatingPointError: training diverged.
         """
         config = self._config()
-        encoded = encode(_corpus(sequences_or_path), self.min_count)
+        encoded = _encoded(_corpus(sequences_or_path), self.min_count)
         self._train(encoded, config, None, range(self.epochs))
         return self
 
@@ -112,10 +112,10 @@ class EmbeddingTrainer:
         """
         config, corpus = self._config(), _corpus(sequences_or_path)
         if self._state is None:
-            self._train(encode(corpus, self.min_count), config, None, range(1))
+            self._train(_encoded(corpus, self.min_count), config, None, range(1))
         else:
             config = settings.with_options(config, block=self._block)
-            encoded = encode_with(corpus, self._vocabulary)
+            encoded = _encoded(corpus, self.min_count, self._vocabulary)
             epoch = len(self.loss_history)
             state = jax.tree.map(jnp.copy, self._state)  # an error leaves the old one
             self._train(encoded, config, state, range(epoch, epoch + 1))
@@ -241,6 +241,16 @@ def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments as Python int, float, str or None."""
     checked = settings.options_of(settings.with_options(Config(), **arguments))
     return {name: checked[name] for name in arguments}
+
+
+def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
+    """The corpus with a vocabulary of its own, or a given one."""
+    try:
+        if vocabulary is None:
+            return encode(corpus, min_count)
+        return encode_with(corpus, vocabulary)
+    except NoTokensError as error:
+        raise ValueError(str(error)) from None
 
 
 def _corpus(sequences: Source) -> Corpus:

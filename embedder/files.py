@@ -55,6 +55,8 @@ def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
         if read_header is None:
             raise ValueError(f"`{name}` has format {version}")
         shape, _, dtype = read_header(file)
+        if dtype.hasobject:
+            raise ValueError(f"`{name}` holds pickled objects, which are not read")
         if file.tell() + np.prod(shape, dtype=object) * dtype.itemsize > info.file_size:
             raise ValueError(f"`{name}` claims shape {shape}, more than its bytes")
     with archive.open(info) as file:

@@ -142,6 +142,8 @@ def write_model(
 ) -> None:
     """Writes a model file, at once or not at all."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"Folder {path.parent.resolve()} does not exist.")
     encoded = [token.encode("utf-8") for token in model.tokens]
     if math.isinf(settings["cap"] or 0):
         settings = settings | {"cap": "inf"}

@@ -75,9 +75,14 @@ def encode(corpus: Corpus, min_count: int) -> Encoded:
 
 
 def encode_with(corpus: Corpus, vocabulary: Vocabulary) -> Encoded:
-    """Encodes `corpus` in memory with a given vocabulary; other tokens are left out."""
+    """Encodes `corpus` in memory with a given vocabulary; other tokens are left out.
+
+    Raises:
+      NoTokensError: the corpus has no tokens.
+    """
     with io.BytesIO() as spool:
         scan = _scan(corpus, spool)
+        select_tokens(scan.counts, scan.tokens, min_count=1)
         ids = [vocabulary.ids.get(token, -1) for token in scan.tokens]
         return _in_memory(vocabulary, scan, spool, np.array(ids, dtype=np.int32))
 

@@ -98,7 +98,7 @@ class Vectors:
         check_positive_integer("topn", topn)
         plus, minus = self._ids(positive), self._ids(negative)
         if not plus and not minus:
-            raise ValueError("`positive` or `negative` must name a token, got none.")
+            raise ValueError("`positive` or `negative` must have a token, got none.")
         query = self._exact_unit(plus).sum(axis=0) - self._exact_unit(minus).sum(axis=0)
         ((ids, scores),) = self._nearest(query[None], [plus + minus], topn)
         return [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]

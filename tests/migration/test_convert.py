@@ -87,10 +87,13 @@ def as_bytes(text: str):
 WRONG = {
     "future": ({"format": as_bytes("embedder-table-model 2")}, "format"),
     "foreign": ({"format": as_bytes("other")}, "format"),
-    "pickle": ({"counts": np.array([{"a": 1}], dtype=object)}, "counts"),
+    "pickle": (
+        {"counts": np.array([{"a": 1}], dtype=object)},
+        "`counts` holds pickled objects",
+    ),
     "shape": ({"input": np.zeros((3, 8))}, "`input`"),
     "nan": ({"output": np.full((60, 8), np.nan)}, "finite"),
-    "settings": ({"settings": as_bytes('{"window": 0}')}, "`window`"),
+    "names": ({"settings": as_bytes('{"window": 0}')}, "other names"),
     "not_json": ({"settings": as_bytes("{")}, "Expecting"),
     "dtype": ({"token_ends": np.zeros(60, np.int32)}, "token_ends"),
 }
@@ -107,6 +110,19 @@ def test_wrong_model_files_are_refused_in_a_line(
     assert error.startswith(f"embedder: {wrong} is not a whole model file: ")
     assert word in error and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "name, value", [("window", 0), ("alpha", "fast"), ("dtype", "float32")]
+)
+def test_settings_out_of_bounds_are_refused(tmp_path, capsys, model, name, value):
+    with np.load(model) as members:
+        settings = json.loads(members["settings"].tobytes()) | {name: value}
+    changed = altered(model, settings=as_bytes(json.dumps(settings)))
+    np.savez(tmp_path / "wrong.npz", **changed)
+    assert main(["convert", str(tmp_path / "wrong.npz"), str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert f"`{name}`" in error and error.count("\n") == 1
 
 
 def test_a_token_that_comes_twice_is_refused(tmp_path, capsys, model):

@@ -63,7 +63,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_an_inconsistent_model_is_refused(tmp_path, model, change, reason):
     path = tmp_path / "model.npz"
     write_model(path, model._replace(**change))
-    with pytest.raises(ValueError, match=f"model.npz is not a whole .*: {reason}"):
+    with pytest.raises(ValueError, match=f"model.npz is not a whole .*: .*{reason}"):
         read_model(path)
 
 
