@@ -107,7 +107,11 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Expected one of {train, neighbors, analogy, evaluate, export}."),
+        (
+            [],
+            "Expected one of {train, neighbors, analogy, evaluate, export, convert, "
+            "parity}.",
+        ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),
         (["--window", "3"], "Unknown verb `--window`. The verbs are train, neighbors"),
         (["train", "--window"], "Missing value for argument '--window'."),

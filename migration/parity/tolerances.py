@@ -14,11 +14,16 @@ TOLERANCE = {
     ("one update", "float32"): 1e-5,
     # Differences of one update are carried on, and grow where gradients are steep.
     ("100 updates", "float64"): 1e-10,
-    ("100 updates", "float32"): 1e-3,
+    ("100 updates", "float32"): 1e-5,
+    # Rows of frequent tokens are updated in every other update, and no update forgets.
+    # Measured on Wikipedia, largest entry after 2 M and 17 M words: float64 6e-14 and
+    # 2e-13 (CBOW 2 M: 2e-13), float32 3e-5 and 9e-5 (CBOW 2 M: 1e-4). The two differ by
+    # the ratio of their units in the last place, 5e8: rounding is all there is. The
+    # bound is ten times the largest.
     ("whole epoch", "float64"): 1e-9,
-    ("whole epoch", "float32"): 1e-2,
+    ("whole epoch", "float32"): 1e-3,
     ("resume", "float64"): 1e-9,
-    ("resume", "float32"): 1e-2,
+    ("resume", "float32"): 1e-3,
     # One matrix product of unit vectors.
     ("neighbours", "float64"): 1e-12,
     ("neighbours", "float32"): 1e-5,

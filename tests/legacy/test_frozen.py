@@ -6,7 +6,17 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[2] / "legacy"
 
 # A change here needs a numbered entry in migration/DECISIONS.md that says why.
-SHA256 = {}
+SHA256 = {
+    "__init__.py": "0934f0a53ea83382722df3a0f7f3af4c56e7a729c58966c4abb014e4d9210a92",
+    "blocks.py": "e92790990c70e77beb1a0d26def5dbab84950b5aa39a4f52737902aa5ce25642",
+    "hogwild.py": "c335c093fdfa98df5471cf48630b0008bd59987268dec324da7d07626d616193",
+    "model.py": "a9240e21ac75ad23e1620201105c4874c68abd3d4cd2e1d06215bf087d772bcc",
+    "noise.py": "39bf4af9600ad1af32090fb1752dc38e35ed836bceeb0e159daa19960c439ce4",
+    "objective.py": "f1aac238830097ba9d5399c9bbc68da1d47a2e2861ca4d32e74fdb3ce78b8bc3",
+    "trainer.py": "9aa087601255bbd84e486ce80d505419f4ab6c744665a5115b9575bacc2ce7b0",
+    "update.py": "20bbd8ffa2093e02bfd4dff6b86f90990046ec2028f68bb5c6e9cfb9778db4fe",
+    "vocabulary.py": "782cc41a45c1c45ef34c5a2e7aacb9be26a72ca65ec4bb61d1493716a7bf890b",
+}
 
 
 def digest(path: Path) -> str:

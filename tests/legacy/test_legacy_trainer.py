@@ -295,7 +295,7 @@ def hand_made() -> EmbeddingTrainer:
     sequences = [[token] * count for token, count in counts.items()]
     trainer = EmbeddingTrainer(vector_size=2, min_count=1, epochs=0, dtype="float64")
     trainer.fit(sequences)
-    trainer.vectors[:] = [[1, 0], [2, 2], [0, 3], [-1, 0], [0, 0]]
+    trainer._model.tables[0] = [[1, 0], [2, 2], [0, 3], [-1, 0], [0, 0]]
     return trainer
 
 

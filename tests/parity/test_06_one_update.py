@@ -128,11 +128,3 @@ def test_a_block_that_comes_twice_counts_twice(architecture):
         rtol=1e-10,
         atol=1e-14,
     )
-
-
-def test_a_second_call_does_not_trace_again():
-    sample = TWO_BLOCKS.sample()
-    tables_after(sample)
-    before = sample.program.apply_updates._cache_size()
-    tables_after(sample)
-    assert sample.program.apply_updates._cache_size() == before == 1

@@ -1,5 +1,3 @@
-import pytest
-
 from embedder.config import Config
 from migration.parity.ladder import ladder, subject
 from migration.parity.report import scores
@@ -11,13 +9,11 @@ def test_the_port_is_as_near_to_the_asynchronous_oracle_as_that_is_to_itself():
     assert_pass(ladder(demo, ["workers"]))
 
 
-@pytest.mark.parametrize("words", [600_000])
-def test_scores_of_real_text_are_within_the_spread_of_the_oracle(data_folder, words):
+def test_scores_of_real_text_are_within_the_spread_of_the_oracle(data_folder, wiki):
     sets = data_folder / "word-eval"
     measured = scores(
         [sets / "wordsim353.tsv", sets / "simlex999.tsv"],
         [sets / "questions-words.txt"],
     )
-    text = data_folder / "wiki" / "wiki17m-0.txt.gz"
-    wiki = subject(Config(), str(text), words=words, seeds=(1, 2, 3), scores=measured)
-    assert_pass(ladder(wiki, ["workers"]))
+    options = {"words": 300_000, "seeds": (1, 2, 3), "scores": measured}
+    assert_pass(ladder(subject(Config(), str(wiki), **options), ["workers"]))

@@ -6,9 +6,11 @@ from embedder.model.tables import tables
 from embedder.train.loop import EpochLoss, steps
 from embedder.train.optimizer import capped_sgd
 from embedder.train.update import Loss, Model, make_updates, state_of_tables
+from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 
 CASE = Case("tiled", 30, (16, 1, 32), tile=8, noise=6)
+TABLES = random_tables((CASE.num_rows, 8), "float32")
 
 
 def loss(total, num_terms) -> Loss:
@@ -49,7 +51,7 @@ def run(superblocks, rate) -> list[np.ndarray]:
     optimizer = capped_sgd(5.0)
     model = Model(lookup, "skipgram", CASE.window, NEGATIVE)
     apply_updates = make_updates(model, optimizer, update="rows", loss_interval=1)
-    start = state_of_tables(optimizer, *CASE.tables("float32"))
+    start = state_of_tables(optimizer, *TABLES)
     return [
         np.array(step.state.params["tables"]["input"])
         for step in steps(apply_updates, start, superblocks, rate)
@@ -66,4 +68,4 @@ def test_steps_give_each_state_before_they_donate_it():
 def test_steps_take_the_rate_at_the_progress_of_each_update():
     """Progress goes from 0 to 0.5: a rate that is 0 there changes nothing."""
     (table,) = run([(CASE.updates(), 16)], lambda progress: 0 * progress)
-    np.testing.assert_array_equal(table, CASE.tables("float32")[0])
+    np.testing.assert_array_equal(table, TABLES[0])

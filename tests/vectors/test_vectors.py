@@ -244,7 +244,7 @@ def test_topn_is_checked(topn, error):
 
 
 def test_a_query_must_name_a_token():
-    with pytest.raises(ValueError, match="`positive` or `negative` must name a token"):
+    with pytest.raises(ValueError, match="`positive` or `negative` must have a token"):
         HAND.most_similar([], [])
 
 

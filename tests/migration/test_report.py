@@ -1,0 +1,116 @@
+import json
+
+import numpy as np
+import pytest
+
+from embedder.cli import main
+from embedder.data import blocks
+from migration.parity.difference import difference, difference_of_tokens, worst
+from migration.parity.ladder import RUNGS
+
+OPTIONS = ["--vector-size", "8", "--epochs", "1", "--loader", "memory"]
+QUICK = ["--rungs", "vocabulary", "blocks", "whole epoch"]
+
+
+def parity(text_file, *options) -> int:
+    return main(["parity", "--corpus", str(text_file), *OPTIONS, *options])
+
+
+def test_report_climbs_the_rungs(capsys, text_file):
+    exact = [rung for rung in RUNGS if rung != "workers"]  # a matter of chance, here
+    assert parity(text_file, "--rungs", *exact) == 0
+    table = capsys.readouterr().out
+    assert all(f"\n{rung} " in table for rung in exact)
+
+
+def test_report_says_that_all_pass(capsys, text_file):
+    assert parity(text_file, *QUICK) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"corpus {text_file}, words ")
+    assert lines[1].split()[-2:] == ["tolerance", "verdict"]
+    assert {line.split()[-1] for line in lines[2:]} == {"pass"}
+
+
+def test_report_says_what_differs(capsys, monkeypatch, text_file):
+    original = blocks.draw_noise
+    monkeypatch.setattr(
+        blocks, "draw_noise", lambda *args: np.zeros_like(original(*args))
+    )
+    assert parity(text_file, *QUICK) == 1
+    verdicts = {
+        line[:60].strip(): line.split()[-1]
+        for line in capsys.readouterr().out.splitlines()
+    }
+    failed = [name for name, verdict in verdicts.items() if verdict == "FAIL"]
+    assert any("noise, tfdata" in name for name in failed)
+    assert not any("ids" in name for name in failed)
+
+
+def test_report_as_json(capsys, text_file):
+    assert parity(text_file, *QUICK, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["passed"] is True
+    assert report["settings"]["vector_size"] == 8
+    assert {line["rung"] for line in report["lines"]} == set(QUICK[1:])
+
+
+def test_words_bounds_what_is_trained_on(capsys, text_file):
+    assert parity(text_file, *QUICK, "--json", "--words", "1000") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["words_trained"] == 1000 < report["words"]
+
+
+def test_several_files_are_one_corpus(capsys, tmp_path, text_file):
+    (tmp_path / "b.txt").write_text("\ufeffw1 w2 new\n\nw1", encoding="utf-8")
+    assert parity(tmp_path, *QUICK, "--min-count", "1") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--words", "-1"], "`words` must be an integer >= 0, got -1."),
+        (["--seeds", "-3"], "`seeds` must be integers >= 0, got (-3,)."),
+        (["--rungs", "loses"], "Unknown rung `loses`, did you mean `loss`?"),
+        (["--min-count", "10000"], "No token occurs `min_count` = 10000 times"),
+        (["--pairs", "no.tsv", "--rungs", "workers"], "no.tsv"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, text_file, options, message):
+    assert parity(text_file, *options) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_difference_is_the_largest_and_relative_above_one():
+    line = difference("r", "q", np.array([1.0, 8.5]), np.array([1, 8.0]), tolerance=0.1)
+    assert (line.absolute, line.relative, line.passed) == (0.5, 0.0625, True)
+    small = difference("r", "q", np.array([0.5]), np.array([0.3]), tolerance=0.1)
+    assert not small.passed
+
+
+@pytest.mark.parametrize(
+    ("actual", "desired"),
+    [
+        (np.zeros(3), np.zeros(2)),
+        (np.zeros(3, np.float32), np.zeros(3)),
+        (np.array([np.nan]), np.array([0.0])),
+        (np.array([0.0]), np.array([np.nan])),
+        (np.array([np.nan]), np.array([np.nan])),
+        (np.array([2**32 - 1], np.uint32), np.array([2**32 - 2], np.uint32)),
+    ],
+    ids=["shape", "dtype", "nan", "nan_of_oracle", "nan_of_both", "bit"],
+)
+def test_difference_does_not_pass(actual, desired):
+    line = difference("r", "q", actual, desired)
+    assert not line.passed and line.absolute > 0
+
+
+def test_tokens_differ_by_value_and_by_place():
+    assert difference_of_tokens("r", ["a", "b"], ["a", "b"]).passed
+    assert difference_of_tokens("r", ["b", "a", "c"], ["a", "b"]).absolute == 3
+
+
+def test_worst_keeps_the_largest():
+    lines = [difference("r", "q", a, 1.0, tolerance=1e-3) for a in (1.0, 2.0, 1.5)]
+    assert worst(lines).absolute == 1 and not worst(lines).passed
+    assert worst(lines).size == 3
