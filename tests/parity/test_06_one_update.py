@@ -34,7 +34,7 @@ def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options
     assert_pass(one_update_rung(case.sample(architecture, **options)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     num_rows=st.integers(1, 30),
     num_blocks=st.integers(1, 3),

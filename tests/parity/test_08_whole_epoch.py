@@ -53,7 +53,7 @@ def test_an_epoch_is_that_of_the_oracle(
     assert_same_epoch(config, sequences)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     sequences=st.lists(
         st.lists(st.sampled_from("abcdefghij"), min_size=2, max_size=40),

@@ -124,6 +124,10 @@ def ids_off_by_one(original, table, size, rng):
     return (original(table, size, rng) + 1) % np.int32(len(table.limit))
 
 
+def noise_of_one_token(original, table, size, rng):
+    return np.zeros_like(original(table, size, rng))
+
+
 def sequences_of_zero(original, *arguments):
     ids, sequence, radius, noise_ids = original(*arguments)
     return ids, np.minimum(sequence, 0), radius, noise_ids
@@ -244,7 +248,7 @@ PLANTED = [
     (converters_rung, convert, "write_results", rows_shifted),
     (neighbours_rung, estimator, "Vectors", vectors_shifted),
     (neighbours_rung, vectors, "unit_rows", lengths_left_in),
-    (workers_rung, objective, "skipgram_loss", dropped_n_t),
+    (workers_rung, blocks, "draw_noise", noise_of_one_token),
 ]
 
 
