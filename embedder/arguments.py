@@ -315,5 +315,7 @@ def _one_line(box: str) -> str:
     text = re.sub(r"^Error parsing (?!__tyro)(\S+):", r"`\1`", text)
     text = re.sub(r"^Error parsing \S+: ", "", text)
     text = re.sub(r"^Unrecognized options: ", "Not understood: ", text)
+    unread = r" Could not find valid parse for arguments: \[(.*?)\].*"
+    text = re.sub(unread, r" must be numbers, got \1.", text)
     text = text.removesuffix(" Expected 1 values.")
     return text or "Wrong usage: see embedder --help."

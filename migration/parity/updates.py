@@ -151,7 +151,11 @@ def oracle_rows(sample: Sample) -> OracleRows:
     )
     rows = legacy.objective.Rows(*_rows(sample))
     architecture, negative = config.model.architecture, config.model.negative
-    compute = getattr(legacy.objective, architecture)
+    match architecture:
+        case "skipgram":
+            compute = legacy.objective.skipgram
+        case "cbow":
+            compute = legacy.objective.cbow
     terms = compute(rows, pairs, window=config.data.window, negative=negative)
     total = legacy.update.loss_sum(architecture, terms, pairs, negative)
     return OracleRows(terms, total.loss, total.terms)
