@@ -140,7 +140,9 @@ class Parity:
     seeds: tuple[int, ...] = (1, 2, 3)
     """Of the whole trainings that are compared with those of two processes."""
     rungs: tuple[str, ...] = ()
-    """Compare these alone; none given: all."""
+    """Compare these alone, of vocabulary, distributions, blocks, loss, "row gradients",
+    "one update", "100 updates", "whole epoch", resume, converters, neighbours, workers.
+    """
     pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """Similarity set to score whole trainings by. May be given again."""
     analogies: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
@@ -152,6 +154,7 @@ class Parity:
     train: TrainConfig = field(default_factory=TrainConfig)
 
 
+_POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
 Verb = Train | Neighbors | Analogy | Evaluate | Export | Convert | Parity
 _VERBS = {verb.__name__.lower(): verb for verb in Verb.__args__}
 
@@ -197,12 +200,14 @@ def _check_names(arguments: list[str]) -> None:
             f"Unknown verb `{verb}`{nearest(verb, _VERBS)} The verbs are "
             f"{', '.join(_VERBS)}."
         )
+    if verb == "parity" and arguments[1:2] and not arguments[1].startswith("-"):
+        raise ValueError(f"Give the corpus as --corpus {arguments[1]}.")
     flags = _flags(_VERBS[verb]) | {"--help": bool}
     for argument in itertools.takewhile(lambda a: a != "--", arguments[1:]):
         name, equals, value = argument.partition("=")
         flag = name.replace("_", "-")
         if flag.startswith("--") and flag not in flags:
-            is_positional = flag in ("--corpus", "--run", "--word", "--words")
+            is_positional = flag in _POSITIONAL
             hint = ": give it without." if is_positional else nearest(flag, flags)
             raise ValueError(f"Unknown option `{name}`{hint}")
         if equals and flags.get(flag) is bool:

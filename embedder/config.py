@@ -7,7 +7,7 @@ nowhere else; what an option left at None becomes is a function in this module.
 import dataclasses
 import difflib
 import math
-import operator
+import numbers
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -250,9 +250,9 @@ def _check_integer(section, name: str, low: int, high: int | None = None) -> Non
     value = getattr(section, name)
     bounds = f">= {low}" if high is None else f"from {low} to {_power(high)}"
     message = f"`{name}` must be an integer {bounds}, got {value!r}."
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(message)
-    number = operator.index(value)
+    number = int(value)
     if number < low or (high is not None and number > high):
         raise ValueError(message)
     object.__setattr__(section, name, number)
@@ -265,7 +265,7 @@ def _power(bound: int) -> str:
 def _check_number(section, name: str, rule: str, valid) -> None:
     value = getattr(section, name)
     message = f"`{name}` must be {rule}, got {value!r}."
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(message)
     try:
         number = float(value)
@@ -278,18 +278,22 @@ def _check_number(section, name: str, rule: str, valid) -> None:
 
 def _check_choice(section, name: str, choices: tuple[str, ...]) -> None:
     value = getattr(section, name)
+    rule = " or ".join(repr(choice) for choice in choices)
+    message = f"`{name}` must be {rule}, got {value!r}."
+    if not isinstance(value, str):
+        raise TypeError(message)
     if value not in choices:
-        rule = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"`{name}` must be {rule}, got {value!r}.")
+        raise ValueError(message)
+    object.__setattr__(section, name, str(value))
 
 
 def _check_block(data: DataConfig) -> None:
     if data.block is None:
         return
     message = f"`block` must be a positive multiple of `tile`, got {data.block!r}."
-    if isinstance(data.block, bool) or not hasattr(data.block, "__index__"):
+    if isinstance(data.block, bool) or not isinstance(data.block, numbers.Integral):
         raise TypeError(message)
-    block = operator.index(data.block)
+    block = int(data.block)
     if block < 1 or block % data.tile:
         raise ValueError(message)
     object.__setattr__(data, "block", block)

@@ -114,7 +114,13 @@ class EmbeddingTrainer:
         if self._state is None:
             self._train(_encoded(corpus, self.min_count), config, None, range(1))
         else:
-            config = settings.with_options(config, block=self._block)
+            table = self.vectors
+            config = settings.with_options(
+                config,
+                block=self._block,
+                vector_size=table.shape[1],
+                dtype=table.dtype.name,
+            )
             encoded = _encoded(corpus, self.min_count, self._vocabulary)
             epoch = len(self.loss_history)
             state = jax.tree.map(jnp.copy, self._state)  # an error leaves the old one
@@ -163,19 +169,7 @@ class EmbeddingTrainer:
 
         `legacy.EmbeddingTrainer` reads it as well.
         """
-        vocabulary = self._trained()
-        write_model(
-            Path(path),
-            ModelFile(
-                settings=self._settings(),
-                block=self._block,
-                tokens=vocabulary.tokens,
-                counts=vocabulary.counts,
-                input=self._table("input"),
-                output=self._table("output"),
-                loss_history=self.loss_history,
-            ),
-        )
+        write_model(Path(path), self._model())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "EmbeddingTrainer":
@@ -186,17 +180,39 @@ class EmbeddingTrainer:
           ValueError: it is not a whole model file.
         """
         model = read_model(Path(path))
-        try:
-            trainer = cls(**model.settings)
-            config = settings.with_options(trainer._config(), block=model.block)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a whole model file: {error}") from error
-        cap = settings.resolve(config, int(model.counts.sum())).train.cap
-        trainer._vocabulary = Vocabulary(model.tokens, model.counts)
-        trainer._block = model.block
-        trainer._state = state_of_tables(capped_sgd(cap), model.input, model.output)
-        trainer._loss_history = model.loss_history
+        trainer = cls(**model.settings)
+        trainer._keep(model)
         return trainer
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: tables as NumPy arrays, which keep their dtype."""
+        model = None if self._vocabulary is None else self._model()
+        return {"settings": self._settings(), "model": model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["settings"])
+        if state["model"] is not None:
+            self._keep(state["model"])
+
+    def _keep(self, model: ModelFile) -> None:
+        config = settings.with_options(self._config(), block=model.block)
+        cap = settings.resolve(config, int(model.counts.sum())).train.cap
+        self._vocabulary = Vocabulary(model.tokens, model.counts)
+        self._block = model.block
+        self._state = state_of_tables(capped_sgd(cap), model.input, model.output)
+        self._loss_history = model.loss_history
+
+    def _model(self) -> ModelFile:
+        vocabulary = self._trained()
+        return ModelFile(
+            settings=self._settings(),
+            block=self._block,
+            tokens=vocabulary.tokens,
+            counts=vocabulary.counts,
+            input=self._table("input"),
+            output=self._table("output"),
+            loss_history=self._loss_history,
+        )
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in MODEL_SETTINGS}

@@ -272,7 +272,10 @@ def train(
 def write_results(run: Workdir, model: ModelFile) -> Vectors:
     """Writes the vectors of a trained model; the run is finished with that."""
     vectors = Vectors(model.tokens, model.input, model.counts)
-    write_vectors(vectors, run.text_vectors)
+    if any(len(token.encode().split()) > 1 for token in model.tokens):
+        _log.warning("Tokens have white space: there is no vectors.txt.")
+    else:
+        write_vectors(vectors, run.text_vectors)
     write_vectors(vectors, run.vectors)  # the last: it tells that the run is finished
     return vectors
 

@@ -37,6 +37,20 @@ class Workdir:
         self.vectors = self.path / "vectors.safetensors"
 
     @property
+    def files(self) -> list[Path]:
+        """The files that a run has written here, in the order of their writing."""
+        written = (
+            self.corpus,
+            self.config,
+            self.vocabulary,
+            self.metrics,
+            self.model,
+            self.text_vectors,
+            self.vectors,  # the last: with it the run is finished
+        )
+        return [path for path in written if path.exists()]
+
+    @property
     def is_begun(self) -> bool:
         """Whether a run was begun here."""
         return self.config.exists()
@@ -47,8 +61,8 @@ class Workdir:
         return self.vectors.exists()
 
 
-def check_free(workdir: Workdir) -> None:
-    """Refuses a folder that holds something else than a run.
+def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
+    """Refuses a folder that holds something else than a run, named as `argument`.
 
     Raises:
       FileExistsError: as said.
@@ -57,10 +71,10 @@ def check_free(workdir: Workdir) -> None:
     if not path.exists() or workdir.is_begun:
         return
     if not path.is_dir():
-        raise FileExistsError(f"`workdir` must be a folder, got the file {path}.")
+        raise FileExistsError(f"{argument} must be a folder, got the file {path}.")
     if any(path.iterdir()):
         raise FileExistsError(
-            f"`workdir` must be a run, or empty, or new: {path} holds other files."
+            f"{argument} must be a run, or empty, or new: {path} holds other files."
         )
 
 
@@ -109,16 +123,8 @@ def write_settings(workdir: Workdir, config: Config, source, manifest) -> None:
 
 def clear(workdir: Workdir) -> None:
     """Removes what a run wrote here, and nothing else; the cache stays."""
-    for path in (
-        workdir.vectors,  # first: without it the run is not finished
-        workdir.text_vectors,
-        workdir.model,
-        workdir.metrics,
-        workdir.vocabulary,
-        workdir.config,
-        workdir.corpus,
-    ):
-        path.unlink(missing_ok=True)
+    for path in reversed(workdir.files):
+        path.unlink()
 
 
 def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:

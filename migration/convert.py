@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from embedder import workdir as folder
@@ -27,19 +28,16 @@ def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> Mode
     """
     path, target = Path(model), Workdir(run)
     read = read_model(path)
-    config = _config(path, read)
-    folder.check_free(target)
+    folder.check_free(target, "TARGET")
     if target.is_begun and not overwrite:
         raise FileExistsError(_taken(target.path))
     with folder.made(target.path), errors_named(target.path):
-        folder.clear(target)
-        folder.write_settings(target, config, None, [])
-        for epoch, loss in enumerate(read.loss_history, 1):
-            folder.append_metrics(target, {"epoch": epoch, "loss": loss})
-        write_vocabulary(Vocabulary(read.tokens, read.counts), target.vocabulary)
-        with whole_file(target.model) as part:
-            shutil.copyfile(path, part)
-        write_results(target, read)
+        with tempfile.TemporaryDirectory(prefix=".", dir=target.path) as whole:
+            made = Workdir(whole)
+            _write_run(made, path, read)
+            folder.clear(target)  # all that can fail has been done
+            for file in made.files:
+                os.replace(file, target.path / file.name)
     return read
 
 
@@ -55,6 +53,8 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
     if not source.is_finished:
         raise FileNotFoundError(f"RUN {source.path} holds no finished run.")
     read = read_model(source.model)
+    if path.is_dir():
+        raise IsADirectoryError(f"TARGET must be a model file, got the folder {path}.")
     if path.exists() and not overwrite:
         raise FileExistsError(_taken(path))
     with errors_named(path), whole_file(path) as part:
@@ -62,13 +62,14 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
     return read
 
 
-def _config(path: Path, model: ModelFile) -> Config:
-    """The settings of the file, none left open."""
-    try:
-        config = with_options(Config(), **model.settings | {"block": model.block})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a whole model file: {error}") from error
-    return resolve(config, int(model.counts.sum()))
+def _write_run(run: Workdir, path: Path, model: ModelFile) -> None:
+    config = with_options(Config(), **model.settings | {"block": model.block})
+    folder.write_settings(run, resolve(config, int(model.counts.sum())), None, [])
+    for epoch, loss in enumerate(model.loss_history, 1):
+        folder.append_metrics(run, {"epoch": epoch, "loss": loss})
+    write_vocabulary(Vocabulary(model.tokens, model.counts), run.vocabulary)
+    shutil.copyfile(path, run.model)
+    write_results(run, model)
 
 
 def _taken(path: Path) -> str:

@@ -7,8 +7,7 @@ or, with no change at all,
     python -m migration.dropin script.py [ARGUMENT ...]
 
 After that `import legacy` gives `embedder.EmbeddingTrainer`. Only the public names are
-there: a program that imports a module inside `legacy` is told so. The oracle itself
-stays available to what imported it before, and to this project's own comparisons.
+there: a program that imports a module inside `legacy` is told so.
 """
 
 import importlib.abc
@@ -26,11 +25,7 @@ class _Refuse(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path=None, target=None):
         if name.startswith(f"{_NAME}."):
-            raise ModuleNotFoundError(
-                f"`{name}` is internal to the NumPy trainer: with migration.dropin "
-                f"`{_NAME}` has EmbeddingTrainer alone.",
-                name=name,
-            )
+            raise ImportError(_internal(name))  # with its name it would be swallowed
         return None
 
 
@@ -49,7 +44,7 @@ def install() -> None:
             f"`{_NAME}` was imported before migration.dropin: import migration.dropin "
             "first."
         )
-    sys.modules[_NAME] = _Port(_NAME, __doc__)
+    sys.modules[_NAME] = _Port()
     sys.meta_path.insert(0, _Refuse())
 
 
@@ -59,12 +54,23 @@ class _Port(types.ModuleType):
     __all__ = ["EmbeddingTrainer"]
     __path__: list[str] = []
 
+    def __init__(self):
+        super().__init__(_NAME, __doc__)
+        self.__spec__ = importlib.machinery.ModuleSpec(_NAME, None, is_package=True)
+
     def __getattr__(self, name: str):
         if name not in self.__all__:
-            raise AttributeError(f"module {_NAME!r} has no attribute {name!r}")
+            raise AttributeError(_internal(f"{_NAME}.{name}"))
         from embedder import EmbeddingTrainer
 
         return EmbeddingTrainer
+
+
+def _internal(name: str) -> str:
+    return (
+        f"`{name}` is internal to the NumPy trainer, or not there: with "
+        f"migration.dropin `{_NAME}` has EmbeddingTrainer alone."
+    )
 
 
 def main() -> None:
@@ -77,12 +83,13 @@ def main() -> None:
     if not script.is_file():
         print(f"migration.dropin: Script {script} does not exist.", file=sys.stderr)
         sys.exit(2)
-    install()
     sys.path[0] = str(script.resolve().parent)
     runpy.run_path(str(script), run_name="__main__")
 
 
 if __name__ == "__main__":
-    main()
+    from migration import dropin  # which installs: this module is another, `__main__`
+
+    dropin.main()
 else:
     install()

@@ -1,8 +1,11 @@
 """`EmbeddingTrainer` of the port and of the oracle: one behaviour."""
 
 import copy
+import decimal
+import fractions
 import inspect
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -113,6 +116,27 @@ def test_constructor_refuses_values_out_of_bounds(trainer_class, options, messag
     assert str(error.value).startswith(message)
 
 
+@pytest.mark.parametrize("name", inspect.signature(CLASSES[0]).parameters)
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(0, -1, 1, 2**64, 2.5, math.nan, math.inf, True, None, "skipgram", b"cbow"),
+        *(np.int32(1), np.float32(0.5), np.True_, np.array(1), np.array([1, 2])),
+        *(decimal.Decimal("0.5"), fractions.Fraction(1, 2), 10**400, [1], np.float32),
+        np.dtype("float32"),
+    ],
+    ids=repr,
+)
+def test_arguments_are_taken_and_refused_as_by_the_oracle(name, value):
+    found = []
+    for cls in CLASSES:
+        try:
+            found.append(repr(cls(**{name: value})))
+        except (TypeError, ValueError) as error:
+            found.append((type(error), str(error)))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     "options", [{"window": 2.5}, {"window": True}, {"alpha": "x"}, {"epochs": None}]
 )
@@ -207,6 +231,7 @@ def test_arguments_may_be_set_between_trainings(sequences):
     for trainer in (actual, desired):
         trainer.fit(sequences)
         trainer.epochs, trainer.alpha, trainer.window = 1, 0.01, 2
+        trainer.vector_size = 20  # from the next `fit` on
         trainer.partial_fit(sequences)
         trainer.seed = 5
         trainer.partial_fit(sequences).fit(sequences)
@@ -236,6 +261,20 @@ def test_only_unknown_tokens_change_nothing(trained):
     trained.partial_fit([["new", "newer"]])
     np.testing.assert_array_equal(trained.vectors, before)
     assert len(trained.loss_history) == 3 and trained.loss_history[-1] == 0
+
+
+@pytest.mark.parametrize(
+    "clone", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_copy_is_the_same(trainer_class, sequences, clone, dtype):
+    trainer = trainer_class(**SMALL, dtype=dtype).fit(sequences)
+    other = clone(trainer)
+    np.testing.assert_array_equal(other.vectors, trainer.vectors, strict=True)
+    assert other.partial_fit(sequences).loss_history[:2] == trainer.loss_history
+    trainer.partial_fit(sequences)
+    np.testing.assert_array_equal(other.vectors, trainer.vectors, strict=True)
+    assert repr(clone(trainer_class())) == repr(trainer_class())
 
 
 def test_a_copy_goes_its_own_way(trained, sequences):

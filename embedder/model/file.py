@@ -9,13 +9,19 @@ f64[E]. Nothing is pickled, and zip's checksums tell of damage.
 import json
 import math
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.files import pack_strings, read_member, unpack_strings, whole_file
+from embedder.config import Config, with_options
+from embedder.files import (
+    errors_named,
+    pack_strings,
+    read_member,
+    unpack_strings,
+    whole_file,
+)
 
 MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
@@ -25,15 +31,16 @@ MODEL_SETTINGS = (
 """Settings that a model file holds: the arguments of `EmbeddingTrainer`."""
 
 _FORMAT = "embedder-table-model 1"
-_DTYPES = {
-    "format": np.uint8,
-    "settings": np.uint8,
-    "block": np.int64,
-    "tokens": np.uint8,
-    "token_ends": np.int64,
-    "counts": np.int64,
-    "loss_history": np.float64,
+_MEMBERS = {
+    "format": (np.uint8, 1),
+    "settings": (np.uint8, 1),
+    "block": (np.int64, 0),
+    "tokens": (np.uint8, 1),
+    "token_ends": (np.int64, 1),
+    "counts": (np.int64, 1),
+    "loss_history": (np.float64, 1),
 }
+"""Dtype and number of axes of each member but the tables."""
 
 
 class ModelFile(NamedTuple):
@@ -76,22 +83,29 @@ def read_model(path: Path) -> ModelFile:
     if not path.exists():
         raise FileNotFoundError(f"Model file {path} does not exist.")
     try:
-        members = _read_members(path)
-        tokens = unpack_strings(members["tokens"], members["token_ends"])
-        settings = _from_json(members["settings"].tobytes())
-        _check_rows(members, tokens)
-        _check_settings(settings, members)
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise ValueError(f"{path} is not a whole model file: {error}.") from error
+        with errors_named(path), zipfile.ZipFile(path) as archive:
+            return _model(_read_members(archive))
+    except Exception as error:  # a damaged zip raises nearly anything
+        reason = str(error).removesuffix(".") or type(error).__name__
+        raise ValueError(f"{path} is not a whole model file: {reason}.") from error
+
+
+def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
+    found = read_member(archive, "format").tobytes()
+    if found != _FORMAT.encode():
+        raise ValueError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
+    return {name: read_member(archive, name) for name in (*_MEMBERS, "input", "output")}
+
+
+def _model(members: dict[str, np.ndarray]) -> ModelFile:
+    for name, (dtype, ndim) in _MEMBERS.items():
+        if members[name].dtype != dtype or members[name].ndim != ndim:
+            raise ValueError(f"`{name}` is {_described(members[name])}")
+    config = _config(members["settings"].tobytes(), int(members["block"]))
+    tokens = unpack_strings(members["tokens"], members["token_ends"])
+    _check_rows(members, tokens, config)
     return ModelFile(
-        settings=settings,
+        settings=_from_json(members["settings"].tobytes()),
         block=int(members["block"]),
         tokens=tokens,
         counts=members["counts"],
@@ -101,46 +115,37 @@ def read_model(path: Path) -> ModelFile:
     )
 
 
-def _read_members(path: Path) -> dict[str, np.ndarray]:
-    with zipfile.ZipFile(path) as archive:
-        found = read_member(archive, "format").tobytes()
-        if found != _FORMAT.encode():
-            raise ValueError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
-        names = (*_DTYPES, "input", "output")
-        members = {name: read_member(archive, name) for name in names}
-    for name, dtype in _DTYPES.items():
-        if members[name].dtype != dtype:
-            raise ValueError(f"`{name}` is {members[name].dtype}")
-    return members
-
-
-def _check_rows(members: dict[str, np.ndarray], tokens: list[str]) -> None:
-    counts, input, output = (members[name] for name in ("counts", "input", "output"))
-    if input.ndim != 2 or input.shape != output.shape or input.dtype != output.dtype:
-        raise ValueError(
-            f"`input` is {input.dtype}{list(input.shape)}, "
-            f"`output` {output.dtype}{list(output.shape)}"
-        )
-    if not len(tokens) == len(counts) == len(input):
-        raise ValueError(
-            f"{len(tokens)} tokens, {len(counts)} counts and {len(input)} rows"
-        )
-    if len(set(tokens)) < len(tokens):
-        raise ValueError("a token occurs twice")
-    if not (np.isfinite(input).all() and np.isfinite(output).all()):
-        raise ValueError("a table is not finite")
-
-
-def _check_settings(settings: dict[str, Any], members: dict[str, np.ndarray]) -> None:
+def _config(data: bytes, block: int) -> Config:
+    """The settings and the block of a file, checked."""
+    settings = _from_json(data)
     if set(settings) != set(MODEL_SETTINGS):
         raise ValueError("`settings` has other names than the arguments of a trainer")
-    input, block = members["input"], members["block"]
-    made = [input.shape[1], input.dtype.name, block.tolist()]
-    said = [settings["vector_size"], settings["dtype"], settings["block"] or made[2]]
-    if made != said:
-        raise ValueError(
-            f"`vector_size`, `dtype` and `block` are {made}, in its settings {said}"
-        )
+    if settings["block"] not in (None, block):
+        raise ValueError(f"`block` is {block}, in its settings {settings['block']}")
+    return with_options(Config(), **settings | {"block": block})
+
+
+def _check_rows(
+    members: dict[str, np.ndarray], tokens: list[str], config: Config
+) -> None:
+    counts, size = members["counts"], config.model.vector_size
+    if not tokens or "" in tokens or len(set(tokens)) < len(tokens):
+        raise ValueError("a token is empty, or occurs twice, or there is none")
+    if len(counts) != len(tokens) or counts.min() < 1:
+        raise ValueError(f"`counts` must be {len(tokens)} numbers >= 1")
+    for name in ("input", "output"):
+        table = members[name]
+        if table.shape != (len(tokens), size) or table.dtype != config.model.dtype:
+            raise ValueError(
+                f"`{name}` must be {config.model.dtype}{[len(tokens), size]}, got "
+                f"{_described(table)}"
+            )
+        if not np.isfinite(table).all():
+            raise ValueError(f"`{name}` is not finite")
+
+
+def _described(array: np.ndarray) -> str:
+    return f"{array.dtype}{list(array.shape)}"
 
 
 def _bytes(text: str) -> np.ndarray:

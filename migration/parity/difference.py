@@ -41,9 +41,9 @@ def difference(
         quantity=quantity,
         size=desired.size,
         absolute=gap,
-        relative=gap / scale if scale else gap,
+        relative=gap / scale if 0 < scale < np.inf else gap,
         tolerance=tolerance,
-        passed=gap <= tolerance * max(scale, 1),
+        passed=bool(np.isfinite(gap) and gap <= tolerance * max(scale, 1)),
     )
 
 

@@ -84,7 +84,13 @@ def _lines(paths: Iterable[Path]) -> Iterator[list[str]]:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file):
                 line = line if number else line.removeprefix(b"\xef\xbb\xbf")
-                yield [token.decode() for token in line.split()]
+                try:
+                    yield [token.decode() for token in line.split()]
+                except UnicodeDecodeError as error:
+                    raise ValueError(
+                        f"{path} is not UTF-8 text: line {number + 1} has "
+                        f"{error.object!r}."
+                    ) from error
 
 
 def _first_sequences(text: legacy.vocabulary.Text, words: int) -> list[list[str]]:
@@ -147,9 +153,10 @@ def _epoch(subject: Subject) -> Iterator[Difference]:
 
 
 def _workers(subject: Subject) -> Iterator[Difference]:
-    return workers_rung(
-        subject.config, subject.sequences, subject.seeds, subject.scores
-    )
+    config = subject.config
+    if config.train.epochs == 0:
+        raise ValueError("`epochs` must be an integer >= 1 for `workers`, got 0.")
+    return workers_rung(config, subject.sequences, subject.seeds, subject.scores)
 
 
 RUNGS: dict[str, Callable[[Subject], Iterator[Difference]]] = {
@@ -187,7 +194,10 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
         size=training.superblock_size,
         workers=config.data.workers,
     )
-    first, num_real = next(superblocks)
+    found = next(superblocks, None)
+    if found is None:
+        raise ValueError(f"`sample` = {config.data.sample} leaves no token to train.")
+    first, num_real = found
     superblocks.close()
     num_updates = min(num_updates, num_real)
     shape = len(encoded.vocabulary), config.model.vector_size

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from embedder.config import Config, nearest, options_of
+from embedder.config import Config, nearest, options_of, with_options
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
 from embedder.vectors.vectors import Vectors
 from migration.parity.difference import Difference
@@ -43,38 +43,56 @@ def compare(
       OSError, ValueError: bad input.
       FloatingPointError: training diverged, in either program.
     """
-    _check(words, seeds, rungs)
+    _check(config, words, seeds, rungs, (*pairs, *analogies))
     compared = subject(
         config, source, words=words, seeds=seeds, scores=scores(pairs, analogies)
     )
-    lines, console = [], Console(stderr=True)
-    with console.status("vocabulary") as status:
-        for line in ladder(compared, rungs or None):
-            lines.append(line)
-            status.update(line.rung)
     about = {
         "corpus": compared.corpus.source,
         "words": int(compared.text.ids.size),
         "words_trained": sum(map(len, compared.sequences)),
         "tokens": len(compared.encoded.vocabulary),
     }
-    if as_json:
-        print(to_json(lines, about | {"settings": options_of(config)}))
-    else:
-        print(", ".join(f"{name} {value}" for name, value in about.items()))
-        width = None if Console().is_terminal else _WIDTH
-        print_table(lines, Console(width=width))
-    return all(line.passed for line in lines)
+    lines, console, passed = [], Console(stderr=True), False
+    try:
+        with console.status("vocabulary") as status:
+            for line in ladder(compared, rungs or None):
+                lines.append(line)
+                status.update(line.rung)
+        passed = all(line.passed for line in lines)
+    finally:  # an error does not take away what was found before it
+        about["passed"] = passed
+        if as_json:
+            print(to_json(lines, about | {"settings": options_of(config)}))
+        else:
+            print(", ".join(f"{name} {value}" for name, value in about.items()))
+            width = None if Console().is_terminal else _WIDTH
+            print_table(lines, Console(width=width))
+    return passed
 
 
-def _check(words: int, seeds: Sequence[int], rungs: Sequence[str]) -> None:
+def _check(
+    config: Config,
+    words: int,
+    seeds: Sequence[int],
+    rungs: Sequence[str],
+    files: Sequence[Path],
+) -> None:
     if words < 0:
         raise ValueError(f"`words` must be an integer >= 0, got {words}.")
-    if not seeds or min(seeds) < 0:
-        raise ValueError(f"`seeds` must be integers >= 0, got {tuple(seeds)}.")
+    if not seeds:
+        raise ValueError("`seeds` must be one integer or more, got none.")
+    for seed in seeds:
+        with_options(config, seed=seed)
     for rung in rungs:
         if rung not in RUNGS:
-            raise ValueError(f"Unknown rung `{rung}`{nearest(rung, RUNGS)}")
+            raise ValueError(
+                f"Unknown rung `{rung}`{nearest(rung, RUNGS)} The rungs are: "
+                f"{', '.join(RUNGS)}."
+            )
+    for file in files:
+        if not file.is_file():
+            raise FileNotFoundError(f"File {file} does not exist.")
 
 
 def scores(pairs: Sequence[Path], analogies: Sequence[Path]) -> dict[str, Score]:
@@ -130,16 +148,14 @@ def _number(value: float) -> str:
 
 
 def to_json(lines: Sequence[Difference], about: dict[str, Any]) -> str:
-    """One JSON object: what was compared, its lines, and whether all pass.
+    """One JSON object. It has neither infinity nor NaN: they are null."""
+    report = about | {"lines": [_finite(line._asdict()) for line in lines]}
+    report["settings"] = _finite(report["settings"])
+    return json.dumps(report, indent=2, allow_nan=False)
 
-    JSON has no infinity: it is null.
-    """
-    plain = [
-        {
-            name: None if isinstance(value, float) and math.isinf(value) else value
-            for name, value in line._asdict().items()
-        }
-        for line in lines
-    ]
-    passed = all(line.passed for line in lines)
-    return json.dumps(about | {"passed": passed, "lines": plain}, indent=2)
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }

@@ -26,7 +26,7 @@ Sequences = Sequence[Sequence[str]]
 Trainer = embedder.EmbeddingTrainer | legacy.EmbeddingTrainer
 
 _QUERIES = 200  # of the most frequent tokens
-_TOPN = 10
+TOPN = 10
 
 
 def trainer(kind, config: Config, **changes) -> Trainer:
@@ -133,7 +133,7 @@ def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference
     yield difference(rung, "tokens not among them", float(wrong), 0.0, dtype=dtype)
 
 
-def nearest(trained: Trainer, tokens: Sequence[str], topn: int = _TOPN):
+def nearest(trained: Trainer, tokens: Sequence[str], topn: int = TOPN):
     """The `topn` nearest of each token, with their cosines."""
     return [trained.most_similar(token, topn=topn) for token in tokens]
 

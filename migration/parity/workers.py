@@ -4,8 +4,8 @@ The oracle's processes write to shared tables in an order that no seed fixes, so
 runs of it differ. The port has to be as near to such a run as another such run is.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,19 +13,12 @@ import embedder
 import legacy
 from embedder.config import Config
 from migration.parity.difference import Difference
-from migration.parity.training import Sequences, Trainer, nearest, trainer
+from migration.parity.training import TOPN, Sequences, Trainer, nearest, trainer
 
 Score = Callable[[Trainer], float]
 
 _QUERIES = 1000  # of the most frequent tokens
 _WORKERS = 2
-
-
-class _Runs(NamedTuple):
-    """Trainings from one seed."""
-
-    port: Trainer
-    oracle: tuple[Trainer, Trainer]
 
 
 def workers_rung(
@@ -36,47 +29,58 @@ def workers_rung(
 ) -> Iterator[Difference]:
     """Loss, neighbours and scores after a whole training, over several seeds.
 
-    A value passes when the port's mean is no farther from the mean of the oracle's runs
-    than these are from each other; neighbours in common, when the port has as many with
-    a run of the oracle as that has with another, but for the spread of that number.
-
     Args:
       scores: what else to measure of a trained model, by name.
     """
     measures = {"loss of the last epoch": _last_loss} | (scores or {})
-    port: dict[str, list[float]] = {name: [] for name in measures}
-    oracle: dict[str, list[float]] = {name: [] for name in measures}
+    port = {name: [] for name in measures}
+    oracle = {name: [] for name in measures}
     shared, between = [], []
     for seed in seeds:
-        runs = _train(config, sequences, seed)
+        ours, *theirs = _train(config, sequences, seed)
         for name, measure in measures.items():
-            port[name].append(measure(runs.port))
-            oracle[name] += [measure(each) for each in runs.oracle]
-        rankings = [_neighbours(each) for each in (runs.port, *runs.oracle)]
+            port[name].append(measure(ours))
+            oracle[name] += [measure(each) for each in theirs]
+        rankings = [_neighbours(each) for each in (ours, *theirs)]
         shared += [_in_common(rankings[0], each) for each in rankings[1:]]
         between.append(_in_common(*rankings[1:]))
+    dtype = config.model.dtype
     for name in measures:
-        gap = abs(np.mean(port[name]) - np.mean(oracle[name]))
-        yield _line(name, gap, np.mean(oracle[name]), np.ptp(oracle[name]), config)
+        yield compare_measures(name, port[name], oracle[name], dtype)
+    yield compare_neighbours(shared, between, dtype)
+
+
+def compare_measures(
+    quantity: str, port: Sequence[float], oracle: Sequence[float], dtype: str
+) -> Difference:
+    """Passes where the means are no farther apart than the oracle's runs are."""
+    gap = abs(np.mean(port) - np.mean(oracle))
+    return _line(quantity, gap, np.mean(oracle), np.ptp(oracle), dtype)
+
+
+def compare_neighbours(
+    shared: Sequence[float], between: Sequence[float], dtype: str
+) -> Difference:
+    """Passes where port and oracle share as many neighbours as two runs of the oracle.
+
+    Args:
+      shared: neighbours in common of the port and each run of the oracle.
+      between: those of two runs of the oracle; the spread of both numbers is allowed.
+    """
     missing = max(np.mean(between) - np.mean(shared), 0.0)
-    yield _line(
-        "neighbours in common, of 10",
-        missing,
-        np.mean(between),
-        max(np.ptp(between), np.ptp(shared)),
-        config,
-    )
+    spread = max(np.ptp(between), np.ptp(shared))
+    quantity = f"neighbours in common, of {TOPN}"
+    return _line(quantity, missing, np.mean(between), spread, dtype)
 
 
-def _train(config: Config, sequences: Sequences, seed: int) -> _Runs:
-    oracle = (
-        trainer(legacy.EmbeddingTrainer, config, seed=seed, workers=_WORKERS).fit(
-            sequences
-        )
-        for _ in range(2)
-    )
-    port = trainer(embedder.EmbeddingTrainer, config, seed=seed).fit(sequences)
-    return _Runs(port, tuple(oracle))
+def _train(config: Config, sequences: Sequences, seed: int) -> list[Trainer]:
+    """One training of the port, two of the oracle."""
+    oracle = trainer(legacy.EmbeddingTrainer, config, seed=seed, workers=_WORKERS)
+    return [
+        trainer(embedder.EmbeddingTrainer, config, seed=seed).fit(sequences),
+        copy.copy(oracle).fit(sequences),
+        copy.copy(oracle).fit(sequences),
+    ]
 
 
 def _last_loss(trained: Trainer) -> float:
@@ -92,10 +96,10 @@ def _in_common(a: list[set[str]], b: list[set[str]]) -> float:
     return float(np.mean([len(x & y) for x, y in zip(a, b, strict=True)]))
 
 
-def _line(quantity: str, gap, scale, spread, config: Config) -> Difference:
+def _line(quantity: str, gap, scale, spread, dtype: str) -> Difference:
     return Difference(
         rung="workers",
-        dtype=config.model.dtype,
+        dtype=dtype,
         quantity=quantity,
         size=1,
         absolute=float(gap),

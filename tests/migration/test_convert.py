@@ -74,6 +74,39 @@ def test_nothing_is_overwritten_unasked(tmp_path, model):
     assert model.read_bytes() == before
 
 
+def test_a_run_may_be_made_anew_of_its_own_model(tmp_path, model):
+    run = Workdir(tmp_path / "run")
+    model_to_run(model, run.path)
+    (run.path / "notes.txt").write_text("mine")
+    run.text_vectors.unlink()
+    model_to_run(run.model, run.path, overwrite=True)
+    assert run.model.read_bytes() == model.read_bytes()
+    assert run.text_vectors.exists() and (run.path / "notes.txt").exists()
+    assert not list(run.path.glob(".*"))
+
+
+def test_an_error_leaves_the_run_that_was_there(tmp_path, monkeypatch, model):
+    run = Workdir(tmp_path / "run")
+    model_to_run(model, run.path)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("migration.convert.write_results", full)
+    with pytest.raises(OSError, match="No space"):
+        model_to_run(model, run.path, overwrite=True)
+    assert run.is_finished and run.model.read_bytes() == model.read_bytes()
+
+
+def test_tokens_with_white_space_are_converted(tmp_path, caplog):
+    trainer = EmbeddingTrainer(min_count=1, vector_size=4, epochs=1)
+    trainer.fit([["green tea", "milk"]] * 3).save(tmp_path / "m.npz")
+    model_to_run(tmp_path / "m.npz", tmp_path / "run")
+    assert "there is no vectors.txt" in caplog.text
+    assert "green tea" in read_vectors(Workdir(tmp_path / "run").vectors)
+    run_to_model(tmp_path / "run", tmp_path / "back.npz")
+
+
 def altered(model, **changes):
     """The members of a model file, some of them changed."""
     with np.load(model) as members:
@@ -95,7 +128,16 @@ WRONG = {
     "nan": ({"output": np.full((60, 8), np.nan)}, "finite"),
     "names": ({"settings": as_bytes('{"window": 0}')}, "other names"),
     "not_json": ({"settings": as_bytes("{")}, "Expecting"),
-    "dtype": ({"token_ends": np.zeros(60, np.int32)}, "token_ends"),
+    "dtype": ({"token_ends": np.zeros(60, np.int32)}, "`token_ends` is int32[60]"),
+    "counts": ({"counts": np.zeros(60, np.int64)}, "`counts` must be 60 numbers >= 1"),
+    "counts_0d": ({"counts": np.array(1)}, "`counts` is int64[]"),
+    "block_1d": ({"block": np.array([64, 64])}, "`block` is int64[2]"),
+    "losses_2d": (
+        {"loss_history": np.zeros((2, 2))},
+        "`loss_history` is float64[2, 2]",
+    ),
+    "endian": ({"input": np.zeros((60, 8), ">f8")}, "`input` must be float64[60, 8]"),
+    "deep": ({"settings": as_bytes("[" * 200_000)}, "recursion"),
 }
 
 
@@ -113,7 +155,7 @@ def test_wrong_model_files_are_refused_in_a_line(
 
 
 @pytest.mark.parametrize(
-    "name, value", [("window", 0), ("alpha", "fast"), ("dtype", "float32")]
+    "name, value", [("window", 0), ("alpha", "fast"), ("dtype", "float16")]
 )
 def test_settings_out_of_bounds_are_refused(tmp_path, capsys, model, name, value):
     with np.load(model) as members:
@@ -135,6 +177,42 @@ def test_a_token_that_comes_twice_is_refused(tmp_path, capsys, model):
     np.savez(tmp_path / "wrong.npz", **altered(model, tokens=tokens))
     assert main(["convert", str(tmp_path / "wrong.npz"), str(tmp_path / "run")]) == 2
     assert "twice" in capsys.readouterr().err
+
+
+def test_every_flipped_bit_of_the_directory_is_refused_or_harmless(tmp_path, model):
+    """The end of a zip file says where its members are, and how to read them."""
+    whole = model.read_bytes()
+    before = EmbeddingTrainer.load(model).vectors
+    for place in range(len(whole) - 400, len(whole)):
+        for bit in range(8):
+            data = bytearray(whole)
+            data[place] ^= 1 << bit
+            model.write_bytes(data)
+            try:
+                loaded = EmbeddingTrainer.load(model)
+            except ValueError as error:
+                assert "is not a whole model file" in str(error)
+            else:
+                np.testing.assert_array_equal(loaded.vectors, before)
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["{model}", "{other}"], "TARGET must be a run, or empty, or new"),
+        (["{model}", "{model}"], "TARGET must be a folder, got the file"),
+        (["{run}", "{other}"], "TARGET must be a model file, got the folder"),
+        (["--source", "{model}"], "Unknown option `--source`: give it without."),
+    ],
+)
+def test_wrong_targets_are_refused_in_a_line(tmp_path, capsys, model, argv, message):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    model_to_run(model, tmp_path / "run")
+    paths = {name: tmp_path / name for name in ("other", "run")} | {"model": model}
+    assert main(["convert", *(text.format(**paths) for text in argv)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

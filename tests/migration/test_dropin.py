@@ -77,10 +77,14 @@ def test_the_script_sees_its_own_arguments_and_folder(tmp_path):
         ),
         (
             "import migration.dropin, legacy\nlegacy.Trainer",
-            "module 'legacy' has no attribute 'Trainer'",
+            "`legacy.Trainer` is internal to the NumPy trainer, or not there",
+        ),
+        (
+            "import migration.dropin\nfrom legacy import blocks",
+            "`legacy.blocks` is internal to the NumPy trainer",
         ),
     ],
-    ids=["late", "internal", "unknown"],
+    ids=["late", "internal", "unknown", "from"],
 )
 def test_what_cannot_be_is_said(code, message):
     assert message in run("-c", code, ok=False)
@@ -95,6 +99,17 @@ def test_what_cannot_be_is_said(code, message):
 )
 def test_wrong_usage(arguments, message):
     assert message in run("-m", "migration.dropin", *arguments, ok=False)
+
+
+def test_a_script_that_imports_the_drop_in_may_be_run_by_it(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import migration.dropin, legacy; print(legacy.__all__)")
+    assert run("-m", "migration.dropin", script) == "['EmbeddingTrainer']\n"
+
+
+def test_the_module_can_be_looked_for():
+    code = "import migration.dropin, importlib.util as u; print(u.find_spec('legacy'))"
+    assert "legacy" in run("-c", code)
 
 
 def test_importing_the_drop_in_alone_loads_nothing_slow():

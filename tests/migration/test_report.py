@@ -69,16 +69,48 @@ def test_several_files_are_one_corpus(capsys, tmp_path, text_file):
     ("options", "message"),
     [
         (["--words", "-1"], "`words` must be an integer >= 0, got -1."),
-        (["--seeds", "-3"], "`seeds` must be integers >= 0, got (-3,)."),
-        (["--rungs", "loses"], "Unknown rung `loses`, did you mean `loss`?"),
+        (["--seeds", "-3"], "`seed` must be an integer from 0 to 2**64 - 1, got -3."),
+        (["--seeds", str(2**64)], "`seed` must be an integer from 0 to 2**64 - 1"),
+        (["--seeds", "1", "x"], "`--seeds` must be numbers, got '1', 'x'."),
+        (["--rungs", "loses"], "did you mean `loss`? The rungs are: vocabulary, "),
+        (["--epochs", "0", "--rungs", "workers"], "`epochs` must be an integer >= 1"),
+        (["--sample", "1e-30", "--rungs", "loss"], "`sample` = 1e-30 leaves no token"),
         (["--min-count", "10000"], "No token occurs `min_count` = 10000 times"),
-        (["--pairs", "no.tsv", "--rungs", "workers"], "no.tsv"),
+        (["--pairs", "no.tsv"], "File no.tsv does not exist."),
     ],
 )
 def test_bad_input_is_one_line(capsys, text_file, options, message):
     assert parity(text_file, *options) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_corpus_without_its_flag_is_told_of_it(capsys, text_file):
+    assert main(["parity", str(text_file)]) == 2
+    assert f"Give the corpus as --corpus {text_file}." in capsys.readouterr().err
+
+
+def test_one_of_several_files_that_is_not_text_is_named(capsys, tmp_path, text_file):
+    (tmp_path / "b.txt").write_bytes(b"fine\n\xe4 not\n")
+    assert parity(tmp_path) == 2
+    assert "b.txt is not UTF-8 text: line 2 has" in capsys.readouterr().err
+
+
+def test_what_was_found_before_an_error_is_printed(capsys, text_file):
+    options = ["--rungs", "vocabulary", "whole epoch", "--alpha", "1e300"]
+    assert parity(text_file, *options, "--cap", "inf", "--json") == 3
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
+    assert report["passed"] is False
+    assert {line["rung"] for line in report["lines"]} == {"vocabulary"}
+    assert report["settings"]["cap"] is None
+    assert "diverged" in printed.err
+
+
+def test_tables_that_are_not_finite_do_not_pass(capsys, text_file):
+    options = ["--rungs", "100 updates", "--alpha", "1e300", "--cap", "inf"]
+    assert parity(text_file, *options, "--sample", "0", "--dtype", "float64") == 1
+    assert "FAIL" in capsys.readouterr().out
 
 
 def test_difference_is_the_largest_and_relative_above_one():
@@ -88,6 +120,7 @@ def test_difference_is_the_largest_and_relative_above_one():
     assert not small.passed
 
 
+@pytest.mark.parametrize("tolerance", [0, 1e-3])
 @pytest.mark.parametrize(
     ("actual", "desired"),
     [
@@ -96,13 +129,19 @@ def test_difference_is_the_largest_and_relative_above_one():
         (np.array([np.nan]), np.array([0.0])),
         (np.array([0.0]), np.array([np.nan])),
         (np.array([np.nan]), np.array([np.nan])),
-        (np.array([2**32 - 1], np.uint32), np.array([2**32 - 2], np.uint32)),
+        (np.array([1.0]), np.array([np.inf])),
+        (np.array([np.inf]), np.array([1.0])),
     ],
-    ids=["shape", "dtype", "nan", "nan_of_oracle", "nan_of_both", "bit"],
+    ids=["shape", "dtype", "nan", "nan_of_oracle", "nan_of_both", "inf", "inf_of_port"],
 )
-def test_difference_does_not_pass(actual, desired):
-    line = difference("r", "q", actual, desired)
-    assert not line.passed and line.absolute > 0
+def test_difference_does_not_pass(actual, desired, tolerance):
+    line = difference("r", "q", actual, desired, tolerance=tolerance)
+    assert not line.passed and line.absolute == np.inf
+
+
+def test_one_bit_is_a_difference():
+    last_bit = np.array([2**32 - 2], np.uint32)
+    assert not difference("r", "q", last_bit + np.uint32(1), last_bit).passed
 
 
 def test_tokens_differ_by_value_and_by_place():

@@ -3,10 +3,11 @@ import math
 import numpy as np
 import pytest
 
+from embedder.config import Config, options_of
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 
-SETTINGS = dict.fromkeys(MODEL_SETTINGS) | {"vector_size": 2, "dtype": "float32"}
-SETTINGS |= {"window": 5, "cap": math.inf, "alpha": None}
+SETTINGS = {name: options_of(Config())[name] for name in MODEL_SETTINGS}
+SETTINGS |= {"vector_size": 2, "cap": math.inf, "alpha": None}
 
 
 @pytest.fixture
@@ -42,28 +43,33 @@ def test_a_missing_file_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"tokens": ["a", "b"]}, "2 tokens, 3 counts and 3 rows"),
-        ({"tokens": ["a", "b", "a"]}, "a token occurs twice"),
-        ({"output": np.zeros((3, 3), np.float32)}, "`input` is float32"),
-        ({"input": np.full((3, 2), np.nan, np.float32)}, "a table is not finite"),
-        ({"counts": np.ones(3)}, "`counts` is float64"),
-        ({"settings": {"window": 5}}, "other names than the arguments"),
-        ({"settings": SETTINGS | {"vector_size": 3}}, "in its settings .3, "),
+        ({"tokens": ["a", "b"]}, "`counts` must be 2 numbers"),
+        ({"tokens": ["a", "b", "a"]}, "a token is empty, or occurs twice"),
+        ({"tokens": ["a", "", "b"]}, "a token is empty, or occurs twice"),
+        ({"tokens": [], "counts": np.empty(0, np.int64)}, "a token is empty, or occurs"),
+        ({"counts": np.array([1, 0, 2])}, "`counts` must be 3 numbers >= 1"),
+        ({"counts": np.ones(3)}, r"`counts` is float64.3."),
         (
-            {"settings": SETTINGS | {"dtype": "float64"}},
-            "in its settings .2, 'float64'",
+            {"output": np.zeros((3, 3), np.float32)},
+            "`output` must be float32.3, 2., got",
         ),
-        ({"settings": SETTINGS | {"block": 128}}, "'float32', 64., in its settings"),
+        ({"input": np.full((3, 2), np.nan, np.float32)}, "`input` is not finite"),
+        ({"settings": {"window": 5}}, "`settings` has other names than the arguments"),
+        ({"settings": SETTINGS | {"vector_size": 3}}, "`input` must be float32.3, 3."),
+        ({"settings": SETTINGS | {"dtype": "float64"}}, "`input` must be float64"),
+        ({"settings": SETTINGS | {"block": 128}}, "`block` is 64, in its settings 128"),
+        ({"settings": SETTINGS | {"tile": 48}}, "`block` must be a positive multiple"),
     ],
     ids=[
-        *("rows", "duplicate", "shape", "nan", "dtype", "names", "vector_size"),
-        *("dtype_of_settings", "block_of_settings"),
+        *("rows", "duplicate", "empty_token", "no_tokens", "zero_count", "dtype"),
+        *("shape", "nan", "names", "vector_size", "dtype_of_settings"),
+        *("block_of_settings", "tile"),
     ],
 )
 def test_an_inconsistent_model_is_refused(tmp_path, model, change, reason):
     path = tmp_path / "model.npz"
     write_model(path, model._replace(**change))
-    with pytest.raises(ValueError, match=f"model.npz is not a whole .*: .*{reason}"):
+    with pytest.raises(ValueError, match=f"model.npz is not a whole .*: {reason}"):
         read_model(path)
 
 
