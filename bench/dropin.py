@@ -29,7 +29,7 @@ class Listener(logging.Handler):
     def emit(self, record):
         if "to compile" in record.msg:
             compiling[0] = record.args[0]
-logger = logging.getLogger("embedder.run")
+logger = logging.getLogger("embedder.training")
 logger.addHandler(Listener())
 logger.setLevel(logging.INFO)
 start = time.perf_counter()

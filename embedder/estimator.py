@@ -15,9 +15,9 @@ from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.data.encode import Encoded, encode, encode_with
 from embedder.data.vocabulary import NoTokensError, Vocabulary
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
-from embedder.run import Training, run_epochs
 from embedder.train.optimizer import capped_sgd
 from embedder.train.update import TrainState, state_of_tables
+from embedder.training import Training, run_epochs
 from embedder.vectors.vectors import Vectors
 
 Source = str | os.PathLike | Iterable[Iterable[str]]

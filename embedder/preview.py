@@ -4,7 +4,8 @@ import tempfile
 from pathlib import Path
 
 from embedder.config import Config, to_toml
-from embedder.run import Training, open_corpus, plan
+from embedder.run import open_corpus, plan
+from embedder.training import Training
 
 
 def preview(config: Config, source: str | None, *, cache: Path | None = None) -> str:

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("config", "files", "data", "memory", "model", "train", "vectors", "workdir"),
-    *("run", "preview", "progress", "estimator", "arguments", "cli"),
+    *("training", "run", "preview", "progress", "estimator", "arguments", "cli"),
 )
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
 _OUTSIDE = {"legacy", "migration", "bench", "tests"}

@@ -13,7 +13,8 @@ from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
 from embedder.memory import check_memory, memory_needed
 from embedder.preview import preview
-from embedder.run import Training, open_corpus, plan, run_epochs, train
+from embedder.run import open_corpus, plan, train
+from embedder.training import Training, run_epochs
 from embedder.vectors.export import read_vectors
 from embedder.workdir import Workdir
 

@@ -19,7 +19,8 @@ from embedder.data.blocks import Updates
 from embedder.data.corpus import Corpus, sequences_corpus, text_files
 from embedder.data.demo import demo_sequences
 from embedder.data.encode import Encoded, encode, encode_cached
-from embedder.run import Training, open_corpus
+from embedder.run import open_corpus
+from embedder.training import Training
 from migration.parity import data, training, updates
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample

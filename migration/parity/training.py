@@ -12,7 +12,7 @@ import legacy
 from embedder.config import Config, options_of, resolve, with_options
 from embedder.data.encode import Encoded
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model
-from embedder.run import Training, run_epochs
+from embedder.training import Training, run_epochs
 from embedder.workdir import Workdir
 from migration.convert import model_to_run, run_to_model
 from migration.parity.difference import (

@@ -12,10 +12,10 @@ import legacy.objective
 import legacy.update
 from embedder.config import Config
 from embedder.data.blocks import Updates
-from embedder.run import Program
 from embedder.train.optimizer import linear_rate
 from embedder.train.update import Batch, state_of_tables
 from embedder.train.update import row_gradients as port_row_gradients
+from embedder.training import Program
 from migration.parity import equations
 from migration.parity.difference import Difference, difference
 from migration.parity.tolerances import TOLERANCE

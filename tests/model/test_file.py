@@ -46,7 +46,10 @@ def test_a_missing_file_is_named(tmp_path):
         ({"tokens": ["a", "b"]}, "`counts` must be 2 numbers"),
         ({"tokens": ["a", "b", "a"]}, "a token is empty, or occurs twice"),
         ({"tokens": ["a", "", "b"]}, "a token is empty, or occurs twice"),
-        ({"tokens": [], "counts": np.empty(0, np.int64)}, "a token is empty, or occurs"),
+        (
+            {"tokens": [], "counts": np.empty(0, np.int64)},
+            "a token is empty",
+        ),
         ({"counts": np.array([1, 0, 2])}, "`counts` must be 3 numbers >= 1"),
         ({"counts": np.ones(3)}, r"`counts` is float64.3."),
         (

@@ -7,7 +7,7 @@ import numpy as np
 
 from embedder.config import Config, with_options
 from embedder.data.blocks import Updates
-from embedder.run import make_program
+from embedder.training import make_program
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import embedder.run
+import embedder.training
 import legacy.vocabulary
 from embedder import estimator
 from embedder.config import Config, with_options
@@ -239,9 +239,9 @@ PLANTED = [
     (update_rung, update, "_row_totals", weights_of_one_place),
     (update_rung, update, "_row_totals", weights_of_one_block),
     (hundred_rung, objective, "_softplus", slightly_steeper),
-    (epoch_rung, embedder.run, "linear_rate", constant_rate),
+    (epoch_rung, embedder.training, "linear_rate", constant_rate),
     (epoch_rung, blocks, "draw_noise", ids_off_by_one),
-    (epoch_rung, embedder.run.loader, "epoch_superblocks", last_superblock_lost),
+    (epoch_rung, embedder.training.loader, "epoch_superblocks", last_superblock_lost),
     (epoch_rung, loop.EpochLoss, "add", loss_of_the_first_updates),
     (resume_rung, estimator, "read_model", epochs_forgotten),
     (resume_rung, estimator, "read_model", output_forgotten),
@@ -255,9 +255,9 @@ PLANTED = [
 @pytest.fixture(autouse=True)
 def fresh_programs():
     """Nothing compiled with a planted piece is used elsewhere, nor the reverse."""
-    embedder.run.make_program.cache_clear()
+    embedder.training.make_program.cache_clear()
     yield
-    embedder.run.make_program.cache_clear()
+    embedder.training.make_program.cache_clear()
 
 
 def passes(rung) -> bool:
@@ -275,7 +275,7 @@ def test_rung_catches(monkeypatch, rung, module, name, wrong):
     monkeypatch.setattr(
         module, name, lambda *args, **options: wrong(original, *args, **options)
     )
-    embedder.run.make_program.cache_clear()
+    embedder.training.make_program.cache_clear()
     assert not passes(rung)
 
 
