@@ -27,30 +27,32 @@ def workers_rung(
     seeds: Sequence[int],
     scores: dict[str, Score] | None = None,
 ) -> Iterator[Difference]:
-    """Loss, neighbours and scores after a whole training, over several seeds.
+    """Neighbours and scores after a whole training, over several seeds.
+
+    Not the loss: processes that do not wait for each other shift it by some tenths of a
+    percent, which is no less than two of their runs differ by.
 
     Args:
-      scores: what else to measure of a trained model, by name.
+      scores: what to measure of a trained model, by name.
     """
-    measures = {"loss of the last epoch": _last_loss} | (scores or {})
-    port = {name: [] for name in measures}
-    oracle = {name: [] for name in measures}
+    scores = scores or {}
+    port, oracle = {name: [] for name in scores}, {name: [] for name in scores}
     shared, between = [], []
     for seed in seeds:
         ours, *theirs = _train(config, sequences, seed)
-        for name, measure in measures.items():
-            port[name].append(measure(ours))
-            oracle[name] += [measure(each) for each in theirs]
+        for name, score in scores.items():
+            port[name].append(score(ours))
+            oracle[name] += [score(each) for each in theirs]
         rankings = [_neighbours(each) for each in (ours, *theirs)]
         shared += [_in_common(rankings[0], each) for each in rankings[1:]]
         between.append(_in_common(*rankings[1:]))
     dtype = config.model.dtype
-    for name in measures:
-        yield compare_measures(name, port[name], oracle[name], dtype)
+    for name in scores:
+        yield compare_scores(name, port[name], oracle[name], dtype)
     yield compare_neighbours(shared, between, dtype)
 
 
-def compare_measures(
+def compare_scores(
     quantity: str, port: Sequence[float], oracle: Sequence[float], dtype: str
 ) -> Difference:
     """Passes where the means are no farther apart than the oracle's runs are."""
@@ -81,10 +83,6 @@ def _train(config: Config, sequences: Sequences, seed: int) -> list[Trainer]:
         copy.copy(oracle).fit(sequences),
         copy.copy(oracle).fit(sequences),
     ]
-
-
-def _last_loss(trained: Trainer) -> float:
-    return trained.loss_history[-1]
 
 
 def _neighbours(trained: Trainer) -> list[set[str]]:

@@ -3,14 +3,14 @@ import pytest
 from embedder.config import Config, with_options
 from migration.parity.ladder import ladder, subject
 from migration.parity.report import scores
-from migration.parity.workers import compare_measures, compare_neighbours
+from migration.parity.workers import compare_neighbours, compare_scores
 from tests.parity.cases import assert_pass
 
 
 def test_a_mean_within_the_spread_of_the_oracle_passes():
     oracle = [2.30, 2.34, 2.31, 2.35]
-    assert compare_measures("loss", [2.30, 2.31], oracle, "float32").passed
-    line = compare_measures("loss", [2.20, 2.31], oracle, "float32")
+    assert compare_scores("score", [2.30, 2.31], oracle, "float32").passed
+    line = compare_scores("score", [2.20, 2.31], oracle, "float32")
     assert not line.passed and line.tolerance == pytest.approx(0.05)
 
 
