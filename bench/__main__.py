@@ -1,10 +1,12 @@
 """`python -m bench NAME`: runs one bench and prints its table."""
 
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
-from bench import dropin, small, wiki
+from bench import dropin, small, stages, vocabulary, wiki
+from bench.results import data_folder
 from embedder import read_vectors
 
 
@@ -44,7 +46,41 @@ def dropin_bench(samples: int = 5) -> None:
     print(dropin.run(samples).markdown())
 
 
+def stages_bench(
+    corpus: Path | None = None,
+    samples: int = 3,
+    vector_size: int = 100,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+) -> None:
+    """Where the time of a training goes.
+
+    Args:
+        corpus: a text file; none: 17 M words of Wikipedia.
+        samples: how often each stage is timed.
+        vector_size: dimensions of a vector.
+        architecture: skipgram or cbow.
+    """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
+    options = {"vector_size": vector_size, "architecture": architecture}
+    print(stages.run(corpus, samples, options).markdown())
+
+
+def vocabulary_bench(samples: int = 9) -> None:
+    """Time of an update against the size of the vocabulary.
+
+    Args:
+        samples: how often each size is timed.
+    """
+    print(vocabulary.run(samples).markdown())
+
+
 if __name__ == "__main__":
     tyro.extras.subcommand_cli_from_dict(
-        {"wiki": wiki_bench, "small": small_bench, "dropin": dropin_bench}
+        {
+            "wiki": wiki_bench,
+            "small": small_bench,
+            "dropin": dropin_bench,
+            "stages": stages_bench,
+            "vocabulary": vocabulary_bench,
+        }
     )

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bench import dropin, results, small, systems, wiki
+from bench import dropin, results, small, stages, systems, vocabulary, wiki
 from embedder import Vectors, read_vectors
 
 SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}
@@ -64,3 +64,23 @@ def test_a_small_fit_is_timed_in_its_parts(tmp_path, text_file, program):
     sample = dropin._sample(dropin.PROGRAMS[program], text_file, tmp_path / "cache")
     assert sample["fit"] > sample["compile"] and sample["import"] > 0
     assert (sample["compile"] > 0) == (program != "legacy")
+
+
+def test_every_stage_is_timed(tmp_path, monkeypatch, text_file):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    table = stages.run(text_file, 1, {"vector_size": 8, "min_count": 1})
+    assert [row[0] for row in table.rows] == [
+        *("import TensorFlow", "vocabulary and encoding", "loader, tfdata"),
+        *("loader, memory", "trace", "compile", "steps alone"),
+        "training, all together",
+    ]
+    kept = json.loads((tmp_path / "stages.json").read_text())
+    assert all(seconds > 0 for times in kept["samples"].values() for seconds in times)
+
+
+def test_updates_are_timed_with_every_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(vocabulary, "_UPDATES", 16)
+    table = vocabulary.run(1, sizes=(100, 200))
+    assert [row[0] for row in table.rows] == ["100", "200"]
+    assert table.rows[0][2] == "1.00"

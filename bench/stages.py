@@ -1,0 +1,128 @@
+"""Where the time of a training goes: each stage alone, in one process.
+
+The text is read and encoded; both loaders make an epoch of blocks with nobody training
+on them; the program is traced and compiled; then it is run on blocks that are there
+already. Speeds are of raw words, so that they can be held against each other.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bench.results import Table, write_results
+from bench.systems import machine
+from embedder.config import Config, with_options
+from embedder.data import loader
+from embedder.run import open_corpus, plan
+from embedder.train.update import Batch
+from embedder.training import Training, run_epochs
+
+_SUPERBLOCKS = 8
+
+
+def run(corpus: Path, samples: int, options: dict) -> Table:
+    """Times every stage `samples` times on `corpus` with `options` of the config."""
+    config = with_options(Config(), epochs=1, **options)
+    stages: dict[str, list[float]] = {}
+    started = time.perf_counter()
+    loader.import_tensorflow()
+    stages["import TensorFlow"] = [time.perf_counter() - started]
+    with tempfile.TemporaryDirectory() as folder:
+        stages["vocabulary and encoding"] = _times(
+            samples,
+            lambda number: plan(
+                config, open_corpus(str(corpus)), Path(folder, str(number))
+            ),
+        )
+        training = plan(config, open_corpus(str(corpus)), Path(folder, "0"))
+        for kind in ("tfdata", "memory"):
+            stages[f"loader, {kind}"] = _times(
+                samples, lambda _, kind=kind: _drain(_superblocks(training, kind))
+            )
+        stages |= _program_stages(training, samples)
+        stages["training, all together"] = _times(
+            samples, lambda _: run_epochs(training, training.initial_state())
+        )
+    words = training.encoded.raw_tokens
+    settings = {"corpus": corpus.name, "words": words, **options}
+    write_results("stages", machine=machine(), settings=settings, samples=stages)
+    return _table(stages, words)
+
+
+def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
+    """Trace, compile, and steps on blocks that are there, in seconds an epoch."""
+    batches, num_updates = _batches(training)
+    state, updates = training.initial_state(), training.program.apply_updates
+    started = time.perf_counter()
+    lowered = updates.lower(state, batches[0])
+    traced = time.perf_counter()
+    compiled = lowered.compile()
+    done = time.perf_counter()
+    times = []
+    for _ in range(samples):
+        start = time.perf_counter()
+        for batch in batches:
+            state, _ = compiled(state, batch)
+        jax.block_until_ready(state)
+        times.append(time.perf_counter() - start)
+    data = training.config.data
+    tokens = num_updates * data.block * data.blocks_per_update
+    per_epoch = training.kept_tokens / tokens
+    return {
+        "trace": [traced - started],
+        "compile": [done - traced],
+        "steps alone": [seconds * per_epoch for seconds in times],
+    }
+
+
+def _batches(training: Training) -> tuple[list[Batch], int]:
+    """Some superblocks as what the program takes, and how many updates they have."""
+    batches, num_updates = [], 0
+    for updates, real in _superblocks(training, "memory"):
+        fields = updates.ids, updates.sequence, updates.radius, updates.noise
+        rate = training.rate(updates.progress).astype(np.float32)
+        batches.append(jax.device_put(Batch(*fields, rate)))
+        num_updates += real
+        if len(batches) == _SUPERBLOCKS:
+            break
+    return batches, num_updates
+
+
+def _superblocks(training: Training, kind: str):
+    return loader.epoch_superblocks(
+        kind,
+        training.source,
+        0,
+        size=training.superblock_size,
+        workers=training.config.data.workers,
+    )
+
+
+def _drain(values: Iterable) -> None:
+    for _ in values:
+        pass
+
+
+def _times(samples: int, stage: Callable[[int], object]) -> list[float]:
+    times = []
+    for number in range(samples):
+        start = time.perf_counter()
+        stage(number)
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def _table(stages: dict[str, list[float]], words: int) -> Table:
+    rows = []
+    for stage, times in stages.items():
+        seconds = statistics.median(times)
+        once = stage in ("import TensorFlow", "trace", "compile")
+        speed = "" if once else f"{words / seconds / 1e6:.2f}"
+        low, high = min(times), max(times)
+        rows.append([stage, f"{seconds:.2f} ({low:.2f} to {high:.2f})", speed])
+    return Table(["stage", "seconds", "M words/s"], rows)

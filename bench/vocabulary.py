@@ -1,0 +1,69 @@
+"""Time of an update against the size of the vocabulary, the tokens being the same.
+
+Ids are drawn as words are, by rank to the power -0.8, so that a larger vocabulary has
+more rare rows and larger tables, and nothing else.
+"""
+
+import statistics
+import time
+
+import jax
+import numpy as np
+
+from bench.results import Table, write_results
+from bench.systems import machine
+from embedder.config import Config, resolve, with_options
+from embedder.train.update import Batch, state_of_tables
+from embedder.training import make_program
+
+SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+_UPDATES = 1024
+
+
+def run(samples: int, sizes: tuple[int, ...] = SIZES) -> Table:
+    """Times a superblock `samples` times with each size; the sizes take turns."""
+    config = resolve(with_options(Config(), sample=0), 10**7)
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    calls = {size: _call(config, size) for size in sizes}
+    for _ in range(samples):
+        for size, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[size].append((time.perf_counter() - start) / _UPDATES)
+    write_results("vocabulary", machine=machine(), samples=times)
+    first = statistics.median(times[sizes[0]])
+    rows = []
+    for size, seconds in times.items():
+        middle = statistics.median(seconds)
+        rows.append([f"{size:,}", f"{middle * 1e6:.0f}", f"{middle / first:.2f}"])
+    return Table(["V", "us an update", f"to V = {sizes[0]:,}"], rows)
+
+
+def _call(config: Config, size: int):
+    """A function that runs a superblock of updates on tables of `size` rows."""
+    rng = np.random.default_rng(0)
+    weight = np.arange(1, size + 1) ** -0.8
+    data, dim = config.data, config.model.vector_size
+    shape = _UPDATES, data.blocks_per_update, data.block
+    noise = *shape[:2], data.block // data.tile, data.noise
+    probability = weight / weight.sum()
+    draw = np.random.Generator.choice
+    batch = Batch(
+        ids=draw(rng, size, shape, p=probability).astype(np.int32),
+        sequence=np.zeros(shape, np.int32),
+        radius=rng.integers(1, data.window + 1, shape, dtype=np.int8),
+        noise=draw(rng, size, noise, p=probability).astype(np.int32),
+        rate=np.full(_UPDATES, config.train.alpha, np.float32),
+    )
+    program = make_program(size, data.window, 16, config.model, config.train)
+    table = rng.random((size, dim), dtype=np.float32) - np.float32(0.5)
+    state = state_of_tables(program.optimizer, table / dim, 0 * table)
+    batch = jax.device_put(batch)
+
+    def call() -> None:
+        nonlocal state
+        state, _ = program.apply_updates(state, batch)
+        jax.block_until_ready(state)
+
+    call()  # compiles
+    return call
