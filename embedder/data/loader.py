@@ -96,6 +96,7 @@ def tfdata_epoch(
         .map(shard, num_parallel_calls=workers, deterministic=True)
         .rebatch(size)
         .prefetch(2)
+        .with_options(_quiet_options(tf))
     )
     for superblock in dataset.as_numpy_iterator():
         if failures:
@@ -103,6 +104,15 @@ def tfdata_epoch(
         yield superblock
     if failures:
         raise failures[0]
+
+
+def _quiet_options(tf):
+    """No threads that look for work while the updates need the cores."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.threading.private_threadpool_size = 2
+    options.threading.max_intra_op_parallelism = 1
+    return options
 
 
 def _signature(tf, shape: BlockShape) -> Updates:

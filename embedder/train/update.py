@@ -51,6 +51,13 @@ class RowGradients(NamedTuple):
     weights: dict[str, jax.Array]  # [N, G, R], terms of each occurrence
 
 
+class Carry(NamedTuple):
+    """What goes from one update to the next within a call."""
+
+    state: TrainState
+    zeros: dict[str, jax.Array]  # [V], by table: where row weights are summed
+
+
 class Model(NamedTuple):
     """What the updates of a run have in common."""
 
@@ -93,36 +100,41 @@ def make_updates(
     """
     one_update = {"rows": update_rows, "dense": update_dense}[update]
 
-    def reporting(state: TrainState, batch: Batch):
-        return one_update(model, optimizer, state, batch)
+    def reporting(carry: Carry, batch: Batch):
+        return one_update(model, optimizer, carry, batch)
 
-    def silent(state: TrainState, batch: Batch):
-        return one_update(model, optimizer, state, batch)[0], None
+    def silent(carry: Carry, batch: Batch):
+        return one_update(model, optimizer, carry, batch)[0], None
 
-    def group(state: TrainState, batch: Batch):
-        state, loss = reporting(state, jax.tree.map(lambda x: x[0], batch))
+    def group(carry: Carry, batch: Batch):
+        carry, loss = reporting(carry, jax.tree.map(lambda x: x[0], batch))
         if loss_interval == 1:
-            return state, loss
+            return carry, loss
         rest = jax.tree.map(lambda x: x[1:], batch)
-        return jax.lax.scan(silent, state, rest)[0], loss
+        return jax.lax.scan(silent, carry, rest)[0], loss
 
     def updates(state: TrainState, batches: Batch):
         groups = jax.tree.map(
             lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), batches
         )
-        return jax.lax.scan(group, state, groups)
+        zeros = {
+            name: jnp.zeros(len(table), table.dtype)
+            for name, table in state.params["tables"].items()
+        }
+        carry, loss = jax.lax.scan(group, Carry(state, zeros), groups)
+        return carry.state, loss
 
     return jax.jit(updates, donate_argnums=0)
 
 
-def update_rows(model: Model, optimizer, state: TrainState, batch: Batch):
-    """The state after one update by gathered rows, and its `Loss`."""
+def update_rows(model: Model, optimizer, carry: Carry, batch: Batch):
+    """The carry after one update by gathered rows, and its `Loss`."""
+    state = carry.state
     loss, rows = row_gradients(model, state.params, batch)
     tables = state.params["tables"]
-    weights = {
-        name: _row_totals(ids, rows.weights[name], len(tables[name]))[ids]
-        for name, ids in rows.ids.items()
-    }
+    weights, zeros = {}, {}
+    for name, ids in rows.ids.items():
+        weights[name], zeros[name] = _totals(carry.zeros[name], ids, rows.weights[name])
     steps, opt_state = optimizer.update(
         rows.gradients, state.opt_state, weights=weights, rate=batch.rate
     )
@@ -130,11 +142,13 @@ def update_rows(model: Model, optimizer, state: TrainState, batch: Batch):
         name: table.at[rows.ids[name]].add(steps[name])
         for name, table in tables.items()
     }
-    return TrainState({"tables": tables}, opt_state, state.step + 1), loss
+    state = TrainState({"tables": tables}, opt_state, state.step + 1)
+    return Carry(state, zeros), loss
 
 
-def update_dense(model: Model, optimizer, state: TrainState, batch: Batch):
-    """The state after one update by gradients of whole tables, and its `Loss`."""
+def update_dense(model: Model, optimizer, carry: Carry, batch: Batch):
+    """The carry after one update by gradients of whole tables, and its `Loss`."""
+    state = carry.state
     ids, pairs, loss_of = _objective(model, batch)
 
     def total(params):
@@ -151,7 +165,7 @@ def update_dense(model: Model, optimizer, state: TrainState, batch: Batch):
     )
     params = optax.apply_updates(state.params, steps)
     loss = Loss(value, objective.num_terms(pairs, model.architecture))
-    return TrainState(params, opt_state, state.step + 1), loss
+    return carry._replace(state=TrainState(params, opt_state, state.step + 1)), loss
 
 
 def row_gradients(model: Model, params: hk.Params, batch: Batch):
@@ -192,6 +206,17 @@ def _weights(model: Model, pairs: objective.Pairs, batch: Batch) -> Rows:
         case "cbow":
             terms = objective.cbow_weights
     return terms(pairs, negative=model.negative, num_noise=batch.noise.shape[2])
+
+
+def _totals(zeros, ids, weights):
+    """Sum of the weights of each row, at each of its occurrences; and zeros [V] again.
+
+    To make new zeros in every update would cost as much as the vocabulary is large.
+    """
+    sums = zeros.at[ids].add(weights)
+    totals = sums[ids]
+    # 0, but by way of what was read: else XLA copies the sums, to clear and to read.
+    return totals, sums.at[ids].set(jnp.minimum(totals, 0))
 
 
 def _row_totals(ids, weights, num_rows: int):

@@ -171,13 +171,19 @@ def stopped_gradient(original, rows, pairs, **options):
     return noiseless + jax.lax.stop_gradient(whole - noiseless)
 
 
-def weights_of_one_place(original, ids, weights, num_rows):
-    return jnp.zeros(num_rows, weights.dtype).at[ids].set(weights)
+def weights_of_one_place(original, zeros, ids, weights):
+    return weights, zeros
 
 
-def weights_of_one_block(original, ids, weights, num_rows):
+def weights_of_one_block(original, zeros, ids, weights):
     """The cap applied before the blocks of the update are summed."""
-    return original(ids, weights, num_rows) / 2
+    totals, zeros = original(zeros, ids, weights)
+    return totals / 2, zeros
+
+
+def weights_left_over(original, zeros, ids, weights):
+    """Those of earlier updates are not cleared."""
+    return original(zeros, ids, weights)[0], zeros.at[ids].add(weights)
 
 
 def slightly_steeper(original, x):
@@ -236,8 +242,9 @@ PLANTED = [
     (skipgram_gradients_rung, objective, "skipgram_weights", weights_without_n_t),
     (cbow_gradients_rung, objective, "cbow_loss", sum_for_mean),
     (cbow_gradients_rung, objective, "_halo", shifted_halo),
-    (update_rung, update, "_row_totals", weights_of_one_place),
-    (update_rung, update, "_row_totals", weights_of_one_block),
+    (update_rung, update, "_totals", weights_of_one_place),
+    (update_rung, update, "_totals", weights_of_one_block),
+    (hundred_rung, update, "_totals", weights_left_over),
     (hundred_rung, objective, "_softplus", slightly_steeper),
     (epoch_rung, embedder.training, "linear_rate", constant_rate),
     (epoch_rung, blocks, "draw_noise", ids_off_by_one),
