@@ -27,6 +27,7 @@ _SUPERBLOCKS = 8
 
 def run(corpus: Path, samples: int, options: dict) -> Table:
     """Times every stage `samples` times on `corpus` with `options` of the config."""
+    jax.config.update("jax_enable_compilation_cache", False)  # or nothing is compiled
     config = with_options(Config(), epochs=1, **options)
     stages: dict[str, list[float]] = {}
     started = time.perf_counter()
