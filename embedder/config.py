@@ -89,6 +89,12 @@ class TrainConfig:
     128 at most; inf: no cap."""
     update: Literal["rows", "dense"] = "rows"
     """Differentiate the gathered rows, or whole tables: slow, for checks."""
+    backend: Literal["auto", "xla", "numba"] = "auto"
+    """What compiles the updates: numba is faster on a CPU, and takes some seconds the
+    first time ever; auto: numba for long runs on a CPU, xla for all others."""
+    threads: int = 0
+    """Threads of the numba backend; 0: one for each core. An update has work for as
+    many as it has tiles. Results are the same for any number."""
     seed: int = 1
     """Of the initial vectors and of every draw."""
 
@@ -99,6 +105,10 @@ class TrainConfig:
         if self.cap is not None:
             _check_number(self, "cap", "a number > 0", lambda x: x > 0)
         _check_choice(self, "update", ("rows", "dense"))
+        _check_choice(self, "backend", ("auto", "xla", "numba"))
+        if self.backend == "numba" and self.update == "dense":
+            raise ValueError("`update` must be 'rows' with numba, got 'dense'.")
+        _check_integer(self, "threads", 0)
         _check_integer(self, "seed", 0, 2**64 - 1)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from embedder import config as settings
@@ -123,7 +122,8 @@ class EmbeddingTrainer:
             )
             encoded = _encoded(corpus, self.min_count, self._vocabulary)
             epoch = len(self.loss_history)
-            state = jax.tree.map(jnp.copy, self._state)  # an error leaves the old one
+            # An error leaves the old one.
+            state = jax.tree.map(lambda x: x.copy(), self._state)
             self._train(encoded, config, state, range(epoch, epoch + 1))
         return self
 
@@ -243,7 +243,9 @@ class EmbeddingTrainer:
 
     def _table(self, name: str) -> np.ndarray:
         self._trained()
-        return np.asarray(self._state.params["tables"][name])
+        table = np.asarray(self._state.params["tables"][name]).view()
+        table.flags.writeable = False
+        return table
 
     def _lookup(self) -> Vectors:
         if self._vectors is None:

@@ -1,11 +1,14 @@
 """Training, without files: a resolved config over an encoded corpus, and its epochs."""
 
+import dataclasses
 import functools
+import importlib.util
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import jax
 import numpy as np
 import optax
 
@@ -21,6 +24,7 @@ from embedder.train.loop import EpochLoss, Step, steps
 from embedder.train.optimizer import capped_sgd, linear_rate
 from embedder.train.update import Model, TrainState, initial_state, make_updates
 
+_LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
 DIVERGED = "training diverged. Give a smaller `alpha` or `cap`."
 _log = logging.getLogger(__name__)
 
@@ -53,8 +57,13 @@ class Training:
         self.superblock_size = loader.superblock_size(
             self.kept_tokens, tokens_per_update
         )
+        self.backend = pick_backend(config.train, encoded.raw_tokens * len(epochs))
         self.program = make_program(
-            len(encoded.vocabulary), data.window, interval, config.model, config.train
+            len(encoded.vocabulary),
+            data.window,
+            interval,
+            config.model,
+            dataclasses.replace(config.train, backend=self.backend),
         )
 
     @property
@@ -90,6 +99,21 @@ class Training:
         return steps(self.program.apply_updates, state, superblocks, self.rate)
 
 
+def pick_backend(train: TrainConfig, num_words: int) -> Literal["xla", "numba"]:
+    """What compiles the updates of a run over `num_words` in all its epochs.
+
+    Raises:
+      ValueError: Numba is asked for, and not installed.
+    """
+    has_numba = importlib.util.find_spec("numba") is not None
+    if train.backend == "numba" and not has_numba:
+        raise ValueError("`backend` must be installed, got 'numba': pip install numba.")
+    if train.backend != "auto":
+        return train.backend
+    fits = train.update == "rows" and jax.default_backend() == "cpu"
+    return "numba" if has_numba and fits and num_words >= _LONG_RUN else "xla"
+
+
 class Program(NamedTuple):
     """The compiled part of a run."""
 
@@ -102,15 +126,26 @@ class Program(NamedTuple):
 def make_program(
     num_rows: int, window: int, interval: int, model: ModelConfig, train: TrainConfig
 ) -> Program:
-    """The compiled part of a run, kept so that the same again is not compiled again."""
+    """The compiled part of a run, kept so that the same again is not compiled again.
+
+    It is compiled by XLA unless `train.backend` is "numba".
+    """
     keep_compiled_programs()
     dtype = np.dtype(model.dtype)
     lookup = tables(num_rows, model.vector_size, dtype=dtype, seed=train.seed)
     module = Model(lookup, model.architecture, window, model.negative)
     optimizer = capped_sgd(train.cap)
-    updates = make_updates(
-        module, optimizer, update=train.update, loss_interval=interval
-    )
+    if train.backend == "numba":
+        from embedder.train import kernel
+
+        threads = train.threads or kernel.available_cores()
+        updates = kernel.make_updates(
+            module, train.cap, loss_interval=interval, threads=threads
+        )
+    else:
+        updates = make_updates(
+            module, optimizer, update=train.update, loss_interval=interval
+        )
     return Program(module, optimizer, updates)
 
 
@@ -139,6 +174,7 @@ def run_epochs(
     Raises:
       FloatingPointError: the loss of an epoch is not finite.
     """
+    _log.info("Updates are compiled by %s.", training.backend)
     started = time.perf_counter()
     losses, compiling = [], 0.0
     for epoch in training.epochs:
@@ -159,7 +195,16 @@ def run_epochs(
     _log.info("The first call of the program took %.2f s, to compile it.", compiling)
     if losses and not any(losses):
         _log.warning("No token has another in its window: nothing is learned.")
-    return state, losses
+    return _contiguous(state), losses
+
+
+def _contiguous(state: TrainState) -> TrainState:
+    """`state` with arrays as anybody expects them: the kernel's have wider rows."""
+    tables = dict(state.params["tables"])
+    for name, table in tables.items():
+        if isinstance(table, np.ndarray):
+            tables[name] = np.array(table, order="C", subok=False)
+    return state._replace(params={"tables": tables})
 
 
 def _status(

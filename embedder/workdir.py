@@ -78,7 +78,7 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         )
 
 
-_NO_MATTER = {"loader", "workers"}  # any give the same vectors
+_NO_MATTER = {"loader", "workers", "threads"}  # any give the same vectors
 
 
 def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:

@@ -77,5 +77,5 @@ def steps(
         )
         started = time.perf_counter()
         with jax.enable_x64(dtype == np.float64):
-            state, loss = apply_updates(state, jax.device_put(batch))
+            state, loss = apply_updates(state, batch)
         yield Step(state, updates, num_updates, loss, time.perf_counter() - started)

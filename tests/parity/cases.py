@@ -80,7 +80,7 @@ class Case(NamedTuple):
             vector_size=vector_size,
             negative=NEGATIVE,
             dtype=dtype,
-            update=update,
+            **UPDATES[update],
             cap=cap,
             alpha=0.05,
         )
@@ -90,6 +90,13 @@ class Case(NamedTuple):
         tables = random_tables((self.num_rows, vector_size), dtype)
         return Sample(config, program, self.updates(), num_updates, *tables)
 
+
+UPDATES = {
+    "rows": {"backend": "xla"},
+    "dense": {"backend": "xla", "update": "dense"},
+    "kernel": {"backend": "numba"},
+}
+"""The ways to apply an update, as options of the config."""
 
 CASES = [
     Case("tiled", 40, (1, 1, 32), tile=8, noise=6),

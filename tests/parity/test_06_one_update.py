@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from embedder.data.blocks import Updates
 from embedder.train.update import state_of_tables
 from migration.parity.updates import updates_rung
-from tests.parity.cases import CASES, Case, assert_pass
+from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
 ARCHITECTURES = ["skipgram", "cbow"]
 FEW = [case for case in CASES if case.name in ("tiled", "several_blocks")]
@@ -27,8 +27,13 @@ def test_tables_are_those_of_the_oracle(case, architecture):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "options",
-    [{"update": "dense"}, {"cap": math.inf}, {"dtype": "float32"}],
-    ids=["dense", "no_cap", "float32"],
+    [
+        {"update": "dense"},
+        {"update": "kernel"},
+        {"cap": math.inf},
+        {"dtype": "float32"},
+    ],
+    ids=["dense", "kernel", "no_cap", "float32"],
 )
 def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options):
     assert_pass(one_update_rung(case.sample(architecture, **options)))
@@ -44,7 +49,7 @@ def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options
     window=st.integers(1, 12),
     sequence_length=st.integers(1, 15),
     architecture=st.sampled_from(ARCHITECTURES),
-    update=st.sampled_from(["rows", "dense"]),
+    update=st.sampled_from(list(UPDATES)),
     dtype=st.sampled_from(["float64", "float32"]),
     cap=st.sampled_from([0.5, 2.5, math.inf]),
     data=st.data(),

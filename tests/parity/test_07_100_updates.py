@@ -20,8 +20,14 @@ SEVERAL_BLOCKS = Case("several_blocks", 50, (100, 3, 32), tile=8, noise=8, windo
         (SEVERAL_BLOCKS, "rows", 8.0),
         (TILED, "rows", math.inf),
         (TILED, "dense", 8.0),
+        (TILED, "kernel", 8.0),
+        (CLASSIC, "kernel", 8.0),
+        (SEVERAL_BLOCKS, "kernel", math.inf),
     ],
-    ids=["tiled", "classic", "several_blocks", "no_cap", "dense"],
+    ids=[
+        *("tiled", "classic", "several_blocks", "no_cap", "dense"),
+        *("kernel", "classic_kernel", "several_blocks_kernel"),
+    ],
 )
 def test_tables_are_those_of_the_oracle(case, architecture, dtype, update, cap):
     sample = case.sample(architecture, dtype, update=update, cap=cap)

@@ -10,7 +10,7 @@ from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
 from migration.parity.ladder import subject
 from migration.parity.training import epoch_rung
-from tests.parity.cases import assert_pass
+from tests.parity.cases import UPDATES, assert_pass
 
 SMALL = with_options(
     Config(), loader="memory", vector_size=8, min_count=2, block=32, alpha=0.02
@@ -21,9 +21,7 @@ FORMS = {
     "classic": {"tile": 1, "noise": 5},
 }
 WAYS = list(
-    itertools.product(
-        ARCHITECTURES, FORMS, ["cap", "no_cap"], [0, 1e-3], ["rows", "dense"]
-    )
+    itertools.product(ARCHITECTURES, FORMS, ["cap", "no_cap"], [0, 1e-3], UPDATES)
 )
 
 
@@ -47,7 +45,7 @@ def test_an_epoch_is_that_of_the_oracle(
         architecture=architecture,
         cap=4.0 if cap == "cap" else math.inf,
         sample=sample,
-        update=update,
+        **UPDATES[update],
         dtype=dtype,
     )
     assert_same_epoch(config, sequences)
@@ -73,6 +71,7 @@ def test_an_epoch_is_that_of_the_oracle(
             "vector_size": st.integers(1, 12),
             "seed": st.integers(0, 2**64 - 1),
             "cap": st.sampled_from([1.0, 8.0]),
+            "backend": st.sampled_from(["xla", "numba"]),
         }
     ),
 )
@@ -83,9 +82,14 @@ def test_any_epoch_is_that_of_the_oracle(sequences, options):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_an_epoch_of_a_million_words_with_the_defaults(wiki, architecture, dtype):
+@pytest.mark.parametrize("backend", ["xla", "numba"])
+def test_an_epoch_of_a_million_words_with_the_defaults(
+    wiki, backend, architecture, dtype
+):
     """What is certified is what users run: tf.data, scan, donation."""
-    config = with_options(Config(), architecture=architecture, dtype=dtype)
+    config = with_options(
+        Config(), architecture=architecture, dtype=dtype, backend=backend
+    )
     compared = subject(config, str(wiki), words=0, seeds=())
     assert compared.encoded.num_tokens > 1_000_000
     assert config.data.loader == "tfdata"

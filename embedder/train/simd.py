@@ -1,0 +1,245 @@
+"""Vectors of sixteen numbers, to write kernels with in Numba.
+
+Numba compiles loops for the processor that it runs on, but does not keep sums in
+registers over two loops. These functions say which vectors there are; LLVM does the
+rest, on every processor that it knows. Arrays are C-contiguous and have two axes; no
+index is checked.
+"""
+
+import sys
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+LANES = 16
+_FUSED = ("contract",)  # products and sums may become fused operations
+
+
+class _Vector(types.Type):
+    """LANES numbers of one dtype."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        super().__init__(f"vector({dtype} x {LANES})")
+
+
+@register_model(_Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        element = manager.lookup(kind.dtype).get_value_type()
+        super().__init__(manager, kind, ir.VectorType(element, LANES))
+
+
+def _element_pointer(context, builder, array, arguments):
+    """Where `array[row, column]` is."""
+    values = context.make_array(array)(context, builder, arguments[0])
+    width = builder.extract_value(values.shape, 1)
+    offset = builder.add(builder.mul(arguments[1], width), arguments[2])
+    return builder.gep(values.data, [offset])
+
+
+def _splat(builder, scalar):
+    """A vector that has `scalar` in every lane."""
+    kind = ir.VectorType(scalar.type, LANES)
+    first = builder.insert_element(kind(ir.Undefined), scalar, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(first, kind(ir.Undefined), zeros)
+
+
+def _lanes(builder, low, high, numbers):
+    """The lanes with these numbers of two vectors, one after the other."""
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(numbers)), list(numbers))
+    return builder.shuffle_vector(low, high, mask)
+
+
+@intrinsic
+def zeros(typingctx, array):
+    """A vector of zeros of the dtype of `array`."""
+    kind = _Vector(array.dtype)
+
+    def codegen(context, builder, signature, arguments):
+        return ir.Constant(context.get_value_type(kind), None)
+
+    return kind(array), codegen
+
+
+@intrinsic
+def load(typingctx, array, row, column):
+    """`array[row, column : column + LANES]`."""
+    kind = _Vector(array.dtype)
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _element_pointer(context, builder, array, arguments)
+        of_vector = builder.bitcast(pointer, context.get_value_type(kind).as_pointer())
+        return builder.load(of_vector, align=array.dtype.bitwidth // 8)
+
+    return kind(array, types.intp, types.intp), codegen
+
+
+@intrinsic
+def store(typingctx, array, row, column, vector):
+    """`array[row, column : column + LANES] = vector`."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _element_pointer(context, builder, array, arguments)
+        of_vector = builder.bitcast(pointer, arguments[3].type.as_pointer())
+        builder.store(arguments[3], of_vector, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, vector), codegen
+
+
+@intrinsic
+def add_scaled(typingctx, total, array, row, column, vector):
+    """`total + array[row, column] * vector`."""
+
+    def codegen(context, builder, signature, arguments):
+        total, *place, vector = arguments
+        pointer = _element_pointer(context, builder, array, place)
+        scalar = _splat(builder, builder.load(pointer))
+        product = builder.fmul(scalar, vector, flags=_FUSED)
+        return builder.fadd(total, product, flags=_FUSED)
+
+    return total(total, array, types.intp, types.intp, total), codegen
+
+
+@intrinsic
+def subtract_scaled(typingctx, total, scalar, vector):
+    """`total - scalar * vector`."""
+
+    def codegen(context, builder, signature, arguments):
+        total, scalar, vector = arguments
+        product = builder.fmul(_splat(builder, scalar), vector, flags=_FUSED)
+        return builder.fsub(total, product, flags=_FUSED)
+
+    return total(total, total.dtype, total), codegen
+
+
+@intrinsic
+def add_product(typingctx, total, left, right):
+    """`total + left * right`, lane by lane."""
+
+    def codegen(context, builder, signature, arguments):
+        total, left, right = arguments
+        product = builder.fmul(left, right, flags=_FUSED)
+        return builder.fadd(total, product, flags=_FUSED)
+
+    return total(total, total, total), codegen
+
+
+@intrinsic
+def store_sums(typingctx, array, row, column, vectors):
+    """Sums of the lanes of sixteen vectors, as `array[row:, column:][:4, :4]`."""
+
+    def codegen(context, builder, signature, arguments):
+        left = cgutils.unpack_tuple(builder, arguments[3], LANES)
+        evens, odds = range(0, 2 * LANES, 2), range(1, 2 * LANES, 2)
+        while len(left) > 1:
+            left = [
+                builder.fadd(
+                    _lanes(builder, low, high, evens), _lanes(builder, low, high, odds)
+                )
+                for low, high in zip(left[::2], left[1::2], strict=True)
+            ]
+        for quarter in range(4):
+            numbers = range(4 * quarter, 4 * quarter + 4)
+            four = _lanes(builder, left[0], left[0], numbers)
+            below = builder.add(arguments[1], types_intp(quarter))
+            place = [arguments[0], below, arguments[2]]
+            pointer = _element_pointer(context, builder, array, place)
+            of_four = builder.bitcast(pointer, four.type.as_pointer())
+            builder.store(four, of_four, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    types_intp = ir.IntType(types.intp.bitwidth)
+    return types.void(array, types.intp, types.intp, vectors), codegen
+
+
+@intrinsic
+def like(typingctx, value, other):
+    """`value`, a number, in the dtype of `other`."""
+
+    def codegen(context, builder, signature, arguments):
+        return context.cast(builder, arguments[0], value, other)
+
+    return other(value, other), codegen
+
+
+@intrinsic
+def two_to_the(typingctx, power):
+    """2 to the `power`, a whole number in a float32 or float64."""
+    bits, mantissa, bias = {
+        types.float32: (32, 23, 127),
+        types.float64: (64, 52, 1023),
+    }[power]
+
+    def codegen(context, builder, signature, arguments):
+        integer = ir.IntType(bits)
+        biased = builder.add(builder.fptosi(arguments[0], integer), integer(bias))
+        shifted = builder.shl(biased, integer(mantissa))
+        return builder.bitcast(shifted, context.get_value_type(power))
+
+    return power(power), codegen
+
+
+@intrinsic
+def prefetch_row(typingctx, array, row):
+    """Asks the memory for `array[row]`, which will soon be read."""
+    line = 64 // (array.dtype.bitwidth // 8)
+
+    def codegen(context, builder, signature, arguments):
+        values = context.make_array(array)(context, builder, arguments[0])
+        width = builder.extract_value(values.shape, 1)
+        byte_pointer, integer = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [byte_pointer, *[integer] * 3]),
+            "llvm.prefetch.p0",
+        )
+        zero = width.type(0)
+        with cgutils.for_range_slice(builder, zero, width, width.type(line)) as (at, _):
+            place = [arguments[0], arguments[1], at]
+            pointer = _element_pointer(context, builder, array, place)
+            address = builder.bitcast(pointer, byte_pointer)
+            builder.call(function, [address, integer(0), integer(3), integer(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+@intrinsic
+def increment(typingctx, counter):
+    """Adds 1 to `counter[0]`, seen by all threads."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = context.make_array(counter)(context, builder, arguments[0]).data
+        builder.atomic_rmw("add", pointer, ir.IntType(64)(1), "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(counter), codegen
+
+
+@intrinsic
+def read(typingctx, counter):
+    """`counter[0]`, as any thread left it."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = context.make_array(counter)(context, builder, arguments[0]).data
+        return builder.load_atomic(pointer, "seq_cst", 8)
+
+    return types.int64(counter), codegen
+
+
+@intrinsic
+def give_way(typingctx):
+    """Lets another thread have the core."""
+    name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+
+    def codegen(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
