@@ -22,10 +22,10 @@ TOPN = 10
 SETTINGS = {"min_count": 2, "epochs": 10}
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedder, skip-gram": ("port", {}),
-    "gensim, skip-gram": ("gensim", {"sg": 1, "workers": 1}),
+    "gensim, skip-gram": ("gensim", {"workers": 1}),
     "legacy, skip-gram": ("oracle", {}),
     "embedder, CBOW": ("port", {"architecture": "cbow"}),
-    "gensim, CBOW": ("gensim", {"sg": 0, "workers": 1}),
+    "gensim, CBOW": ("gensim", {"architecture": "cbow", "workers": 1}),
 }
 
 

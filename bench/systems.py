@@ -86,9 +86,13 @@ def train_oracle(corpus: Path, vectors: Path, **settings) -> dict:
     }
 
 
-def train_gensim(corpus: Path, vectors: Path, **settings) -> dict:
+def train_gensim(
+    corpus: Path, vectors: Path, architecture: str = "skipgram", **settings
+) -> dict:
     """gensim from `corpus_file`, which has to be plain text."""
     from gensim.models import Word2Vec
+
+    settings["sg"] = int(architecture == "skipgram")
 
     with tempfile.TemporaryDirectory() as folder:
         text = corpus

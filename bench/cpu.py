@@ -1,0 +1,123 @@
+"""Speed, memory and quality on English Wikipedia: port, gensim and oracle, same cores.
+
+Programs take turns, seed after seed, so that a machine that drifts drifts for all. All
+read the same plain text.
+"""
+
+import gzip
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.results import Table, data_folder, write_results
+from bench.systems import Measured, machine, measure
+
+BASELINE = "gensim, 2 workers"
+PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "embedder": ("port", {"backend": "numba"}),
+    "embedder, 1 thread": ("port", {"backend": "numba", "threads": 1}),
+    "embedder, XLA": ("port", {"backend": "xla"}),
+    "gensim, 1 worker": ("gensim", {"workers": 1}),
+    BASELINE: ("gensim", {"workers": 2}),
+    "legacy, 1 worker": ("oracle", {"workers": 1}),
+    "legacy, 2 workers": ("oracle", {"workers": 2}),
+}
+SCORES = {"ws353": "WS-353", "simlex": "SimLex", "analogies": "analogies %"}
+
+
+def run(
+    programs: list[str], epochs: int, seeds: list[int], options: dict, name: str
+) -> Table:
+    """Trains each of `programs` with each seed and scores the vectors.
+
+    `options` of the config go to all: vector_size and architecture.
+    """
+    samples = train(programs, [epochs], seeds, options)
+    settings = {"epochs": epochs, "seeds": seeds, "corpus": "wiki17m-0", **options}
+    write_results(name, machine=machine(), settings=settings, samples=samples)
+    return table(programs, samples)
+
+
+def train(
+    programs: list[str], epochs: list[int], seeds: list[int], options: dict
+) -> list[dict[str, Any]]:
+    """One sample for each seed, number of epochs and program, in this order."""
+    samples = []
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder, "wiki17m-0.txt")
+        packed = data_folder() / "wiki" / "wiki17m-0.txt.gz"
+        corpus.write_bytes(gzip.decompress(packed.read_bytes()))
+        for seed in seeds:
+            for number in epochs:
+                for program in programs:
+                    settings = {"epochs": number, "seed": seed, **options}
+                    sample = _sample(program, corpus, settings)
+                    print(f"{program}, {settings}: {sample}", flush=True)
+                    samples.append({"epochs": number, "seed": seed, **sample})
+    return samples
+
+
+def _sample(program: str, corpus: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    name, own = PROGRAMS[program]
+    with tempfile.TemporaryDirectory() as folder:
+        vectors = Path(folder, "vectors.bin")
+        measured = measure(name, corpus, vectors, **settings, **own)
+        return {
+            "program": program,
+            **measured._asdict(),
+            "words_per_second": _rate(measured),
+            **_scores(vectors),
+        }
+
+
+def _rate(measured: Measured) -> float:
+    return measured.words / measured.train_seconds
+
+
+def _scores(path: Path) -> dict[str, float]:
+    from embedder import evaluate_analogies, evaluate_pairs, read_vectors
+
+    vectors, sets = read_vectors(path), data_folder() / "word-eval"
+    analogies = evaluate_analogies(vectors, sets / "questions-words.txt")
+    return {
+        "ws353": evaluate_pairs(vectors, sets / "wordsim353.tsv").spearman,
+        "simlex": evaluate_pairs(vectors, sets / "simlex999.tsv").spearman,
+        "analogies": 100 * analogies.total.accuracy,
+    }
+
+
+def table(programs: list[str], samples: list[dict[str, Any]]) -> Table:
+    """Medians and ranges, a row a program; speeds also against gensim, seed by seed."""
+    columns: dict[str, Callable[[dict], float]] = {
+        "M words/s": lambda s: s["words_per_second"] / 1e6,
+        "vocabulary s": lambda s: s["vocabulary_seconds"],
+        "peak GiB": lambda s: s["peak_bytes"] / 2**30,
+        **{title: lambda s, key=key: s[key] for key, title in SCORES.items()},
+    }
+    rates = {
+        (s["program"], s["epochs"], s["seed"]): s["words_per_second"] for s in samples
+    }
+    rows = []
+    for program in programs:
+        of_program = [s for s in samples if s["program"] == program]
+        ratios = [
+            rates[program, *place] / rates[BASELINE, *place]
+            for name, *place in rates
+            if name == program and (BASELINE, *place) in rates
+        ]
+        row = [cell([f(s) for s in of_program]) for f in columns.values()]
+        rows.append([program, row[0], cell(ratios) if ratios else "", *row[1:]])
+    titles = list(columns)
+    return Table(["program", titles[0], f"to {BASELINE}", *titles[1:]], rows)
+
+
+def cell(values: list[float]) -> str:
+    """Median, and the range where there are several."""
+    values = sorted(values)
+    digits = 1 if values[-1] >= 10 else 2 if values[-1] >= 1 else 3
+    text = f"{statistics.median(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ({values[0]:.{digits}f} to {values[-1]:.{digits}f})"
+    return text
