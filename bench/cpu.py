@@ -93,6 +93,7 @@ def table(programs: list[str], samples: list[dict[str, Any]]) -> Table:
     columns: dict[str, Callable[[dict], float]] = {
         "M words/s": lambda s: s["words_per_second"] / 1e6,
         "vocabulary s": lambda s: s["vocabulary_seconds"],
+        "compile s": lambda s: s["compile_seconds"],
         "peak GiB": lambda s: s["peak_bytes"] / 2**30,
         **{title: lambda s, key=key: s[key] for key, title in SCORES.items()},
     }
