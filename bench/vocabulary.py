@@ -22,21 +22,26 @@ _UPDATES = 1024
 
 def run(samples: int, sizes: tuple[int, ...] = SIZES) -> Table:
     """Times a superblock `samples` times with each size; the sizes take turns."""
-    config = resolve(with_options(Config(), sample=0), 10**7)
-    times: dict[int, list[float]] = {size: [] for size in sizes}
-    calls = {size: _call(config, size) for size in sizes}
-    for _ in range(samples):
-        for size, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[size].append((time.perf_counter() - start) / _UPDATES)
+    times: dict[str, dict[int, list[float]]] = {}
+    for backend in ("xla", "numba"):
+        config = resolve(with_options(Config(), sample=0, backend=backend), 10**7)
+        times[backend] = {size: [] for size in sizes}
+        calls = {size: _call(config, size) for size in sizes}
+        for _ in range(samples):
+            for size, call in calls.items():
+                start = time.perf_counter()
+                call()
+                seconds = (time.perf_counter() - start) / _UPDATES
+                times[backend][size].append(seconds)
     write_results("vocabulary", machine=machine(), samples=times)
-    first = statistics.median(times[sizes[0]])
-    rows = []
-    for size, seconds in times.items():
-        middle = statistics.median(seconds)
-        rows.append([f"{size:,}", f"{middle * 1e6:.0f}", f"{middle / first:.2f}"])
-    return Table(["V", "us an update", f"to V = {sizes[0]:,}"], rows)
+    columns, rows = ["V"], [[f"{size:,}"] for size in sizes]
+    for backend, of_size in times.items():
+        columns += [f"{backend}, us an update", f"to V = {sizes[0]:,}"]
+        first = statistics.median(of_size[sizes[0]])
+        for row, seconds in zip(rows, of_size.values(), strict=True):
+            middle = statistics.median(seconds)
+            row += [f"{middle * 1e6:.0f}", f"{middle / first:.2f}"]
+    return Table(columns, rows)
 
 
 def _call(config: Config, size: int):

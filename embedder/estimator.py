@@ -11,7 +11,8 @@ import numpy as np
 from embedder import config as settings
 from embedder.config import Config
 from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
-from embedder.data.encode import Encoded, encode, encode_with
+from embedder.data.encode import encode, encode_with
+from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import NoTokensError, Vocabulary
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.train.optimizer import capped_sgd

@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from embedder.config import Config
-from embedder.data.encode import Encoded
+from embedder.data.encoded import Encoded
 
 
 def memory_needed(

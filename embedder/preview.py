@@ -41,7 +41,8 @@ def _updates_line(training: Training) -> str:
     updates = -int(-kept // tokens)
     return (
         f"updates: {updates} an epoch on average, "
-        f"{updates * len(training.epochs)} in all, of {tokens} tokens each; "
+        f"{updates * len(training.epochs)} in all, of {tokens} tokens each, compiled "
+        f"by {training.backend}; "
         f"sample keeps {kept / training.encoded.num_tokens:.1%}"
     )
 

@@ -15,11 +15,11 @@ import optax
 from embedder.config import Config, ModelConfig, TrainConfig
 from embedder.data import loader
 from embedder.data.blocks import BlockShape, BlockSource, block_source
-from embedder.data.encode import Encoded
+from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import expected_tokens
 from embedder.memory import memory_needed
 from embedder.model.tables import tables
-from embedder.train.compilation import keep_compiled_programs
+from embedder.train.compilation import avoid_slow_scatters, keep_compiled_programs
 from embedder.train.loop import EpochLoss, Step, steps
 from embedder.train.optimizer import capped_sgd, linear_rate
 from embedder.train.update import Model, TrainState, initial_state, make_updates
@@ -57,6 +57,7 @@ class Training:
         self.superblock_size = loader.superblock_size(
             self.kept_tokens, tokens_per_update
         )
+        avoid_slow_scatters()  # before the first use of a device
         self.backend = pick_backend(config.train, encoded.raw_tokens * len(epochs))
         self.program = make_program(
             len(encoded.vocabulary),

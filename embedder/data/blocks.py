@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.data.encode import Encoded
+from embedder.data.encoded import Encoded
 from embedder.data.noise import NoiseTable, draw_noise, noise_table
 from embedder.data.vocabulary import keep_limit
 

@@ -17,8 +17,7 @@ import tempfile
 import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -26,6 +25,7 @@ import numpy as np
 import polars as pl
 
 from embedder.data.corpus import Corpus
+from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import (
     Vocabulary,
     read_vocabulary,
@@ -36,22 +36,6 @@ from embedder.data.vocabulary import (
 SHARD_TOKENS = 2_000_000
 _FORMAT = 1  # of the cache: a change of it makes a new digest
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """A corpus as ids, cut into shards of whole sequences."""
-
-    vocabulary: Vocabulary
-    shard_tokens: np.ndarray  # i64[number of shards]
-    read: Callable[[int], tuple[np.ndarray, np.ndarray]]
-    # shard -> ids i32[n], lengths of its sequences i32[m]
-    raw_tokens: int  # tokens of the corpus, the unknown ones included
-
-    @property
-    def num_tokens(self) -> int:
-        """Known tokens of the corpus."""
-        return int(self.shard_tokens.sum())
 
 
 class _Scan(NamedTuple):

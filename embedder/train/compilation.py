@@ -1,10 +1,16 @@
-"""Compiled programs, kept on disk between runs."""
+"""What is set before JAX compiles anything: a cache on disk, and flags of XLA."""
 
+import importlib.metadata
+import importlib.util
+import logging
 import os
 from pathlib import Path
 
 import jax
 
+_SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # of jaxlib; see jax-ml/jax issue 38806
+_FAST_SCATTERS = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
+_log = logging.getLogger(__name__)
 _SECONDS = 0.1  # programs that compile faster than this are not worth a file
 
 
@@ -29,3 +35,39 @@ def keep_compiled_programs() -> None:
     if os.access(folder, os.W_OK):
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", _SECONDS)
+
+
+def avoid_slow_scatters() -> None:
+    """Sets a flag without which some versions of jaxlib crawl on a GPU.
+
+    They compile the addition of float32 rows to a table into loops of compare and swap,
+    some 450 times slower where words are frequent. XLA reads its flags when a device is
+    first used: what is too late, or in the way of flags that are there, is warned of.
+    """
+    version = importlib.metadata.version("jaxlib")
+    if version not in _SLOW_SCATTERS or not _has_cuda():
+        return
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _FAST_SCATTERS in flags:
+        return
+    if "--xla_backend_extra_options" in flags or _has_started():
+        _log.warning(
+            "jaxlib %s adds rows to tables up to 450 times too slowly on a GPU: start "
+            "Python with XLA_FLAGS=%s, or install another version.",
+            version,
+            _FAST_SCATTERS,
+        )
+        return
+    os.environ["XLA_FLAGS"] = f"{flags} {_FAST_SCATTERS}".strip()
+
+
+def _has_cuda() -> bool:
+    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    return any(importlib.util.find_spec(plugin) is not None for plugin in plugins)
+
+
+def _has_started() -> bool:
+    """Whether JAX has used a device; there is no public way to ask."""
+    from jax._src import xla_bridge
+
+    return xla_bridge.backends_are_initialized()

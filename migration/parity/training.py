@@ -10,7 +10,7 @@ import numpy as np
 import embedder
 import legacy
 from embedder.config import Config, options_of, resolve, with_options
-from embedder.data.encode import Encoded
+from embedder.data.encoded import Encoded
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model
 from embedder.training import Training, run_epochs
 from embedder.workdir import Workdir

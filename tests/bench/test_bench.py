@@ -1,13 +1,21 @@
 """The benches run, at a size that measures nothing."""
 
+import importlib.util
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench import cpu, dropin, results, small, stages, systems, vocabulary
+from bench import cpu, dropin, gpu, quality, results, small, stages, systems, vocabulary
 from embedder import Vectors, read_vectors
+from embedder.data.corpus import text_corpus
+from embedder.data.encode import encode
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}
 
 
@@ -73,8 +81,9 @@ def test_every_stage_is_timed(tmp_path, monkeypatch, text_file):
     table = stages.run(text_file, 1, {"vector_size": 8, "min_count": 1})
     assert [row[0] for row in table.rows] == [
         *("import TensorFlow", "vocabulary and encoding", "loader, tfdata"),
-        *("loader, memory", "trace", "compile", "steps alone"),
-        "training, all together",
+        *("loader, memory", "xla: trace", "xla: compile", "xla: updates alone"),
+        *("xla: training, all together", "numba: compile, or find in the cache"),
+        *("numba: updates alone", "numba: training, all together"),
     ]
     kept = json.loads((tmp_path / "stages.json").read_text())
     assert all(seconds > 0 for times in kept["samples"].values() for seconds in times)
@@ -85,4 +94,61 @@ def test_updates_are_timed_with_every_size(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "_UPDATES", 16)
     table = vocabulary.run(1, sizes=(100, 200))
     assert [row[0] for row in table.rows] == ["100", "200"]
-    assert table.rows[0][2] == "1.00"
+    assert [table.rows[0][column] for column in (2, 4)] == ["1.00", "1.00"]
+
+
+def test_quality_is_drawn(tmp_path, monkeypatch):
+    samples = [
+        {"program": program, "epochs": epochs, "words": 1e6 * epochs, "seed": 1}
+        | {"train_seconds": epochs, "ws353": 0.5, "simlex": 0.3, "analogies": 36.0}
+        for program in ("embedder", "gensim, 2 workers")
+        for epochs in (1, 2)
+    ]
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(quality, "RESULTS", tmp_path)
+    monkeypatch.setattr(cpu, "train", lambda *_: samples)
+    drawn = importlib.util.find_spec("matplotlib") is not None  # an extra
+    if not drawn:
+        monkeypatch.setattr(quality, "draw", lambda *_: None)
+    table = quality.run(["embedder", "gensim, 2 workers"], [1, 2], [1])
+    assert [row[:3] for row in table.rows[:2]] == [
+        ["embedder", "1", "1.00"],
+        ["embedder", "2", "2.00"],
+    ]
+    if drawn:
+        assert (tmp_path / "quality.png").read_bytes().startswith(b"\x89PNG")
+
+
+WITHOUT = """
+import sys
+for name in "polars tyro tensorflow rich scipy numba safetensors tomli_w".split():
+    sys.modules[name] = None
+from pathlib import Path
+from bench import gpu, results
+results.RESULTS = Path(sys.argv[2])
+gpu.main([sys.argv[1], *"--blocks 1 2 --samples 1 --vector-size 8".split()])
+"""
+
+
+def test_gpu_bench_runs_with_jax_numpy_haiku_and_optax_alone(tmp_path, text_file):
+    encoded = encode(text_corpus(text_file), 1)
+    path = tmp_path / "corpus.npz"
+    gpu.write_encoded(encoded, path)
+    again = gpu.read_encoded(path)
+    for shard in range(len(encoded.shard_tokens)):
+        for one, other in zip(encoded.read(shard), again.read(shard), strict=True):
+            np.testing.assert_array_equal(one, other, strict=True)
+    assert again.vocabulary.tokens == encoded.vocabulary.tokens
+    assert again.raw_tokens == encoded.raw_tokens
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, path, tmp_path],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()[-2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| 1", "| 2"]
+    kept = json.loads((tmp_path / "gpu.json").read_text())
+    assert kept["machine"]["device"].endswith("cpu")

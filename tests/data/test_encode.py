@@ -7,7 +7,8 @@ import pytest
 
 from embedder.data import encode as module
 from embedder.data.corpus import sequences_corpus, text_corpus
-from embedder.data.encode import Encoded, encode, encode_cached, encode_with
+from embedder.data.encode import encode, encode_cached, encode_with
+from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import NoTokensError, Vocabulary
 
 SEQUENCES = [["b", "a", "b"], ["x"], [], ["a", "c", "b", "c"]]

@@ -3,6 +3,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from embedder.train import compilation
+
 ROOT = Path(__file__).parents[2]
 TRAIN = """
 from embedder import EmbeddingTrainer
@@ -43,3 +47,76 @@ def test_no_folder_to_write_to_is_no_error(tmp_path):
 
 def test_the_cache_can_be_switched_off(tmp_path):
     assert not compiled_programs(tmp_path, JAX_ENABLE_COMPILATION_CACHE="false")
+
+
+FLAG = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
+
+
+@pytest.fixture
+def affected(monkeypatch):
+    """A jaxlib that is slow, with CUDA, before a device was used."""
+    monkeypatch.setattr(compilation, "_SLOW_SCATTERS", {"0.0.1"})
+    monkeypatch.setattr(compilation.importlib.metadata, "version", lambda _: "0.0.1")
+    monkeypatch.setattr(compilation, "_has_cuda", lambda: True)
+    monkeypatch.setattr(compilation, "_has_started", lambda: False)
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+
+
+def test_an_affected_version_gets_the_flag(affected, monkeypatch, caplog):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
+    compilation.avoid_slow_scatters()
+    compilation.avoid_slow_scatters()
+    assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=here {FLAG}"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("without", ["version", "cuda"])
+def test_others_do_not(affected, monkeypatch, without):
+    if without == "version":
+        monkeypatch.setattr(compilation, "_SLOW_SCATTERS", {"0.0.2"})
+    else:
+        monkeypatch.setattr(compilation, "_has_cuda", lambda: False)
+    compilation.avoid_slow_scatters()
+    assert "XLA_FLAGS" not in os.environ
+
+
+@pytest.mark.parametrize("why", ["a device was used", "other options are given"])
+def test_where_the_flag_cannot_be_set_there_is_a_warning(
+    affected, monkeypatch, caplog, why
+):
+    if why == "a device was used":
+        monkeypatch.setattr(compilation, "_has_started", lambda: True)
+    else:
+        monkeypatch.setenv("XLA_FLAGS", "--xla_backend_extra_options=-other")
+    before = dict(os.environ)
+    compilation.avoid_slow_scatters()
+    assert dict(os.environ) == before
+    assert FLAG in caplog.text
+
+
+def test_whether_a_device_was_used_is_known():
+    code = (
+        "from embedder.train.compilation import _has_started as started; import jax; "
+        "before = started(); jax.devices(); print(before, started())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "False True\n"
+
+
+def test_the_flag_does_no_harm_on_a_cpu():
+    code = "import jax; print(jax.jit(lambda x: x + 1)(1), jax.default_backend())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "XLA_FLAGS": FLAG, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.returncode) == ("2 cpu\n", 0)

@@ -1,0 +1,123 @@
+"""What stands on the command line of each bench, read by tyro."""
+
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from bench import cpu, dropin, gpu, quality, small, stages, vocabulary
+from bench.results import data_folder
+from embedder import Config, read_vectors
+from embedder.data.encode import encode
+from embedder.run import open_corpus
+
+
+def cpu_bench(
+    programs: tuple[str, ...] = tuple(cpu.PROGRAMS),
+    epochs: int = 5,
+    seeds: tuple[int, ...] = (1,),
+    vector_size: int = 100,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+    name: str = "cpu",
+) -> None:
+    """Speed, memory and quality on 17 M words of Wikipedia.
+
+    Args:
+        programs: which to run; none given: all.
+        epochs: passes over the corpus.
+        seeds: one training of each program for each.
+        vector_size: dimensions of a vector.
+        architecture: skipgram or cbow.
+        name: of the file in bench/results.
+    """
+    options = {"vector_size": vector_size, "architecture": architecture}
+    print(cpu.run(list(programs), epochs, list(seeds), options, name).markdown())
+
+
+def small_bench(reference: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> None:
+    """Neighbours after training on 60 k words.
+
+    Args:
+        reference: file of vectors that a large corpus gave.
+        seeds: one training of each program for each.
+    """
+    print(small.run(read_vectors(reference), list(seeds)).markdown())
+
+
+def dropin_bench(samples: int = 5) -> None:
+    """What a script pays for the port in the place of the NumPy trainer.
+
+    Args:
+        samples: processes of each program.
+    """
+    print(dropin.run(samples).markdown())
+
+
+def stages_bench(
+    corpus: Path | None = None,
+    samples: int = 3,
+    vector_size: int = 100,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+) -> None:
+    """Where the time of a training goes.
+
+    Args:
+        corpus: a text file; none: 17 M words of Wikipedia.
+        samples: how often each stage is timed.
+        vector_size: dimensions of a vector.
+        architecture: skipgram or cbow.
+    """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
+    options = {"vector_size": vector_size, "architecture": architecture}
+    print(stages.run(corpus, samples, options).markdown())
+
+
+def vocabulary_bench(samples: int = 9) -> None:
+    """Time of an update against the size of the vocabulary.
+
+    Args:
+        samples: how often each size is timed.
+    """
+    print(vocabulary.run(samples).markdown())
+
+
+def quality_bench(
+    programs: tuple[str, ...] = ("embedder", "gensim, 2 workers", "legacy, 2 workers"),
+    epochs: tuple[int, ...] = (1, 2, 3, 5),
+    seeds: tuple[int, ...] = (1,),
+) -> None:
+    """Scores against words seen and against time, as a picture.
+
+    Args:
+        programs: which to run.
+        epochs: a training of each program for each.
+        seeds: one of all these for each.
+    """
+    print(quality.run(list(programs), list(epochs), list(seeds)).markdown())
+
+
+def encoded_bench(corpus: Path, to: Path) -> None:
+    """Write a corpus as the file of ids that the bench gpu reads.
+
+    Args:
+        corpus: a text file.
+        to: the .npz file to write.
+    """
+    gpu.write_encoded(encode(open_corpus(str(corpus)), Config().data.min_count), to)
+
+
+def main() -> None:
+    """Runs the bench that is named on the command line."""
+    tyro.extras.subcommand_cli_from_dict(
+        {
+            "cpu": cpu_bench,
+            "small": small_bench,
+            "dropin": dropin_bench,
+            "stages": stages_bench,
+            "vocabulary": vocabulary_bench,
+            "quality": quality_bench,
+            "encoded": encoded_bench,
+        },
+        prog="python -m bench",
+        description="Benches; `gpu` has its own --help.",
+    )

@@ -1,0 +1,197 @@
+"""Speed of the updates on whatever device JAX has, by tokens in an update.
+
+For a machine that has jax, numpy, haiku and optax, and nothing else: the corpus comes
+as a file of ids (`python -m bench encoded`), blocks are made by the memory loader. What
+is done in a second is set beside what it takes: products (2 FLOPs for each of three
+matrix products of a tile) and bytes of rows read and written.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bench.results import Table, write_results
+from bench.systems import machine
+from embedder.config import Config, resolve, with_options
+from embedder.data import loader
+from embedder.data.encoded import Encoded
+from embedder.data.vocabulary import Vocabulary
+from embedder.files import pack_strings, unpack_strings
+from embedder.train.update import Batch
+from embedder.training import Training, run_epochs
+
+_SUPERBLOCKS = 4
+
+
+def write_encoded(encoded: Encoded, path: Path) -> None:
+    """Writes a corpus as one compressed file of NumPy."""
+    shards = [encoded.read(shard) for shard in range(len(encoded.shard_tokens))]
+    tokens, ends = pack_strings(encoded.vocabulary.tokens)
+    np.savez_compressed(
+        path,
+        ids=np.concatenate([ids for ids, _ in shards]),
+        lengths=np.concatenate([lengths for _, lengths in shards]),
+        shard_tokens=encoded.shard_tokens,
+        shard_sequences=np.array([len(lengths) for _, lengths in shards]),
+        tokens=tokens,
+        token_ends=ends,
+        counts=encoded.vocabulary.counts,
+        raw_tokens=encoded.raw_tokens,
+    )
+
+
+def read_encoded(path: Path) -> Encoded:
+    """The corpus in a file of `write_encoded`."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    tokens = unpack_strings(arrays["tokens"], arrays["token_ends"])
+    ids = np.split(arrays["ids"], np.cumsum(arrays["shard_tokens"])[:-1])
+    lengths = np.split(arrays["lengths"], np.cumsum(arrays["shard_sequences"])[:-1])
+    return Encoded(
+        Vocabulary(tokens, arrays["counts"]),
+        arrays["shard_tokens"],
+        lambda shard: (ids[shard], lengths[shard]),
+        int(arrays["raw_tokens"]),
+    )
+
+
+def run(
+    encoded: Encoded,
+    blocks: list[int],
+    samples: int,
+    options: dict[str, Any],
+    vectors: Path | None = None,
+) -> Table:
+    """Times updates of so many blocks, on superblocks that are on the device already,
+    and a whole training with its loader.
+
+    Args:
+      vectors: folder for the vectors of each training, to be scored elsewhere.
+    """
+    jax.config.update("jax_enable_compilation_cache", False)  # or nothing is compiled
+    results = []
+    for num_blocks in blocks:
+        config = with_options(
+            Config(), blocks_per_update=num_blocks, loader="memory", **options
+        )
+        config = resolve(with_options(config, backend="xla"), encoded.num_tokens)
+        training = Training(config, encoded, range(config.train.epochs))
+        result = _updates(training, samples) | _whole(training, num_blocks, vectors)
+        print(result, flush=True)
+        results.append({"blocks_per_update": num_blocks, **result})
+    device = jax.devices()[0]
+    about = machine() | {"device": f"{len(jax.devices())} x {device.device_kind}"}
+    write_results("gpu", machine=about, settings=options, samples=results)
+    return _table(results)
+
+
+def _updates(training: Training, samples: int) -> dict[str, Any]:
+    """Trace, compile, and run alone; products and bytes a second."""
+    batches, num_updates = [], 0
+    superblocks = loader.epoch_superblocks(
+        "memory", training.source, 0, size=training.superblock_size, workers=2
+    )
+    for updates, real in superblocks:
+        fields = updates.ids, updates.sequence, updates.radius, updates.noise
+        rate = training.rate(updates.progress).astype(training.config.model.dtype)
+        batches.append(jax.device_put(Batch(*fields, rate)))
+        num_updates += real
+        if len(batches) == _SUPERBLOCKS:
+            break
+    superblocks.close()
+    state = training.initial_state()
+    started = time.perf_counter()
+    lowered = training.program.apply_updates.lower(state, batches[0])
+    traced = time.perf_counter()
+    compiled = lowered.compile()
+    done = time.perf_counter()
+    seconds = []
+    for _ in range(samples + 1):
+        start = time.perf_counter()
+        for batch in batches:
+            state, _ = compiled(state, batch)
+        jax.block_until_ready(state)
+        seconds.append((time.perf_counter() - start) / num_updates)
+    data, model = training.config.data, training.config.model
+    tiles = data.blocks_per_update * data.block // data.tile
+    positions = data.tile + 2 * data.window
+    products = 3 * 2 * data.tile * (positions + data.noise) * model.vector_size
+    rows = data.tile + positions + data.noise
+    row_bytes = model.vector_size * np.dtype(model.dtype).itemsize
+    tokens = data.blocks_per_update * data.block
+    raw = training.encoded.raw_tokens / training.kept_tokens
+    return {
+        "trace_seconds": traced - started,
+        "compile_seconds": done - traced,
+        "update_seconds": seconds[1:],
+        "words_per_update": tokens * raw,
+        "flops_per_update": tiles * products,
+        "bytes_per_update": 3 * tiles * rows * row_bytes,
+    }
+
+
+def _whole(
+    training: Training, num_blocks: int, vectors: Path | None
+) -> dict[str, float]:
+    """A training as a user runs it, its loader and the transfers included."""
+    last = []
+    state, losses = run_epochs(training, training.initial_state(), last.append)
+    if vectors is not None:
+        table = np.asarray(state.params["tables"]["input"])
+        np.savez(vectors / f"vectors-{num_blocks}.npz", vectors=table)
+    status = last[-1]
+    memory = jax.devices()[0].memory_stats() or {}
+    return {
+        "training_words_per_second": status.words
+        / (status.seconds - status.compile_seconds),
+        "loss": losses[-1],
+        "device_peak_bytes": memory.get("peak_bytes_in_use", 0),
+    }
+
+
+def _table(results: list[dict[str, Any]]) -> Table:
+    rows = []
+    for result in results:
+        seconds = statistics.median(result["update_seconds"])
+        rows.append(
+            [
+                f"{result['blocks_per_update']}",
+                f"{seconds * 1e6:.0f}",
+                f"{result['words_per_update'] / seconds / 1e6:.2f}",
+                f"{result['training_words_per_second'] / 1e6:.2f}",
+                f"{result['flops_per_update'] / seconds / 1e9:.0f}",
+                f"{result['bytes_per_update'] / seconds / 1e9:.1f}",
+                f"{result['trace_seconds']:.2f}",
+                f"{result['compile_seconds']:.2f}",
+                f"{result['loss']:.4f}",
+            ]
+        )
+    columns = ["blocks an update", "us an update", "M words/s, updates alone"]
+    columns += ["M words/s, training", "GFLOP/s", "GB/s", "trace s", "compile s"]
+    return Table([*columns, "loss"], rows)
+
+
+def main(arguments: list[str]) -> None:
+    """Reads the command line and prints the table."""
+    parser = argparse.ArgumentParser("python -m bench gpu", description=run.__doc__)
+    parser.add_argument("corpus", type=Path, help="file of `python -m bench encoded`")
+    parser.add_argument("--blocks", type=int, nargs="+", default=[1, 16, 64, 128])
+    parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--vector-size", type=int, default=100)
+    parser.add_argument("--architecture", default="skipgram")
+    parser.add_argument("--vectors", type=Path, help="folder for vectors")
+    given = parser.parse_args(arguments)
+    options = {
+        "epochs": given.epochs,
+        "vector_size": given.vector_size,
+        "architecture": given.architecture,
+    }
+    encoded = read_encoded(given.corpus)
+    table = run(encoded, given.blocks, given.samples, options, given.vectors)
+    print(table.markdown())
