@@ -5,7 +5,7 @@ from typing import Literal
 
 import tyro
 
-from bench import cpu, dropin, gpu, quality, small, stages, vocabulary
+from bench import cpu, dropin, gpu, parts, quality, small, stages, vocabulary
 from bench.results import data_folder
 from embedder import Config, read_vectors
 from embedder.data.encode import encode
@@ -72,6 +72,20 @@ def stages_bench(
     print(stages.run(corpus, samples, options).markdown())
 
 
+def parts_bench(
+    corpus: Path | None = None, samples: int = 9, vector_size: int = 100
+) -> None:
+    """Where the time of an update goes.
+
+    Args:
+        corpus: a text file; none: 17 M words of Wikipedia.
+        samples: how often each part is timed.
+        vector_size: dimensions of a vector.
+    """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
+    print(parts.run(corpus, samples, vector_size).markdown())
+
+
 def vocabulary_bench(samples: int = 9) -> None:
     """Time of an update against the size of the vocabulary.
 
@@ -114,6 +128,7 @@ def main() -> None:
             "small": small_bench,
             "dropin": dropin_bench,
             "stages": stages_bench,
+            "parts": parts_bench,
             "vocabulary": vocabulary_bench,
             "quality": quality_bench,
             "encoded": encoded_bench,

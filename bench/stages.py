@@ -64,7 +64,7 @@ def run(corpus: Path, samples: int, options: dict) -> Table:
 
 def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
     """Compilation, and updates on blocks that are there, in seconds an epoch."""
-    batches, num_updates = _batches(training)
+    batches, num_updates = first_superblocks(training)
     state, updates = training.initial_state(), training.program.apply_updates
     stages = {}
     started = time.perf_counter()
@@ -90,7 +90,7 @@ def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
     return stages | {"updates alone": [seconds * per_epoch for seconds in times]}
 
 
-def _batches(training: Training) -> tuple[list[Batch], int]:
+def first_superblocks(training: Training) -> tuple[list[Batch], int]:
     """Some superblocks as what the program takes, and how many updates they have."""
     batches, num_updates = [], 0
     for updates, real in _superblocks(training, "memory"):

@@ -244,9 +244,7 @@ class EmbeddingTrainer:
 
     def _table(self, name: str) -> np.ndarray:
         self._trained()
-        table = np.asarray(self._state.params["tables"][name]).view()
-        table.flags.writeable = False
-        return table
+        return np.asarray(self._state.params["tables"][name])
 
     def _lookup(self) -> Vectors:
         if self._vectors is None:

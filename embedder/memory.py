@@ -17,7 +17,8 @@ def memory_needed(
     """
     data, model = config.data, config.model
     num_rows = len(encoded.vocabulary)
-    table = num_rows * model.vector_size * np.dtype(model.dtype).itemsize
+    width = -(-model.vector_size // 16) * 16  # as wide as rows of the kernel are
+    table = num_rows * width * np.dtype(model.dtype).itemsize
     shards = (data.workers + 2) * int(max(encoded.shard_tokens, default=0))
     superblocks = 3 * superblock_size * data.block * data.blocks_per_update
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise

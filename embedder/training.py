@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import importlib.util
+import importlib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ class Status(NamedTuple):
     alpha: float
     words: int  # raw tokens trained on since the start of this call
     seconds: float  # since the start of this call
-    compile_seconds: float  # of these, what the program took to trace and compile
+    compile_seconds: float  # of these, the first call of the program, which compiles
 
 
 class Training:
@@ -106,13 +106,25 @@ def pick_backend(train: TrainConfig, num_words: int) -> Literal["xla", "numba"]:
     Raises:
       ValueError: Numba is asked for, and not installed.
     """
-    has_numba = importlib.util.find_spec("numba") is not None
-    if train.backend == "numba" and not has_numba:
-        raise ValueError("`backend` must be installed, got 'numba': pip install numba.")
+    if train.backend == "numba" and not _has_numba():
+        raise ValueError(
+            "`backend` is 'numba', which cannot be imported: pip install numba."
+        )
     if train.backend != "auto":
         return train.backend
-    fits = train.update == "rows" and jax.default_backend() == "cpu"
-    return "numba" if has_numba and fits and num_words >= _LONG_RUN else "xla"
+    is_long = num_words >= _LONG_RUN and train.update == "rows"
+    if is_long and jax.default_backend() == "cpu" and _has_numba():
+        return "numba"
+    return "xla"
+
+
+def _has_numba() -> bool:
+    """Whether Numba is there and fits this version of NumPy."""
+    try:
+        importlib.import_module("numba")
+    except ImportError:
+        return False
+    return True
 
 
 class Program(NamedTuple):
@@ -205,6 +217,7 @@ def _contiguous(state: TrainState) -> TrainState:
     for name, table in tables.items():
         if isinstance(table, np.ndarray):
             tables[name] = np.array(table, order="C", subok=False)
+            tables[name].flags.writeable = False
     return state._replace(params={"tables": tables})
 
 

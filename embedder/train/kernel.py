@@ -9,7 +9,7 @@ An update has two parts, with a barrier after each: every thread leaves the grad
 its tiles; then every row is stepped by the one thread that it is dealt to.
 
 Axis letters are those of `embedder.model.objective`. Here M counts the tiles of an
-update (N G), sizes with a dash are filled up to a multiple of four, and all vectors are
+update (N G), sizes with a dash are filled up for work in fours, and all vectors are
 filled up with zeros to a multiple of LANES. `m` is a tile of its update, `c` one of its
 positions, counted from W before its first token.
 """
@@ -31,9 +31,9 @@ from embedder.train.simd import (
     LANES,
     add_product,
     add_scaled,
+    cast_like,
     give_way,
     increment,
-    like,
     load,
     prefetch_row,
     read,
@@ -45,6 +45,10 @@ from embedder.train.simd import (
 )
 from embedder.train.update import Batch, Loss, Model, TrainState
 
+_SOURCES = hashlib.sha256(
+    b"".join(Path(path).read_bytes() for path in (__file__, simd.__file__))
+).hexdigest()[:16]
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _LINE = 64  # bytes of a cache line
 _FACTORS = 512  # of at most 2 each, whose product is a float64
 _SPINS = 10_000  # readings of the counter before a waiting thread gives way
@@ -85,8 +89,8 @@ class _Tile(NamedTuple):
     noise_scale: np.ndarray  # [B'], how often each noise term counts
     token_weights: np.ndarray  # [B']
     position_weights: np.ndarray  # [C']
-    first: np.ndarray  # i64[B'], first context of each token, as a position
-    last: np.ndarray  # i64[B'], last; without contexts not after the first
+    first: np.ndarray  # i64[B'], first position among a token and its contexts
+    last: np.ndarray  # i64[B'], last; where there is no context, not after the first
     begin: np.ndarray  # i64[T], where the sequence of each token begins in the block
     end: np.ndarray  # i64[T], and its last token
 
@@ -116,7 +120,7 @@ def make_updates(
 
     def updates(state: TrainState, batch: Batch) -> tuple[TrainState, Loss]:
         tables = {name: _filled_up(x) for name, x in state.params["tables"].items()}
-        batch = Batch(*(np.ascontiguousarray(x) for x in batch))
+        batch = Batch(*map(_read_only, batch))
         loss = _apply(model, cap, loss_interval, threads, tables, batch)
         step = np.asarray(state.step + len(batch.rate), np.int32)
         dim = state.params["tables"]["input"].shape[1]
@@ -127,10 +131,22 @@ def make_updates(
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use, by its affinity and the quota of its group."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = _QUOTA.read_text().split()
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such group, or "max": no quota
+        return cores
+
+
+def _read_only(array) -> np.ndarray:
+    """`array` as all are given to the kernel: it is compiled for that."""
+    array = np.ascontiguousarray(array).view()
+    array.flags.writeable = False
+    return array
 
 
 class _Table(np.ndarray):
@@ -170,19 +186,14 @@ def _apply(
     num_tiles *= num_blocks
     threads = min(threads, num_tiles)
     tile = block * num_blocks // num_tiles
-    sizes = _up(tile, 4), _up(tile + 2 * model.window, 4) + 4, _up(num_noise, 4)
-    num_gathered = num_tiles, sum(sizes)
-    gathered = _Gathered(
-        np.zeros(num_tiles, np.int64),
-        np.zeros(num_gathered, np.int64),
-        np.zeros(num_gathered, dtype),
-        np.zeros(num_gathered, np.int64),
-        np.zeros((num_tiles * sum(sizes), width), dtype),
+    sizes = _sizes(tile, model.window, num_noise)
+    gathered = _new_gathered(num_tiles, sum(sizes), width, dtype)
+    reports = tuple(
+        np.zeros((-(-num_updates // interval), num_tiles)) for _ in range(2)
     )
-    reports = tuple(np.zeros((-(-num_updates // interval), num_tiles)) for _ in "lt")
     counter = np.zeros(2, np.int64)  # arrivals at the barrier; whether to give up
     is_skipgram = model.architecture == "skipgram"
-    work = _work()
+    work = _work(dtype.name)
 
     scratch = [
         (
@@ -211,12 +222,32 @@ def _apply(
     with ThreadPoolExecutor(threads) as pool:
         try:
             parts = [pool.submit(take_part, thread) for thread in range(threads)]
+            for part in parts:
+                part.result()
         except BaseException:
             counter[1] = 1
             raise
-        for part in parts:
-            part.result()
     return Loss(*(report.sum(axis=1).astype(dtype) for report in reports))
+
+
+def _sizes(tile: int, window: int, num_noise: int) -> tuple[int, int, int]:
+    """Room for the tokens, positions and noise of a tile: B', C' and K'.
+
+    The contexts of four tokens are worked on in fours from wherever they begin, so that
+    positions need up to three rows beyond their own.
+    """
+    return _up(tile, 4), _up(tile + 2 * window, 4) + 4, _up(num_noise, 4)
+
+
+def _new_gathered(num_tiles: int, num_rows: int, width: int, dtype) -> _Gathered:
+    size = num_tiles, num_rows
+    return _Gathered(
+        np.zeros(num_tiles, np.int64),
+        np.zeros(size, np.int64),
+        np.zeros(size, dtype),
+        np.zeros(size, np.int64),
+        np.zeros((num_tiles * num_rows, width), dtype),
+    )
 
 
 def _new_tile(sizes: tuple[int, int, int], width: int, block: int, dtype) -> _Tile:
@@ -248,14 +279,13 @@ def _up(number: int, multiple: int) -> int:
 
 
 @functools.cache
-def _work() -> Callable:
+def _work(dtype: str) -> Callable:
     """The part of one thread in a batch of updates, compiled or from Numba's cache.
 
-    Numba knows what it has compiled before by the file of a function and the values
-    that it takes from around it. Those have to tell of all code that it calls.
+    Numba looks up what it has compiled before by the name and the file of a function,
+    not by what that calls; and two processes that compile a function for two dtypes at
+    once may take each other's. So the name tells of the dtype and of all sources.
     """
-    files = Path(__file__), Path(simd.__file__)
-    sources = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
     def work(team, tables, batch, constants, settings, gathered, own, found, reports):
         thread, threads, counter = team
@@ -268,7 +298,7 @@ def _work() -> Callable:
         first_tile = all_tiles * thread // threads
         last_tile = all_tiles * (thread + 1) // threads
         arrivals = 0
-        for s in range(num_updates if sources else 0):
+        for s in range(num_updates):
             report = s % interval == 0
             for m in range(first_tile, last_tile):
                 n, g = m // num_tiles, m % num_tiles
@@ -283,7 +313,7 @@ def _work() -> Callable:
                 else:
                     band, terms = _weigh_cbow(place, share, own)
                 of_tokens = 0 if is_skipgram else 1
-                weight = share * like(terms, share)
+                weight = share * cast_like(terms, share)
                 _load_rows(
                     place, band, of_tokens, weight, tables, ids, noise, gathered, own
                 )
@@ -301,6 +331,8 @@ def _work() -> Callable:
                     reports[1][s // interval, m] = terms
             arrivals += threads
             _wait(counter, arrivals)
+            if counter[1]:
+                return
             num_rows = _find_rows(gathered, found, s + 1, threads)
             _step_rows(
                 tables, gathered.gradients, found, num_rows, thread, cap, rate[s]
@@ -310,6 +342,7 @@ def _work() -> Callable:
             if counter[1]:
                 return
 
+    work.__qualname__ = f"work_{dtype}_{_SOURCES}"
     try:
         return _compile(cache=True)(work)
     except RuntimeError:  # no folder that it could be kept in
@@ -354,12 +387,12 @@ def _find_sequences(sequence, s, n, begin, end):
 
 @_compile()
 def _find_contexts(place, radius, own):
-    """First and last context of each token of a tile."""
+    """First and last position of each token and its contexts, in a tile."""
     s, n, g, m, size, window = place
     offset = window - g * size
     for i in range(size):
         t = g * size + i
-        r = np.int64(radius[s, n, t])
+        r = min(np.int64(radius[s, n, t]), window)
         own.first[i] = max(t - r, own.begin[t]) + offset
         own.last[i] = min(t + r, own.end[t]) + offset
 
@@ -368,14 +401,14 @@ def _find_contexts(place, radius, own):
 def _weigh_skipgram(place, share, own):
     """Weights of tokens and positions; positions of contexts, from and to; pairs."""
     s, n, g, m, size, window = place
-    one = like(1, share)
+    one = cast_like(1, share)
     own.position_weights[:] = 0
     start, stop, pairs = len(own.position_weights), 0, 0
     for i in range(size):
         first, last = own.first[i], own.last[i]
         count = last - first
         own.token_weights[i] = count
-        own.noise_scale[i] = share * like(count, share)
+        own.noise_scale[i] = share * cast_like(count, share)
         if count > 0:
             start, stop = min(start, first), max(stop, last + 1)
             pairs += count
@@ -397,11 +430,11 @@ def _weigh_cbow(place, share, own):
         first, last = own.first[i], own.last[i]
         is_active = last > first
         own.token_weights[i] = is_active
-        own.noise_scale[i] = share if is_active else like(0, share)
+        own.noise_scale[i] = share if is_active else cast_like(0, share)
         if is_active:
             start, stop = min(start, first), max(stop, last + 1)
             active += 1
-            each = like(1, share) / like(last - first, share)
+            each = cast_like(1, share) / cast_like(last - first, share)
             for c in range(first, last + 1):
                 if c != window + i:
                     own.context_terms[i, c] = each
@@ -504,12 +537,12 @@ def _differentiate_cbow(place, band, gradients, num_noise, report, own):
         _combine_rows(own.errors, i, i, terms, negatives, own.noise)
     for i in range(size):
         if own.last[i] > own.first[i]:
-            score = like(0, own.noise_scale[i])
+            score = cast_like(0, own.noise_scale[i])
             for d in range(own.means.shape[1]):
                 score += own.means[i, d] * own.tokens[i, d]
             if report:
                 loss += _softplus(-score)
-            error = _sigmoid(score) - like(1, score)
+            error = -_sigmoid(-score)
             for d in range(own.means.shape[1]):
                 own.errors[i, d] += error * own.tokens[i, d]
                 gradients[base + i, d] = error * own.means[i, d]
@@ -607,9 +640,9 @@ def _context_errors(g, i, first, last, window):
     for q in range(i, i + 4):
         low, high, own = first[q], last[q], window + q
         for c in range(g.shape[1]):
-            error = _sigmoid(g[q, c]) - like(1, g[q, c])
+            error = -_sigmoid(-g[q, c])
             is_pair = (c >= low) & (c <= high) & (c != own)
-            g[q, c] = error if is_pair else like(0, error)
+            g[q, c] = error if is_pair else cast_like(0, error)
 
 
 @_compile()
@@ -619,19 +652,22 @@ def _noise_errors(f, i, scale, num_noise):
         of_token = scale[q]
         for k in range(f.shape[1]):
             error = of_token * _sigmoid(f[q, k])
-            f[q, k] = error if k < num_noise else like(0, error)
+            f[q, k] = error if k < num_noise else cast_like(0, error)
 
 
 @_compile()
 def _context_loss(scores, i, first, last, window):
-    """Sum of softplus(-score) over the pairs of four tokens."""
+    """Sum of softplus(-score) over the pairs of four tokens; see `_noise_loss`.
+
+    A token has at most 254 contexts, and as many factors.
+    """
     loss = 0.0
     for q in range(i, i + 4):
         product = 1.0
         for c in range(first[q], last[q] + 1):
             if c != window + q:
                 score = scores[q, c]
-                loss += max(-score, like(0, score))
+                loss += max(-score, cast_like(0, score))
                 product *= 1 + np.float64(_exp(-abs(score)))
         loss += math.log(product)
     return loss
@@ -650,7 +686,7 @@ def _noise_loss(scores, i, scale, num_noise):
             linear, product = 0.0, 1.0
             for k in range(start, min(start + _FACTORS, num_noise)):
                 score = scores[q, k]
-                linear += max(score, like(0, score))
+                linear += max(score, cast_like(0, score))
                 product *= 1 + np.float64(_exp(-abs(score)))
             loss += scale[q] * (linear + math.log(product))
     return loss
@@ -659,13 +695,13 @@ def _noise_loss(scores, i, scale, num_noise):
 @_compile()
 def _softplus(x):
     """log(1 + exp(x))"""
-    return max(x, like(0, x)) + math.log1p(math.exp(-abs(x)))
+    return max(x, cast_like(0, x)) + math.log1p(math.exp(-abs(x)))
 
 
 @_compile()
 def _sigmoid(x):
     """1 / (1 + exp(-x))"""
-    return like(1, x) / (like(1, x) + _exp(-x))
+    return cast_like(1, x) / (cast_like(1, x) + _exp(-x))
 
 
 # Without "reassoc", which would add up the two parts of ln 2.
@@ -677,23 +713,23 @@ def _exp(x):
     |r| <= ln(2) / 2, where 14 terms of the series are enough for float64. Numba has no
     exp for vectors of its own.
     """
-    x = min(max(x, like(-87, x)), like(87, x))
-    n = np.floor(x * like(1.4426950408889634, x) + like(0.5, x))
-    r = x - n * like(0.693359375, x) + n * like(2.1219444005469058e-4, x)
-    p = like(1 / 6227020800, x)
-    p = p * r + like(1 / 479001600, x)
-    p = p * r + like(1 / 39916800, x)
-    p = p * r + like(1 / 3628800, x)
-    p = p * r + like(1 / 362880, x)
-    p = p * r + like(1 / 40320, x)
-    p = p * r + like(1 / 5040, x)
-    p = p * r + like(1 / 720, x)
-    p = p * r + like(1 / 120, x)
-    p = p * r + like(1 / 24, x)
-    p = p * r + like(1 / 6, x)
-    p = p * r + like(1 / 2, x)
-    p = p * r + like(1, x)
-    p = p * r + like(1, x)
+    x = min(max(x, cast_like(-87, x)), cast_like(87, x))
+    n = np.floor(x * cast_like(1.4426950408889634, x) + cast_like(0.5, x))
+    r = x - n * cast_like(0.693359375, x) + n * cast_like(2.1219444005469058e-4, x)
+    p = cast_like(1 / 6227020800, x)
+    p = p * r + cast_like(1 / 479001600, x)
+    p = p * r + cast_like(1 / 39916800, x)
+    p = p * r + cast_like(1 / 3628800, x)
+    p = p * r + cast_like(1 / 362880, x)
+    p = p * r + cast_like(1 / 40320, x)
+    p = p * r + cast_like(1 / 5040, x)
+    p = p * r + cast_like(1 / 720, x)
+    p = p * r + cast_like(1 / 120, x)
+    p = p * r + cast_like(1 / 24, x)
+    p = p * r + cast_like(1 / 6, x)
+    p = p * r + cast_like(1 / 2, x)
+    p = p * r + cast_like(1, x)
+    p = p * r + cast_like(1, x)
     return p * two_to_the(n)
 
 
@@ -721,7 +757,7 @@ def _find_rows(gathered, found, update, threads):
                     found.weight[slot] = 0
                     found.owner[slot] = thread
                 found.weight[slot] += gathered.weights[m, r]
-                if key & 1:
+                if key & 1:  # of odd rows the last thread, for balance
                     found.owner[slot] = thread
                 found.slots[num_rows] = slot
                 found.places[num_rows] = gathered.places[m, r]

@@ -2,8 +2,8 @@
 
 Numba compiles loops for the processor that it runs on, but does not keep sums in
 registers over two loops. These functions say which vectors there are; LLVM does the
-rest, on every processor that it knows. Arrays are C-contiguous and have two axes; no
-index is checked.
+rest, on every processor that it knows. Arrays are C-contiguous, with two axes where
+rows are meant; no index is checked.
 """
 
 import sys
@@ -131,7 +131,8 @@ def add_product(typingctx, total, left, right):
 
 @intrinsic
 def store_sums(typingctx, array, row, column, vectors):
-    """Sums of the lanes of sixteen vectors, as `array[row:, column:][:4, :4]`."""
+    """Sums of the lanes of sixteen vectors, four by four from `array[row, column]` on:
+    that of vector 4 q + c at `array[row + q, column + c]`."""
 
     def codegen(context, builder, signature, arguments):
         left = cgutils.unpack_tuple(builder, arguments[3], LANES)
@@ -146,19 +147,19 @@ def store_sums(typingctx, array, row, column, vectors):
         for quarter in range(4):
             numbers = range(4 * quarter, 4 * quarter + 4)
             four = _lanes(builder, left[0], left[0], numbers)
-            below = builder.add(arguments[1], types_intp(quarter))
+            below = builder.add(arguments[1], integer(quarter))
             place = [arguments[0], below, arguments[2]]
             pointer = _element_pointer(context, builder, array, place)
             of_four = builder.bitcast(pointer, four.type.as_pointer())
             builder.store(four, of_four, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    types_intp = ir.IntType(types.intp.bitwidth)
+    integer = ir.IntType(types.intp.bitwidth)
     return types.void(array, types.intp, types.intp, vectors), codegen
 
 
 @intrinsic
-def like(typingctx, value, other):
+def cast_like(typingctx, value, other):
     """`value`, a number, in the dtype of `other`."""
 
     def codegen(context, builder, signature, arguments):

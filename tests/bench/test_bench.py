@@ -10,7 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import cpu, dropin, gpu, quality, results, small, stages, systems, vocabulary
+from bench import (
+    cpu,
+    dropin,
+    gpu,
+    parts,
+    quality,
+    results,
+    small,
+    stages,
+    systems,
+    vocabulary,
+)
 from embedder import Vectors, read_vectors
 from embedder.data.corpus import text_corpus
 from embedder.data.encode import encode
@@ -95,6 +106,16 @@ def test_updates_are_timed_with_every_size(tmp_path, monkeypatch):
     table = vocabulary.run(1, sizes=(100, 200))
     assert [row[0] for row in table.rows] == ["100", "200"]
     assert [table.rows[0][column] for column in (2, 4)] == ["1.00", "1.00"]
+
+
+def test_parts_of_an_update_are_timed(tmp_path, monkeypatch, text_file):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    table = parts.run(text_file, 1, 8)
+    names = [row[0] for row in table.rows]
+    assert names[:3] == [
+        *("gradients, rows at hand", "rows, gradients at hand", "all, 1 threads")
+    ]
+    assert all(float(row[1]) > 0 for row in table.rows)
 
 
 def test_quality_is_drawn(tmp_path, monkeypatch):

@@ -154,18 +154,43 @@ def test_a_thread_that_cannot_start_ends_the_others(monkeypatch):
     assert threading.active_count() == before
 
 
-def test_what_is_compiled_is_found_again_by_the_text_of_all_its_sources():
-    """Numba itself would look at one file only."""
-    work = kernel._work()
-    taken = dict(
-        zip(
-            work.py_func.__code__.co_freevars,
-            (cell.cell_contents for cell in work.py_func.__closure__),
-            strict=True,
-        )
-    )
-    assert taken.keys() == {"sources"}
-    assert len(taken["sources"]) == 64
+def test_what_is_compiled_is_found_again_by_dtype_and_the_text_of_all_sources():
+    """Numba itself would look at one file only, and mix dtypes up."""
+    names = {
+        kernel._work(dtype).py_func.__qualname__ for dtype in ("float32", "float64")
+    }
+    assert len(names) == 2
+    assert all(name.endswith(kernel._SOURCES) for name in names)
+
+
+def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_not():
+    apply = kernel.make_updates(model(MANY, "cbow"), CAP, loss_interval=1, threads=1)
+    state, _ = apply(start(MANY), batch(MANY))
+    frozen = Batch(*(x.view() for x in batch(MANY)))
+    for x in frozen:
+        x.flags.writeable = False
+    apply(state, frozen)
+    assert len(kernel._work("float32").signatures) == 1
+
+
+def test_large_scores_keep_small_derivatives():
+    """sigmoid(20) - 1 is -2e-9, and 0 in float32 if it is computed like that."""
+    scores = np.full((4, 4), 20, np.float32)
+    first, last = np.zeros(4, np.int64), np.full(4, 3)
+    kernel._context_errors(scores, 0, first, last, 1)
+    expected = np.full((4, 4), -1 / (1 + np.exp(20)))
+    expected[[0, 1, 2], [1, 2, 3]] = 0  # a token is no context of its own
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("max 100000", 8), ("250000 100000", 3), ("9999 100000", 1)]
+)
+def test_cores_are_those_of_the_quota(tmp_path, monkeypatch, text, cores):
+    (tmp_path / "cpu.max").write_text(text)
+    monkeypatch.setattr(kernel, "_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(kernel.os, "sched_getaffinity", lambda _: set(range(8)))
+    assert kernel.available_cores() == cores
 
 
 def test_exp_is_exact_to_some_units_in_the_last_place():

@@ -1,0 +1,142 @@
+"""Where the time of an update goes, in the kernel on one thread.
+
+Two halves are run alone on the blocks of a real corpus: gradients, with rows that are
+at hand already; and rows, read from the tables, found again, and stepped. What both
+leave of the whole is the state of the caches, which each spoils for the other.
+"""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from bench.results import Table, write_results
+from bench.stages import first_superblocks
+from bench.systems import machine
+from embedder.config import Config, with_options
+from embedder.run import open_corpus, plan
+from embedder.train import kernel
+from embedder.train.update import Batch
+from embedder.training import Training
+
+_TILE_ROWS = 0  # of table 0 are the rows of tokens, in skip-gram
+
+
+@njit(nogil=True)
+def _gradients(batch, share, window, gathered, own):
+    ids, sequence, radius, noise, _ = batch
+    num_updates, num_blocks, num_tiles, num_noise = noise.shape
+    size = ids.shape[2] // num_tiles
+    for s in range(num_updates):
+        for m in range(num_blocks * num_tiles):
+            n, g = m // num_tiles, m % num_tiles
+            place = s, n, g, m, size, window
+            kernel._find_sequences(sequence, s, n, own.begin, own.end)
+            kernel._find_contexts(place, radius, own)
+            band, _ = kernel._weigh_skipgram(place, share, own)
+            kernel._differentiate_skipgram(
+                place, band, gathered.gradients, num_noise, False, own
+            )
+
+
+@njit(nogil=True)
+def _rows(tables, batch, share, window, gathered, own, found):
+    none = share - share
+    ids, sequence, radius, noise, _ = batch
+    num_updates, num_blocks, num_tiles, _ = noise.shape
+    size = ids.shape[2] // num_tiles
+    for s in range(num_updates):
+        for m in range(num_blocks * num_tiles):
+            n, g = m // num_tiles, m % num_tiles
+            place = s, n, g, m, size, window
+            kernel._find_sequences(sequence, s, n, own.begin, own.end)
+            kernel._find_contexts(place, radius, own)
+            band, _ = kernel._weigh_skipgram(place, share, own)
+            kernel._load_rows(
+                place, band, _TILE_ROWS, share, tables, ids, noise, gathered, own
+            )
+        num_rows = kernel._find_rows(gathered, found, s + 1, 1)
+        kernel._step_rows(tables, gathered.gradients, found, num_rows, 0, share, none)
+
+
+def run(corpus: Path, samples: int, vector_size: int) -> Table:
+    """Times each half, and the whole with one thread and with all, turn by turn."""
+    config = with_options(
+        Config(), epochs=1, backend="numba", loader="memory", vector_size=vector_size
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        training = plan(config, open_corpus(str(corpus)), Path(folder))
+        batch = first_superblocks(training)[0][0]
+    calls = _calls(training, batch)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(samples + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if number:  # the first compiles
+                seconds = (time.perf_counter() - start) / len(batch.rate)
+                times[name].append(seconds)
+    settings = {"corpus": corpus.name, "vector_size": vector_size}
+    write_results("parts", machine=machine(), settings=settings, samples=times)
+    flops = _flops(training, batch)
+    rows = []
+    for name, seconds in times.items():
+        middle = statistics.median(seconds)
+        rate = f"{flops / middle / 1e9:.0f}" if "rows" not in name else ""
+        rows.append([name, f"{middle * 1e6:.1f}", rate])
+    return Table(["part", "us an update", "GFLOP/s"], rows)
+
+
+def _calls(training: Training, batch: Batch) -> dict[str, Any]:
+    data, model = training.config.data, training.config.model
+    tables = training.initial_state().params["tables"]
+    tables = tuple(kernel._filled_up(tables[name]) for name in ("input", "output"))
+    num_tiles = data.blocks_per_update * data.block // data.tile
+    sizes = kernel._sizes(data.tile, data.window, data.noise)
+    width, dtype = tables[0].shape[1], tables[0].dtype
+    gathered = kernel._new_gathered(num_tiles, sum(sizes), width, dtype)
+    own = kernel._new_tile(sizes, width, data.block, dtype)
+    found = kernel._new_found(num_tiles * sum(sizes), dtype)
+    share = dtype.type(model.negative / data.noise)
+    calls = {
+        "gradients, rows at hand": lambda: _gradients(
+            tuple(batch), share, data.window, gathered, own
+        ),
+        "rows, gradients at hand": lambda: _rows(
+            tables, tuple(batch), share, data.window, gathered, own, found
+        ),
+    }
+    for threads in dict.fromkeys((1, kernel.available_cores())):
+        calls[f"all, {threads} threads"] = _whole(training, batch, threads)
+    return calls
+
+
+def _whole(training: Training, batch: Batch, threads: int):
+    updates = kernel.make_updates(
+        training.program.model,
+        training.config.train.cap,
+        loss_interval=16,
+        threads=threads,
+    )
+    state = training.initial_state()
+
+    def call() -> None:
+        nonlocal state
+        state, _ = updates(state, batch)
+
+    return call
+
+
+def _flops(training: Training, batch: Batch) -> float:
+    """Of the products of an update: four tokens, with their band and their noise."""
+    data, model = training.config.data, training.config.model
+    radius = batch.radius.reshape(len(batch.rate), -1, 4).astype(int)
+    place = np.arange(4)
+    band = (place + radius).max(axis=2) - (place - radius).min(axis=2) + 1
+    columns = band.mean() + data.noise
+    tokens = data.blocks_per_update * data.block
+    return 3 * 2 * tokens * columns * model.vector_size

@@ -1,0 +1,62 @@
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from embedder.config import Config, TrainConfig, resolve, with_options
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
+from embedder.training import Training, pick_backend, run_epochs
+
+LONG = 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "backend"),
+    [
+        ({}, LONG, "numba"),
+        ({}, LONG - 1, "xla"),
+        ({"update": "dense"}, LONG, "xla"),
+        ({"backend": "xla"}, LONG, "xla"),
+        ({"backend": "numba"}, 1, "numba"),
+    ],
+)
+def test_long_runs_are_compiled_by_numba(options, words, backend):
+    assert pick_backend(TrainConfig(**options), words) == backend
+
+
+def test_a_gpu_gets_xla(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert pick_backend(TrainConfig(), LONG) == "xla"
+
+
+def test_without_numba_xla_does_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert pick_backend(TrainConfig(), LONG) == "xla"
+    with pytest.raises(ValueError, match="`backend` is 'numba', .* pip install numba"):
+        pick_backend(TrainConfig(backend="numba"), LONG)
+
+
+def test_dense_updates_are_not_for_numba():
+    with pytest.raises(ValueError, match="`update` must be 'rows' with numba"):
+        TrainConfig(backend="numba", update="dense")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_both_backends_leave_the_same_arrays(sequences, dtype):
+    encoded = encode(sequences_corpus(sequences), 1)
+    options = {"loader": "memory", "vector_size": 20, "epochs": 2, "dtype": dtype}
+    ends = {}
+    for backend in ("xla", "numba"):
+        config = with_options(Config(), backend=backend, **options)
+        training = Training(resolve(config, encoded.num_tokens), encoded, range(2))
+        state, losses = run_epochs(training, training.initial_state())
+        ends[backend] = state.params["tables"], losses
+    rtol = {"float32": 1e-4, "float64": 1e-11}[dtype]
+    np.testing.assert_allclose(ends["numba"][1], ends["xla"][1], rtol=rtol)
+    for name, theirs in ends["xla"][0].items():
+        ours = ends["numba"][0][name]
+        np.testing.assert_allclose(ours, np.asarray(theirs), rtol=rtol, atol=rtol)
+        assert type(ours) is np.ndarray and ours.dtype == dtype
+        assert ours.flags.c_contiguous and not ours.flags.writeable
