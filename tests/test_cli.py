@@ -241,8 +241,10 @@ def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "block = 64" in lines and "alpha = 0.05" in lines and "cap = 32.0" in lines
     assert "vocabulary: 8 tokens, 360 of 360 occurrences" in lines
-    updates = "updates: 6 an epoch on average, 6 in all, of 64 tokens each; "
-    assert updates + "sample keeps 100.0%" in lines
+    updates = (
+        "updates: 6 an epoch on average, 6 in all, of 64 tokens each, compiled by "
+    )
+    assert updates + "xla; sample keeps 100.0%" in lines
     rates = "0.05, 0.03753, 0.02505, 0.01258, 0.0001"
     assert f"learning rate at 0, 25, 50, 75, 100 %: {rates}" in lines
     assert lines[-1].startswith("memory: ")

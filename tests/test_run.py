@@ -178,7 +178,7 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
     encoded = encode(sequences_corpus([["a", "b", "c"]]), 1)
     config = with_options(SMALL, vector_size=100, dtype="float64")
     needed = memory_needed(config, encoded, superblock_size=16)
-    assert needed["tables"] == needed["vectors to write"] == 2 * 3 * 100 * 8
+    assert needed["tables"] == needed["vectors to write"] == 2 * 3 * 112 * 8
     # 4 shards of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
     assert needed["blocks"] == (4 * 3 + 3 * 16 * 64) * 33
     assert needed["TensorFlow"] == 0

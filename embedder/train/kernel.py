@@ -51,7 +51,7 @@ _SOURCES = hashlib.sha256(
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _LINE = 64  # bytes of a cache line
 _FACTORS = 512  # of at most 2 each, whose product is a float64
-_SPINS = 10_000  # readings of the counter before a waiting thread gives way
+_SPINS = 1_000  # readings of the counter before a waiting thread gives way
 # No flag that would let a NaN or an infinity vanish.
 _compile = functools.partial(
     njit,
