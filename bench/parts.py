@@ -1,8 +1,8 @@
 """Where the time of an update goes, in the kernel on one thread.
 
-Two halves are run alone on the blocks of a real corpus: gradients, with rows that are
-at hand already; and rows, read from the tables, found again, and stepped. What both
-leave of the whole is the state of the caches, which each spoils for the other.
+Parts are run alone on the blocks of a real corpus: gradients, with rows that are at
+hand already, and of these the matrix products; and rows, read from the tables, found
+again, and stepped. Gradients and rows spoil the caches for each other in the whole.
 """
 
 import statistics
@@ -40,6 +40,47 @@ def _gradients(batch, share, window, gathered, own):
             band, _ = kernel._weigh_skipgram(place, share, own)
             kernel._differentiate_skipgram(
                 place, band, gathered.gradients, num_noise, False, own
+            )
+
+
+@njit(nogil=True)
+def _products(batch, window, gathered, own):
+    """Those of `kernel._differentiate_skipgram`."""
+    ids, sequence, radius, noise, _ = batch
+    num_updates, num_blocks, num_tiles, _ = noise.shape
+    size = ids.shape[2] // num_tiles
+    num_tokens, num_positions = own.context_terms.shape
+    num_noise_rows = len(own.noise)
+    contexts, negatives = own.context_terms, own.noise_terms
+    for s in range(num_updates):
+        for m in range(num_blocks * num_tiles):
+            n, g = m // num_tiles, m % num_tiles
+            kernel._find_sequences(sequence, s, n, own.begin, own.end)
+            kernel._find_contexts((s, n, g, m, size, window), radius, own)
+            base = m * (num_tokens + num_positions + num_noise_rows)
+            low, high = num_positions, 0
+            for i in range(0, num_tokens, 4):
+                start, stop = kernel._band_of_four(own, i)
+                low, high = min(low, start), max(high, stop)
+                kernel._scores(own.tokens, i, own.positions, start, stop, contexts)
+                kernel._scores(own.tokens, i, own.noise, 0, num_noise_rows, negatives)
+                terms = contexts, own.positions, start, stop
+                kernel._combine_rows(
+                    gathered.gradients, base + i, i, terms, negatives, own.noise
+                )
+            base += num_tokens
+            kernel._combine_columns(
+                gathered.gradients,
+                base,
+                contexts,
+                low - low % 4,
+                high,
+                2 * window,
+                own.tokens,
+            )
+            base += num_positions
+            kernel._combine_columns(
+                gathered.gradients, base, negatives, 0, num_noise_rows, -1, own.tokens
             )
 
 
@@ -105,6 +146,9 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
     calls = {
         "gradients, rows at hand": lambda: _gradients(
             tuple(batch), share, data.window, gathered, own
+        ),
+        "of these the products": lambda: _products(
+            tuple(batch), data.window, gathered, own
         ),
         "rows, gradients at hand": lambda: _rows(
             tables, tuple(batch), share, data.window, gathered, own, found

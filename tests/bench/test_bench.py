@@ -112,8 +112,9 @@ def test_parts_of_an_update_are_timed(tmp_path, monkeypatch, text_file):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     table = parts.run(text_file, 1, 8)
     names = [row[0] for row in table.rows]
-    assert names[:3] == [
-        *("gradients, rows at hand", "rows, gradients at hand", "all, 1 threads")
+    assert names[:4] == [
+        *("gradients, rows at hand", "of these the products"),
+        *("rows, gradients at hand", "all, 1 threads"),
     ]
     assert all(float(row[1]) > 0 for row in table.rows)
 
