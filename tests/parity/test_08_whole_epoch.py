@@ -80,9 +80,11 @@ def test_any_epoch_is_that_of_the_oracle(sequences, options):
     assert_same_epoch(config, sequences)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [("xla", "float64"), ("xla", "float32"), ("numba", "float64")],
+)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("backend", ["xla", "numba"])
 def test_an_epoch_of_a_million_words_with_the_defaults(
     wiki, backend, architecture, dtype
 ):
