@@ -19,7 +19,7 @@ from bench.stages import first_superblocks
 from bench.systems import machine
 from embedder.config import Config, with_options
 from embedder.run import open_corpus, plan
-from embedder.train import kernel
+from embedder.train import kernel, products, tiles
 from embedder.train.update import Batch
 from embedder.training import Training
 
@@ -35,17 +35,17 @@ def _gradients(batch, share, window, gathered, own):
         for m in range(num_blocks * num_tiles):
             n, g = m // num_tiles, m % num_tiles
             place = s, n, g, m, size, window
-            kernel._find_sequences(sequence, s, n, own.begin, own.end)
-            kernel._find_contexts(place, radius, own)
-            band, _ = kernel._weigh_skipgram(place, share, own)
-            kernel._differentiate_skipgram(
+            tiles.find_sequences(sequence, s, n, own.begin, own.end)
+            tiles.find_contexts(place, radius, own)
+            band, _ = tiles.weigh_skipgram(place, share, own)
+            tiles.differentiate_skipgram(
                 place, band, gathered.gradients, num_noise, False, own
             )
 
 
 @njit(nogil=True)
 def _products(batch, window, gathered, own):
-    """Those of `kernel._differentiate_skipgram`."""
+    """Those of `tiles.differentiate_skipgram`."""
     ids, sequence, radius, noise, _ = batch
     num_updates, num_blocks, num_tiles, _ = noise.shape
     size = ids.shape[2] // num_tiles
@@ -55,21 +55,21 @@ def _products(batch, window, gathered, own):
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
             n, g = m // num_tiles, m % num_tiles
-            kernel._find_sequences(sequence, s, n, own.begin, own.end)
-            kernel._find_contexts((s, n, g, m, size, window), radius, own)
+            tiles.find_sequences(sequence, s, n, own.begin, own.end)
+            tiles.find_contexts((s, n, g, m, size, window), radius, own)
             base = m * (num_tokens + num_positions + num_noise_rows)
             low, high = num_positions, 0
             for i in range(0, num_tokens, 4):
-                start, stop = kernel._band_of_four(own, i)
+                start, stop = tiles.band_of_four(own, i)
                 low, high = min(low, start), max(high, stop)
-                kernel._scores(own.tokens, i, own.positions, start, stop, contexts)
-                kernel._scores(own.tokens, i, own.noise, 0, num_noise_rows, negatives)
+                products.scores(own.tokens, i, own.positions, start, stop, contexts)
+                products.scores(own.tokens, i, own.noise, 0, num_noise_rows, negatives)
                 terms = contexts, own.positions, start, stop
-                kernel._combine_rows(
+                products.combine_rows(
                     gathered.gradients, base + i, i, terms, negatives, own.noise
                 )
             base += num_tokens
-            kernel._combine_columns(
+            products.combine_columns(
                 gathered.gradients,
                 base,
                 contexts,
@@ -79,7 +79,7 @@ def _products(batch, window, gathered, own):
                 own.tokens,
             )
             base += num_positions
-            kernel._combine_columns(
+            products.combine_columns(
                 gathered.gradients, base, negatives, 0, num_noise_rows, -1, own.tokens
             )
 
@@ -94,10 +94,10 @@ def _rows(tables, batch, share, window, gathered, own, found):
         for m in range(num_blocks * num_tiles):
             n, g = m // num_tiles, m % num_tiles
             place = s, n, g, m, size, window
-            kernel._find_sequences(sequence, s, n, own.begin, own.end)
-            kernel._find_contexts(place, radius, own)
-            band, _ = kernel._weigh_skipgram(place, share, own)
-            kernel._load_rows(
+            tiles.find_sequences(sequence, s, n, own.begin, own.end)
+            tiles.find_contexts(place, radius, own)
+            band, _ = tiles.weigh_skipgram(place, share, own)
+            tiles.load_rows(
                 place, band, _TILE_ROWS, share, tables, ids, noise, gathered, own
             )
         num_rows = kernel._find_rows(gathered, found, s + 1, 1)
@@ -137,10 +137,10 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
     tables = training.initial_state().params["tables"]
     tables = tuple(kernel._filled_up(tables[name]) for name in ("input", "output"))
     num_tiles = data.blocks_per_update * data.block // data.tile
-    sizes = kernel._sizes(data.tile, data.window, data.noise)
+    sizes = tiles.tile_sizes(data.tile, data.window, data.noise)
     width, dtype = tables[0].shape[1], tables[0].dtype
-    gathered = kernel._new_gathered(num_tiles, sum(sizes), width, dtype)
-    own = kernel._new_tile(sizes, width, data.block, dtype)
+    gathered = tiles.new_gathered(num_tiles, sum(sizes), width, dtype)
+    own = tiles.new_tile(sizes, width, data.block, dtype)
     found = kernel._new_found(num_tiles * sum(sizes), dtype)
     share = dtype.type(model.negative / data.noise)
     calls = {

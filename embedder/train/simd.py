@@ -6,14 +6,22 @@ rest, on every processor that it knows. Arrays are C-contiguous, with two axes w
 rows are meant; no index is checked.
 """
 
+import functools
 import sys
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 LANES = 16
+# No flag that would let a NaN or an infinity vanish.
+compiled = functools.partial(
+    njit,
+    nogil=True,
+    error_model="numpy",
+    fastmath={"reassoc", "contract", "nsz", "arcp", "afn"},
+)
 _FUSED = ("contract",)  # products and sums may become fused operations
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from embedder.model.tables import tables
-from embedder.train import kernel, simd
+from embedder.train import kernel, products, simd
 from embedder.train.optimizer import capped_sgd
 from embedder.train.update import Batch, Model, make_updates, state_of_tables
 from migration.parity.updates import random_tables
@@ -177,7 +177,7 @@ def test_large_scores_keep_small_derivatives():
     """sigmoid(20) - 1 is -2e-9, and 0 in float32 if it is computed like that."""
     scores = np.full((4, 4), 20, np.float32)
     first, last = np.zeros(4, np.int64), np.full(4, 3)
-    kernel._context_errors(scores, 0, first, last, 1)
+    products.context_errors(scores, 0, first, last, 1)
     expected = np.full((4, 4), -1 / (1 + np.exp(20)))
     expected[[0, 1, 2], [1, 2, 3]] = 0  # a token is no context of its own
     np.testing.assert_allclose(scores, expected, rtol=1e-6)
@@ -196,10 +196,10 @@ def test_cores_are_those_of_the_quota(tmp_path, monkeypatch, text, cores):
 def test_exp_is_exact_to_some_units_in_the_last_place():
     for dtype, rtol in ((np.float32, 3e-7), (np.float64, 6e-16)):
         x = np.linspace(-87, 87, 4001).astype(dtype)
-        ours = np.array([kernel._exp(value) for value in x])
+        ours = np.array([products.exp(value) for value in x])
         np.testing.assert_allclose(ours, np.exp(x.astype(np.float64)), rtol=rtol)
-    assert kernel._exp(np.float32(1000)) == kernel._exp(np.float32(87))
-    assert kernel._exp(np.float32(-1000)) == kernel._exp(np.float32(-87))
+    assert products.exp(np.float32(1000)) == products.exp(np.float32(87))
+    assert products.exp(np.float32(-1000)) == products.exp(np.float32(-87))
 
 
 def test_sums_of_sixteen_vectors_lie_in_rows_of_four():
