@@ -23,21 +23,27 @@ from embedder.train import kernel, products, tiles
 from embedder.train.update import Batch
 from embedder.training import Training
 
-_TILE_ROWS = 0  # of table 0 are the rows of tokens, in skip-gram
+_OF_TOKENS = 0  # the table of their rows, in skip-gram
+
+
+@njit(nogil=True)
+def _weigh(batch, s, m, share, window, own):
+    """Place and band of tile `m` of update `s`, its contexts and weights in `own`."""
+    ids, sequence, radius, noise, _ = batch
+    num_tiles = noise.shape[2]
+    n, g = m // num_tiles, m % num_tiles
+    place = s, n, g, m, ids.shape[2] // num_tiles, window
+    tiles.find_sequences(sequence, s, n, own.begin, own.end)
+    tiles.find_contexts(place, radius, own)
+    return place, tiles.weigh_skipgram(place, share, own)[0]
 
 
 @njit(nogil=True)
 def _gradients(batch, share, window, gathered, own):
-    ids, sequence, radius, noise, _ = batch
-    num_updates, num_blocks, num_tiles, num_noise = noise.shape
-    size = ids.shape[2] // num_tiles
+    num_updates, num_blocks, num_tiles, num_noise = batch[3].shape
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
-            n, g = m // num_tiles, m % num_tiles
-            place = s, n, g, m, size, window
-            tiles.find_sequences(sequence, s, n, own.begin, own.end)
-            tiles.find_contexts(place, radius, own)
-            band, _ = tiles.weigh_skipgram(place, share, own)
+            place, band = _weigh(batch, s, m, share, window, own)
             tiles.differentiate_skipgram(
                 place, band, gathered.gradients, num_noise, False, own
             )
@@ -86,22 +92,17 @@ def _products(batch, window, gathered, own):
 
 @njit(nogil=True)
 def _rows(tables, batch, share, window, gathered, own, found):
-    none = share - share
-    ids, sequence, radius, noise, _ = batch
+    ids, noise = batch[0], batch[3]
     num_updates, num_blocks, num_tiles, _ = noise.shape
-    size = ids.shape[2] // num_tiles
+    rate = share - share
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
-            n, g = m // num_tiles, m % num_tiles
-            place = s, n, g, m, size, window
-            tiles.find_sequences(sequence, s, n, own.begin, own.end)
-            tiles.find_contexts(place, radius, own)
-            band, _ = tiles.weigh_skipgram(place, share, own)
+            place, band = _weigh(batch, s, m, share, window, own)
             tiles.load_rows(
-                place, band, _TILE_ROWS, share, tables, ids, noise, gathered, own
+                place, band, _OF_TOKENS, share, tables, ids, noise, gathered, own
             )
         num_rows = kernel._find_rows(gathered, found, s + 1, 1)
-        kernel._step_rows(tables, gathered.gradients, found, num_rows, 0, share, none)
+        kernel._step_rows(tables, gathered.gradients, found, num_rows, 0, share, rate)
 
 
 def run(corpus: Path, samples: int, vector_size: int) -> Table:
