@@ -93,21 +93,30 @@ def _scan(corpus: Corpus, spool: BinaryIO) -> _Scan:
     tokens: list[str] = []
     code_ranks = np.empty(0, dtype=np.uint32)  # rank by first appearance of each code
     counts = np.empty(0, dtype=np.int64)
+    num_types = 0
     sizes = []
     for chunk in corpus.chunks():
         coded = chunk.tokens.cast(pl.Categorical(categories))
         codes = coded.to_physical().to_numpy()
-        new = _first_places(codes, len(tokens))
+        new = _first_places(codes, num_types)
         tokens.extend(chunk.tokens.gather(np.sort(new)).to_list())
-        ranks = np.argsort(np.argsort(new)) + len(code_ranks)
-        code_ranks = np.concatenate([code_ranks, ranks.astype(np.uint32)])
+        known, num_types = num_types, len(tokens)
+        code_ranks = _with_room(code_ranks, num_types)
+        code_ranks[known:num_types] = np.argsort(np.argsort(new)) + known
         ranked = code_ranks[codes]
-        counts = np.concatenate([counts, np.zeros(len(new), dtype=np.int64)])
-        counts += np.bincount(ranked, minlength=len(counts))
+        counts = _with_room(counts, num_types)
+        np.add.at(counts, ranked, 1)
         spool.write(ranked.tobytes())
         spool.write(chunk.lengths.tobytes())
         sizes.append((len(codes), len(chunk.lengths), chunk.is_open))
-    return _Scan(tokens, counts, sizes)
+    return _Scan(tokens, counts[:num_types], sizes)
+
+
+def _with_room(array: np.ndarray, size: int) -> np.ndarray:
+    """`array`, or a copy of twice `size` with zeros at its end if it is shorter."""
+    if size <= len(array):
+        return array
+    return np.concatenate([array, np.zeros(2 * size - len(array), dtype=array.dtype)])
 
 
 def _first_places(codes: np.ndarray, num_known: int) -> np.ndarray:

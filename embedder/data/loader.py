@@ -5,13 +5,12 @@ TensorFlow, inside the function; it uses the CPU only.
 """
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import numpy as np
 
+from embedder.data.ahead import map_ahead
 from embedder.data.blocks import BlockShape, BlockSource, Updates
 
 _SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
@@ -62,7 +61,7 @@ def memory_epoch(
 ) -> Iterator[Updates]:
     """Superblocks of one epoch by threads and NumPy; the last may be shorter."""
     places = range(len(source.encoded.shard_tokens))
-    shards = _ahead(lambda place: source.updates(epoch, place), places, workers)
+    shards = map_ahead(lambda place: source.updates(epoch, place), places, workers)
     return _rebatch(shards, size)
 
 
@@ -138,22 +137,6 @@ def import_tensorflow():
 
     tf.config.set_visible_devices([], "GPU")
     return tf
-
-
-def _ahead(function: Callable, items: Iterable, workers: int) -> Iterator:
-    """`function` of each item, in order, computed by threads some items ahead."""
-    with ThreadPoolExecutor(workers) as pool:
-        pending = deque()
-        try:
-            for item in items:
-                pending.append(pool.submit(function, item))
-                if len(pending) > workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
 
 
 def _rebatch(parts: Iterable[Updates], size: int) -> Iterator[Updates]:

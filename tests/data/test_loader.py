@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from embedder.data import encode as encoding
-from embedder.data import loader
 from embedder.data.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
@@ -89,19 +88,6 @@ def test_error_of_a_worker_comes_to_the_caller(capfd, name, source):
     with pytest.raises(ValueError, match="Cache file X is damaged"):
         superblocks(name, source)
     assert capfd.readouterr().err == ""
-
-
-def test_memory_loader_works_no_further_than_its_workers(source):
-    made = []
-
-    def make(place):
-        made.append(place)
-        return place
-
-    ahead = loader._ahead(make, range(100), workers=2)
-    assert next(ahead) == 0
-    ahead.close()
-    assert len(made) <= 3
 
 
 def test_memory_loader_leaves_no_threads(source):
