@@ -104,7 +104,7 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
         if len(batches) == _SUPERBLOCKS:
             break
     superblocks.close()
-    state = training.initial_state()
+    state = training.program.place_state(training.initial_state())
     started = time.perf_counter()
     lowered = training.program.apply_updates.lower(state, batches[0])
     traced = time.perf_counter()

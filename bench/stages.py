@@ -65,7 +65,8 @@ def run(corpus: Path, samples: int, options: dict) -> Table:
 def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
     """Compilation, and updates on blocks that are there, in seconds an epoch."""
     batches, num_updates = first_superblocks(training)
-    state, updates = training.initial_state(), training.program.apply_updates
+    updates = training.program.apply_updates
+    state = training.program.place_state(training.initial_state())
     stages = {}
     started = time.perf_counter()
     if training.backend == "xla":

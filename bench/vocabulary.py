@@ -13,7 +13,7 @@ import numpy as np
 from bench.results import Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
-from embedder.train.update import Batch, state_of_tables
+from embedder.train.update import Batch, host_state
 from embedder.training import make_program
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -62,7 +62,7 @@ def _call(config: Config, size: int):
     )
     program = make_program(size, data.window, 16, config.model, config.train)
     table = rng.random((size, dim), dtype=np.float32) - np.float32(0.5)
-    state = state_of_tables(program.optimizer, table / dim, 0 * table)
+    state = program.place_state(host_state(program.optimizer, table / dim, 0 * table))
     batch = jax.device_put(batch)
 
     def call() -> None:

@@ -27,6 +27,7 @@ from embedder.config import (
     Config,
     DataConfig,
     ModelConfig,
+    ParallelConfig,
     TrainConfig,
     nearest,
     read_toml,
@@ -57,9 +58,33 @@ class Train:
     """Start anew where there is a run."""
     dry_run: bool = False
     """Print what would be done, and do nothing."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0, where several processes are one run; none: as mpirun,
+    srun or Kubernetes says."""
+    num_processes: int | None = None
+    """How many processes take part."""
+    process_id: int | None = None
+    """Which of them this is, from 0."""
+    init_timeout: int = 60
+    """Seconds to wait for the others."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Show the devices here, and how a run would lie on them."""
+
+    vocabulary: int = 100_000
+    """Tokens of the vocabulary: rows of a table."""
+    config: Path | None = None
+    """TOML file of settings; flags go before it."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
 
 @dataclass(frozen=True)
@@ -152,10 +177,11 @@ class Parity:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
 
 _POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
-Verb = Train | Neighbors | Analogy | Evaluate | Export | Convert | Parity
+Verb = Train | Devices | Neighbors | Analogy | Evaluate | Export | Convert | Parity
 _VERBS = {verb.__name__.lower(): verb for verb in Verb.__args__}
 
 
@@ -172,6 +198,7 @@ def parse(arguments: list[str]) -> Verb:
     command = tyro.conf.subcommand
     verbs = (
         Annotated[Train, command("train", default=Train(**sections))]
+        | Annotated[Devices, command("devices", default=Devices(**sections))]
         | Annotated[Neighbors, command("neighbors")]
         | Annotated[Analogy, command("analogy")]
         | Annotated[Evaluate, command("evaluate")]
@@ -188,6 +215,12 @@ def parse(arguments: list[str]) -> Verb:
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
             registry=_registry(),
         )
+
+
+def settings(verb: Train | Devices | Parity) -> Config:
+    """The config that a verb has the sections of."""
+    sections = [f.name for f in dataclasses.fields(Config)]
+    return Config(**{name: getattr(verb, name) for name in sections})
 
 
 def _check_names(arguments: list[str]) -> None:

@@ -18,6 +18,7 @@ from typing import NoReturn
 from embedder.arguments import (
     Analogy,
     Convert,
+    Devices,
     Evaluate,
     Export,
     Neighbors,
@@ -25,8 +26,8 @@ from embedder.arguments import (
     Train,
     Verb,
     parse,
+    settings,
 )
-from embedder.config import Config
 
 _DISK_ERRORS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS),
@@ -38,6 +39,8 @@ def program() -> NoReturn:
     """`main`, then out at once: threads may be in the midst of importing TensorFlow."""
     sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has UTF-8
     code = main()
+    if code in (0, 2):  # of all processes of a run; after a fault others may wait
+        _leave()
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
     sys.stderr.flush()
@@ -57,6 +60,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(_message(error), 3 if is_disk else 2)
     except (FloatingPointError, MemoryError) as error:
         return _fail(_message(error), 3)
+    except RuntimeError as error:
+        if not _is_of_several():
+            raise
+        return _fail(f"Lost another process of the run: {_message(error)}", 3)
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130)
 
@@ -65,6 +72,8 @@ def _run(verb: Verb) -> int:
     match verb:
         case Train():
             _train(verb)
+        case Devices():
+            _devices(verb)
         case Neighbors():
             _neighbors(verb)
         case Analogy():
@@ -94,11 +103,29 @@ def _message(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+def _is_of_several() -> bool:
+    """Whether this process is one of several; not asked of JAX where that is unused."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized()
+
+
+def _leave() -> None:
+    if _is_of_several():
+        from embedder import processes
+
+        processes.leave()
+
+
 def _train(args: Train) -> None:
-    from embedder import run
+    from embedder import processes, run
     from embedder.workdir import Workdir
 
-    config = Config(data=args.data, model=args.model, train=args.train)
+    config = settings(args)
+    processes.join(
+        processes.Peers(
+            args.coordinator, args.num_processes, args.process_id, args.init_timeout
+        )
+    )
     if args.dry_run:
         from embedder.preview import preview
 
@@ -116,9 +143,21 @@ def _train(args: Train) -> None:
             overwrite=args.overwrite,
             on_status=on_status,
         )
+    if not processes.is_first():
+        return
     done = "finished before: --overwrite starts anew" if was_finished else "done"
     num_rows, size = vectors.matrix.shape
     print(f"{workdir}: {done}. {num_rows} vectors of {size} numbers.")
+
+
+def _devices(args: Devices) -> None:
+    from embedder.preview import devices_report
+
+    print(devices_report(settings(args), args.vocabulary))
+
+
+def _ignore(status) -> None:
+    """The others leave it to the first process to show how far the run is."""
 
 
 @contextlib.contextmanager
@@ -127,6 +166,7 @@ def _interruptible_progress() -> Iterator[Callable]:
 
     It does where the signal comes within a destructor or a weak reference's callback.
     """
+    from embedder.processes import is_first
     from embedder.progress import progress
 
     interrupts = []
@@ -142,7 +182,7 @@ def _interruptible_progress() -> Iterator[Callable]:
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
-        with progress() as on_status:
+        with progress() if is_first() else contextlib.nullcontext(_ignore) as on_status:
             yield show
     finally:
         signal.signal(signal.SIGINT, before)
@@ -239,7 +279,7 @@ def _convert(args: Convert) -> None:
 def _parity(args: Parity) -> int:
     from migration.parity.report import compare
 
-    config = Config(data=args.data, model=args.model, train=args.train)
+    config = settings(args)
     passed = compare(
         config,
         args.corpus,

@@ -113,12 +113,35 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ParallelConfig:
+    """Which devices take part, and what each of them has."""
+
+    mode: Literal["auto", "jit", "sharded", "pmap"] = "auto"
+    """jit: one device; sharded: jit over a mesh of devices; pmap: the same by pmap;
+    auto: jit, or sharded where several devices have work or tables need them."""
+    tables: Literal["auto", "replicated", "columns", "rows"] = "auto"
+    """Whole on each device, or split between devices by columns or by rows; auto:
+    replicated where they fit on a device, else rows."""
+    devices: int = 0
+    """How many devices; 0: all that an update has blocks for."""
+    table_devices: int = 0
+    """Of these, how many share one copy of split tables; 0: all."""
+
+    def __post_init__(self):
+        _check_choice(self, "mode", ("auto", "jit", "sharded", "pmap"))
+        _check_choice(self, "tables", ("auto", "replicated", "columns", "rows"))
+        _check_integer(self, "devices", 0)
+        _check_integer(self, "table_devices", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """All settings of a run, one section for each room that reads them."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self):
         alpha = self.train.alpha or default_alpha(self.model.architecture, math.inf)
@@ -160,9 +183,9 @@ def resolve(config: Config, num_tokens: int) -> Config:
     block = data.block or default_block(data.tile)
     alpha = train.alpha or default_alpha(config.model.architecture, num_tokens)
     cap = train.cap or default_cap(alpha, block * data.blocks_per_update)
-    return Config(
+    return dataclasses.replace(
+        config,
         data=dataclasses.replace(data, block=block),
-        model=config.model,
         train=dataclasses.replace(train, alpha=alpha, cap=cap),
     )
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from embedder import config as settings
@@ -16,7 +15,7 @@ from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import NoTokensError, Vocabulary
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.train.optimizer import capped_sgd
-from embedder.train.update import TrainState, state_of_tables
+from embedder.train.update import TrainState, host_state
 from embedder.training import Training, run_epochs
 from embedder.vectors.vectors import Vectors
 
@@ -123,9 +122,7 @@ class EmbeddingTrainer:
             )
             encoded = _encoded(corpus, self.min_count, self._vocabulary)
             epoch = len(self.loss_history)
-            # An error leaves the old one.
-            state = jax.tree.map(lambda x: x.copy(), self._state)
-            self._train(encoded, config, state, range(epoch, epoch + 1))
+            self._train(encoded, config, self._state, range(epoch, epoch + 1))
         return self
 
     @property
@@ -200,7 +197,7 @@ class EmbeddingTrainer:
         cap = settings.resolve(config, int(model.counts.sum())).train.cap
         self._vocabulary = Vocabulary(model.tokens, model.counts)
         self._block = model.block
-        self._state = state_of_tables(capped_sgd(cap), model.input, model.output)
+        self._state = host_state(capped_sgd(cap), model.input, model.output)
         self._loss_history = model.loss_history
 
     def _model(self) -> ModelFile:
@@ -244,7 +241,7 @@ class EmbeddingTrainer:
 
     def _table(self, name: str) -> np.ndarray:
         self._trained()
-        return np.asarray(self._state.params["tables"][name])
+        return self._state.params["tables"][name]
 
     def _lookup(self) -> Vectors:
         if self._vectors is None:

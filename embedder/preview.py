@@ -1,10 +1,26 @@
-"""What a run would do, without doing it."""
+"""What a run would do, and on which devices, without doing it."""
 
+import contextlib
+import io
+import math
 import tempfile
 from pathlib import Path
 
-from embedder.config import Config, to_toml
+import jax
+from jax.sharding import NamedSharding
+
+from embedder.config import Config, resolve, to_toml
+from embedder.data.loader import superblock_size
+from embedder.devices import (
+    capacity,
+    device_bytes,
+    devices_line,
+    fits,
+    layouts,
+    pick_layout,
+)
 from embedder.run import open_corpus, plan
+from embedder.train.parallel import Layout, batch_spec, mesh_of, table_spec
 from embedder.training import Training
 
 
@@ -21,6 +37,7 @@ def preview(config: Config, source: str | None, *, cache: Path | None = None) ->
             to_toml(training.config),
             _vocabulary_line(training),
             _updates_line(training),
+            f"devices: {training.devices_line}",
             _schedule_line(training),
             _memory_line(training),
         ]
@@ -56,3 +73,76 @@ def _memory_line(training: Training) -> str:
     parts = [f"{k} {v / 2**20:.0f} MiB" for k, v in training.memory.items()]
     total = sum(training.memory.values()) / 2**20
     return f"memory: {total:.0f} MiB: {', '.join(parts)}"
+
+
+def devices_report(config: Config, num_rows: int) -> str:
+    """The devices here, what a run would take of them, and what each would hold.
+
+    Args:
+      num_rows: tokens of the vocabulary.
+
+    Raises:
+      ValueError: `config` asks for what these devices cannot do.
+    """
+    if num_rows < 1:
+        raise ValueError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
+    config = resolve(config, math.inf)
+    shape = num_rows, config.model.vector_size
+    layout, reason = pick_layout(config, shape)
+    return "\n".join(
+        [
+            _devices_here(),
+            f"train takes: {devices_line(config, layout, reason)}",
+            "",
+            *_layout_lines(config, shape, layout),
+            "",
+            *_drawings(config, shape, layout),
+        ]
+    )
+
+
+def _devices_here() -> str:
+    devices, local = jax.devices(), jax.local_devices()
+    kinds = sorted({f"{d.platform} ({d.device_kind})" for d in devices})
+    memory = min(capacity(d, len(local)) for d in local) / 2**30
+    return (
+        f"{len(devices)} devices: {', '.join(kinds)}; {memory:.2f} GiB each; process "
+        f"{jax.process_index()} of {jax.process_count()} has {len(local)}"
+    )
+
+
+def _layout_lines(config: Config, shape: tuple[int, int], picked: Layout):
+    """A line for each layout: MiB on each device, and whether they fit."""
+    data = config.data
+    size = superblock_size(math.inf, data.block * data.blocks_per_update)
+    yield f"MiB on each device for tables of {shape[0]} x {shape[1]}:"
+    every = layouts(len(jax.devices()))
+    for layout in every if picked in every else [picked, *every]:
+        needed = device_bytes(config, shape, layout, size)
+        parts = ", ".join(f"{name} {n / 2**20:.1f}" for name, n in needed.items())
+        verdict = "fits" if fits(needed, jax.devices()) else "does not fit"
+        yield (
+            f"  {layout.tables}, {layout.data_devices} x {layout.table_devices}: "
+            f"{sum(needed.values()) / 2**20:.1f}, {verdict} ({parts})"
+        )
+
+
+def _drawings(config: Config, shape: tuple[int, int], layout: Layout):
+    """How arrays lie on the devices, drawn by JAX."""
+    mesh, data = mesh_of(layout), config.data
+    _, *blocks = batch_spec(layout).ids
+    spec = jax.sharding.PartitionSpec(*blocks)
+    wide = layout.whole_shape(*shape)
+    for title, of, sharding in (
+        (f"a table, {wide[0]} x {wide[1]}", wide, table_spec(layout)),
+        (
+            f"the blocks of an update, {layout.num_blocks(data.blocks_per_update)} x "
+            f"{data.block} tokens",
+            (layout.num_blocks(data.blocks_per_update), data.block),
+            spec,
+        ),
+    ):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            jax.debug.visualize_sharding(of, NamedSharding(mesh, sharding))
+        yield f"{title}:\n{text.getvalue().rstrip()}"

@@ -1,5 +1,6 @@
 """How a run shows how far it is: a bar on a terminal, plain lines elsewhere."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +15,37 @@ from embedder.training import Status
 def progress() -> Iterator[Callable[[Status], None]]:
     """A function that takes each `Status` of a run and shows it on standard error."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _print_line
-        return
+    with _log_to(console):
+        if console.is_terminal:
+            with _shown(console) as show:
+                yield show
+        else:
+            yield _print_line
+
+
+@contextmanager
+def _log_to(console: Console) -> Iterator[None]:
+    """Shows what the run says of itself."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            console.print(
+                record.getMessage(), markup=False, highlight=False, soft_wrap=True
+            )
+
+    log, handler = logging.getLogger("embedder"), Handler()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+@contextmanager
+def _shown(console: Console) -> Iterator[Callable[[Status], None]]:
     reading = console.status("reading the corpus, compiling")
     bar = _bar(console)
     task = bar.add_task("", total=1.0, epoch="", rate="", loss="")

@@ -1,19 +1,22 @@
 """The composition root: from a config and a corpus to a folder of results."""
 
+import hashlib
 import logging
 import math
 import threading
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
+from embedder import processes
 from embedder import workdir as folder
 from embedder.config import Config, options_of, resolve
 from embedder.data import loader
 from embedder.data.corpus import Corpus, text_corpus
 from embedder.data.demo import demo_corpus
-from embedder.data.encode import encode_cached
+from embedder.data.encode import encode, encode_cached
 from embedder.data.vocabulary import NoTokensError, write_vocabulary
 from embedder.files import errors_named
 from embedder.memory import check_memory
@@ -24,6 +27,7 @@ from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.workdir import Workdir
 
+_OF_A_HOST = {"loader", "workers", "threads"}  # each may have its own
 _RUINED = 10  # times the loss of the first vectors: far above all that learns
 _log = logging.getLogger(__name__)
 
@@ -33,14 +37,18 @@ def open_corpus(source: str | None) -> Corpus:
     return demo_corpus() if source is None else text_corpus(source)
 
 
-def plan(config: Config, corpus: Corpus, cache: Path) -> Training:
-    """The training of `config` over `corpus`, which is encoded in `cache`.
+def plan(config: Config, corpus: Corpus, cache: Path | None) -> Training:
+    """The training of `config` over `corpus`, encoded in `cache` or, None, in memory.
 
     Raises:
       OSError, ValueError: the corpus cannot be read, or leaves no token to train.
     """
+    min_count = config.data.min_count
     try:
-        encoded = encode_cached(corpus, config.data.min_count, cache)
+        if cache is None:
+            encoded = encode(corpus, min_count)
+        else:
+            encoded = encode_cached(corpus, min_count, cache)
     except NoTokensError as error:
         raise ValueError(f"Corpus {corpus.source}: {error}") from error
     resolved = resolve(config, encoded.num_tokens)
@@ -55,33 +63,83 @@ def train(
     cache: Path | None = None,
     overwrite: bool = False,
     on_status: Callable[[Status], None] = lambda status: None,
-) -> Vectors:
+) -> Vectors | None:
     """Trains on the corpus at `source` and leaves all results in `workdir`.
 
-    On a finished run of the same settings it returns the vectors that are there.
+    On a finished run of the same settings it returns the vectors that are there; None
+    in a process of several that does not see them. Of several processes the first
+    writes.
 
     Raises:
       OSError, ValueError: bad input, or `workdir` holds another thing; nothing is lost.
       FloatingPointError: training diverged.
     """
     run = Workdir(workdir)
-    folder.check_free(run)
-    corpus = open_corpus(source)
+    with processes.together():
+        if processes.is_first():
+            folder.check_free(run)
+        corpus = open_corpus(source)
     if config.data.loader == "tfdata":  # takes seconds: let it load while we encode
         threading.Thread(target=loader.import_tensorflow).start()
-    cache = cache or run.cache
-    with folder.made(run.path), folder.made(cache), errors_named(cache):
-        training = plan(config, corpus, cache)
-        check_memory(training.memory)
-    if run.is_begun and not overwrite:
-        folder.check_same(run, training.config, corpus.manifest)
-        if run.is_finished:
-            return read_vectors(run.vectors)
-        _log.warning("%s holds an unfinished run: it is begun anew.", run.path)
+    training = _plan_together(config, run, corpus, cache or run.cache)
+    with processes.together():
+        finished = processes.is_first() and _is_finished(
+            run, training.config, corpus, overwrite
+        )
+    if processes.first_says(finished):
+        return read_vectors(run.vectors) if run.is_finished else None
+    with processes.together(), errors_named(run.path):
+        if processes.is_first():
+            folder.clear(run)
+            folder.write_settings(run, training.config, source, corpus.manifest)
+            write_vocabulary(training.encoded.vocabulary, run.vocabulary)
     with errors_named(run.path):
-        folder.clear(run)
-        folder.write_settings(run, training.config, source, corpus.manifest)
         return _train_into(run, training, on_status)
+
+
+def _plan_together(config: Config, run: Workdir, corpus: Corpus, cache: Path):
+    """The training, the same in every process; the first encodes, others find it."""
+    training = None
+    with processes.together():
+        if processes.is_first():
+            with folder.made(run.path), folder.made(cache), errors_named(cache):
+                training = plan(config, corpus, cache)
+                check_memory(training.memory)
+    with processes.together():
+        if training is None:  # memory is not shared with processes of other hosts
+            training = plan(config, corpus, cache if cache.exists() else None)
+    if processes.num_processes() > 1:
+        processes.check_same(_facts(training, corpus))
+    return training
+
+
+def _facts(training: Training, corpus: Corpus) -> dict[str, object]:
+    """What has to be the same in all processes of a run."""
+    vocabulary = training.encoded.vocabulary
+    words = hashlib.sha256("\n".join(vocabulary.tokens).encode())
+    words.update(vocabulary.counts.tobytes())
+    packages = ("embedder", "jax", "jaxlib", "numpy")
+    options = options_of(training.config).items()
+    return {
+        **{f"the version of {name}": version(name) for name in packages},
+        **{f"`{name}`": value for name, value in options if name not in _OF_A_HOST},
+        "corpus": [{**file, "mtime_ns": None} for file in corpus.manifest],
+        "vocabulary": words.hexdigest(),
+    }
+
+
+def _is_finished(run: Workdir, config: Config, corpus: Corpus, overwrite: bool) -> bool:
+    """Whether `run` holds what is asked for.
+
+    Raises:
+      ValueError: it holds another thing.
+    """
+    if not run.is_begun or overwrite:
+        return False
+    folder.check_same(run, config, corpus.manifest)
+    if not run.is_finished:
+        _log.warning("%s holds an unfinished run: it is begun anew.", run.path)
+    return run.is_finished
 
 
 def write_results(run: Workdir, model: ModelFile) -> Vectors:
@@ -98,16 +156,19 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
 def _train_into(
     run: Workdir, training: Training, on_status: Callable[[Status], None]
 ) -> Vectors:
-    write_vocabulary(training.encoded.vocabulary, run.vocabulary)
+    is_first = processes.is_first()
 
     def record(status: Status) -> None:
         if status.is_epoch_end:
             _check_ruined(training, status)
-            folder.append_metrics(run, _metrics(status))
+            if is_first:
+                folder.append_metrics(run, _metrics(status))
         on_status(status)
 
     state, losses = run_epochs(training, training.initial_state(), record)
     model = _model(training, state, losses)
+    if not is_first:
+        return Vectors(model.tokens, model.input, model.counts)
     write_model(run.model, model)
     return write_results(run, model)
 

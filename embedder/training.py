@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -17,12 +18,15 @@ from embedder.data import loader
 from embedder.data.blocks import BlockShape, BlockSource, block_source
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import expected_tokens
+from embedder.devices import check_devices, devices_line, pick_layout
 from embedder.memory import memory_needed
 from embedder.model.tables import tables
 from embedder.train.compilation import avoid_slow_scatters, keep_compiled_programs
-from embedder.train.loop import EpochLoss, Step, steps
+from embedder.train.feed import blocks_here, on_mesh
+from embedder.train.loop import EpochLoss, Step, host_batches, steps
 from embedder.train.optimizer import capped_sgd, linear_rate
-from embedder.train.update import Model, TrainState, initial_state, make_updates
+from embedder.train.parallel import ONE_DEVICE, Layout, place
+from embedder.train.update import Batch, Loss, Model, TrainState, initial_state
 
 _LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
 DIVERGED = "training diverged. Give a smaller `alpha` or `cap`."
@@ -53,18 +57,23 @@ class Training:
         self.config = config
         self.encoded = encoded
         self.epochs = epochs
-        self.source = _source(config, encoded, epochs)
         self.superblock_size = loader.superblock_size(
             self.kept_tokens, tokens_per_update
         )
         avoid_slow_scatters()  # before the first use of a device
-        self.backend = pick_backend(config.train, encoded.raw_tokens * len(epochs))
+        shape = len(encoded.vocabulary), config.model.vector_size
+        self.layout, self._why = pick_layout(config, shape)
+        self.source = _source(config, encoded, epochs, self.layout)
+        num_words = encoded.raw_tokens * len(epochs)
+        self.backend = pick_backend(config.train, num_words, self.layout)
+        check_devices(config, shape, self.layout, self.superblock_size)
         self.program = make_program(
-            len(encoded.vocabulary),
+            shape[0],
             data.window,
             interval,
             config.model,
             dataclasses.replace(config.train, backend=self.backend),
+            self.layout,
         )
 
     @property
@@ -78,6 +87,11 @@ class Training:
     def memory(self) -> dict[str, int]:
         """Bytes that a run needs at most, by what needs them, beside Python and JAX."""
         return memory_needed(self.config, self.encoded, self.superblock_size)
+
+    @property
+    def devices_line(self) -> str:
+        """Which devices take part, what each has, and why."""
+        return devices_line(self.config, self.layout, self._why)
 
     def initial_state(self) -> TrainState:
         """The state before the first update."""
@@ -97,10 +111,20 @@ class Training:
             size=self.superblock_size,
             workers=self.config.data.workers,
         )
-        return steps(self.program.apply_updates, state, superblocks, self.rate)
+        dtype = np.dtype(self.config.model.dtype)
+        num_blocks = self.config.data.blocks_per_update
+        batches = host_batches(superblocks, self.rate, dtype)
+        if self.layout.mode == "sharded":
+            batches = on_mesh(batches, self.layout, num_blocks)
+        else:
+            place = self.program.place_batch
+            batches = ((*rest, place(batch)) for *rest, batch in batches)
+        return steps(self.program.apply_updates, state, batches)
 
 
-def pick_backend(train: TrainConfig, num_words: int) -> Literal["xla", "numba"]:
+def pick_backend(
+    train: TrainConfig, num_words: int, layout: Layout
+) -> Literal["xla", "numba"]:
     """What compiles the updates of a run over `num_words` in all its epochs.
 
     Raises:
@@ -113,7 +137,8 @@ def pick_backend(train: TrainConfig, num_words: int) -> Literal["xla", "numba"]:
     if train.backend != "auto":
         return train.backend
     is_long = num_words >= _LONG_RUN and train.update == "rows"
-    if is_long and jax.default_backend() == "cpu" and _has_numba():
+    is_one_cpu = layout.mode == "jit" and jax.default_backend() == "cpu"
+    if is_long and is_one_cpu and _has_numba():
         return "numba"
     return "xla"
 
@@ -130,39 +155,59 @@ def _has_numba() -> bool:
 class Program(NamedTuple):
     """The compiled part of a run."""
 
-    model: Model
+    model: Model  # of whole tables
     optimizer: optax.GradientTransformationExtraArgs
-    apply_updates: Callable
+    apply_updates: Callable[[TrainState, Batch], tuple[TrainState, Loss]]
+    place_state: Callable[[TrainState], TrainState]  # a copy that updates may change
+    place_batch: Callable[[Batch], Batch]  # as the updates take it
+    whole_state: Callable[[TrainState], TrainState]  # what came of it, in NumPy
 
 
 @functools.lru_cache(maxsize=8)
 def make_program(
-    num_rows: int, window: int, interval: int, model: ModelConfig, train: TrainConfig
+    num_rows: int,
+    window: int,
+    interval: int,
+    model: ModelConfig,
+    train: TrainConfig,
+    layout: Layout = ONE_DEVICE,
 ) -> Program:
     """The compiled part of a run, kept so that the same again is not compiled again.
 
     It is compiled by XLA unless `train.backend` is "numba".
     """
     keep_compiled_programs()
-    dtype = np.dtype(model.dtype)
-    lookup = tables(num_rows, model.vector_size, dtype=dtype, seed=train.seed)
-    module = Model(lookup, model.architecture, window, model.negative)
+    shape = num_rows, model.vector_size
+    whole, part = (
+        Model(
+            tables(*size, dtype=np.dtype(model.dtype), seed=train.seed),
+            model.architecture,
+            window,
+            model.negative,
+        )
+        for size in (shape, layout.device_shape(*shape))
+    )
     optimizer = capped_sgd(train.cap)
     if train.backend == "numba":
         from embedder.train import kernel
 
         threads = train.threads or kernel.available_cores()
-        updates = kernel.make_updates(
-            module, train.cap, loss_interval=interval, threads=threads
-        )
+        placed = kernel.place(whole, train.cap, loss_interval=interval, threads=threads)
     else:
-        updates = make_updates(
-            module, optimizer, update=train.update, loss_interval=interval
+        placed = place(
+            part,
+            optimizer,
+            layout,
+            shape,
+            update=train.update,
+            loss_interval=interval,
         )
-    return Program(module, optimizer, updates)
+    return Program(whole, optimizer, *placed)
 
 
-def _source(config: Config, encoded: Encoded, epochs: range) -> BlockSource:
+def _source(
+    config: Config, encoded: Encoded, epochs: range, layout: Layout
+) -> BlockSource:
     data = config.data
     shape = BlockShape(
         data.window, data.block, data.tile, data.noise, data.blocks_per_update
@@ -174,6 +219,7 @@ def _source(config: Config, encoded: Encoded, epochs: range) -> BlockSource:
         ns_exponent=data.ns_exponent,
         seed=config.train.seed,
         epochs=epochs,
+        share=blocks_here(layout, data.blocks_per_update),
     )
 
 
@@ -184,10 +230,13 @@ def run_epochs(
 ) -> tuple[TrainState, list[float]]:
     """The state after all epochs of `training`, and the loss of each.
 
+    `state` stays as it is; tables are of NumPy before and after.
+
     Raises:
       FloatingPointError: the loss of an epoch is not finite.
     """
-    _log.info("Updates are compiled by %s.", training.backend)
+    _log.info("devices: %s; compiled by %s", training.devices_line, training.backend)
+    state = training.program.place_state(state)
     started = time.perf_counter()
     losses, compiling = [], 0.0
     for epoch in training.epochs:
@@ -205,20 +254,9 @@ def run_epochs(
         progress = (epoch + 1 - training.epochs.start) / len(training.epochs)
         status = _status(training, epoch, progress, losses[-1], started, compiling)
         on_status(status._replace(is_epoch_end=True))
-    _log.info("The first call of the program took %.2f s, to compile it.", compiling)
     if losses and not any(losses):
         _log.warning("No token has another in its window: nothing is learned.")
-    return _contiguous(state), losses
-
-
-def _contiguous(state: TrainState) -> TrainState:
-    """`state` with arrays as anybody expects them: the kernel's have wider rows."""
-    tables = dict(state.params["tables"])
-    for name, table in tables.items():
-        if isinstance(table, np.ndarray):
-            tables[name] = np.array(table, order="C", subok=False)
-            tables[name].flags.writeable = False
-    return state._replace(params={"tables": tables})
+    return training.program.whole_state(state), losses
 
 
 def _status(
@@ -250,7 +288,15 @@ def _check_finite(state: TrainState, losses: list[float], epoch: int) -> None:
             f"The loss of epoch {epoch + 1} is {losses[-1]}, of the epoch before "
             f"{before}: {DIVERGED}"
         )
-    if not all(np.isfinite(table).all() for table in state.params["tables"].values()):
+    if not all(map(_is_finite, state.params["tables"].values())):
         raise FloatingPointError(
             f"The vectors after epoch {epoch + 1} are not finite: {DIVERGED}"
         )
+
+
+def _is_finite(table) -> bool:
+    """Whether a table is, be it on many devices or of NumPy."""
+    if isinstance(table, np.ndarray):
+        return bool(np.isfinite(table).all())
+    with jax.enable_x64(table.dtype == np.float64):
+        return bool(jnp.isfinite(table).all())

@@ -78,7 +78,9 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         )
 
 
-_NO_MATTER = {"loader", "workers", "threads"}  # any give the same vectors
+_NO_MATTER = {  # any give the same vectors, those of devices up to rounding
+    *("loader", "workers", "threads", "mode", "tables", "devices", "table_devices"),
+}
 
 
 def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:

@@ -47,9 +47,10 @@ def train(*arguments: str) -> int:
 
 
 def error_line(capsys) -> str:
-    """The one line that stands on stderr."""
-    (line,) = capsys.readouterr().err.splitlines()
+    """The one line of an error; what a run says of itself may stand before it."""
+    *before, line = capsys.readouterr().err.splitlines()
     assert line.startswith("embedder: ")
+    assert [each for each in before if not each.startswith("devices: ")] == []
     return line
 
 
@@ -110,11 +111,11 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
     [
         (
             [],
-            "Expected one of {train, neighbors, analogy, evaluate, export, convert, "
-            "parity}.",
+            "Expected one of {train, devices, neighbors, analogy, evaluate, export, "
+            "convert, parity}.",
         ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),
-        (["--window", "3"], "Unknown verb `--window`. The verbs are train, neighbors"),
+        (["--window", "3"], "Unknown verb `--window`. The verbs are train, devices"),
         (["train", "--window"], "Missing value for argument '--window'."),
         (
             ["train", "--overwrite=no"],
@@ -223,7 +224,9 @@ def test_train_says_what_it_left_where(run, capsys):
     assert train("text.txt", "--workdir", "a run") == 0
     printed = capsys.readouterr()
     assert printed.out == "a run: done. 8 vectors of 4 numbers.\n"
-    assert printed.err.startswith("epoch 1/1: loss 4.1589, ")
+    devices, epoch = printed.err.splitlines()
+    assert devices == "devices: 1 (cpu): there is one; compiled by xla"
+    assert epoch.startswith("epoch 1/1: loss 4.1589, ")
 
 
 def test_train_without_a_workdir_names_it_after_the_corpus():

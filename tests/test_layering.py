@@ -9,8 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *("config", "files", "data", "memory", "model", "train", "vectors", "workdir"),
-    *("training", "run", "preview", "progress", "estimator", "arguments", "cli"),
+    *("config", "files", "data", "memory", "model", "train", "devices", "vectors"),
+    *("workdir", "training", "processes", "run", "preview", "progress", "estimator"),
+    *("arguments", "cli"),
 )
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
 _OUTSIDE = {"legacy", "migration", "bench", "tests"}

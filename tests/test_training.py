@@ -7,6 +7,7 @@ import pytest
 from embedder.config import Config, TrainConfig, resolve, with_options
 from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
+from embedder.train.parallel import ONE_DEVICE, Layout
 from embedder.training import Training, pick_backend, run_epochs
 
 LONG = 10_000_000
@@ -23,19 +24,24 @@ LONG = 10_000_000
     ],
 )
 def test_long_runs_are_compiled_by_numba(options, words, backend):
-    assert pick_backend(TrainConfig(**options), words) == backend
+    assert pick_backend(TrainConfig(**options), words, ONE_DEVICE) == backend
+
+
+def test_several_devices_get_xla():
+    layout = Layout("sharded", "replicated", 2, 1)
+    assert pick_backend(TrainConfig(), LONG, layout) == "xla"
 
 
 def test_a_gpu_gets_xla(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert pick_backend(TrainConfig(), LONG) == "xla"
+    assert pick_backend(TrainConfig(), LONG, ONE_DEVICE) == "xla"
 
 
 def test_without_numba_xla_does_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    assert pick_backend(TrainConfig(), LONG) == "xla"
+    assert pick_backend(TrainConfig(), LONG, ONE_DEVICE) == "xla"
     with pytest.raises(ValueError, match="`backend` is 'numba', .* pip install numba"):
-        pick_backend(TrainConfig(backend="numba"), LONG)
+        pick_backend(TrainConfig(backend="numba"), LONG, ONE_DEVICE)
 
 
 def test_dense_updates_are_not_for_numba():

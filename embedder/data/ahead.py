@@ -1,7 +1,7 @@
 """Iterators whose items are made by threads before they are asked for."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -28,10 +28,17 @@ def map_ahead(
 
 
 def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items: the next one is made by a thread while one is in use."""
+    """The same items: the next one is made by a thread while one is in use.
+
+    A generator among `items` is closed with this one.
+    """
     iterator, end = iter(items), object()
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(next, iterator, end)
-        while (item := pending.result()) is not end:
+    try:
+        with ThreadPoolExecutor(1) as pool:
             pending = pool.submit(next, iterator, end)
-            yield item
+            while (item := pending.result()) is not end:
+                pending = pool.submit(next, iterator, end)
+                yield item
+    finally:
+        if isinstance(iterator, Generator):
+            iterator.close()

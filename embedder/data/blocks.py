@@ -31,6 +31,10 @@ class Updates(NamedTuple):
         return len(self.ids)
 
 
+PADDING = Updates(ids=0, sequence=-1, radius=0, noise=0, position=0, progress=0)
+"""What fills up blocks and updates."""
+
+
 class BlockShape(NamedTuple):
     """How tokens are cut up."""
 
@@ -51,6 +55,7 @@ class BlockSource:
     shape: BlockShape
     seed: int
     epochs: range  # numbers of the epochs of this run, which enter the draws
+    share: range  # blocks of each update to make, of 0 to N - 1; empty ones from N on
 
     def shard_order(self, epoch: int) -> np.ndarray:
         """The order in which `epoch` visits the shards, i64[number of shards]."""
@@ -65,17 +70,17 @@ class BlockSource:
         shard = int(order[place])
         rng = np.random.default_rng([self.seed, epoch, shard])
         ids, lengths = self.encoded.read(shard)
-        blocks = _make_blocks(
-            ids, lengths, self.keep_limit, self.noise, self.shape, rng
-        )
-        num_blocks = len(blocks[0])
-        per_update = self.shape.blocks_per_update
-        first = np.arange(0, num_blocks, per_update)
+        keep = rng.integers(0, 2**32, size=len(ids), dtype=np.uint32)
+        keep = keep <= self.keep_limit[ids]
+        num_blocks = -(-int(np.count_nonzero(keep)) // self.shape.block)
+        visits = _visits(num_blocks, self.shape.blocks_per_update, self.share)
+        blocks = _make_blocks(ids, lengths, keep, self.noise, self.shape, visits, rng)
+        first = np.arange(0, num_blocks, self.shape.blocks_per_update)
         tokens = self.encoded.shard_tokens
         share = tokens[shard] * first / max(num_blocks, 1)
         done = tokens[order[:place]].sum() + share
         return Updates(
-            *_group(blocks, per_update),
+            *blocks,
             position=np.stack(
                 [np.full_like(first, epoch), np.full_like(first, place), first], axis=1
             ),
@@ -92,8 +97,9 @@ def block_source(
     ns_exponent: float,
     seed: int,
     epochs: range,
+    share: range | None = None,
 ) -> BlockSource:
-    """The source of the blocks of `epochs` over `encoded`."""
+    """The source of the blocks of `epochs` over `encoded`; `share` None: of all."""
     counts = encoded.vocabulary.counts
     return BlockSource(
         encoded=encoded,
@@ -102,19 +108,32 @@ def block_source(
         shape=shape,
         seed=seed,
         epochs=epochs,
+        share=range(shape.blocks_per_update) if share is None else share,
     )
 
 
-def _make_blocks(ids, lengths, limit, table, shape: BlockShape, rng):
-    """Blocks of a shard, as visited: ids, sequence, radius [M, T], noise [M, G, K].
+def _visits(num_blocks: int, per_update: int, share: range) -> np.ndarray:
+    """Which block of the shard is where in its updates, i64[S, len(share)].
+
+    Blocks are counted as they are visited; `num_blocks` stands for an empty one.
+    """
+    first = np.arange(0, num_blocks, per_update)[:, np.newaxis]
+    places = np.array(share, dtype=np.int64)[np.newaxis]
+    return np.where(
+        places < per_update, np.minimum(first + places, num_blocks), num_blocks
+    )
+
+
+def _make_blocks(
+    ids, lengths, keep, table, shape: BlockShape, visits: np.ndarray, rng
+) -> tuple[np.ndarray, ...]:
+    """Blocks at `visits`: ids, sequence, radius [S, N, T], noise [S, N, G, K].
 
     The draws come in a fixed order: keep, order of blocks, radii, noise ids.
     """
-    keep = rng.integers(0, 2**32, size=len(ids), dtype=np.uint32) <= limit[ids]
     sequence = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    num_kept = int(np.count_nonzero(keep))
-    num_blocks = -(-num_kept // shape.block)
-    order = rng.permutation(num_blocks)
+    num_blocks = -(-int(np.count_nonzero(keep)) // shape.block)
+    order = np.append(rng.permutation(num_blocks), num_blocks)[visits]
     size = (num_blocks, shape.block)
     radius = rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
     noise_size = (num_blocks, shape.block // shape.tile, shape.noise)
@@ -123,21 +142,23 @@ def _make_blocks(ids, lengths, limit, table, shape: BlockShape, rng):
     return (
         _pack(ids[keep], size, fill=0)[order],
         sequence,
-        np.where(sequence >= 0, radius, np.int8(0)),
-        noise,
+        np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
+        _take(noise, visits),
     )
 
 
 def _pack(values: np.ndarray, size: tuple[int, int], fill: int) -> np.ndarray:
-    packed = np.full(size, fill, dtype=values.dtype)
+    """Blocks of consecutive values, and an empty one after them, [M + 1, T]."""
+    packed = np.full((size[0] + 1, size[1]), fill, dtype=values.dtype)
     packed.reshape(-1)[: len(values)] = values
     return packed
 
 
-def _group(blocks, per_update: int):
-    """[M, ...] -> [S, N, ...]; the last update is filled up with empty blocks."""
-    missing = -len(blocks[0]) % per_update
-    for values, fill in zip(blocks, (0, -1, 0, 0), strict=True):
-        pad = [(0, missing)] + [(0, 0)] * (values.ndim - 1)
-        whole = np.pad(values, pad, constant_values=fill) if missing else values
-        yield whole.reshape(-1, per_update, *values.shape[1:])
+def _take(values: np.ndarray, visits: np.ndarray) -> np.ndarray:
+    """values[visits], with zeros for what is beyond the last."""
+    num = len(values)
+    if visits.size == num and np.array_equal(visits.reshape(-1), np.arange(num)):
+        return values.reshape(*visits.shape, *values.shape[1:])
+    taken = values.take(visits, axis=0, mode="clip") if num else values[visits[:0]]
+    taken[visits == num] = 0
+    return taken

@@ -11,11 +11,10 @@ from typing import Literal
 import numpy as np
 
 from embedder.data.ahead import map_ahead
-from embedder.data.blocks import BlockShape, BlockSource, Updates
+from embedder.data.blocks import PADDING, BlockShape, BlockSource, Updates
 
 _SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
 _MULTIPLE = 16  # updates in a superblock are a multiple of this: see `loss_interval`
-_PADDING = Updates(ids=0, sequence=-1, radius=0, noise=0, position=0, progress=0)
 
 
 def loss_interval(num_tokens: int, tokens_per_update: int) -> int:
@@ -70,7 +69,7 @@ def tfdata_epoch(
 ) -> Iterator[Updates]:
     """Superblocks of one epoch by tf.data; the last may be shorter."""
     tf = import_tensorflow()
-    signature = _signature(tf, source.shape)
+    signature = _signature(tf, source.shape, len(source.share))
     failures: list[Exception] = []
 
     def make(place) -> tuple:
@@ -114,9 +113,9 @@ def _quiet_options(tf):
     return options
 
 
-def _signature(tf, shape: BlockShape) -> Updates:
+def _signature(tf, shape: BlockShape, num_blocks: int) -> Updates:
     """Shapes and dtypes of the updates of a shard, for tf.data."""
-    num_blocks, tokens = shape.blocks_per_update, shape.block
+    tokens = shape.block
     num_tiles = tokens // shape.tile
     return Updates(
         ids=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
@@ -164,6 +163,6 @@ def fill(updates: Updates, size: int) -> Updates:
     return Updates(
         *(
             np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), constant_values=fill)
-            for x, fill in zip(updates, _PADDING, strict=True)
+            for x, fill in zip(updates, PADDING, strict=True)
         )
     )

@@ -81,32 +81,41 @@ def cbow_ids(ids_NT, noise_NGK, *, window: int) -> Rows:
     )
 
 
-def skipgram_loss(rows: Rows, pairs: Pairs, *, negative: int):
+def _all_here(scores):
+    return scores
+
+
+def skipgram_loss(rows: Rows, pairs: Pairs, *, negative: int, sum_columns=_all_here):
     """Skip-gram loss of an update, a scalar.
 
     sum_t [ sum_{j in ctx(t)} softplus(-v_t.u_j)
             + (negative/K) n_t sum_k softplus(v_t.u_noise(t, k)) ]
+
+    `sum_columns` makes dot products over D of those over the columns of `rows`, where
+    other devices have the rest of them.
     """
     num_positions = pairs.mask.shape[3]
     num_noise = rows.output.shape[2] - num_positions
-    score_NGBR = _einsum("ngbd,ngrd->ngbr", rows.input, rows.output)
+    score_NGBR = sum_columns(_einsum("ngbd,ngrd->ngbr", rows.input, rows.output))
     sign_R = jnp.where(jnp.arange(rows.output.shape[2]) < num_positions, -1, 1)
     sign_111R = sign_R.astype(score_NGBR.dtype)[jnp.newaxis, jnp.newaxis, jnp.newaxis]
     terms_NGBR = _skipgram_terms(pairs, negative, num_noise)
     return (terms_NGBR * _softplus(sign_111R * score_NGBR)).sum()
 
 
-def cbow_loss(rows: Rows, pairs: Pairs, *, negative: int):
+def cbow_loss(rows: Rows, pairs: Pairs, *, negative: int, sum_columns=_all_here):
     """CBOW loss of an update, a scalar, with h_t the mean of v_j over ctx(t).
 
     sum over t with n_t > 0 of
         [ softplus(-h_t.u_t) + (negative/K) sum_k softplus(h_t.u_noise(t, k)) ]
+
+    `sum_columns` as in `skipgram_loss`.
     """
     tile = pairs.mask.shape[2]
     target_NGBD, noise_NGKD = rows.output[:, :, :tile], rows.output[:, :, tile:]
     mean_NGBD = _einsum("ngbc,ngcd->ngbd", _shares(pairs), rows.input)
-    positive_NGB = _einsum("ngbd,ngbd->ngb", mean_NGBD, target_NGBD)
-    noise_NGBK = _einsum("ngbd,ngkd->ngbk", mean_NGBD, noise_NGKD)
+    positive_NGB = sum_columns(_einsum("ngbd,ngbd->ngb", mean_NGBD, target_NGBD))
+    noise_NGBK = sum_columns(_einsum("ngbd,ngkd->ngbk", mean_NGBD, noise_NGKD))
     each_NGB = _softplus(-positive_NGB) + (
         negative / noise_NGKD.shape[2] * _softplus(noise_NGBK).sum(axis=-1)
     )

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.train import products, simd, tiles
+from embedder.train.parallel import Placed
 from embedder.train.simd import (
     LANES,
     cast_like,
@@ -91,6 +92,25 @@ def make_updates(
         return TrainState({"tables": tables}, state.opt_state, step), loss
 
     return updates
+
+
+def place(model: Model, cap: float, *, loss_interval: int, threads: int) -> Placed:
+    """As `embedder.train.parallel.place`: all is in the memory of the machine."""
+    updates = make_updates(model, cap, loss_interval=loss_interval, threads=threads)
+    return Placed(updates, _as_it_is, _as_it_is, _contiguous)
+
+
+def _as_it_is(values):
+    return values
+
+
+def _contiguous(state: TrainState) -> TrainState:
+    """`state` with arrays as anybody expects them: those here have wider rows."""
+    tables = {}
+    for name, table in state.params["tables"].items():
+        tables[name] = np.array(table, order="C", subok=False)
+        tables[name].flags.writeable = False
+    return state._replace(params={"tables": tables})
 
 
 def available_cores() -> int:

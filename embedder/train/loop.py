@@ -55,18 +55,15 @@ class EpochLoss:
         self._num_terms += float(np.sum(loss.num_terms, dtype=np.float64))
 
 
-def steps(
-    apply_updates: Callable[[TrainState, Batch], tuple[TrainState, Loss]],
-    state: TrainState,
+def host_batches(
     superblocks: Iterable[tuple[Updates, int]],
     rate: Callable[[np.ndarray], np.ndarray],
-) -> Iterator[Step]:
-    """Applies superblock after superblock.
+    dtype: np.dtype,
+) -> Iterator[tuple[Updates, int, Batch]]:
+    """Superblocks as what updates take, still in NumPy.
 
-    `rate` gives the learning rate f64[S] at each update's progress. The state of a
-    yielded `Step` lives until the generator is resumed.
+    `rate` gives the learning rate f64[S] at each update's progress.
     """
-    dtype = jax.tree.leaves(state.params)[0].dtype
     for updates, num_updates in superblocks:
         batch = Batch(
             ids=updates.ids,
@@ -75,6 +72,20 @@ def steps(
             noise=updates.noise,
             rate=rate(updates.progress).astype(dtype),
         )
+        yield updates, num_updates, batch
+
+
+def steps(
+    apply_updates: Callable[[TrainState, Batch], tuple[TrainState, Loss]],
+    state: TrainState,
+    batches: Iterable[tuple[Updates, int, Batch]],
+) -> Iterator[Step]:
+    """Applies superblock after superblock.
+
+    The state of a yielded `Step` lives until the generator is resumed.
+    """
+    dtype = jax.tree.leaves(state.params)[0].dtype
+    for updates, num_updates, batch in batches:
         started = time.perf_counter()
         with jax.enable_x64(dtype == np.float64):
             state, loss = apply_updates(state, batch)

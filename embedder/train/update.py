@@ -5,6 +5,7 @@ an update costs the same whatever the size of the vocabulary. Dense: differentia
 respect to the tables; equal for SGD, and slow, it is there to check the first.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -16,6 +17,7 @@ import optax
 
 from embedder.model import objective
 from embedder.model.objective import Architecture, Rows
+from embedder.train.exchange import Exchange
 
 
 class Batch(NamedTuple):
@@ -65,23 +67,31 @@ class Model(NamedTuple):
     architecture: Architecture
     window: int
     negative: int
+    exchange: Exchange = Exchange()
 
 
 def initial_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first update."""
+    """The state before the first update, with tables of NumPy."""
     no_ids = np.zeros(0, np.int32)
     with jax.enable_x64(True):  # or float64 tables would be cut to float32
         params = model.tables.init(None, no_ids, no_ids)["tables"]
-    return state_of_tables(optimizer, params["input"], params["output"])
+    return host_state(optimizer, params["input"], params["output"])
 
 
-def state_of_tables(
+def host_state(
     optimizer: optax.GradientTransformation, input: np.ndarray, output: np.ndarray
 ) -> TrainState:
     """The state that has these tables, both [V, D], and no updates behind it."""
+    params = {"tables": {"input": np.asarray(input), "output": np.asarray(output)}}
     with jax.enable_x64(True):
-        params = {"tables": {"input": jnp.array(input), "output": jnp.array(output)}}
-        return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+        opt_state = jax.device_get(optimizer.init(params))
+    return TrainState(params, opt_state, np.zeros((), np.int32))
+
+
+def device_state(state: TrainState) -> TrainState:
+    """A copy of `state` in arrays of JAX, which may be donated."""
+    with jax.enable_x64(True):
+        return jax.tree.map(jnp.array, state)
 
 
 def make_updates(
@@ -98,10 +108,29 @@ def make_updates(
     `loss_interval`-th update from the first; the others do not compute it. It donates
     the state it is given: do not use that again.
     """
+    updates = updates_function(
+        model, optimizer, update=update, loss_interval=loss_interval
+    )
+    return jax.jit(updates, donate_argnums=0)
+
+
+def updates_function(
+    model: Model,
+    optimizer: optax.GradientTransformationExtraArgs,
+    *,
+    update: Literal["rows", "dense"],
+    loss_interval: int,
+) -> Callable[[TrainState, Batch], tuple[TrainState, Loss]]:
+    """What `make_updates` compiles, for the devices that `model.exchange` names.
+
+    With several devices it is one device's part: its blocks, and its part of the
+    tables.
+    """
     one_update = {"rows": update_rows, "dense": update_dense}[update]
 
     def reporting(carry: Carry, batch: Batch):
-        return one_update(model, optimizer, carry, batch)
+        carry, loss = one_update(model, optimizer, carry, batch)
+        return carry, model.exchange.sum_blocks(loss)
 
     def silent(carry: Carry, batch: Batch):
         return one_update(model, optimizer, carry, batch)[0], None
@@ -124,30 +153,33 @@ def make_updates(
         carry, loss = jax.lax.scan(group, Carry(state, zeros), groups)
         return carry.state, loss
 
-    return jax.jit(updates, donate_argnums=0)
+    return updates
 
 
 def update_rows(model: Model, optimizer, carry: Carry, batch: Batch):
-    """The carry after one update by gathered rows, and its `Loss`."""
+    """The carry after one update by gathered rows, and its `Loss` of own blocks."""
     state = carry.state
     loss, rows = row_gradients(model, state.params, batch)
+    rows = model.exchange.all_blocks(rows)
     tables = state.params["tables"]
-    weights, zeros = {}, {}
-    for name, ids in rows.ids.items():
-        weights[name], zeros[name] = _totals(carry.zeros[name], ids, rows.weights[name])
+    ids, weights, zeros = {}, {}, {}
+    for name, table in tables.items():
+        ids[name] = model.exchange.own_ids(table, rows.ids[name])
+        weights[name], zeros[name] = _totals(
+            carry.zeros[name], ids[name], rows.weights[name]
+        )
     steps, opt_state = optimizer.update(
         rows.gradients, state.opt_state, weights=weights, rate=batch.rate
     )
     tables = {
-        name: table.at[rows.ids[name]].add(steps[name])
-        for name, table in tables.items()
+        name: table.at[ids[name]].add(steps[name]) for name, table in tables.items()
     }
     state = TrainState({"tables": tables}, opt_state, state.step + 1)
     return Carry(state, zeros), loss
 
 
 def update_dense(model: Model, optimizer, carry: Carry, batch: Batch):
-    """The carry after one update by gradients of whole tables, and its `Loss`."""
+    """The carry after one update by gradients of whole tables; `Loss` of own blocks."""
     state = carry.state
     ids, pairs, loss_of = _objective(model, batch)
 
@@ -160,6 +192,7 @@ def update_dense(model: Model, optimizer, carry: Carry, batch: Batch):
         name: _row_totals(ids._asdict()[name], weight, len(tables[name]))
         for name, weight in _weights(model, pairs, batch)._asdict().items()
     }
+    gradients, weights = model.exchange.sum_blocks((gradients, weights))
     steps, opt_state = optimizer.update(
         gradients, state.opt_state, weights={"tables": weights}, rate=batch.rate
     )
@@ -171,7 +204,7 @@ def update_dense(model: Model, optimizer, carry: Carry, batch: Batch):
 def row_gradients(model: Model, params: hk.Params, batch: Batch):
     """`Loss` of an update and the `RowGradients` of the rows that it gathers."""
     ids, pairs, loss_of = _objective(model, batch)
-    gathered = Rows(*model.tables.apply(params, ids.input, ids.output))
+    gathered = Rows(*model.exchange.gather(model.tables.apply, params, ids))
     # Without the barrier XLA gathers again inside the loss, and then copies the table.
     rows = jax.lax.optimization_barrier(gathered)
     value, gradients = jax.value_and_grad(loss_of)(rows)
@@ -195,6 +228,7 @@ def _objective(model: Model, batch: Batch):
         window=model.window,
         dtype=batch.rate.dtype,
     )
+    loss = functools.partial(loss, sum_columns=model.exchange.sum_columns)
     return ids, pairs, lambda rows: loss(rows, pairs, negative=model.negative)
 
 

@@ -13,7 +13,7 @@ import legacy.update
 from embedder.config import Config
 from embedder.data.blocks import Updates
 from embedder.train.optimizer import linear_rate
-from embedder.train.update import Batch, state_of_tables
+from embedder.train.update import Batch, host_state
 from embedder.train.update import row_gradients as port_row_gradients
 from embedder.training import Program
 from migration.parity import equations
@@ -121,8 +121,12 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
     """Both tables after the updates of `sample`."""
     train, model = sample.config.train, sample.config.model
     with jax.enable_x64(sample.dtype == "float64"):
-        state = state_of_tables(sample.program.optimizer, sample.input, sample.output)
-        state, _ = sample.program.apply_updates(state, jax.device_put(sample.batch))
+        program = sample.program
+        state = host_state(program.optimizer, sample.input, sample.output)
+        state, _ = program.apply_updates(
+            program.place_state(state), program.place_batch(sample.batch)
+        )
+        state = program.whole_state(state)
     desired = np.stack([sample.input, sample.output])
     with np.errstate(over="ignore", invalid="ignore"):  # both show in the tables
         for index in range(sample.num_updates):
@@ -136,7 +140,7 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
                 negative=model.negative,
             )
     for name, expected in zip(("input", "output"), desired, strict=True):
-        actual = np.asarray(state.params["tables"][name])
+        actual = state.params["tables"][name]
         yield _difference(rung, f"{name} table", sample.dtype, actual, expected)
 
 

@@ -150,3 +150,23 @@ def test_tokens_of_one_are_blocks_of_padding_but_one():
     encoded = encode(sequences_corpus([["a"]]), 1)
     updates = source(encoded).updates(0, 0)
     assert len(updates) == 1 and (updates.sequence >= 0).sum() == 1
+
+
+@pytest.mark.parametrize("per_update", [1, 2, 3])
+def test_a_share_is_those_blocks_of_the_whole_updates(encoded, per_update):
+    shape = SHAPE._replace(blocks_per_update=per_update)
+    whole = source(encoded, shape=shape).updates(1, 0)
+    for share in (range(0, 1), range(per_update - 1, per_update), range(per_update)):
+        part = source(encoded, shape=shape, share=share).updates(1, 0)
+        for name in ("ids", "sequence", "radius", "noise"):
+            expected = getattr(whole, name)[:, share.start : share.stop]
+            np.testing.assert_array_equal(getattr(part, name), expected, strict=True)
+        np.testing.assert_array_equal(part.progress, whole.progress)
+
+
+def test_a_share_beyond_the_blocks_of_an_update_is_empty(encoded):
+    updates = source(encoded, share=range(1, 4)).updates(0, 0)
+    assert updates.ids.shape[1] == 3
+    assert (updates.sequence[:, 1:] == -1).all()
+    for name in ("ids", "radius", "noise"):
+        assert not getattr(updates, name)[:, 1:].any()

@@ -7,6 +7,7 @@ import numpy as np
 
 from embedder.config import Config, with_options
 from embedder.data.blocks import Updates
+from embedder.train.parallel import ONE_DEVICE, Layout
 from embedder.training import make_program
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
@@ -66,6 +67,7 @@ class Case(NamedTuple):
         update: str = "rows",
         cap: float = 2.5,
         vector_size: int = 8,
+        layout: Layout = ONE_DEVICE,
     ) -> Sample:
         """The updates of this case with the program that a run would apply them by."""
         num_updates, num_blocks, block = self.size
@@ -85,7 +87,7 @@ class Case(NamedTuple):
             alpha=0.05,
         )
         program = make_program(
-            self.num_rows, self.window, 1, config.model, config.train
+            self.num_rows, self.window, 1, config.model, config.train, layout
         )
         tables = random_tables((self.num_rows, vector_size), dtype)
         return Sample(config, program, self.updates(), num_updates, *tables)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embedder.data.blocks import Updates
-from embedder.train.update import state_of_tables
+from embedder.train.update import host_state
 from migration.parity.updates import updates_rung
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
@@ -79,8 +79,9 @@ def test_any_update_is_that_of_the_oracle(
 def tables_after(sample):
     """Both tables of the port after the updates of `sample`."""
     with jax.enable_x64(True):
-        state = state_of_tables(sample.program.optimizer, sample.input, sample.output)
-        state, _ = sample.program.apply_updates(state, jax.device_put(sample.batch))
+        program = sample.program
+        state = host_state(program.optimizer, sample.input, sample.output)
+        state, _ = program.apply_updates(program.place_state(state), sample.batch)
     return np.stack([np.asarray(table) for table in state.params["tables"].values()])
 
 

@@ -10,7 +10,7 @@ import pytest
 from embedder.model.tables import tables
 from embedder.train import kernel, products, simd
 from embedder.train.optimizer import capped_sgd
-from embedder.train.update import Batch, Model, make_updates, state_of_tables
+from embedder.train.update import Batch, Model, device_state, host_state, make_updates
 from migration.parity.updates import random_tables
 from tests.parity.cases import CASES, NEGATIVE, Case
 
@@ -26,7 +26,7 @@ def model(case, architecture, dim=8, dtype="float32") -> Model:
 
 def start(case, dim=8, dtype="float32"):
     shape = case.num_rows, dim
-    return state_of_tables(capped_sgd(CAP), *random_tables(shape, dtype))
+    return host_state(capped_sgd(CAP), *random_tables(shape, dtype))
 
 
 def batch(case, dtype="float32") -> Batch:
@@ -53,7 +53,7 @@ def by_jax(case, architecture, dim=8, dtype="float32", interval=1):
         loss_interval=interval,
     )
     with jax.enable_x64(True):
-        return apply(start(case, dim, dtype), batch(case, dtype))
+        return apply(device_state(start(case, dim, dtype)), batch(case, dtype))
 
 
 def arrays(state) -> dict[str, np.ndarray]:
@@ -129,7 +129,7 @@ def test_what_is_not_finite_stays_in_sight(value, architecture):
     state = start(MANY)
     broken = {name: np.array(x) for name, x in arrays(state).items()}
     broken["output"][:] = value
-    state = state_of_tables(capped_sgd(CAP), **broken)
+    state = host_state(capped_sgd(CAP), **broken)
     apply = kernel.make_updates(
         model(MANY, architecture), CAP, loss_interval=1, threads=1
     )

@@ -3,9 +3,15 @@ import numpy as np
 import pytest
 
 from embedder.model.tables import tables
-from embedder.train.loop import EpochLoss, steps
+from embedder.train.loop import EpochLoss, host_batches, steps
 from embedder.train.optimizer import capped_sgd
-from embedder.train.update import Loss, Model, make_updates, state_of_tables
+from embedder.train.update import (
+    Loss,
+    Model,
+    device_state,
+    host_state,
+    make_updates,
+)
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 
@@ -51,10 +57,11 @@ def run(superblocks, rate) -> list[np.ndarray]:
     optimizer = capped_sgd(5.0)
     model = Model(lookup, "skipgram", CASE.window, NEGATIVE)
     apply_updates = make_updates(model, optimizer, update="rows", loss_interval=1)
-    start = state_of_tables(optimizer, *TABLES)
+    batches = host_batches(superblocks, rate, np.dtype("float32"))
+    start = device_state(host_state(optimizer, *TABLES))
     return [
         np.array(step.state.params["tables"]["input"])
-        for step in steps(apply_updates, start, superblocks, rate)
+        for step in steps(apply_updates, start, batches)
     ]
 
 

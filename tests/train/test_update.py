@@ -6,7 +6,13 @@ from embedder.data.blocks import Updates
 from embedder.model.tables import tables
 from embedder.train import update
 from embedder.train.optimizer import capped_sgd
-from embedder.train.update import Batch, Model, make_updates, state_of_tables
+from embedder.train.update import (
+    Batch,
+    Model,
+    device_state,
+    host_state,
+    make_updates,
+)
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 
@@ -21,7 +27,7 @@ def model(architecture="skipgram") -> Model:
 
 
 def state():
-    return state_of_tables(OPTIMIZER, *TABLES)
+    return device_state(host_state(OPTIMIZER, *TABLES))
 
 
 def batch(updates: Updates | None = None) -> Batch:
@@ -88,7 +94,7 @@ def test_no_row_moves_by_more_than_its_cap():
         updates.ids[:] = 7
         one = jax.tree.map(lambda x: x[:1], batch(updates))
         before = TABLES[0]
-        after, _ = step(state_of_tables(optimizer, *TABLES), one)
+        after, _ = step(device_state(host_state(optimizer, *TABLES)), one)
         table = np.array(after.params["tables"]["input"])
         moved[cap] = np.linalg.norm(table[7] - before[7])
         np.testing.assert_array_equal(np.delete(table, 7, 0), np.delete(before, 7, 0))
@@ -122,7 +128,7 @@ def test_tables_are_not_copied_by_an_update():
     lookup = tables(case.num_rows, 8, dtype=np.dtype("float32"), seed=0)
     large = Model(lookup, "skipgram", case.window, NEGATIVE)
     step = make_updates(large, OPTIMIZER, update="rows", loss_interval=1)
-    start = state_of_tables(OPTIMIZER, *random_tables((50_000, 8), "float32"))
+    start = device_state(host_state(OPTIMIZER, *random_tables((50_000, 8), "float32")))
     text = step.lower(start, batch(case.updates())).compile().as_text()
     copies = [line for line in text.splitlines() if "f32[50000,8]" in line]
     assert copies
@@ -130,5 +136,5 @@ def test_tables_are_not_copied_by_an_update():
 
 
 def test_float64_tables_stay_float64():
-    double = state_of_tables(OPTIMIZER, *random_tables((30, 8), "float64"))
+    double = device_state(host_state(OPTIMIZER, *random_tables((30, 8), "float64")))
     assert double.params["tables"]["input"].dtype == np.float64

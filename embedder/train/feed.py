@@ -1,0 +1,68 @@
+"""Superblocks on the devices of a mesh, of which each process makes its own blocks."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from jax.sharding import NamedSharding
+
+from embedder.data.blocks import Updates
+from embedder.data.device_loader import DeviceLoader, Index
+from embedder.train.parallel import Layout, batch_spec, mesh_of
+from embedder.train.update import Batch
+
+
+class _Superblock:
+    """A batch of which this process has the blocks `share` of every update."""
+
+    def __init__(self, batch: Batch, share: range, num_blocks: int):
+        self._batch = batch._asdict()
+        self._share = share
+        self._num_blocks = num_blocks
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        size, *rest = self._batch[name].shape
+        return (size, self._num_blocks, *rest[1:]) if rest else (size,)
+
+    def read(self, name: str, index: Index) -> np.ndarray:
+        updates, *rest = index
+        if not rest:
+            return self._batch[name][updates]
+        blocks = (rest[0].start - self._share.start, rest[0].stop - self._share.start)
+        return self._batch[name][(updates, slice(*blocks), *rest[1:])]
+
+
+def blocks_here(layout: Layout, blocks_per_update: int) -> range:
+    """Blocks of an update that devices of this process have; those too that fill up."""
+    num_blocks = layout.num_blocks(blocks_per_update)
+    if layout.mode != "sharded":
+        return range(blocks_per_update)
+    sharding = NamedSharding(mesh_of(layout), batch_spec(layout).ids)
+    places = sharding.addressable_devices_indices_map((1, num_blocks, 1)).values()
+    bounds = [blocks.indices(num_blocks)[:2] for _, blocks, _ in places]
+    return range(min(start for start, _ in bounds), max(stop for _, stop in bounds))
+
+
+def on_mesh(
+    batches: Iterable[tuple[Updates, int, Batch]],
+    layout: Layout,
+    blocks_per_update: int,
+) -> Iterator[tuple[Updates, int, Batch]]:
+    """The same, with batches as global arrays, placed ahead of their use.
+
+    Args:
+      batches: with the blocks that `blocks_here` says.
+    """
+    share = blocks_here(layout, blocks_per_update)
+    num_blocks = layout.num_blocks(blocks_per_update)
+    passed: deque[tuple[Updates, int]] = deque()
+    mesh, specs = mesh_of(layout), batch_spec(layout)
+
+    def superblocks() -> Iterator[_Superblock]:
+        for updates, num_updates, batch in batches:
+            passed.append((updates, num_updates))
+            yield _Superblock(batch, share, num_blocks)
+
+    with DeviceLoader(superblocks(), mesh, specs._asdict()) as loader:
+        for arrays in loader:
+            yield *passed.popleft(), Batch(**arrays)

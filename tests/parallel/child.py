@@ -1,0 +1,199 @@
+"""What tests of several devices run in a process that has so many.
+
+`python -m tests.parallel.child DEVICES PART` prints one JSON object.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+num_devices, part = int(sys.argv[1]), sys.argv[2]
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={num_devices}"
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.sharding import Mesh, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
+from embedder.config import Config, resolve, with_options  # noqa: E402
+from embedder.data import loader  # noqa: E402
+from embedder.data.blocks import Updates  # noqa: E402
+from embedder.data.corpus import sequences_corpus  # noqa: E402
+from embedder.data.device_loader import DeviceLoader  # noqa: E402
+from embedder.data.encode import encode  # noqa: E402
+from embedder.train.parallel import Layout  # noqa: E402
+from embedder.train.update import Batch  # noqa: E402
+from embedder.training import Training, run_epochs  # noqa: E402
+from migration.parity.updates import (  # noqa: E402
+    Sample,
+    random_tables,
+    updates_rung,
+)
+from tests.parity.cases import Case  # noqa: E402
+
+ARCHITECTURES = "skipgram", "cbow"
+SHAPE = 97, 10  # V, D: four and eight divide neither
+BLOCKS = 6  # of an update: two divide it
+
+
+def layouts() -> Iterator[Layout]:
+    """Every mode and layout of all devices."""
+    for mode in ("sharded", "pmap"):
+        yield Layout(mode, "replicated", num_devices, 1)
+        for tables in ("columns", "rows"):
+            yield Layout(mode, tables, 1, num_devices)
+            if mode == "sharded":
+                for part in {2, num_devices // 2} & set(range(2, num_devices)):
+                    yield Layout(mode, tables, num_devices // part, part)
+
+
+def cells() -> Iterator[dict]:
+    """For each layout x architecture: one update, an epoch, and what is exchanged."""
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(SHAPE[0])]
+    sequences = [words, *(list(rng.choice(words, size=20)) for _ in range(200))]
+    encoded = encode(sequences_corpus(sequences), 1)
+    for architecture in ARCHITECTURES:
+        config = with_options(
+            Config(),
+            loader="memory",
+            dtype="float64",
+            architecture=architecture,
+            vector_size=SHAPE[1],
+            blocks_per_update=BLOCKS,
+            block=16,
+            tile=4,
+            noise=6,
+            sample=0,
+        )
+        config = resolve(config, encoded.num_tokens)
+        one = Training(config, encoded, range(1))
+        assert one.layout == Layout()
+        first = superblock_of_one(one)
+        whole, losses = run_epochs(one, one.initial_state())
+        for layout in layouts():
+            several = with_options(
+                config,
+                mode=layout.mode,
+                tables=layout.tables,
+                devices=num_devices,
+                table_devices=0 if layout.tables == "replicated" else layout[3],
+            )
+            training = Training(several, encoded, range(1))
+            assert training.layout == layout, (training.layout, layout)
+            program = training.program
+            state = program.place_state(training.initial_state())
+            with jax.enable_x64(True):
+                compiled = program.apply_updates.lower(
+                    state, program.place_batch(batch_of(several, first))
+                ).compile()
+            training.program = program._replace(apply_updates=compiled)
+            tables = random_tables(SHAPE, "float64")
+            sample = Sample(several, training.program, first, 1, *tables)
+            after, own_losses = run_epochs(training, training.initial_state())
+            yield {
+                "cell": " ".join(map(str, (*layout, architecture))),
+                "update": [
+                    (found.absolute, found.passed)
+                    for found in updates_rung("one update", sample)
+                ],
+                "epoch": max(
+                    float(np.abs(after.params["tables"][name] - table).max())
+                    for name, table in whole.params["tables"].items()
+                ),
+                "loss": abs(own_losses[0] - losses[0]),
+                "local_rows": layout.device_shape(*SHAPE)[0],
+                "moved": moved(compiled.as_text()),
+            }
+
+
+def superblock_of_one(training: Training) -> Updates:
+    """The first superblock of an epoch, of which the first update alone is left."""
+    superblock, _ = next(
+        loader.epoch_superblocks(
+            "memory", training.source, 0, size=training.superblock_size, workers=1
+        )
+    )
+    return loader.fill(
+        Updates(*(values[:1] for values in superblock)), training.superblock_size
+    )
+
+
+def batch_of(config: Config, updates: Updates) -> Batch:
+    """What the compiled updates take."""
+    rate = np.full(len(updates), config.train.alpha)
+    fields = updates.ids, updates.sequence, updates.radius, updates.noise
+    return Batch(*fields, rate)
+
+
+def dense() -> Iterator[dict]:
+    """Dense updates, on whole tables, against the oracle."""
+    case = Case("is_filled_up", 41, (2, 3, 16), tile=4, noise=6, padding=11)
+    for mode in ("sharded", "pmap"):
+        layout = Layout(mode, "replicated", num_devices, 1)
+        sample = case.sample("skipgram", update="dense", layout=layout)
+        found = list(updates_rung("one update", sample))
+        yield {
+            "cell": " ".join(map(str, layout)),
+            "update": [(each.absolute, each.passed) for each in found],
+        }
+
+
+_COLLECTIVE = re.compile(
+    r"= (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
+    r"(?:-start)?\("
+)
+
+
+def moved(text: str) -> list[tuple[str, list[int]]]:
+    """Kind and shape of each array that a collective of an HLO program moves."""
+    return [
+        (kind, [int(size) for size in shape.split(",") if size])
+        for result, kind in _COLLECTIVE.findall(text)
+        for shape in re.findall(r"\w+\[([\d,]*)\]", result)
+    ]
+
+
+def loading() -> Iterator[dict]:
+    """What a DeviceLoader reads, and whether what it gives is what was there."""
+    ids = np.arange(2 * 8 * 6, dtype=np.int32).reshape(2, 8, 6)
+
+    class Counted:
+        def __init__(self):
+            self.reads = []
+
+        def shape(self, name):
+            return ids.shape
+
+        def read(self, name, index):
+            self.reads.append([(part.start, part.stop) for part in index])
+            return ids[index]
+
+    for shape in ((8, 1), (4, 2), (2, 4), (1, 8)):
+        mesh = Mesh(np.array(jax.devices()).reshape(shape), ("data", "tables"))
+        for spec in (P(), P(None, "data"), P(None, ("data", "tables")), P("tables")):
+            if spec == P("tables") and shape[1] > 2:
+                continue
+            batch = Counted()
+            with DeviceLoader([batch], mesh, {"ids": spec}) as loader:
+                array = next(loader)["ids"]
+            sharding = NamedSharding(mesh, spec)
+            yield {
+                "cell": f"{shape} {spec}",
+                "equal": bool((np.asarray(array) == ids).all()),
+                "placed": array.sharding == sharding,
+                "reads": len(batch.reads),
+                "different": len({str(index) for index in batch.reads}),
+                "elements": sum(
+                    int(np.prod([stop - start for start, stop in index]))
+                    for index in batch.reads
+                ),
+            }
+
+
+if __name__ == "__main__":
+    assert len(jax.devices()) == num_devices
+    jax.config.update("jax_enable_compilation_cache", False)
+    print(json.dumps(list(globals()[part]())))

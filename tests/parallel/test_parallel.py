@@ -1,0 +1,55 @@
+"""N devices compute what one does, and what the oracle does, in every layout."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WITH_RANK_CHECKS = {"JAX_NUMPY_RANK_PROMOTION": "raise"}
+
+
+def run(num_devices: int, part: str) -> list[dict]:
+    """What `tests.parallel.child` finds out with so many devices of a CPU."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.parallel.child", str(num_devices), part],
+        cwd=ROOT,
+        env=os.environ | WITH_RANK_CHECKS,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 4, 8])
+def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
+    cells = run(num_devices, "cells")
+    assert len({each["cell"] for each in cells}) == len(cells)
+    assert len(cells) == {1: 12, 2: 12, 4: 16, 8: 20}[num_devices]
+    for each in cells:
+        assert all(passed for _, passed in each["update"]), each
+        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
+        if num_devices > 1:
+            assert each["moved"], each  # or the next line would see nothing
+        tables = [kind for kind, shape in each["moved"] if each["local_rows"] in shape]
+        assert tables == [], each
+
+
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_a_dense_update_is_that_of_the_oracle(num_devices):
+    for each in run(num_devices, "dense"):
+        assert all(passed for _, passed in each["update"]), each
+
+
+def test_the_loader_reads_each_part_once_on_any_mesh():
+    cells = run(8, "loading")
+    assert len(cells) >= 12
+    for each in cells:
+        assert each["equal"] and each["placed"], each
+        assert each["reads"] == each["different"], each
+        assert each["elements"] == 2 * 8 * 6, each
