@@ -24,14 +24,14 @@ PROGRAMS = {
 }
 _SCRIPT = """
 import json, logging, sys, time
-compiling = [0.0]
 class Listener(logging.Handler):
+    seconds = 0.0
     def emit(self, record):
         if "to compile" in record.msg:
-            compiling[0] = record.args[0]
+            Listener.seconds = record.args[0]
 logger = logging.getLogger("embedder.training")
 logger.addHandler(Listener())
-logger.setLevel(logging.INFO)
+logger.setLevel(logging.DEBUG)
 start = time.perf_counter()
 {imports}
 trainer = legacy.EmbeddingTrainer()
@@ -39,7 +39,7 @@ imported = time.perf_counter()
 trainer.fit(sys.argv[1])
 done = time.perf_counter()
 print(json.dumps({{"import": imported - start, "fit": done - imported,
-                   "compile": compiling[0], "loss": trainer.loss_history[-1]}}))
+                   "compile": Listener.seconds, "loss": trainer.loss_history[-1]}}))
 """
 
 

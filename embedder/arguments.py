@@ -67,6 +67,8 @@ class Train:
     """Which of them this is, from 0."""
     init_timeout: int = 60
     """Seconds to wait for the others."""
+    lost_after: int = 20
+    """Seconds without a sign of life, until another process counts as lost."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     except RuntimeError as error:
         if not _is_of_several():
             raise
-        return _fail(f"Lost another process of the run: {_message(error)}", 3)
+        return _fail(_fault_of_several(error), 3)
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130)
 
@@ -109,6 +109,14 @@ def _is_of_several() -> bool:
     return jax is not None and jax.distributed.is_initialized()
 
 
+def _fault_of_several(error: RuntimeError) -> str:
+    from embedder.processes import LOST
+
+    signs = "Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination service"
+    message = _message(error)
+    return LOST if any(sign in message for sign in signs) else message
+
+
 def _leave() -> None:
     if _is_of_several():
         from embedder import processes
@@ -123,7 +131,11 @@ def _train(args: Train) -> None:
     config = settings(args)
     processes.join(
         processes.Peers(
-            args.coordinator, args.num_processes, args.process_id, args.init_timeout
+            args.coordinator,
+            args.num_processes,
+            args.process_id,
+            args.init_timeout,
+            args.lost_after,
         )
     )
     if args.dry_run:
@@ -131,7 +143,8 @@ def _train(args: Train) -> None:
 
         print(preview(config, args.corpus, cache=args.cache))
         return
-    corpus = run.open_corpus(args.corpus)
+    with processes.together():
+        corpus = run.open_corpus(args.corpus)
     workdir = args.workdir or Path(f"embedder-{corpus.name}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite
     with _interruptible_progress() as on_status:

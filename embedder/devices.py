@@ -39,7 +39,11 @@ def pick_layout(
     _check_grid(parallel, num, table_devices)
     mode = "sharded" if parallel.mode == "auto" else parallel.mode
     layout = Layout(mode, tables, num // table_devices, table_devices)
-    return layout, "they are asked for" if asks else f"tables are split by {tables}"
+    if asks:
+        return layout, "they are asked for"
+    if tables == "replicated":
+        return layout, "all processes take part"
+    return layout, f"tables are split by {tables}"
 
 
 def device_bytes(config: Config, shape: tuple[int, int], layout: Layout, size: int):

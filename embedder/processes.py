@@ -5,21 +5,30 @@ all of them make one mesh. Here is only what is around it: who takes part, that 
 the same run, and that an error of one is an error of all.
 """
 
+import ctypes
 import hashlib
 import json
 import os
+import signal
 import socket
+import sys
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-LOST_AFTER = 20  # seconds without a sign of life, until a process counts as lost
+from embedder.train.compilation import avoid_slow_scatters
+
+LOST = "Lost another process of the run, which ended or hangs: see what it says itself."
 _LAST_WAIT = 3600  # seconds that a finished process waits for the others to finish
 _MESSAGE_BYTES = 2**14
+_kept: list[object] = []  # what C has pointers to
 _LAUNCHERS = {
     "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",  # mpirun of Open MPI
     "SLURM_NTASKS": "SLURM_PROCID",  # srun
@@ -34,7 +43,8 @@ class Peers(NamedTuple):
     coordinator: str | None = None  # HOST:PORT of process 0
     num_processes: int | None = None
     process_id: int | None = None
-    init_timeout: int = 60  # seconds
+    init_timeout: int = 60  # seconds to wait for the others
+    lost_after: int = 20  # seconds without a sign of life, until one counts as lost
 
 
 def join(peers: Peers) -> None:
@@ -46,10 +56,11 @@ def join(peers: Peers) -> None:
       ValueError: the arguments are wrong, or the others were not found in time.
     """
     given = peers.coordinator, peers.num_processes, peers.process_id
-    if peers.init_timeout < 1:
-        raise ValueError(
-            f"`init_timeout` must be an integer >= 1, got {peers.init_timeout}."
-        )
+    for name in ("init_timeout", "lost_after"):
+        if getattr(peers, name) < 1:
+            raise ValueError(
+                f"`{name}` must be an integer >= 1, got {getattr(peers, name)}."
+            )
     if any(value is not None for value in given):
         _check(*given)
     elif not _is_launched():
@@ -57,17 +68,22 @@ def join(peers: Peers) -> None:
     coordinator, num_processes, process_id = given
     if num_processes == 1:
         return
-    try:
-        jax.distributed.initialize(
-            coordinator,
-            num_processes,
-            process_id,
-            initialization_timeout=peers.init_timeout,
-            heartbeat_timeout_seconds=LOST_AFTER,
-            shutdown_timeout_seconds=_LAST_WAIT,
-        )
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(_why_not_joined(peers, error)) from error
+    avoid_slow_scatters()
+    ending = _Ending(_not_joined(peers), 2)
+    _watch_aborts(ending)
+    with _limit(peers.init_timeout, ending):
+        try:
+            jax.distributed.initialize(
+                coordinator,
+                num_processes,
+                process_id,
+                initialization_timeout=peers.init_timeout,
+                heartbeat_timeout_seconds=peers.lost_after,
+                shutdown_timeout_seconds=_LAST_WAIT,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(ending.message) from error
+    ending.message, ending.code = LOST, 3
 
 
 def leave() -> None:
@@ -143,6 +159,61 @@ def check_same(facts: Mapping[str, object]) -> None:
         )
 
 
+@dataclass
+class _Ending:
+    """What is said when the runtime of JAX ends the process, and the exit code."""
+
+    message: str
+    code: int
+    error: int = 2  # where standard error goes
+
+    def __call__(self) -> NoReturn:
+        os.write(self.error, f"embedder: {self.message}\n".encode())
+        os._exit(self.code)
+
+
+def _watch_aborts(ending: _Ending) -> None:
+    """Lets `ending` come where JAX's runtime would end the process.
+
+    When processes do not find each other, or one of them is lost, the runtime writes
+    pages to standard error and calls abort; that it takes a function of Python's to do
+    something else does not work (jaxlib 0.10: it cannot convert the argument). So what
+    compiled code prints goes to a file without a name, and a handler of SIGABRT reads
+    that. Python's own output goes where it went.
+    """
+    written = tempfile.TemporaryFile()
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        getattr(sys, name).flush()
+        own = open(os.dup(number), "w", buffering=1, errors="backslashreplace")
+        setattr(sys, name, own)
+        os.dup2(written.fileno(), number)
+    ending.error = sys.stderr.fileno()
+
+    def end(signal_number: int) -> None:
+        written.seek(0)
+        text = written.read()
+        if b"JAX distributed service" in text:
+            ending()
+        os.write(ending.error, text)
+        os._exit(128 + signal_number)
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
+    _kept.append(handler)
+    ctypes.CDLL(None).signal(signal.SIGABRT, handler)
+
+
+@contextmanager
+def _limit(seconds: int, ending: _Ending) -> Iterator[None]:
+    """Ends the process if the body takes longer: the runtime's own limit is later."""
+    timer = threading.Timer(seconds, ending)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _tell_all(message: str) -> list[str]:
     """The messages of all processes, cut to 16 kilobytes."""
     data = np.zeros(_MESSAGE_BYTES, np.uint8)
@@ -195,15 +266,15 @@ def _check_port(coordinator: str, port: int) -> None:
     except OSError as error:
         raise ValueError(
             f"`coordinator` {coordinator}: port {port} cannot be opened here "
-            f"({error.strerror}): is another run on it?"
+            f"({os.strerror(error.errno)}): is another run on it?"
         ) from error
 
 
-def _why_not_joined(peers: Peers, error: Exception) -> str:
+def _not_joined(peers: Peers) -> str:
     where = peers.coordinator or "the coordinator that the launcher names"
-    who = "this process" if peers.process_id is None else f"process {peers.process_id}"
-    first = " ".join(str(error).split())[:200]
+    who = "This process" if peers.process_id is None else f"Process {peers.process_id}"
     return (
-        f"{who} could not join {where} within `init_timeout` = {peers.init_timeout} s: "
-        f"is it up, is the address right, and is each id taken once? ({first})"
+        f"{who} could not join the others at {where} within `init_timeout` = "
+        f"{peers.init_timeout} s: is the address right, are all of them up, and has "
+        "each an id of its own?"
     )

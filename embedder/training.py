@@ -254,6 +254,7 @@ def run_epochs(
         progress = (epoch + 1 - training.epochs.start) / len(training.epochs)
         status = _status(training, epoch, progress, losses[-1], started, compiling)
         on_status(status._replace(is_epoch_end=True))
+    _log.debug("The first call of the program took %.2f s, to compile it.", compiling)
     if losses and not any(losses):
         _log.warning("No token has another in its window: nothing is learned.")
     return training.program.whole_state(state), losses

@@ -1,1 +1,255 @@
-"""Several processes as one run, on loopback."""
+"""Several processes as one run, on loopback: equal results, one line for each fault."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from embedder.processes import LOST, Peers, join
+from embedder.vectors.export import read_vectors
+
+OPTIONS = ("--blocks-per-update", "4", "--epochs", "2", "--loader", "memory")
+OPTIONS += ("--dtype", "float64", "--vector-size", "8", "--min-count", "1")
+
+
+@pytest.fixture
+def folder(tmp_path, text_file, monkeypatch) -> Path:
+    """A working folder with corpus.txt in it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def start(*arguments: str, devices: int = 2, **variables: str) -> subprocess.Popen:
+    """An `embedder train` in a process with so many devices."""
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    command = [sys.executable, "-m", "embedder.cli", "train", *arguments]
+    return subprocess.Popen(
+        command,
+        env=os.environ | {"XLA_FLAGS": flags} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_two(*arguments: str, own=((), ()), corpora=("corpus.txt",) * 2):
+    """Two processes of one run; `own` are arguments of each."""
+    peers = f"--coordinator 127.0.0.1:{free_port()} --num-processes 2".split()
+    return [
+        start(corpora[i], *OPTIONS, *arguments, *own[i], *peers, "--process-id", str(i))
+        for i in range(2)
+    ]
+
+
+def ends(processes, timeout: float = 60) -> list[tuple[int, list[str]]]:
+    """Exit code and lines of standard error of each."""
+    try:
+        outputs = [process.communicate(timeout=timeout) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
+    return [
+        (process.returncode, error.splitlines())
+        for process, (_, error) in zip(processes, outputs, strict=True)
+    ]
+
+
+def vectors(workdir: Path):
+    return read_vectors(workdir / "vectors.safetensors").matrix
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory):
+    """The vectors that one process with four devices makes of a corpus."""
+    made = {}
+
+    def train(corpus: Path):
+        text = corpus.read_bytes()
+        if text not in made:
+            run = tmp_path_factory.mktemp("one") / "run"
+            arguments = (str(corpus), *OPTIONS, "--workdir", str(run))
+            ((code, lines),) = ends([start(*arguments, "--mode", "sharded", devices=4)])
+            assert code == 0, lines
+            made[text] = vectors(run)
+        return made[text]
+
+    return train
+
+
+def assert_equal_to_one_process(folder: Path, one_process) -> None:
+    assert (vectors(folder / "two") == one_process(folder / "corpus.txt")).all()
+
+
+def test_two_processes_train_what_one_does(folder, one_process):
+    first, second = ends(start_two("--workdir", "two"))
+    assert (first[0], second) == (0, (0, []))
+    assert first[1][0].startswith("devices: 4 as 4 x 1, by sharded, tables replicated")
+    assert [line[:10] for line in first[1][1:]] == ["epoch 1/2:", "epoch 2/2:"]
+    assert_equal_to_one_process(folder, one_process)
+    again = ends(start_two("--workdir", "two"))
+    assert again == [(0, []), (0, [])]
+
+
+def test_slurm_starts_one_run_with_tables_between_its_processes(folder, one_process):
+    job = {
+        "SLURM_JOB_ID": str(free_port()),  # JAX derives a port from it
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NTASKS": "2",
+    }
+    every = [
+        start(
+            *("corpus.txt", *OPTIONS, "--workdir", "two", "--tables", "rows"),
+            **job,
+            SLURM_PROCID=rank,
+            SLURM_LOCALID=rank,
+        )
+        for rank in "01"
+    ]
+    assert [code for code, _ in ends(every)] == [0, 0]
+    assert_equal_to_one_process(folder, one_process)
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI's mpirun")
+def test_mpirun_starts_one_run(folder, one_process):
+    done = subprocess.run(
+        ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2"]
+        + [sys.executable, "-m", "embedder.cli", "train", "corpus.txt", *OPTIONS]
+        + ["--workdir", "two"],
+        env=os.environ
+        | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+        | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "two: done. 60 vectors of 8 numbers.\n"
+    assert_equal_to_one_process(folder, one_process)
+
+
+def test_different_settings_are_named_in_every_process(folder):
+    own = (("--window", "4"), ("--window", "3"))
+    for rank, (code, lines) in enumerate(ends(start_two("--workdir", "two", own=own))):
+        assert code == 2
+        here = f"process {rank} has `window` {own[rank][1]}"
+        assert lines == [f"embedder: Processes differ in `window`; {here}."]
+    assert not Path("two/config.toml").exists()
+
+
+def test_different_corpora_are_named(folder):
+    Path("other").mkdir()
+    text = Path("corpus.txt").read_text()
+    Path("other/corpus.txt").write_text(text.replace("w1 ", "w2 "))
+    every = start_two("--workdir", "two", corpora=("corpus.txt", "other/corpus.txt"))
+    for code, (line,) in ends(every):
+        assert code == 2
+        assert "Processes differ in corpus, vocabulary;" in line
+
+
+def test_an_error_of_one_process_is_one_of_all(folder):
+    every = start_two("--workdir", "two", corpora=("corpus.txt", "missing.txt"))
+    first, second = ends(every)
+    assert second == (2, ["embedder: Corpus missing.txt does not exist."])
+    message = "embedder: Process 1: Corpus missing.txt does not exist."
+    assert first == (2, [message])
+
+
+def wait_for_training(workdir: str) -> None:
+    """Until the first epoch of a run is over."""
+    metrics, deadline = Path(workdir, "metrics.jsonl"), time.monotonic() + 60
+    while not metrics.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_losing_a_process_ends_the_others_with_one_line(folder, lost, signal_number):
+    every = start_two("--workdir", "two", "--epochs", "100000", "--lost-after", "4")
+    wait_for_training("two")
+    os.kill(every[lost].pid, signal_number)
+    began = time.monotonic()
+    other = every[1 - lost]
+    try:
+        _, error = other.communicate(timeout=30)
+    finally:
+        for process in every:
+            process.kill()
+            process.communicate()
+    assert time.monotonic() - began < 15
+    lines = error.splitlines()
+    faults = [line for line in lines if not line.startswith(("epoch", "devices"))]
+    assert (other.returncode, faults) == (3, [f"embedder: {LOST}"])
+
+
+def test_a_process_alone_gives_up_in_time(folder):
+    began = time.monotonic()
+    port = free_port()
+    peers = f"--coordinator 127.0.0.1:{port} --num-processes 2 --process-id 1".split()
+    process = start("corpus.txt", *peers, "--init-timeout", "3")
+    ((code, (line,)),) = ends([process])
+    assert code == 2
+    assert line.startswith(
+        f"embedder: Process 1 could not join the others at 127.0.0.1:{port} within "
+        "`init_timeout` = 3 s: "
+    )
+    assert time.monotonic() - began < 15
+
+
+def test_an_id_given_twice_is_an_error_of_all(folder):
+    peers = f"--coordinator 127.0.0.1:{free_port()} --num-processes 3".split()
+    peers += ["--init-timeout", "5"]
+    every = [start("corpus.txt", *peers, "--process-id", each) for each in "011"]
+    for code, (line,) in ends(every):
+        assert code == 2
+        assert "could not join the others" in line
+
+
+def test_a_taken_port_is_named():
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port {port} cannot be opened here"):
+            join(Peers(f"127.0.0.1:{port}", 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("peers", "message"),
+    [
+        (Peers("host:1234"), "--coordinator host:1234 needs --num-processes and"),
+        (
+            Peers(None, 2, 0),
+            "--num-processes 2, --process-id 0 needs --coordinator",
+        ),
+        (Peers("host:1234", 0, 0), "`num_processes` must be an integer >= 1, got 0"),
+        (Peers("host:1234", 2, 2), "`process_id` must be from 0 to 1, got 2"),
+        (Peers("host", 2, 1), "`coordinator` must be HOST:PORT, got 'host'"),
+        (Peers("host:0", 2, 1), "`coordinator` must be HOST:PORT, got 'host:0'"),
+        (Peers(lost_after=0), "`lost_after` must be an integer >= 1, got 0"),
+        (Peers(init_timeout=0), "`init_timeout` must be an integer >= 1, got 0"),
+    ],
+)
+def test_wrong_arguments_are_named(peers, message):
+    with pytest.raises(ValueError, match=message):
+        join(peers)
+
+
+def test_one_process_joins_nobody(monkeypatch):
+    join(Peers())
+    join(Peers("host:1234", 1, 0))
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    join(Peers())
