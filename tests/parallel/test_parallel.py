@@ -26,7 +26,9 @@ def run(num_devices: int, part: str) -> list[dict]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("num_devices", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    "num_devices", [1, 2, 4, pytest.param(8, marks=pytest.mark.slow)]
+)
 def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
     cells = run(num_devices, "cells")
     assert len({each["cell"] for each in cells}) == len(cells)
