@@ -5,7 +5,18 @@ from typing import Literal
 
 import tyro
 
-from bench import cpu, dropin, gpu, parts, quality, small, stages, vocabulary
+from bench import (
+    cpu,
+    dropin,
+    gpu,
+    loader,
+    modes,
+    parts,
+    quality,
+    small,
+    stages,
+    vocabulary,
+)
 from bench.results import data_folder
 from embedder import Config, read_vectors
 from embedder.data.encode import encode
@@ -95,6 +106,36 @@ def vocabulary_bench(samples: int = 9) -> None:
     print(vocabulary.run(samples).markdown())
 
 
+def loader_bench(devices: tuple[int, ...] = (1, 2, 4, 8), samples: int = 5) -> None:
+    """Batches onto devices, by DeviceLoader and by one thread.
+
+    Args:
+        devices: how many; each has a process of its own.
+        samples: how often each is timed.
+    """
+    sizes = {"rows": 1024, "tokens": 2048, "images": 64}
+    print(loader.run(list(devices), samples, sizes).markdown())
+
+
+def modes_bench(
+    devices: tuple[int, ...] = (1, 2, 4),
+    samples: int = 5,
+    vector_size: int = 100,
+    blocks: int = 16,
+) -> None:
+    """Updates by jit, sharded and pmap on one device and on several.
+
+    Args:
+        devices: how many; each has a process of its own.
+        samples: how often each is timed.
+        vector_size: dimensions of a vector.
+        blocks: of an update; weak scaling: for each device.
+    """
+    sizes = {"vector_size": vector_size, "vocabulary": 50_000}
+    sizes |= {"blocks": blocks, "updates": 256}
+    print(modes.run(list(devices), samples, sizes).markdown())
+
+
 def quality_bench(
     programs: tuple[str, ...] = ("embedder", "gensim, 2 workers", "legacy, 2 workers"),
     epochs: tuple[int, ...] = (1, 2, 3, 5),
@@ -130,6 +171,8 @@ def main() -> None:
             "stages": stages_bench,
             "parts": parts_bench,
             "vocabulary": vocabulary_bench,
+            "loader": loader_bench,
+            "modes": modes_bench,
             "quality": quality_bench,
             "encoded": encoded_bench,
         },

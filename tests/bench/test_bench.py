@@ -14,6 +14,8 @@ from bench import (
     cpu,
     dropin,
     gpu,
+    loader,
+    modes,
     parts,
     quality,
     results,
@@ -117,6 +119,26 @@ def test_parts_of_an_update_are_timed(tmp_path, monkeypatch, text_file):
         *("rows, gradients at hand", "all, 1 threads"),
     ]
     assert all(float(row[1]) > 0 for row in table.rows)
+
+
+def test_every_mode_is_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    sizes = {"vector_size": 8, "vocabulary": 100, "blocks": 2, "updates": 16}
+    table = modes.run([1], 1, sizes)
+    assert [row[:3] for row in table.rows] == [
+        ["strong", "1", mode] for mode in ("jit", "sharded", "pmap")
+    ]
+    assert table.rows[0][5] == "1.00"
+
+
+def test_both_ways_of_loading_are_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    table = loader.run([2], 1, {"rows": 4, "tokens": 8, "images": 4})
+    assert [row[:2] for row in table.rows] == [
+        ["blocks in memory", "2"],
+        ["images in files", "2"],
+    ]
+    assert all(float(row[4]) > 0 and float(row[7]) > 0 for row in table.rows)
 
 
 def test_quality_is_drawn(tmp_path, monkeypatch):

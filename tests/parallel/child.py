@@ -5,7 +5,6 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 
@@ -17,6 +16,7 @@ import numpy as np  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
+from bench.collectives import collectives  # noqa: E402
 from embedder.config import Config, resolve, with_options  # noqa: E402
 from embedder.data import loader  # noqa: E402
 from embedder.data.blocks import Updates  # noqa: E402
@@ -105,7 +105,7 @@ def cells() -> Iterator[dict]:
                 ),
                 "loss": abs(own_losses[0] - losses[0]),
                 "local_rows": layout.device_shape(*SHAPE)[0],
-                "moved": moved(compiled.as_text()),
+                "moved": [each[:2] for each in collectives(compiled.as_text())],
             }
 
 
@@ -139,21 +139,6 @@ def dense() -> Iterator[dict]:
             "cell": " ".join(map(str, layout)),
             "update": [(each.absolute, each.passed) for each in found],
         }
-
-
-_COLLECTIVE = re.compile(
-    r"= (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
-    r"(?:-start)?\("
-)
-
-
-def moved(text: str) -> list[tuple[str, list[int]]]:
-    """Kind and shape of each array that a collective of an HLO program moves."""
-    return [
-        (kind, [int(size) for size in shape.split(",") if size])
-        for result, kind in _COLLECTIVE.findall(text)
-        for shape in re.findall(r"\w+\[([\d,]*)\]", result)
-    ]
 
 
 def loading() -> Iterator[dict]:

@@ -1,0 +1,31 @@
+"""What devices exchange in a compiled program, read from its HLO text."""
+
+import math
+import re
+from typing import NamedTuple
+
+_RESULT = re.compile(
+    r"= (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
+    r"(?:-start)?\("
+)
+_ARRAY = re.compile(r"(pred|[a-z]+(\d+))\[([\d,]*)\]")
+
+
+class Collective(NamedTuple):
+    """One array that comes out of an exchange, on each device."""
+
+    kind: str
+    shape: tuple[int, ...]
+    num_bytes: int
+
+
+def collectives(text: str) -> list[Collective]:
+    """The exchanges of an HLO program; one in a loop is counted once."""
+    found = []
+    for result, kind in _RESULT.findall(text):
+        for _, bits, sizes in _ARRAY.findall(result):
+            shape = tuple(int(size) for size in sizes.split(",") if size)
+            found.append(
+                Collective(kind, shape, math.prod(shape) * int(bits or 8) // 8)
+            )
+    return found

@@ -1,0 +1,162 @@
+"""Batches onto devices: by `DeviceLoader`, and by one thread that hands out slices.
+
+Two sources: superblocks of tokens, which are in memory; and images in files, of which
+each row of a batch is read and unpacked. Batches are taken as fast as they come, and
+then with devices that are busy with each for as long as the one thread took to make it;
+that is by sleeping, as an accelerator leaves the host alone.
+
+`python -m bench.loader DEVICES JSON` measures one number of devices.
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from bench.modes import in_child
+from bench.results import Table, write_results
+from bench.systems import machine
+from embedder.data.device_loader import DeviceLoader, HostBatch, Index
+
+_BATCHES = 24
+_WAYS = ("naive", "loader", "naive, busy", "loader, busy")
+_IMAGE = (224, 224, 3)
+_SPEC = P("data")  # rows of a batch are split between the devices
+
+
+class Blocks:
+    """A superblock: token ids in memory, i32[rows, tokens]."""
+
+    def __init__(self, number: int, settings: dict[str, Any], folder: Path):
+        size = settings["rows"], settings["tokens"]
+        self._ids = np.full(size, number, np.int32)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._ids.shape
+
+    def read(self, name: str, index: Index) -> np.ndarray:
+        return self._ids[index]
+
+
+class Images:
+    """Pictures, each in a compressed file of its own, u8[rows, 224, 224, 3]."""
+
+    def __init__(self, number: int, settings: dict[str, Any], folder: Path):
+        self._folder, self._rows = folder, settings["images"]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return (self._rows, *_IMAGE)
+
+    def read(self, name: str, index: Index) -> np.ndarray:
+        rows = range(*index[0].indices(self._rows))
+        return np.stack([_read_image(self._folder / f"{row}.z") for row in rows])
+
+
+SOURCES = {"blocks in memory": Blocks, "images in files": Images}
+
+
+def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
+    """Measures both ways with both sources on so many devices of a CPU."""
+    settings = {"samples": samples, **sizes}
+    results = [
+        each for num in devices for each in in_child("bench.loader", num, settings)
+    ]
+    write_results("loader", machine=machine(), settings=settings, samples=results)
+    rows = []
+    for each in results:
+        seconds = {way: statistics.median(each[way]) for way in _WAYS}
+        rows.append([each["source"], str(each["devices"])])
+        for busy in ("", ", busy"):
+            naive, ours = (seconds[f"{way}{busy}"] for way in ("naive", "loader"))
+            speeds = [f"{each['megabytes'] / x:.0f}" for x in (naive, ours)]
+            rows[-1] += [*speeds, f"{naive / ours:.2f}"]
+    columns = ["source", "devices", "one thread, MB/s", "DeviceLoader, MB/s", "ratio"]
+    columns += ["one thread, devices busy", "DeviceLoader, devices busy", "ratio"]
+    return Table(columns, rows)
+
+
+def measure(num_devices: int, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Seconds for all batches by both ways, in turns, for each source."""
+    mesh = Mesh(np.array(jax.devices()[:num_devices]), ("data",))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _write_images(folder, settings["images"])
+        for source, kind in SOURCES.items():
+            seconds: dict[str, list[float]] = {way: [] for way in _WAYS}
+
+            def batches(kind=kind) -> Iterator[HostBatch]:
+                return (kind(i, settings, folder) for i in range(_BATCHES))
+
+            for _ in range(settings["samples"]):
+                busy = 0.0
+                for suffix in ("", ", busy"):
+                    arrays = _one_thread(batches(), mesh)
+                    seconds[f"naive{suffix}"].append(_take(arrays, busy))
+                    arrays = _by_loader(batches(), mesh)
+                    seconds[f"loader{suffix}"].append(_take(arrays, busy))
+                    busy = seconds["naive"][-1] / _BATCHES
+            size = sum(array.nbytes for array in _one_thread(batches(), mesh)) / 1e6
+            yield {
+                "source": source,
+                "devices": num_devices,
+                "megabytes": size,
+                **seconds,
+            }
+
+
+def _by_loader(batches: Iterable[HostBatch], mesh: Mesh) -> Iterator[jax.Array]:
+    with DeviceLoader(batches, mesh, {"x": _SPEC}) as loader:
+        for arrays in loader:
+            yield arrays["x"]
+
+
+def _one_thread(batches: Iterable[HostBatch], mesh: Mesh) -> Iterator[jax.Array]:
+    """Reads the whole batch, then puts slice after slice."""
+    sharding = NamedSharding(mesh, _SPEC)
+    for batch in batches:
+        shape = batch.shape("x")
+        whole = batch.read("x", tuple(slice(0, size) for size in shape))
+        places = sharding.addressable_devices_indices_map(shape).items()
+        parts = [jax.device_put(whole[index], device) for device, index in places]
+        yield jax.make_array_from_single_device_arrays(shape, sharding, parts)
+
+
+def _take(arrays: Iterator[jax.Array], busy: float) -> float:
+    """Seconds to take all, with devices busy for so many seconds with each."""
+    start = time.perf_counter()
+    for array in arrays:
+        jax.block_until_ready(array)
+        time.sleep(busy)
+    return time.perf_counter() - start
+
+
+def _write_images(folder: Path, number: int) -> None:
+    rng = np.random.default_rng(1)
+    for row in range(number):
+        coarse = rng.integers(0, 255, (56, 56, 3), dtype=np.uint8)
+        image = coarse.repeat(4, axis=0).repeat(4, axis=1)
+        (folder / f"{row}.z").write_bytes(zlib.compress(image.tobytes()))
+
+
+def _read_image(path: Path) -> np.ndarray:
+    return np.frombuffer(zlib.decompress(path.read_bytes()), np.uint8).reshape(_IMAGE)
+
+
+def main(arguments: list[str]) -> None:
+    """Prints a line of JSON for each result."""
+    for result in measure(int(arguments[0]), json.loads(arguments[1])):
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

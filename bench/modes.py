@@ -1,0 +1,195 @@
+"""The same updates by `jit`, `sharded` and `pmap`, on one device and on several.
+
+Each number of devices has a process of its own, since JAX settles it when it starts:
+devices of a CPU, or the first GPUs where there are any. Strong scaling: an update has
+as many blocks whatever the devices; weak scaling: as many for each device.
+
+`python -m bench.modes DEVICES JSON` measures one number of devices.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bench.results import Table, write_results
+
+
+def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
+    """Measures every mode and layout on so many devices.
+
+    Args:
+      sizes: vector_size, vocabulary, blocks of an update (weak: for each device), and
+        updates of a call.
+    """
+    settings = {"samples": samples, **sizes}
+    results = []
+    for num_devices in devices:
+        results += in_child("bench.modes", num_devices, settings)
+    from bench.systems import machine
+
+    write_results("modes", machine=machine(), settings=settings, samples=results)
+    return _table(results)
+
+
+def in_child(module: str, num_devices: int, settings: dict[str, Any]) -> list[dict]:
+    """What `module` prints, a line of JSON for each result, with so many devices."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    flags += f" --xla_force_host_platform_device_count={num_devices}"
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(num_devices), json.dumps(settings)],
+        env=os.environ | {"XLA_FLAGS": flags.strip()},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    print(done.stdout, end="", flush=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _table(results: list[dict[str, Any]]) -> Table:
+    one = [statistics.median(r["seconds"]) for r in results if r["mode"] == "jit"]
+    rows = []
+    for each in results:
+        seconds = statistics.median(each["seconds"])
+        rows.append(
+            [
+                each["scaling"],
+                str(each["data_devices"] * each["table_devices"]),
+                each["mode"],
+                f"{each['tables']} {each['data_devices']} x {each['table_devices']}",
+                f"{seconds * 1e6:.0f}",
+                f"{seconds / one[0]:.2f}" if one else "",
+                f"{each['tokens'] / seconds / 1e6:.2f}",
+                f"{each['bytes'] / 1024:.0f}",
+                f"{each['compile']:.2f}",
+            ]
+        )
+    columns = ["scaling", "devices", "mode", "tables", "us an update", "to jit"]
+    return Table([*columns, "M tokens/s", "KiB exchanged an update", "compile s"], rows)
+
+
+def measure(num_devices: int, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A result for each layout and scaling on this process's devices."""
+    blocks = settings["blocks"]
+    every = {"strong": blocks, "weak": blocks * num_devices}
+    for scaling, number in every.items() if num_devices > 1 else [("strong", blocks)]:
+        for layout in _layouts(num_devices):
+            yield {"scaling": scaling, **_measure(layout, number, settings)}
+
+
+def _layouts(num_devices: int):
+    from embedder.train.parallel import Layout
+
+    if num_devices == 1:
+        yield Layout()
+    for mode in ("sharded", "pmap"):
+        yield Layout(mode, "replicated", num_devices, 1)
+        if num_devices > 1:
+            yield Layout(mode, "columns", 1, num_devices)
+            yield Layout(mode, "rows", 1, num_devices)
+    if num_devices > 2:
+        yield Layout("sharded", "columns", num_devices // 2, 2)
+        yield Layout("sharded", "rows", num_devices // 2, 2)
+
+
+def _measure(layout, blocks: int, settings: dict[str, Any]) -> dict[str, Any]:
+    import jax
+
+    from bench.collectives import collectives
+
+    config, batch = _config_and_batch(blocks, settings)
+    program = _program(config, layout, settings, interval=16)
+    state = program.place_state(_start(program))
+    placed = program.place_batch(batch)
+    started = time.perf_counter()
+    compiled = program.apply_updates.lower(state, placed).compile()
+    seconds = {"compile": time.perf_counter() - started}
+    times = []
+    for _ in range(settings["samples"] + 1):
+        start = time.perf_counter()
+        state, _ = compiled(state, placed)
+        jax.block_until_ready(state)
+        times.append((time.perf_counter() - start) / len(batch.rate))
+    counted = _program(config, layout, settings, interval=1)  # its loop has one body
+    text = counted.apply_updates.lower(
+        counted.place_state(_start(counted)), counted.place_batch(batch)
+    )
+    exchanged = collectives(text.compile().as_text())
+    return {
+        **layout._asdict(),
+        **seconds,
+        "seconds": times[1:],
+        "tokens": blocks * config.data.block,
+        "bytes": sum(each.num_bytes for each in exchanged),
+        "collectives": len(exchanged),
+        "device": jax.devices()[0].device_kind,
+    }
+
+
+def _config_and_batch(blocks: int, settings: dict[str, Any]):
+    """Random blocks whose ids are as uneven as those of text."""
+    import numpy as np
+
+    from embedder.config import Config, resolve, with_options
+    from embedder.train.update import Batch
+
+    config = with_options(
+        Config(), blocks_per_update=blocks, vector_size=settings["vector_size"]
+    )
+    config = resolve(config, 10**9)
+    data, rng = config.data, np.random.default_rng(1)
+    size = (settings["updates"], blocks)
+    probability = 1 / np.arange(1, settings["vocabulary"] + 1) ** 0.75
+    probability /= probability.sum()
+
+    def ids(*shape: int):
+        return rng.choice(len(probability), shape, p=probability).astype(np.int32)
+
+    whole = (*size, data.block)
+    batch = Batch(
+        ids=ids(*whole),
+        sequence=np.zeros(whole, np.int32),
+        radius=rng.integers(1, data.window + 1, whole, dtype=np.int8),
+        noise=ids(*size, data.block // data.tile, data.noise),
+        rate=np.full(settings["updates"], config.train.alpha, np.float32),
+    )
+    return config, batch
+
+
+def _program(config, layout, settings: dict[str, Any], interval: int):
+    from embedder.config import with_options
+    from embedder.training import make_program
+
+    config = with_options(config, backend="xla")
+    return make_program(
+        settings["vocabulary"],
+        config.data.window,
+        interval,
+        config.model,
+        config.train,
+        layout,
+    )
+
+
+def _start(program):
+    from embedder.train.update import initial_state
+
+    return initial_state(program.model, program.optimizer)
+
+
+def main(arguments: list[str]) -> None:
+    """Prints a line of JSON for each result."""
+    import jax
+
+    jax.config.update("jax_enable_compilation_cache", False)  # or nothing is compiled
+    for result in measure(int(arguments[0]), json.loads(arguments[1])):
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
