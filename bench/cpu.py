@@ -19,6 +19,10 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedder": ("port", {"backend": "numba"}),
     "embedder, 1 thread": ("port", {"backend": "numba", "threads": 1}),
     "embedder, XLA": ("port", {"backend": "xla"}),
+    "embedder, 2 devices": (
+        "port",
+        {"mode": "sharded", "devices": 2, "blocks_per_update": 2},
+    ),
     "gensim, 1 worker": ("gensim", {"workers": 1}),
     BASELINE: ("gensim", {"workers": 2}),
     "legacy, 1 worker": ("oracle", {"workers": 1}),

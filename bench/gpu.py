@@ -7,6 +7,7 @@ matrix products of a tile) and bytes of rows read and written.
 """
 
 import argparse
+import itertools
 import statistics
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from embedder.data import loader
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import Vocabulary
 from embedder.files import pack_strings, unpack_strings
+from embedder.train.parallel import Layout
 from embedder.train.update import Batch
 from embedder.training import Training, run_epochs
 
@@ -66,24 +68,36 @@ def run(
     samples: int,
     options: dict[str, Any],
     vectors: Path | None = None,
+    devices: list[int] | None = None,
 ) -> Table:
     """Times updates of so many blocks, on superblocks that are on the device already,
     and a whole training with its loader.
 
     Args:
+      devices: numbers of devices that share an update, none: 1, 2, 4 and so on; an
+        update of fewer blocks is left out.
       vectors: folder for the vectors of each training, to be scored elsewhere.
     """
     jax.config.update("jax_enable_compilation_cache", False)  # or nothing is compiled
+    devices = devices or [2**n for n in range(len(jax.devices()).bit_length())]
     results = []
-    for num_blocks in blocks:
+    for num_devices, num_blocks in itertools.product(devices, blocks):
+        if num_blocks < num_devices:
+            continue
         config = with_options(
-            Config(), blocks_per_update=num_blocks, loader="memory", **options
+            Config(),
+            blocks_per_update=num_blocks,
+            loader="memory",
+            mode="jit" if num_devices == 1 else "sharded",
+            devices=num_devices,
+            **options,
         )
         config = resolve(with_options(config, backend="xla"), encoded.num_tokens)
         training = Training(config, encoded, range(config.train.epochs))
         result = _updates(training, samples) | _whole(training, num_blocks, vectors)
+        result = {"devices": num_devices, "blocks_per_update": num_blocks, **result}
         print(result, flush=True)
-        results.append({"blocks_per_update": num_blocks, **result})
+        results.append(result)
     device = jax.devices()[0]
     about = machine() | {"device": f"{len(jax.devices())} x {device.device_kind}"}
     write_results("gpu", machine=about, settings=options, samples=results)
@@ -99,7 +113,8 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
     for updates, real in superblocks:
         fields = updates.ids, updates.sequence, updates.radius, updates.noise
         rate = training.rate(updates.progress).astype(training.config.model.dtype)
-        batches.append(jax.device_put(Batch(*fields, rate)))
+        batch = training.program.place_batch(Batch(*fields, rate))
+        batches.append(jax.device_put(batch) if training.layout == Layout() else batch)
         num_updates += real
         if len(batches) == _SUPERBLOCKS:
             break
@@ -160,6 +175,7 @@ def _table(results: list[dict[str, Any]]) -> Table:
         seconds = statistics.median(result["update_seconds"])
         rows.append(
             [
+                f"{result['devices']}",
                 f"{result['blocks_per_update']}",
                 f"{seconds * 1e6:.0f}",
                 f"{result['words_per_update'] / seconds / 1e6:.2f}",
@@ -171,8 +187,15 @@ def _table(results: list[dict[str, Any]]) -> Table:
                 f"{result['loss']:.4f}",
             ]
         )
-    columns = ["blocks an update", "us an update", "M words/s, updates alone"]
-    columns += ["M words/s, training", "GFLOP/s", "GB/s", "trace s", "compile s"]
+    columns = ["devices", "blocks an update", "us an update"]
+    columns += [
+        "M words/s, updates alone",
+        "M words/s, training",
+        "GFLOP/s",
+        "GB/s",
+        "trace s",
+        "compile s",
+    ]
     return Table([*columns, "loss"], rows)
 
 
@@ -181,6 +204,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser("python -m bench gpu", description=run.__doc__)
     parser.add_argument("corpus", type=Path, help="file of `python -m bench encoded`")
     parser.add_argument("--blocks", type=int, nargs="+", default=[1, 16, 64, 128])
+    parser.add_argument("--devices", type=int, nargs="+")
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--vector-size", type=int, default=100)
@@ -193,5 +217,7 @@ def main(arguments: list[str]) -> None:
         "architecture": given.architecture,
     }
     encoded = read_encoded(given.corpus)
-    table = run(encoded, given.blocks, given.samples, options, given.vectors)
+    table = run(
+        encoded, given.blocks, given.samples, options, given.vectors, given.devices
+    )
     print(table.markdown())

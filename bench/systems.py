@@ -29,10 +29,21 @@ class Measured(NamedTuple):
 
 
 def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
-    """Trains with program `name`, alone in a new process."""
+    """Trains with program `name`, alone in a new process.
+
+    That has as many devices of a CPU as `devices` of the settings says.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    flags += f" --xla_force_host_platform_device_count={settings.get('devices', 1)}"
     command = [sys.executable, "-m", "bench.systems", name]
     command += [str(corpus), str(vectors), json.dumps(settings)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        command,
+        env=os.environ | {"XLA_FLAGS": flags.strip()},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     return Measured(**json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -59,8 +59,8 @@ class Train:
     dry_run: bool = False
     """Print what would be done, and do nothing."""
     coordinator: str | None = None
-    """HOST:PORT of process 0, where several processes are one run; none: as mpirun,
-    srun or Kubernetes says."""
+    """HOST:PORT of process 0, where several processes are one run; none: as mpirun or
+    srun says."""
     num_processes: int | None = None
     """How many processes take part."""
     process_id: int | None = None

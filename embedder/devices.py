@@ -95,37 +95,45 @@ def layouts(num_devices: int) -> list[Layout]:
     ]
 
 
-def check_devices(config: Config, shape: tuple[int, int], layout: Layout, size: int):
+def check_devices(
+    config: Config,
+    shape: tuple[int, int],
+    layout: Layout,
+    size: int,
+    devices: Sequence[jax.Device] | None = None,
+) -> None:
     """Refuses a layout that does not fit on the devices, before anything is made.
 
     Raises:
       ValueError: as said; the message says which layout would fit.
     """
-    devices = jax.devices()[: layout.num_devices]
+    devices = devices or jax.devices()
     needed = device_bytes(config, shape, layout, size)
-    if fits(needed, devices):
+    if fits(needed, devices[: layout.num_devices]):
         return
-    local = [d for d in devices if d.process_index == jax.process_index()]
-    room = min(capacity(d, len(local)) for d in local)
     found = [
-        other.tables
-        for other in layouts(len(jax.devices()))
-        if fits(device_bytes(config, shape, other, size), jax.devices())
+        repr(other.tables)
+        for other in layouts(len(devices))
+        if fits(device_bytes(config, shape, other, size), devices)
     ]
     if found:
-        advice = f"they fit on {len(jax.devices())} devices with `tables` = "
-        advice += " or ".join(repr(name) for name in found)
+        advice = f"on all {len(devices)} devices they fit with `tables` = "
+        advice += " or ".join(found)
     else:
         advice = "no layout fits on the devices here: give a smaller `vector_size`, a "
         advice += "larger `min_count`, or more devices"
+    local = [d for d in devices if d.process_index == jax.process_index()]
+    room = min(capacity(d, len(local)) for d in local)
     raise ValueError(
         f"Tables of {shape[0]} x {shape[1]} need {_gib(sum(needed.values()))} on each "
-        f"device with `tables` = {layout.tables!r}, which has {_gib(room)}: {advice}."
+        f"device with `tables` = {layout.tables!r}, and it has {_gib(room)}: {advice}."
     )
 
 
 def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"
+    if size < 2**30:
+        return f"{size / 2**20:.1f} MiB"
+    return f"{size / 2**30:.1f} GiB"
 
 
 def _check_request(config: Config, available: int) -> None:

@@ -32,7 +32,6 @@ _kept: list[object] = []  # what C has pointers to
 _LAUNCHERS = {
     "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",  # mpirun of Open MPI
     "SLURM_NTASKS": "SLURM_PROCID",  # srun
-    "JOB_COMPLETIONS": "JOB_COMPLETION_INDEX",  # an indexed job of Kubernetes
 }
 """Variables of launchers: how many processes there are, and which this is."""
 
@@ -224,10 +223,10 @@ def _tell_all(message: str) -> list[str]:
 
 
 def _is_launched() -> bool:
-    for size, rank in _LAUNCHERS.items():
-        if rank in os.environ and int(os.environ.get(size, 2)) > 1:
-            return True
-    return False
+    return any(
+        rank in os.environ and int(os.environ.get(size, 1)) > 1
+        for size, rank in _LAUNCHERS.items()
+    )
 
 
 def _check(coordinator, num_processes, process_id) -> None:

@@ -1,0 +1,159 @@
+"""Which devices a run takes: by rules that need no devices to be tried."""
+
+import re
+from typing import NamedTuple
+
+import pytest
+
+from embedder.config import Config, resolve, with_options
+from embedder.devices import check_devices, device_bytes, pick_layout
+from embedder.train.parallel import Layout
+
+SHAPE = (1000, 100)
+
+
+class Device(NamedTuple):
+    """What is asked of a device."""
+
+    platform: str = "gpu"
+    memory: int = 2**40
+    process_index: int = 0
+    device_kind: str = "some GPU"
+
+    def memory_stats(self):
+        return {"bytes_limit": self.memory}
+
+
+def config(**options) -> Config:
+    return resolve(with_options(Config(), **options), 10**6)
+
+
+def pick(num_devices: int, device: Device | None = None, **options) -> Layout:
+    devices = [device or Device()] * num_devices
+    return pick_layout(config(**options), SHAPE, devices)[0]
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "options", "layout"),
+    [
+        (1, {}, Layout()),
+        (8, {}, Layout()),
+        (8, {"blocks_per_update": 4}, Layout("sharded", "replicated", 4, 1)),
+        (2, {"blocks_per_update": 4}, Layout("sharded", "replicated", 2, 1)),
+        (8, {"blocks_per_update": 4, "devices": 1}, Layout()),
+        (8, {"devices": 2}, Layout("sharded", "replicated", 2, 1)),
+        (8, {"mode": "jit"}, Layout()),
+        (8, {"mode": "sharded"}, Layout("sharded", "replicated", 8, 1)),
+        (8, {"mode": "pmap", "devices": 4}, Layout("pmap", "replicated", 4, 1)),
+        (8, {"tables": "rows"}, Layout("sharded", "rows", 1, 8)),
+        (8, {"tables": "columns", "devices": 4}, Layout("sharded", "columns", 1, 4)),
+        (8, {"tables": "rows", "table_devices": 2}, Layout("sharded", "rows", 4, 2)),
+        (8, {"mode": "pmap", "tables": "rows"}, Layout("pmap", "rows", 1, 8)),
+    ],
+)
+def test_a_layout_is_picked_by_what_is_asked_and_what_has_work(
+    num_devices, options, layout
+):
+    assert pick(num_devices, **options) == layout
+
+
+def test_tables_larger_than_a_device_are_split_by_rows():
+    table = device_bytes(config(), SHAPE, Layout(), 0)["tables"]
+    small = Device(memory=table - 1)
+    assert pick(4, small) == Layout("sharded", "rows", 1, 4)
+    assert pick(4, small, mode="pmap") == Layout("pmap", "rows", 1, 4)
+    assert pick(4, small._replace(memory=table)) == Layout()
+
+
+def test_devices_of_a_cpu_are_taken_only_if_asked_for():
+    cpu = Device("cpu")
+    assert pick(4, cpu, blocks_per_update=4) == Layout()
+    assert pick(4, cpu, devices=4) == Layout("sharded", "replicated", 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"devices": 5},
+            "`devices` must be at most 4, the number there is here, got 5",
+        ),
+        (
+            {"tables": "rows", "table_devices": 3},
+            "`table_devices` must divide the number of devices, 4, got 3",
+        ),
+        (
+            {"tables": "rows", "devices": 2, "table_devices": 4},
+            "`table_devices` must divide the number of devices, 2, got 4",
+        ),
+        (
+            {"table_devices": 2},
+            "`table_devices` needs `tables` columns or rows, got 'auto' with "
+            "`table_devices` = 2",
+        ),
+        (
+            {"mode": "pmap", "tables": "rows", "table_devices": 2},
+            "`mode` pmap has one axis of devices: `table_devices` must be 0 or 4",
+        ),
+        (
+            {"mode": "jit", "tables": "rows"},
+            "`mode` jit takes one device with whole tables, got `devices` = 0 and "
+            "`tables` = 'rows'",
+        ),
+        ({"mode": "jit", "devices": 2}, "got `devices` = 2 and `tables` = 'auto'"),
+        (
+            {"update": "dense", "tables": "columns"},
+            "`update` dense takes whole tables, got `tables` = 'columns'",
+        ),
+        (
+            {"backend": "numba", "mode": "sharded"},
+            "`backend` numba takes one device, got `mode` = 'sharded'",
+        ),
+    ],
+)
+def test_what_devices_cannot_do_is_refused_with_both_values(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pick(4, **options)
+
+
+LARGE = (100_000, 100)
+
+
+def refusal(layout: Layout, memory: int, num_devices: int) -> str:
+    devices = [Device(memory=memory)] * num_devices
+    with pytest.raises(ValueError) as error:
+        check_devices(config(), LARGE, layout, 16, devices)
+    return str(error.value)
+
+
+def test_tables_that_fit_nowhere_are_refused_before_the_start():
+    message = refusal(Layout(), memory=2**26, num_devices=1)
+    assert message == (
+        "Tables of 100000 x 100 need 77.9 MiB on each device with `tables` = "
+        "'replicated', and it has 64.0 MiB: no layout fits on the devices here: give a "
+        "smaller `vector_size`, a larger `min_count`, or more devices."
+    )
+
+
+def test_the_layout_that_would_fit_is_named():
+    whole = Layout("sharded", "replicated", 4, 1)
+    message = refusal(whole, memory=2**26, num_devices=4)
+    assert "on all 4 devices they fit with `tables` = 'columns' or 'rows'" in message
+
+
+def test_what_fits_is_not_refused():
+    needed = sum(device_bytes(config(), LARGE, Layout(), 16).values())
+    check_devices(config(), LARGE, Layout(), 16, [Device(memory=needed)])
+
+
+def test_split_tables_take_their_part_of_the_bytes():
+    whole, columns, rows = (
+        device_bytes(config(), (1000, 96), layout, 16)["tables"]
+        for layout in (
+            Layout(),
+            Layout("sharded", "columns", 1, 4),
+            Layout("sharded", "rows", 1, 4),
+        )
+    )
+    assert whole == 2 * 1000 * 96 * 4
+    assert columns == rows == whole // 4
