@@ -218,7 +218,7 @@ def devices_line(config: Config, layout: Layout, reason: str) -> str:
     if layout.mode == "jit":
         return f"1 ({jax.devices()[0].device_kind}): {reason}"
     idle = _num_idle(layout, config.data.blocks_per_update)
-    unused = f"; {idle} of them get no block of an update" if idle else ""
+    unused = f"; {idle} of them without a block of an update" if idle else ""
     return (
         f"{layout.num_devices} as {layout.data_devices} x {layout.table_devices}, by "
         f"{layout.mode}, tables {layout.tables}: {reason}{unused}"

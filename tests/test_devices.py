@@ -129,7 +129,7 @@ def refusal(layout: Layout, memory: int, num_devices: int) -> str:
 def test_tables_that_fit_nowhere_are_refused_before_the_start():
     message = refusal(Layout(), memory=2**26, num_devices=1)
     assert message == (
-        "Tables of 100000 x 100 need 77.9 MiB on each device with `tables` = "
+        "Tables of 100000 x 100 need 77.8 MiB on each device with `tables` = "
         "'replicated', and it has 64.0 MiB: no layout fits on the devices here: give a "
         "smaller `vector_size`, a larger `min_count`, or more devices."
     )
