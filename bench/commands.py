@@ -132,7 +132,7 @@ def modes_bench(
         blocks: of an update; weak scaling: for each device.
     """
     sizes = {"vector_size": vector_size, "vocabulary": 50_000}
-    sizes |= {"blocks": blocks, "updates": 256}
+    sizes |= {"blocks": blocks, "updates": 64}
     print(modes.run(list(devices), samples, sizes).markdown())
 
 
