@@ -23,16 +23,16 @@ class Exchange(NamedTuple):
     tables: str | None = None  # each device has a part of the tables
     split: TableSplit = "replicated"
 
-    def gather(self, lookup, params, ids):
+    def gather(self, lookup, params, ids, asked):
         """Rows by `lookup(params, *ids)` for `ids` of any rows, [N, ..., D] each.
 
-        Of split tables: by rows, what others have is asked of them; by columns, D are
-        the columns that this device has.
+        Of split tables: by rows, each device finds those of its own that are `asked`,
+        which `all_of_tables` has made of the `ids` of all, and they come together; by
+        columns, D are the columns that this device has.
         """
         if self.split != "rows":
             return tuple(lookup(params, *ids))
         tables = params["tables"].values()
-        asked = [jax.lax.all_gather(x, self.tables, tiled=True) for x in ids]
         own = [self.own_ids(t, x) for t, x in zip(tables, asked, strict=True)]
         found = [
             jnp.where((x < len(table))[..., jnp.newaxis], rows, 0)
@@ -42,6 +42,12 @@ class Exchange(NamedTuple):
             jax.lax.psum_scatter(rows, self.tables, scatter_dimension=0, tiled=True)
             for rows in found
         )
+
+    def all_of_tables(self, ids):
+        """Ids [S, N, ...] with those of all devices that share a copy of the tables."""
+        if self.split != "rows":
+            return None
+        return _all(ids, self.tables, axis=1)
 
     def own_ids(self, table, ids):
         """Where rows lie in this device's `table`; len(table) for those of others.
@@ -63,16 +69,18 @@ class Exchange(NamedTuple):
             return scores
         return _sum_forward(scores, self.tables)
 
-    def all_blocks(self, values):
-        """A tree of arrays [N, ...] of this device's blocks, with those of all."""
-        if not self.blocks:
-            return values
-        gather = functools.partial(jax.lax.all_gather, tiled=True)
-        return jax.tree.map(lambda x: gather(x, self.blocks), values)
+    def all_blocks(self, values, axis: int = 0):
+        """A tree of arrays of this device's blocks, with those of all along `axis`."""
+        return _all(values, self.blocks, axis) if self.blocks else values
 
     def sum_blocks(self, values):
         """A tree of sums over this device's blocks, as sums over all blocks."""
         return jax.lax.psum(values, self.blocks) if self.blocks else values
+
+
+def _all(values, axes, axis: int):
+    gather = functools.partial(jax.lax.all_gather, axis=axis, tiled=True)
+    return jax.tree.map(lambda x: gather(x, axes), values)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))

@@ -45,12 +45,24 @@ class Loss(NamedTuple):
     num_terms: jax.Array
 
 
-class RowGradients(NamedTuple):
-    """Gradients of gathered rows, the ids of the rows, and their weights, by table."""
+class Gathered(NamedTuple):
+    """The rows that an update gathers, of one or of all devices' blocks."""
 
-    ids: dict[str, jax.Array]  # i32[N, G, R]
-    gradients: dict[str, jax.Array]  # [N, G, R, D]
-    weights: dict[str, jax.Array]  # [N, G, R], terms of each occurrence
+    ids: Rows  # i32[N, G, R]
+    weights: Rows  # [N, G, R], terms of each occurrence
+
+
+class Prepared(NamedTuple):
+    """All of an update that does not depend on the tables; or, with [S], of S of them.
+
+    It is made for all updates of a call at once.
+    """
+
+    pairs: objective.Pairs  # of the blocks of this device
+    own: Rows | None  # ids of the rows of these blocks; None: they are all there are
+    asked: Rows | None  # of the devices that have the tables between them
+    every: Gathered  # of all blocks of the update
+    rate: jax.Array
 
 
 class Carry(NamedTuple):
@@ -128,23 +140,24 @@ def updates_function(
     """
     one_update = {"rows": update_rows, "dense": update_dense}[update]
 
-    def reporting(carry: Carry, batch: Batch):
-        carry, loss = one_update(model, optimizer, carry, batch)
+    def reporting(carry: Carry, update: Prepared):
+        carry, loss = one_update(model, optimizer, carry, update)
         return carry, model.exchange.sum_blocks(loss)
 
-    def silent(carry: Carry, batch: Batch):
-        return one_update(model, optimizer, carry, batch)[0], None
+    def silent(carry: Carry, update: Prepared):
+        return one_update(model, optimizer, carry, update)[0], None
 
-    def group(carry: Carry, batch: Batch):
-        carry, loss = reporting(carry, jax.tree.map(lambda x: x[0], batch))
+    def group(carry: Carry, updates: Prepared):
+        carry, loss = reporting(carry, jax.tree.map(lambda x: x[0], updates))
         if loss_interval == 1:
             return carry, loss
-        rest = jax.tree.map(lambda x: x[1:], batch)
+        rest = jax.tree.map(lambda x: x[1:], updates)
         return jax.lax.scan(silent, carry, rest)[0], loss
 
     def updates(state: TrainState, batches: Batch):
         groups = jax.tree.map(
-            lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), batches
+            lambda x: x.reshape(-1, loss_interval, *x.shape[1:]),
+            prepare(model, batches),
         )
         zeros = {
             name: jnp.zeros(len(table), table.dtype)
@@ -156,20 +169,54 @@ def updates_function(
     return updates
 
 
-def update_rows(model: Model, optimizer, carry: Carry, batch: Batch):
+def prepare(model: Model, batches: Batch) -> Prepared:
+    """What S updates need that does not depend on the tables."""
+    blocks = jax.tree.map(  # [S, N, ...] -> [S N, ...]
+        lambda x: x.reshape(-1, *x.shape[2:]), batches._replace(rate=None)
+    )
+    match model.architecture:
+        case "skipgram":
+            gather, weigh = objective.skipgram_ids, objective.skipgram_weights
+        case "cbow":
+            gather, weigh = objective.cbow_ids, objective.cbow_weights
+    ids = gather(blocks.ids, blocks.noise, window=model.window)
+    num_tiles, num_noise = blocks.noise.shape[1:]
+    pairs = objective.pairs(
+        blocks.sequence,
+        blocks.radius,
+        tile=blocks.ids.shape[1] // num_tiles,
+        window=model.window,
+        dtype=batches.rate.dtype,
+    )
+    weights = weigh(pairs, negative=model.negative, num_noise=num_noise)
+    ids, pairs, weights = jax.tree.map(
+        lambda x: x.reshape(*batches.ids.shape[:2], *x.shape[1:]),
+        (ids, pairs, weights),
+    )
+    exchange = model.exchange
+    return Prepared(
+        pairs=pairs,
+        own=ids if exchange.blocks else None,
+        asked=exchange.all_of_tables(ids),
+        every=exchange.all_blocks(Gathered(ids, weights), axis=1),
+        rate=batches.rate,
+    )
+
+
+def update_rows(model: Model, optimizer, carry: Carry, update: Prepared):
     """The carry after one update by gathered rows, and its `Loss` of own blocks."""
     state = carry.state
-    loss, rows = row_gradients(model, state.params, batch)
-    rows = model.exchange.all_blocks(rows)
+    loss, gradients = row_gradients(model, state.params, update)
+    gradients = model.exchange.all_blocks(gradients)
     tables = state.params["tables"]
     ids, weights, zeros = {}, {}, {}
     for name, table in tables.items():
-        ids[name] = model.exchange.own_ids(table, rows.ids[name])
+        ids[name] = model.exchange.own_ids(table, getattr(update.every.ids, name))
         weights[name], zeros[name] = _totals(
-            carry.zeros[name], ids[name], rows.weights[name]
+            carry.zeros[name], ids[name], getattr(update.every.weights, name)
         )
     steps, opt_state = optimizer.update(
-        rows.gradients, state.opt_state, weights=weights, rate=batch.rate
+        gradients._asdict(), state.opt_state, weights=weights, rate=update.rate
     )
     tables = {
         name: table.at[ids[name]].add(steps[name]) for name, table in tables.items()
@@ -178,68 +225,62 @@ def update_rows(model: Model, optimizer, carry: Carry, batch: Batch):
     return Carry(state, zeros), loss
 
 
-def update_dense(model: Model, optimizer, carry: Carry, batch: Batch):
+def update_dense(model: Model, optimizer, carry: Carry, update: Prepared):
     """The carry after one update by gradients of whole tables; `Loss` of own blocks."""
     state = carry.state
-    ids, pairs, loss_of = _objective(model, batch)
 
     def total(params):
-        return loss_of(Rows(*model.tables.apply(params, ids.input, ids.output)))
+        rows = Rows(*model.tables.apply(params, *_own_ids(update)))
+        return _loss(model, rows, update.pairs)
 
     value, gradients = jax.value_and_grad(total)(state.params)
     tables = state.params["tables"]
     weights = {
-        name: _row_totals(ids._asdict()[name], weight, len(tables[name]))
-        for name, weight in _weights(model, pairs, batch)._asdict().items()
+        name: _row_totals(
+            getattr(update.every.ids, name),
+            getattr(update.every.weights, name),
+            len(table),
+        )
+        for name, table in tables.items()
     }
-    gradients, weights = model.exchange.sum_blocks((gradients, weights))
     steps, opt_state = optimizer.update(
-        gradients, state.opt_state, weights={"tables": weights}, rate=batch.rate
+        model.exchange.sum_blocks(gradients),
+        state.opt_state,
+        weights={"tables": weights},
+        rate=update.rate,
     )
     params = optax.apply_updates(state.params, steps)
-    loss = Loss(value, objective.num_terms(pairs, model.architecture))
+    loss = Loss(value, objective.num_terms(update.pairs, model.architecture))
     return carry._replace(state=TrainState(params, opt_state, state.step + 1)), loss
 
 
-def row_gradients(model: Model, params: hk.Params, batch: Batch):
-    """`Loss` of an update and the `RowGradients` of the rows that it gathers."""
-    ids, pairs, loss_of = _objective(model, batch)
-    gathered = Rows(*model.exchange.gather(model.tables.apply, params, ids))
-    # Without the barrier XLA gathers again inside the loss, and then copies the table.
-    rows = jax.lax.optimization_barrier(gathered)
-    value, gradients = jax.value_and_grad(loss_of)(rows)
-    loss = Loss(value, objective.num_terms(pairs, model.architecture))
-    weights = _weights(model, pairs, batch)
-    return loss, RowGradients(ids._asdict(), gradients._asdict(), weights._asdict())
-
-
-def _objective(model: Model, batch: Batch):
-    """Ids of the rows of an update, its pairs, and its loss as a function of rows."""
-    match model.architecture:
-        case "skipgram":
-            gather, loss = objective.skipgram_ids, objective.skipgram_loss
-        case "cbow":
-            gather, loss = objective.cbow_ids, objective.cbow_loss
-    ids = gather(batch.ids, batch.noise, window=model.window)
-    pairs = objective.pairs(
-        batch.sequence,
-        batch.radius,
-        tile=batch.ids.shape[1] // batch.noise.shape[1],
-        window=model.window,
-        dtype=batch.rate.dtype,
+def row_gradients(model: Model, params: hk.Params, update: Prepared):
+    """`Loss` of own blocks, and the gradients of the rows that they gather."""
+    gathered = model.exchange.gather(
+        model.tables.apply, params, _own_ids(update), update.asked
     )
-    loss = functools.partial(loss, sum_columns=model.exchange.sum_columns)
-    return ids, pairs, lambda rows: loss(rows, pairs, negative=model.negative)
+    # Without the barrier XLA gathers again inside the loss, and then copies the table.
+    rows = jax.lax.optimization_barrier(Rows(*gathered))
+    value, gradients = jax.value_and_grad(functools.partial(_loss, model))(
+        rows, update.pairs
+    )
+    terms = objective.num_terms(update.pairs, model.architecture)
+    return Loss(value, terms), gradients
 
 
-def _weights(model: Model, pairs: objective.Pairs, batch: Batch) -> Rows:
-    """Pair terms of each gathered row."""
+def _own_ids(update: Prepared) -> Rows:
+    return update.every.ids if update.own is None else update.own
+
+
+def _loss(model: Model, rows: Rows, pairs: objective.Pairs):
+    """Loss of the blocks of this device, a scalar."""
     match model.architecture:
         case "skipgram":
-            terms = objective.skipgram_weights
+            loss = objective.skipgram_loss
         case "cbow":
-            terms = objective.cbow_weights
-    return terms(pairs, negative=model.negative, num_noise=batch.noise.shape[2])
+            loss = objective.cbow_loss
+    sum_columns = model.exchange.sum_columns
+    return loss(rows, pairs, negative=model.negative, sum_columns=sum_columns)
 
 
 def _totals(zeros, ids, weights):

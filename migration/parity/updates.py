@@ -12,9 +12,16 @@ import legacy.objective
 import legacy.update
 from embedder.config import Config
 from embedder.data.blocks import Updates
+from embedder.model.objective import Rows
 from embedder.train.optimizer import linear_rate
-from embedder.train.update import Batch, host_state
-from embedder.train.update import row_gradients as port_row_gradients
+from embedder.train.update import (
+    Batch,
+    Gathered,
+    Loss,
+    host_state,
+    prepare,
+    row_gradients,
+)
 from embedder.training import Program
 from migration.parity import equations
 from migration.parity.difference import Difference, difference
@@ -76,7 +83,7 @@ def random_tables(shape: tuple[int, int], dtype: str) -> tuple[np.ndarray, np.nd
 def loss_rung(sample: Sample) -> Iterator[Difference]:
     """Loss of the first update, and the number of terms that it is a mean of."""
     desired = oracle_rows(sample)
-    actual, _ = _port_rows(sample)
+    actual, _, _ = _port_rows(sample)
     rung, dtype = "loss", sample.dtype
     yield _difference(rung, "sum", dtype, float(actual.total), desired.loss)
     terms = float(actual.num_terms), float(desired.num_terms)
@@ -93,24 +100,24 @@ def gradients_rung(sample: Sample) -> Iterator[Difference]:
     """
     rung, dtype = "row gradients", sample.dtype
     desired = oracle_rows(sample).terms
-    _, actual = _port_rows(sample)
-    blocks = sample.blocks(0)
+    _, gradients, gathered = _port_rows(sample)
+    ids, blocks = gathered.ids, sample.blocks(0)
     for name, ours, theirs in (
-        ("gradients", actual.gradients, desired.gradients),
-        ("weights", actual.weights, desired.weights),
+        ("gradients", gradients, desired.gradients),
+        ("weights", gathered.weights, desired.weights),
     ):
         yield _difference(
             rung,
             f"input {name}",
             dtype,
-            _by_row(sample, (actual.ids["input"], ours["input"])),
+            _by_row(sample, (ids.input, ours.input)),
             _by_row(sample, (blocks.ids, theirs.input)),
         )
         yield _difference(
             rung,
             f"output {name}",
             dtype,
-            _by_row(sample, (actual.ids["output"], ours["output"])),
+            _by_row(sample, (ids.output, ours.output)),
             _by_row(sample, (blocks.ids, theirs.output), (blocks.noise, theirs.noise)),
         )
     if dtype == "float64":
@@ -166,11 +173,17 @@ def oracle_rows(sample: Sample) -> OracleRows:
     return OracleRows(terms, total.loss, total.terms)
 
 
-def _port_rows(sample: Sample):
+def _port_rows(sample: Sample) -> tuple[Loss, Rows, Gathered]:
+    """Loss of the first update, gradients of the rows that it gathers, and the rows."""
+    model = sample.program.model
+
+    def function(params, batch):
+        update = jax.tree.map(lambda values: values[0], prepare(model, batch))
+        return *row_gradients(model, params, update), update.every
+
     with jax.enable_x64(sample.dtype == "float64"):
-        first = jax.tree.map(lambda values: values[0], sample.batch)
+        first = jax.tree.map(lambda values: values[:1], sample.batch)
         params = {"tables": {"input": sample.input, "output": sample.output}}
-        function = functools.partial(port_row_gradients, sample.program.model)
         return jax.device_get(jax.jit(function)(params, first))
 
 
