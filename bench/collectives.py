@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 _RESULT = re.compile(
     r"= (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
-    r"(?:-start)?\("
+    r"(-start)?\("
 )
 _ARRAY = re.compile(r"(pred|[a-z]+(\d+))\[([\d,]*)\]")
 
@@ -22,8 +22,11 @@ class Collective(NamedTuple):
 def collectives(text: str) -> list[Collective]:
     """The exchanges of an HLO program; one in a loop is counted once."""
     found = []
-    for result, kind in _RESULT.findall(text):
-        for _, bits, sizes in _ARRAY.findall(result):
+    for result, kind, is_start in _RESULT.findall(text):
+        arrays = _ARRAY.findall(result)
+        if is_start and kind != "all-reduce":  # a pair: what goes in, what comes out
+            arrays = arrays[len(arrays) // 2 :]
+        for _, bits, sizes in arrays:
             shape = tuple(int(size) for size in sizes.split(",") if size)
             found.append(
                 Collective(kind, shape, math.prod(shape) * int(bits or 8) // 8)

@@ -28,6 +28,7 @@ from embedder.config import (
     DataConfig,
     ModelConfig,
     ParallelConfig,
+    PeersConfig,
     TrainConfig,
     nearest,
     read_toml,
@@ -58,17 +59,7 @@ class Train:
     """Start anew where there is a run."""
     dry_run: bool = False
     """Print what would be done, and do nothing."""
-    coordinator: str | None = None
-    """HOST:PORT of process 0, where several processes are one run; none: as mpirun or
-    srun says."""
-    num_processes: int | None = None
-    """How many processes take part."""
-    process_id: int | None = None
-    """Which of them this is, from 0."""
-    init_timeout: int = 60
-    """Seconds to wait for the others."""
-    lost_after: int = 20
-    """Seconds without a sign of life, until another process counts as lost."""
+    peers: PeersConfig = field(default_factory=PeersConfig)
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -81,6 +72,7 @@ class Devices:
 
     vocabulary: int = 100_000
     """Tokens of the vocabulary: rows of a table."""
+    peers: PeersConfig = field(default_factory=PeersConfig)
     config: Path | None = None
     """TOML file of settings; flags go before it."""
     data: DataConfig = field(default_factory=DataConfig)

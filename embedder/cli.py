@@ -11,6 +11,7 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -38,9 +39,17 @@ _DISK_ERRORS = (
 def program() -> NoReturn:
     """`main`, then out at once: threads may be in the midst of importing TensorFlow."""
     sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has UTF-8
-    code = main()
-    if code in (0, 2):  # of all processes of a run; after a fault others may wait
-        _leave()
+    try:
+        code = main()
+    except BaseException:
+        if not _is_of_several():
+            raise
+        traceback.print_exc()  # and out: Python's own end would wait for the others
+        code = 1
+    if code == 0 and _is_of_several():
+        from embedder.joining import leave
+
+        leave()
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
     sys.stderr.flush()
@@ -110,38 +119,28 @@ def _is_of_several() -> bool:
 
 
 def _fault_of_several(error: RuntimeError) -> str:
-    from embedder.processes import LOST
+    """What stands for an error of what devices exchange: most often a lost process."""
+    from embedder.joining import LOST
 
     signs = "Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination service"
     message = _message(error)
-    return LOST if any(sign in message for sign in signs) else message
-
-
-def _leave() -> None:
-    if _is_of_several():
-        from embedder import processes
-
-        processes.leave()
+    is_lost = any(sign in message for sign in signs)
+    return f"{LOST} ({message[:200]})" if is_lost else message
 
 
 def _train(args: Train) -> None:
     from embedder import processes, run
+    from embedder.joining import join
     from embedder.workdir import Workdir
 
     config = settings(args)
-    processes.join(
-        processes.Peers(
-            args.coordinator,
-            args.num_processes,
-            args.process_id,
-            args.init_timeout,
-            args.lost_after,
-        )
-    )
+    join(args.peers)
     if args.dry_run:
         from embedder.preview import preview
 
-        print(preview(config, args.corpus, cache=args.cache))
+        with processes.together():
+            if processes.is_first():
+                print(preview(config, args.corpus, cache=args.cache))
         return
     with processes.together():
         corpus = run.open_corpus(args.corpus)
@@ -164,9 +163,14 @@ def _train(args: Train) -> None:
 
 
 def _devices(args: Devices) -> None:
+    from embedder.joining import join
     from embedder.preview import devices_report
+    from embedder.processes import is_first
 
-    print(devices_report(settings(args), args.vocabulary))
+    join(args.peers)
+    report = devices_report(settings(args), args.vocabulary)
+    if is_first():
+        print(report)
 
 
 def _ignore(status) -> None:

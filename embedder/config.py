@@ -149,6 +149,41 @@ class Config:
         _check_number(self.train, "min_alpha", rule, lambda x: 0 <= x <= alpha)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PeersConfig:
+    """Several processes that are one run; none given: as mpirun or srun says."""
+
+    coordinator: str | None = None
+    """HOST:PORT of process 0."""
+    num_processes: int | None = None
+    """How many processes take part."""
+    process_id: int | None = None
+    """Which of them this is, from 0."""
+    init_timeout: int = 60
+    """Seconds to wait for the others."""
+    lost_after: int = 20
+    """Seconds without a sign of life, until another process counts as lost."""
+
+    def __post_init__(self):
+        _check_integer(self, "init_timeout", 1)
+        _check_integer(self, "lost_after", 1)
+        names = ("coordinator", "num_processes", "process_id")
+        missing = [f"`{name}`" for name in names if getattr(self, name) is None]
+        if len(missing) == 3:
+            return
+        if missing:
+            given = [name for name in names if getattr(self, name) is not None]
+            here = ", ".join(f"`{name}` = {getattr(self, name)!r}" for name in given)
+            raise ValueError(f"{here} needs {' and '.join(missing)} too.")
+        _check_integer(self, "num_processes", 1)
+        _check_integer(self, "process_id", 0, self.num_processes - 1)
+        host, _, port = str(self.coordinator).rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise ValueError(
+                f"`coordinator` must be HOST:PORT, got {self.coordinator!r}."
+            )
+
+
 def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
 

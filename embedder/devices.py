@@ -1,5 +1,6 @@
 """Which devices a run takes, how its arrays lie on them, and whether they fit."""
 
+import math
 import os
 from collections.abc import Sequence
 
@@ -7,8 +8,9 @@ import jax
 import numpy as np
 
 from embedder.config import Config, ParallelConfig
+from embedder.data.loader import superblock_size
 from embedder.train.exchange import TableSplit
-from embedder.train.parallel import Layout
+from embedder.train.parallel import ONE_DEVICE, Layout
 
 _PASSES = 6  # arrays as large as the rows of an update that XLA keeps at once
 
@@ -26,6 +28,8 @@ def pick_layout(
     devices = devices or jax.devices()
     parallel = config.parallel
     _check_request(config, len(devices))
+    if config.train.backend == "numba":
+        return ONE_DEVICE, "numba takes one"
     tables = _pick_tables(config, shape, devices)
     asks = parallel.mode in ("sharded", "pmap") or parallel.devices > 1
     if not asks and tables == "replicated" and jax.process_count() == 1:
@@ -61,10 +65,14 @@ def device_bytes(config: Config, shape: tuple[int, int], layout: Layout, size: i
     tiles = data.block // data.tile
     rows_of_tile = 2 * data.tile + 2 * data.window + data.noise
     per_block = data.block * 9 + tiles * data.noise * 4
+    positions = data.tile + 2 * data.window
+    prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights, of all blocks
+    pairs = data.block * (positions + itemsize)  # of own blocks
     return {
         "tables": 2 * rows * columns * itemsize,
         "row weights": 2 * rows * itemsize,
         "blocks": 2 * size * own_blocks * per_block,
+        "prepared updates": 2 * size * (blocks * prepared + own_blocks * pairs),
         "an update": _PASSES * blocks * tiles * rows_of_tile * columns * itemsize,
     }
 
@@ -115,10 +123,11 @@ def check_devices(
         repr(other.tables)
         for other in layouts(len(devices))
         if fits(device_bytes(config, shape, other, size), devices)
+        and (config.train.update == "rows" or other.tables == "replicated")
     ]
     if found:
-        advice = f"on all {len(devices)} devices they fit with `tables` = "
-        advice += " or ".join(found)
+        advice = f"on all {len(devices)} devices they fit with `mode` = 'sharded' and "
+        advice += f"`tables` = {' or '.join(found)}"
     else:
         advice = "no layout fits on the devices here: give a smaller `vector_size`, a "
         advice += "larger `min_count`, or more devices"
@@ -167,13 +176,12 @@ def _check_request(config: Config, available: int) -> None:
             "`table_devices` needs `tables` columns or rows, got "
             f"{parallel.tables!r} with `table_devices` = {parallel.table_devices}."
         )
-    if train.backend == "numba" and (
-        splits or parallel.mode in ("sharded", "pmap") or parallel.devices > 1
-    ):
+    is_one = parallel.mode in ("auto", "jit") and parallel.devices < 2 and several == 1
+    if train.backend == "numba" and (splits or not is_one):
         raise ValueError(
-            "`backend` numba takes one device, got `mode` = "
+            "`backend` numba takes one process and one device, got `mode` = "
             f"{parallel.mode!r}, `devices` = {parallel.devices} and `tables` = "
-            f"{parallel.tables!r}."
+            f"{parallel.tables!r} in {several} processes."
         )
 
 
@@ -191,12 +199,15 @@ def _check_grid(parallel: ParallelConfig, num: int, table_devices: int) -> None:
 
 
 def _pick_tables(config: Config, shape, devices) -> TableSplit:
-    tables = config.parallel.tables
-    if tables != "auto":
-        return tables
-    needed = {"tables": device_bytes(config, shape, Layout(), 0)["tables"]}
-    is_whole = len(devices) == 1 or config.parallel.mode == "jit"
-    return "replicated" if is_whole or fits(needed, devices) else "rows"
+    parallel, data = config.parallel, config.data
+    if parallel.tables != "auto":
+        return parallel.tables
+    is_dense = config.train.update == "dense"
+    if is_dense or len(devices) == 1 or parallel.mode == "jit":
+        return "replicated"
+    size = superblock_size(math.inf, data.block * data.blocks_per_update)
+    needed = device_bytes(config, shape, ONE_DEVICE, size)
+    return "replicated" if fits(needed, devices) else "rows"
 
 
 def _why_one(config: Config, devices) -> str:

@@ -116,8 +116,8 @@ def _layout_lines(config: Config, shape: tuple[int, int], picked: Layout):
     data = config.data
     size = superblock_size(math.inf, data.block * data.blocks_per_update)
     yield f"MiB on each device for tables of {shape[0]} x {shape[1]}:"
-    every = layouts(len(jax.devices()))
-    for layout in every if picked in every else [picked, *every]:
+    every, as_listed = layouts(len(jax.devices())), _on_mesh(picked)
+    for layout in every if as_listed in every else [as_listed, *every]:
         needed = device_bytes(config, shape, layout, size)
         parts = ", ".join(f"{name} {n / 2**20:.1f}" for name, n in needed.items())
         verdict = "fits" if fits(needed, jax.devices()) else "does not fit"
@@ -127,8 +127,14 @@ def _layout_lines(config: Config, shape: tuple[int, int], picked: Layout):
         )
 
 
+def _on_mesh(layout: Layout) -> Layout:
+    """The same with axes that a mesh has; those of pmap lie alike."""
+    return layout if layout.mode == "jit" else layout._replace(mode="sharded")
+
+
 def _drawings(config: Config, shape: tuple[int, int], layout: Layout):
     """How arrays lie on the devices, drawn by JAX."""
+    layout = _on_mesh(layout)
     mesh, data = mesh_of(layout), config.data
     _, *blocks = batch_spec(layout).ids
     spec = jax.sharding.PartitionSpec(*blocks)

@@ -123,6 +123,9 @@ def _facts(training: Training, corpus: Corpus) -> dict[str, object]:
     return {
         **{f"the version of {name}": version(name) for name in packages},
         **{f"`{name}`": value for name, value in options if name not in _OF_A_HOST},
+        "layout": training.layout,
+        "backend": training.backend,
+        "superblock size": training.superblock_size,
         "corpus": [{**file, "mtime_ns": None} for file in corpus.manifest],
         "vocabulary": words.hexdigest(),
     }

@@ -72,7 +72,7 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         return
     if not path.is_dir():
         raise FileExistsError(f"{argument} must be a folder, got the file {path}.")
-    if any(path.iterdir()):
+    if any(each != workdir.cache for each in path.iterdir()):
         raise FileExistsError(
             f"{argument} must be a run, or empty, or new: {path} holds other files."
         )

@@ -234,6 +234,32 @@ def test_train_without_a_workdir_names_it_after_the_corpus():
     assert Path("embedder-text/vectors.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ([], "train takes: 1 (cpu): there is one"),
+        (
+            ["--mode", "sharded"],
+            "train takes: 1 as 1 x 1, by sharded, tables replicated",
+        ),
+        (["--mode", "pmap"], "train takes: 1 as 1 x 1, by pmap, tables replicated"),
+        (["--tables", "rows"], "train takes: 1 as 1 x 1, by sharded, tables rows"),
+    ],
+)
+def test_devices_shows_what_a_run_would_take(options, line, capsys):
+    assert main(["devices", "--vocabulary", "1000", *options]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("1 devices: cpu (cpu); ")
+    assert printed[1].startswith(line)
+    assert "a table, 1000 x 100:" in printed and "CPU 0" in "".join(printed)
+
+
+def test_devices_refuses_an_empty_vocabulary(capsys):
+    assert main(["devices", "--vocabulary", "0"]) == 2
+    message = "embedder: `vocabulary` must be an integer >= 1, got 0."
+    assert error_line(capsys) == message
+
+
 def test_train_without_a_corpus_takes_the_demo(capsys):
     assert train("--dry-run") == 0
     assert "vocabulary: 1" in capsys.readouterr().out

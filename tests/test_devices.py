@@ -58,11 +58,20 @@ def test_a_layout_is_picked_by_what_is_asked_and_what_has_work(
 
 
 def test_tables_larger_than_a_device_are_split_by_rows():
-    table = device_bytes(config(), SHAPE, Layout(), 0)["tables"]
-    small = Device(memory=table - 1)
+    needed = sum(device_bytes(config(), SHAPE, Layout(), 1024).values())
+    small = Device(memory=needed - 1)
     assert pick(4, small) == Layout("sharded", "rows", 1, 4)
     assert pick(4, small, mode="pmap") == Layout("pmap", "rows", 1, 4)
-    assert pick(4, small._replace(memory=table)) == Layout()
+    assert pick(4, small._replace(memory=needed)) == Layout()
+
+
+def test_dense_updates_keep_whole_tables_where_they_do_not_fit():
+    """They would be wrong on split ones: what does not fit is refused later."""
+    assert pick(4, Device(memory=1), update="dense").tables == "replicated"
+
+
+def test_numba_takes_one_of_several_devices():
+    assert pick(4, backend="numba", blocks_per_update=4) == Layout()
 
 
 def test_devices_of_a_cpu_are_taken_only_if_asked_for():
@@ -107,7 +116,7 @@ def test_devices_of_a_cpu_are_taken_only_if_asked_for():
         ),
         (
             {"backend": "numba", "mode": "sharded"},
-            "`backend` numba takes one device, got `mode` = 'sharded'",
+            "`backend` numba takes one process and one device, got `mode` = ",
         ),
     ],
 )
@@ -129,7 +138,7 @@ def refusal(layout: Layout, memory: int, num_devices: int) -> str:
 def test_tables_that_fit_nowhere_are_refused_before_the_start():
     message = refusal(Layout(), memory=2**26, num_devices=1)
     assert message == (
-        "Tables of 100000 x 100 need 77.8 MiB on each device with `tables` = "
+        "Tables of 100000 x 100 need 77.9 MiB on each device with `tables` = "
         "'replicated', and it has 64.0 MiB: no layout fits on the devices here: give a "
         "smaller `vector_size`, a larger `min_count`, or more devices."
     )
@@ -138,7 +147,7 @@ def test_tables_that_fit_nowhere_are_refused_before_the_start():
 def test_the_layout_that_would_fit_is_named():
     whole = Layout("sharded", "replicated", 4, 1)
     message = refusal(whole, memory=2**26, num_devices=4)
-    assert "on all 4 devices they fit with `tables` = 'columns' or 'rows'" in message
+    assert "fit with `mode` = 'sharded' and `tables` = 'columns' or 'rows'" in message
 
 
 def test_what_fits_is_not_refused():

@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("config", "files", "data", "memory", "model", "train", "devices", "vectors"),
-    *("workdir", "training", "processes", "run", "preview", "progress", "estimator"),
-    *("arguments", "cli"),
+    *("workdir", "training", "joining", "processes", "run", "preview", "progress"),
+    *("estimator", "arguments", "cli"),
 )
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
 _OUTSIDE = {"legacy", "migration", "bench", "tests"}

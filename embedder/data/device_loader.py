@@ -57,6 +57,7 @@ class DeviceLoader:
         self._pool = ThreadPoolExecutor(threads)
         self._ahead = ahead
         self._pending: collections.deque[dict] = collections.deque()
+        self._error: Exception | None = None
         self.position = 0
         """Batches given so far: to go on from here, skip as many of the source."""
 
@@ -67,7 +68,7 @@ class DeviceLoader:
         try:
             self._fill()
             if not self._pending:
-                raise StopIteration
+                raise self._error or StopIteration
             batch = {
                 name: self._assemble(name, shape, parts)
                 for name, (shape, parts) in self._pending.popleft().items()
@@ -91,8 +92,12 @@ class DeviceLoader:
         self._source.close()
 
     def _fill(self) -> None:
-        while len(self._pending) <= self._ahead:
-            batch = next(self._source, None)
+        while len(self._pending) <= self._ahead and self._error is None:
+            try:
+                batch = next(self._source, None)
+            except Exception as error:  # raised in its place, after what came before
+                self._error = error
+                return
             if batch is None:
                 return
             self._pending.append(

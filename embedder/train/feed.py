@@ -1,7 +1,12 @@
-"""Superblocks on the devices of a mesh, of which each process makes its own blocks."""
+"""Superblocks on the devices of a mesh, of which each process keeps its own blocks.
 
+What is drawn at random is drawn for all blocks, so that a block is the same wherever it
+is made; packing, memory and transfers are of the process's own.
+"""
+
+import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 from jax.sharding import NamedSharding
@@ -44,7 +49,7 @@ def blocks_here(layout: Layout, blocks_per_update: int) -> range:
 
 
 def on_mesh(
-    batches: Iterable[tuple[Updates, int, Batch]],
+    batches: Generator[tuple[Updates, int, Batch]],
     layout: Layout,
     blocks_per_update: int,
 ) -> Iterator[tuple[Updates, int, Batch]]:
@@ -63,6 +68,9 @@ def on_mesh(
             passed.append((updates, num_updates))
             yield _Superblock(batch, share, num_blocks)
 
-    with DeviceLoader(superblocks(), mesh, specs._asdict()) as loader:
+    with (
+        contextlib.closing(batches),
+        DeviceLoader(superblocks(), mesh, specs._asdict()) as loader,
+    ):
         for arrays in loader:
             yield *passed.popleft(), Batch(**arrays)

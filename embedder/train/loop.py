@@ -1,7 +1,7 @@
 """The training loop: a generator over superblocks, without I/O."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -59,7 +59,7 @@ def host_batches(
     superblocks: Iterable[tuple[Updates, int]],
     rate: Callable[[np.ndarray], np.ndarray],
     dtype: np.dtype,
-) -> Iterator[tuple[Updates, int, Batch]]:
+) -> Generator[tuple[Updates, int, Batch]]:
     """Superblocks as what updates take, still in NumPy.
 
     `rate` gives the learning rate f64[S] at each update's progress.

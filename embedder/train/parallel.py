@@ -32,6 +32,7 @@ Mode = Literal["jit", "sharded", "pmap"]
 """One device; several by `jit` of `shard_map` over a mesh; several by `pmap`."""
 
 _AXIS = "devices"  # of pmap, which has one
+_ROWS_AT_ONCE = 2**16  # of a table that is brought together
 
 
 class Layout(NamedTuple):
@@ -264,11 +265,18 @@ def _global_array(x, sharding: NamedSharding) -> jax.Array:
 
 def _host_array(x) -> np.ndarray:
     """All of `x`, whichever devices and processes have it."""
-    if isinstance(x, jax.Array) and not x.is_fully_addressable:
-        if x.is_fully_replicated:
-            return np.asarray(x.addressable_data(0))
-        return multihost_utils.process_allgather(x, tiled=True)
-    return np.asarray(x)
+    if not isinstance(x, jax.Array) or x.is_fully_addressable:
+        return np.asarray(x)
+    if x.is_fully_replicated:
+        return np.asarray(x.addressable_data(0))
+    whole = np.empty(x.shape, x.dtype)
+    with jax.enable_x64(x.dtype == np.float64):
+        for start in range(0, len(x), _ROWS_AT_ONCE):  # a device may not hold them all
+            rows = x[start : start + _ROWS_AT_ONCE]
+            whole[start : start + len(rows)] = multihost_utils.process_allgather(
+                rows, tiled=True
+            )
+    return whole
 
 
 def _fill_tables(state: TrainState, layout: Layout, shape: tuple[int, int]):

@@ -104,7 +104,11 @@ def cells() -> Iterator[dict]:
                     for name, table in whole.params["tables"].items()
                 ),
                 "loss": abs(own_losses[0] - losses[0]),
-                "local_rows": layout.device_shape(*SHAPE)[0],
+                "rows": [
+                    SHAPE[0],
+                    layout.device_shape(*SHAPE)[0],
+                    layout.whole_shape(*SHAPE)[0],
+                ],
                 "moved": [each[:2] for each in collectives(compiled.as_text())],
             }
 

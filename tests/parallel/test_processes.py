@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from embedder.processes import LOST, Peers, join
+from embedder.config import PeersConfig
+from embedder.joining import LOST, join
 from embedder.vectors.export import read_vectors
 
 OPTIONS = ("--blocks-per-update", "4", "--epochs", "2", "--loader", "memory")
@@ -30,12 +31,15 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def start(*arguments: str, devices: int = 2, **variables: str) -> subprocess.Popen:
+def start(
+    *arguments: str, devices: int = 2, cwd: str = ".", **variables: str
+) -> subprocess.Popen:
     """An `embedder train` in a process with so many devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
     command = [sys.executable, "-m", "embedder.cli", "train", *arguments]
     return subprocess.Popen(
         command,
+        cwd=cwd,
         env=os.environ | {"XLA_FLAGS": flags} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -148,6 +152,8 @@ def test_different_settings_are_named_in_every_process(folder):
         here = f"process {rank} has `window` {own[rank][1]}"
         assert lines == [f"embedder: Processes differ in `window`; {here}."]
     assert not Path("two/config.toml").exists()
+    again = ends(start_two("--workdir", "two"))  # nothing stands in its way
+    assert [code for code, _ in again] == [0, 0]
 
 
 def test_different_corpora_are_named(folder):
@@ -192,8 +198,35 @@ def test_losing_a_process_ends_the_others_with_one_line(folder, lost, signal_num
             process.communicate()
     assert time.monotonic() - began < 15
     lines = error.splitlines()
-    faults = [line for line in lines if not line.startswith(("epoch", "devices"))]
-    assert (other.returncode, faults) == (3, [f"embedder: {LOST}"])
+    (fault,) = [line for line in lines if not line.startswith(("epoch", "devices"))]
+    assert other.returncode == 3
+    assert fault.startswith(f"embedder: {LOST}")
+
+
+def test_a_signal_ends_a_process_of_several(folder):
+    every = start_two("--workdir", "two", "--epochs", "100000")
+    wait_for_training("two")
+    for process in every:
+        process.send_signal(signal.SIGTERM)
+    for code, _ in ends(every, timeout=20):
+        assert code in (3, -signal.SIGTERM)  # the other may have been seen to end
+
+
+def test_hosts_need_not_share_a_folder(folder, one_process):
+    """Each process has a working folder of its own, and reads the text itself."""
+    options = [*OPTIONS, "--workdir", "two", "--num-processes", "2"]
+    options += ["--coordinator", f"127.0.0.1:{free_port()}"]
+    corpus = folder / "corpus.txt"
+    every = []
+    for rank in range(2):
+        (folder / f"host{rank}").mkdir()
+        os.utime(corpus)  # another time of change is not another corpus
+        every.append(
+            start(str(corpus), *options, "--process-id", str(rank), cwd=f"host{rank}")
+        )
+    assert [code for code, _ in ends(every)] == [0, 0]
+    assert (vectors(folder / "host0/two") == one_process(corpus)).all()
+    assert not (folder / "host1/two").exists()
 
 
 def test_a_process_alone_gives_up_in_time(folder):
@@ -223,33 +256,63 @@ def test_a_taken_port_is_named():
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(ValueError, match=f"port {port} cannot be opened here"):
-            join(Peers(f"127.0.0.1:{port}", 2, 0))
+            join(peers(f"127.0.0.1:{port}", 2, 0))
+
+
+def peers(coordinator=None, num_processes=None, process_id=None, **limits):
+    return PeersConfig(
+        coordinator=coordinator,
+        num_processes=num_processes,
+        process_id=process_id,
+        **limits,
+    )
 
 
 @pytest.mark.parametrize(
-    ("peers", "message"),
+    ("given", "message"),
     [
-        (Peers("host:1234"), "--coordinator host:1234 needs --num-processes and"),
         (
-            Peers(None, 2, 0),
-            "--num-processes 2, --process-id 0 needs --coordinator",
+            ("host:1",),
+            "`coordinator` = 'host:1' needs `num_processes` and `process_id`",
         ),
-        (Peers("host:1234", 0, 0), "`num_processes` must be an integer >= 1, got 0"),
-        (Peers("host:1234", 2, 2), "`process_id` must be from 0 to 1, got 2"),
-        (Peers("host", 2, 1), "`coordinator` must be HOST:PORT, got 'host'"),
-        (Peers("host:0", 2, 1), "`coordinator` must be HOST:PORT, got 'host:0'"),
-        (Peers(lost_after=0), "`lost_after` must be an integer >= 1, got 0"),
-        (Peers(init_timeout=0), "`init_timeout` must be an integer >= 1, got 0"),
+        ((None, 2, 0), "`num_processes` = 2, `process_id` = 0 needs `coordinator` too"),
+        (("host:1234", 0, 0), "`num_processes` must be an integer >= 1, got 0"),
+        (("host:1234", 2, 2), "`process_id` must be an integer from 0 to 1, got 2"),
+        (("host", 2, 1), "`coordinator` must be HOST:PORT, got 'host'"),
+        (("host:0", 2, 1), "`coordinator` must be HOST:PORT, got 'host:0'"),
     ],
 )
-def test_wrong_arguments_are_named(peers, message):
+def test_wrong_arguments_are_named(given, message):
     with pytest.raises(ValueError, match=message):
-        join(peers)
+        peers(*given)
+
+
+@pytest.mark.parametrize("limit", ["init_timeout", "lost_after"])
+def test_wrong_limits_are_named(limit):
+    with pytest.raises(ValueError, match=f"`{limit}` must be an integer >= 1, got 0"):
+        peers(**{limit: 0})
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"SLURM_NTASKS": "many"},
+            "variable SLURM_NTASKS must be a number, got 'many'",
+        ),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "names no coordinator: give --coordinator"),
+    ],
+)
+def test_launchers_that_do_not_say_enough_are_named(monkeypatch, variables, message):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        join(PeersConfig())
 
 
 def test_one_process_joins_nobody(monkeypatch):
-    join(Peers())
-    join(Peers("host:1234", 1, 0))
-    monkeypatch.setenv("SLURM_NTASKS", "1")
+    join(PeersConfig())
+    join(peers("host:1234", 1, 0))
+    monkeypatch.setenv("SLURM_NTASKS", "4")  # in the script of a job, not in a step
     monkeypatch.setenv("SLURM_PROCID", "0")
-    join(Peers())
+    join(PeersConfig())
