@@ -110,6 +110,7 @@ def test_updates_are_timed_with_every_size(tmp_path, monkeypatch):
     assert [table.rows[0][column] for column in (2, 4)] == ["1.00", "1.00"]
 
 
+@pytest.mark.slow
 def test_parts_of_an_update_are_timed(tmp_path, monkeypatch, text_file):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     table = parts.run(text_file, 1, 8)

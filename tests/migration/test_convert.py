@@ -179,6 +179,7 @@ def test_a_token_that_comes_twice_is_refused(tmp_path, capsys, model):
     assert "twice" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_the_directory_is_refused_or_harmless(tmp_path, model):
     """The end of a zip file says where its members are, and how to read them."""
     whole = model.read_bytes()

@@ -182,7 +182,10 @@ def wait_for_training(workdir: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "signal_number",
+    [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("lost", [0, 1])
 def test_losing_a_process_ends_the_others_with_one_line(folder, lost, signal_number):
     every = start_two("--workdir", "two", "--epochs", "100000", "--lost-after", "4")
@@ -243,6 +246,7 @@ def test_a_process_alone_gives_up_in_time(folder):
     assert time.monotonic() - began < 15
 
 
+@pytest.mark.slow
 def test_an_id_given_twice_is_an_error_of_all(folder):
     peers = f"--coordinator 127.0.0.1:{free_port()} --num-processes 3".split()
     peers += ["--init-timeout", "5"]
