@@ -129,7 +129,8 @@ def _make_blocks(
 ) -> tuple[np.ndarray, ...]:
     """Blocks at `visits`: ids, sequence, radius [S, N, T], noise [S, N, G, K].
 
-    The draws come in a fixed order: keep, order of blocks, radii, noise ids.
+    The draws come in a fixed order: `keep`, before this, then the order of blocks,
+    radii, noise ids.
     """
     sequence = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     num_blocks = -(-int(np.count_nonzero(keep)) // shape.block)

@@ -7,8 +7,7 @@ empty blocks, which change nothing, and with columns of zeros and rows of no id,
 stay as they are.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -25,6 +24,7 @@ from embedder.train.update import (
     Model,
     TrainState,
     device_state,
+    make_updates,
     updates_function,
 )
 
@@ -111,37 +111,30 @@ def place(
     *,
     update: Literal["rows", "dense"],
     loss_interval: int,
-    devices: Sequence[jax.Device] | None = None,
 ) -> Placed:
     """The updates of `model` on `layout`; `shape` is that of a table, [V, D].
 
     `model.tables` looks up in tables of the shape that a device has.
     """
-    devices = (devices or jax.devices())[: layout.num_devices]
-    updates = updates_function(
-        model._replace(exchange=layout.exchange),
-        optimizer,
-        update=update,
-        loss_interval=loss_interval,
-    )
-    match layout.mode:
-        case "jit":
-            updates = jax.jit(updates, donate_argnums=0)
-            return Placed(updates, device_state, _as_it_is, jax.device_get)
-        case "pmap":
-            return _by_pmap(updates, layout, shape, devices)
-        case "sharded":
-            return _by_mesh(updates, layout, shape, mesh_of(layout, devices))
+    model = model._replace(exchange=layout.exchange)
+    options = {"update": update, "loss_interval": loss_interval}
+    if layout.mode == "jit":
+        updates = make_updates(model, optimizer, **options)
+        return Placed(updates, device_state, _as_it_is, jax.device_get)
+    updates = updates_function(model, optimizer, **options)
+    if layout.mode == "pmap":
+        return _by_pmap(updates, layout, shape)
+    return _by_mesh(updates, layout, shape)
 
 
 def _as_it_is(batch: Batch) -> Batch:
     return batch
 
 
-def mesh_of(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def mesh_of(layout: Layout) -> Mesh:
     """The grid of devices, data x tables."""
-    devices = (devices or jax.devices())[: layout.num_devices]
-    grid = np.array(devices).reshape(layout.data_devices, layout.table_devices)
+    devices = np.array(jax.devices()[: layout.num_devices])
+    grid = devices.reshape(layout.data_devices, layout.table_devices)
     return Mesh(grid, ("data", "tables"))
 
 
@@ -160,20 +153,16 @@ def batch_spec(layout: Layout) -> Batch:
     return Batch(ids=blocks, sequence=blocks, radius=blocks, noise=blocks, rate=P())
 
 
-def _by_mesh(updates, layout: Layout, shape: tuple[int, int], mesh: Mesh) -> Placed:
-    table, batch = table_spec(layout), batch_spec(layout)
+def _by_mesh(updates, layout: Layout, shape: tuple[int, int]) -> Placed:
+    mesh, table, batch = mesh_of(layout), table_spec(layout), batch_spec(layout)
     state = TrainState(params=table, opt_state=P(), step=P())
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    @functools.partial(
-        jax.shard_map,
+    mapped = jax.shard_map(
+        updates,
         mesh=mesh,
         in_specs=(state, batch),
         out_specs=(state, P()),
         check_vma=False,  # that copies are equal is for the tests to show
     )
-    def apply_updates(state, batch):
-        return updates(state, batch)
 
     def put(values, specs):
         return jax.tree.map(
@@ -193,14 +182,14 @@ def _by_mesh(updates, layout: Layout, shape: tuple[int, int], mesh: Mesh) -> Pla
         return _cut_tables(jax.tree.map(_host_array, placed), shape)
 
     return Placed(
-        apply_updates,
+        jax.jit(mapped, donate_argnums=0),
         place_state,
         lambda values: put(_fill_blocks(values, layout), batch),
         whole_state,
     )
 
 
-def _by_pmap(updates, layout: Layout, shape: tuple[int, int], devices) -> Placed:
+def _by_pmap(updates, layout: Layout, shape: tuple[int, int]) -> Placed:
     num = layout.num_devices
     table = None if layout.tables == "replicated" else 0
     blocks = None if layout.tables == "columns" else 1
@@ -210,7 +199,7 @@ def _by_pmap(updates, layout: Layout, shape: tuple[int, int], devices) -> Placed
         axis_name=_AXIS,
         in_axes=(state, Batch(blocks, blocks, blocks, blocks, None)),
         out_axes=(state, None),
-        devices=devices,
+        devices=jax.devices()[:num],
         donate_argnums=0,
     )
 
