@@ -18,9 +18,10 @@ from bench.results import Table, write_results
 from bench.systems import machine
 from embedder.config import Config, with_options
 from embedder.data import loader
+from embedder.epochs import run_epochs
 from embedder.run import open_corpus, plan
 from embedder.train.update import Batch
-from embedder.training import Training, run_epochs
+from embedder.training import Training
 
 _SUPERBLOCKS = 8
 

@@ -29,6 +29,7 @@ from embedder.config import (
     ModelConfig,
     ParallelConfig,
     PeersConfig,
+    SaveConfig,
     TrainConfig,
     nearest,
     read_toml,
@@ -45,7 +46,10 @@ _Words = Annotated[
 
 @dataclass(frozen=True)
 class Train:
-    """Train embeddings of the tokens of a text; no text: on the demo corpus."""
+    """Train embeddings of the tokens of a text; no text: on the demo corpus.
+
+    The same command again goes on with a run that was stopped, as does --workdir alone.
+    """
 
     corpus: _Corpus = None
     """A text file (.txt, .gz) with a sequence a line, a glob, or a folder."""
@@ -64,6 +68,7 @@ class Train:
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    save: SaveConfig = field(default_factory=SaveConfig)
 
 
 @dataclass(frozen=True)
@@ -186,12 +191,33 @@ def parse(arguments: list[str]) -> Verb:
       OSError, ValueError: they are wrong, or those in the --config file.
     """
     _check_names(arguments)
-    is_help = bool({"-h", "--help"} & set(arguments))
-    defaults = Config() if is_help else _config_file(arguments)
-    sections = {f.name: getattr(defaults, f.name) for f in dataclasses.fields(Config)}
+    if {"-h", "--help"} & set(arguments):
+        return _parse(arguments, Config())
+    with _one_line_errors():
+        verb = _parse(arguments, _config_file(arguments))
+        is_train = isinstance(verb, Train)
+        if is_train and verb.workdir and verb.corpus is verb.config is None:
+            return _taken_up(verb, arguments)
+        return verb
+
+
+def _taken_up(verb: Train, arguments: list[str]) -> Train:
+    """`verb` with what is not given as the run has it that is in the workdir."""
+    from embedder.workdir import Workdir, source_of
+
+    run = Workdir(verb.workdir)
+    if not run.is_begun:
+        return verb
+    verb = _parse(arguments, read_toml(run.config))
+    return dataclasses.replace(verb, corpus=source_of(run))
+
+
+def _parse(arguments: list[str], defaults: Config) -> Verb:
+    every = {f.name: getattr(defaults, f.name) for f in dataclasses.fields(Config)}
+    sections = {name: value for name, value in every.items() if name != "save"}
     command = tyro.conf.subcommand
     verbs = (
-        Annotated[Train, command("train", default=Train(**sections))]
+        Annotated[Train, command("train", default=Train(**every))]
         | Annotated[Devices, command("devices", default=Devices(**sections))]
         | Annotated[Neighbors, command("neighbors")]
         | Annotated[Analogy, command("analogy")]
@@ -200,20 +226,19 @@ def parse(arguments: list[str]) -> Verb:
         | Annotated[Convert, command("convert")]
         | Annotated[Parity, command("parity", default=Parity(**sections))]
     )
-    with contextlib.nullcontext() if is_help else _one_line_errors():
-        return tyro.cli(
-            verbs,
-            prog="embedder",
-            description="Trains embeddings of tokens, and answers from them.",
-            args=arguments,
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
-            registry=_registry(),
-        )
+    return tyro.cli(
+        verbs,
+        prog="embedder",
+        description="Trains embeddings of tokens, and answers from them.",
+        args=arguments,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+        registry=_registry(),
+    )
 
 
 def settings(verb: Train | Devices | Parity) -> Config:
-    """The config that a verb has the sections of."""
-    sections = [f.name for f in dataclasses.fields(Config)]
+    """The config that a verb has the sections of, or most of them."""
+    sections = [f.name for f in dataclasses.fields(Config) if hasattr(verb, f.name)]
     return Config(**{name: getattr(verb, name) for name in sections})
 
 

@@ -3,7 +3,7 @@
 What computes is imported by the verb that needs it, so that `--help` answers at once.
 
 Exit codes: 0 done, 1 `parity` found a difference, 2 wrong usage or input, 3 training
-failed, 130 interrupted.
+failed, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,8 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
         if not _is_of_several():
             raise
         return _fail(_fault_of_several(error), 3)
-    except KeyboardInterrupt:
-        return _fail("Interrupted.", 130)
+    except KeyboardInterrupt as stop:
+        number = getattr(stop, "number", signal.SIGINT)
+        return _fail(str(stop) or "Interrupted.", 128 + number)
 
 
 def _run(verb: Verb) -> int:
@@ -131,6 +131,7 @@ def _fault_of_several(error: RuntimeError) -> str:
 def _train(args: Train) -> None:
     from embedder import processes, run
     from embedder.joining import join
+    from embedder.stopping import Stop
     from embedder.workdir import Workdir
 
     config = settings(args)
@@ -146,7 +147,8 @@ def _train(args: Train) -> None:
         corpus = run.open_corpus(args.corpus)
     workdir = args.workdir or Path(f"embedder-{corpus.name}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite
-    with _interruptible_progress() as on_status:
+    stop = Stop()
+    with stop.listening(), _shown_progress() as on_status:
         vectors = run.train(
             config,
             workdir,
@@ -154,6 +156,7 @@ def _train(args: Train) -> None:
             cache=args.cache,
             overwrite=args.overwrite,
             on_status=on_status,
+            stop=stop,
         )
     if not processes.is_first():
         return
@@ -177,32 +180,12 @@ def _ignore(status) -> None:
     """The others leave it to the first process to show how far the run is."""
 
 
-@contextlib.contextmanager
-def _interruptible_progress() -> Iterator[Callable]:
-    """Shows the progress, and stops at Ctrl-C even where Python loses the exception.
-
-    It does where the signal comes within a destructor or a weak reference's callback.
-    """
+def _shown_progress():
+    """A function that shows how far a run is, in the first process."""
     from embedder.processes import is_first
     from embedder.progress import progress
 
-    interrupts = []
-
-    def interrupt(number, frame) -> None:
-        interrupts.append(number)
-        raise KeyboardInterrupt
-
-    def show(status) -> None:
-        if interrupts:
-            raise KeyboardInterrupt
-        on_status(status)
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        with progress() if is_first() else contextlib.nullcontext(_ignore) as on_status:
-            yield show
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return progress() if is_first() else contextlib.nullcontext(_ignore)
 
 
 def _read(path: Path):

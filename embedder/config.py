@@ -7,12 +7,20 @@ nowhere else; what an option left at None becomes is a function in this module.
 import dataclasses
 import difflib
 import math
-import numbers
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from embedder.checks import (
+    check_choice,
+    check_integer,
+    check_interval,
+    check_multiple,
+    check_number,
+    positive_finite,
+)
 
 Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
@@ -45,12 +53,13 @@ class DataConfig:
 
     def __post_init__(self):
         for name in ("min_count", "tile", "noise", "blocks_per_update", "workers"):
-            _check_integer(self, name, 1)
-        _check_integer(self, "window", 1, 127)
-        _check_number(self, "sample", "a number from 0 to 1", lambda x: 0 <= x <= 1)
-        _check_number(self, "ns_exponent", "a finite number", math.isfinite)
-        _check_block(self)
-        _check_choice(self, "loader", ("tfdata", "memory"))
+            check_integer(self, name, 1)
+        check_integer(self, "window", 1, 127)
+        check_number(self, "sample", "a number from 0 to 1", lambda x: 0 <= x <= 1)
+        check_number(self, "ns_exponent", "a finite number", math.isfinite)
+        if self.block is not None:
+            check_multiple(self, "block", of="tile")
+        check_choice(self, "loader", ("tfdata", "memory"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +76,10 @@ class ModelConfig:
     """Of the tables and of all arithmetic on them."""
 
     def __post_init__(self):
-        _check_choice(self, "architecture", ("skipgram", "cbow"))
-        _check_integer(self, "vector_size", 1)
-        _check_integer(self, "negative", 1)
-        _check_choice(self, "dtype", ("float32", "float64"))
+        check_choice(self, "architecture", ("skipgram", "cbow"))
+        check_integer(self, "vector_size", 1)
+        check_integer(self, "negative", 1)
+        check_choice(self, "dtype", ("float32", "float64"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,17 +108,17 @@ class TrainConfig:
     """Of the initial vectors and of every draw."""
 
     def __post_init__(self):
-        _check_integer(self, "epochs", 0)
+        check_integer(self, "epochs", 0)
         if self.alpha is not None:
-            _check_number(self, "alpha", "a finite number > 0", _positive_finite)
+            check_number(self, "alpha", "a finite number > 0", positive_finite)
         if self.cap is not None:
-            _check_number(self, "cap", "a number > 0", lambda x: x > 0)
-        _check_choice(self, "update", ("rows", "dense"))
-        _check_choice(self, "backend", ("auto", "xla", "numba"))
+            check_number(self, "cap", "a number > 0", lambda x: x > 0)
+        check_choice(self, "update", ("rows", "dense"))
+        check_choice(self, "backend", ("auto", "xla", "numba"))
         if self.backend == "numba" and self.update == "dense":
             raise ValueError("`update` must be 'rows' with numba, got 'dense'.")
-        _check_integer(self, "threads", 0)
-        _check_integer(self, "seed", 0, 2**64 - 1)
+        check_integer(self, "threads", 0)
+        check_integer(self, "seed", 0, 2**64 - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +137,25 @@ class ParallelConfig:
     """Of these, how many share one copy of split tables; 0: all."""
 
     def __post_init__(self):
-        _check_choice(self, "mode", ("auto", "jit", "sharded", "pmap"))
-        _check_choice(self, "tables", ("auto", "replicated", "columns", "rows"))
-        _check_integer(self, "devices", 0)
-        _check_integer(self, "table_devices", 0)
+        check_choice(self, "mode", ("auto", "jit", "sharded", "pmap"))
+        check_choice(self, "tables", ("auto", "replicated", "columns", "rows"))
+        check_integer(self, "devices", 0)
+        check_integer(self, "table_devices", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveConfig:
+    """When a run saves all that it needs to go on from there."""
+
+    save_every: str = "10min"
+    """So many updates, as 100; or a time or passes, as 30s, 10min, 2h, 1epoch; or
+    never."""
+    keep: int = 2
+    """How many of these checkpoints stay, the newest."""
+
+    def __post_init__(self):
+        check_interval(self, "save_every")
+        check_integer(self, "keep", 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +166,12 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    save: SaveConfig = field(default_factory=SaveConfig)
 
     def __post_init__(self):
         alpha = self.train.alpha or default_alpha(self.model.architecture, math.inf)
         rule = "a number from 0 to `alpha`"
-        _check_number(self.train, "min_alpha", rule, lambda x: 0 <= x <= alpha)
+        check_number(self.train, "min_alpha", rule, lambda x: 0 <= x <= alpha)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +190,8 @@ class PeersConfig:
     """Seconds without a sign of life, until another process counts as lost."""
 
     def __post_init__(self):
-        _check_integer(self, "init_timeout", 1)
-        _check_integer(self, "lost_after", 1)
+        check_integer(self, "init_timeout", 1)
+        check_integer(self, "lost_after", 1)
         names = ("coordinator", "num_processes", "process_id")
         missing = [f"`{name}`" for name in names if getattr(self, name) is None]
         if len(missing) == 3:
@@ -175,8 +200,8 @@ class PeersConfig:
             given = [name for name in names if getattr(self, name) is not None]
             here = ", ".join(f"`{name}` = {getattr(self, name)!r}" for name in given)
             raise ValueError(f"{here} needs {' and '.join(missing)} too.")
-        _check_integer(self, "num_processes", 1)
-        _check_integer(self, "process_id", 0, self.num_processes - 1)
+        check_integer(self, "num_processes", 1)
+        check_integer(self, "process_id", 0, self.num_processes - 1)
         host, _, port = str(self.coordinator).rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise ValueError(
@@ -308,60 +333,3 @@ def _place(name: str, known: Iterable[str]) -> str:
 
 def _names(section) -> list[str]:
     return [f.name for f in dataclasses.fields(section)]
-
-
-def _positive_finite(x: float) -> bool:
-    return 0 < x < math.inf
-
-
-def _check_integer(section, name: str, low: int, high: int | None = None) -> None:
-    value = getattr(section, name)
-    bounds = f">= {low}" if high is None else f"from {low} to {_power(high)}"
-    message = f"`{name}` must be an integer {bounds}, got {value!r}."
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(message)
-    number = int(value)
-    if number < low or (high is not None and number > high):
-        raise ValueError(message)
-    object.__setattr__(section, name, number)
-
-
-def _power(bound: int) -> str:
-    return "2**64 - 1" if bound == 2**64 - 1 else str(bound)
-
-
-def _check_number(section, name: str, rule: str, valid) -> None:
-    value = getattr(section, name)
-    message = f"`{name}` must be {rule}, got {value!r}."
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(message)
-    try:
-        number = float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        number = math.nan
-    if not valid(number):
-        raise ValueError(message)
-    object.__setattr__(section, name, number)
-
-
-def _check_choice(section, name: str, choices: tuple[str, ...]) -> None:
-    value = getattr(section, name)
-    rule = " or ".join(repr(choice) for choice in choices)
-    message = f"`{name}` must be {rule}, got {value!r}."
-    if not isinstance(value, str):
-        raise TypeError(message)
-    if value not in choices:
-        raise ValueError(message)
-    object.__setattr__(section, name, str(value))
-
-
-def _check_block(data: DataConfig) -> None:
-    if data.block is None:
-        return
-    message = f"`block` must be a positive multiple of `tile`, got {data.block!r}."
-    if isinstance(data.block, bool) or not isinstance(data.block, numbers.Integral):
-        raise TypeError(message)
-    block = int(data.block)
-    if block < 1 or block % data.tile:
-        raise ValueError(message)
-    object.__setattr__(data, "block", block)

@@ -13,10 +13,11 @@ from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.data.encode import encode, encode_with
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import NoTokensError, Vocabulary
+from embedder.epochs import run_epochs
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.train.optimizer import capped_sgd
 from embedder.train.update import TrainState, host_state
-from embedder.training import Training, run_epochs
+from embedder.training import Training
 from embedder.vectors.vectors import Vectors
 
 Source = str | os.PathLike | Iterable[Iterable[str]]

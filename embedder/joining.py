@@ -7,12 +7,14 @@ process with pages of text; here that becomes one line and an exit code.
 import contextlib
 import ctypes
 import logging
+import math
 import os
 import signal
 import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
@@ -71,7 +73,52 @@ def join(peers: PeersConfig) -> None:
         except (RuntimeError, ValueError) as error:
             raise ValueError(ending.message) from error
     ending.message, ending.code = LOST, 3
-    _kept.append(ending)
+    _kept.extend([ending, peers])
+
+
+class Watch:
+    """Ends this process when it waits too long for the next step: another one hangs.
+
+    JAX's runtime notices processes that have ended or are stopped, by their heartbeats,
+    which come from threads of its own; not one that waits for its disk.
+    """
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._longest = 0.0  # between two steps, so far
+        self._last: float | None = None  # step; None: there is nothing to wait for
+
+    def beat(self) -> None:
+        """To be called after each step."""
+        now = time.monotonic()
+        if self._last is not None:
+            self._longest = max(self._longest, now - self._last)
+        self._last = now
+
+    def pause(self) -> None:
+        """To be called before what takes its time, and after the last step."""
+        self._last = None
+
+    def run(self) -> None:
+        """Looks at it, for ever."""
+        while True:
+            time.sleep(self._seconds / 20)
+            last, limit = self._last, max(self._seconds, 10 * self._longest)
+            if last is not None and time.monotonic() - last > limit:
+                _Ending(
+                    f"No step has come for {limit:.0f} s: a process of the run hangs.",
+                    code=3,
+                    error=sys.stderr.fileno(),
+                )()
+
+
+def watch() -> Watch:
+    """A watch over the steps; it ends nothing where this process is alone."""
+    limits = [each.lost_after for each in _kept if isinstance(each, PeersConfig)]
+    made = Watch(*limits or [math.inf])
+    if limits:
+        threading.Thread(target=made.run, daemon=True).start()
+    return made
 
 
 def leave() -> None:

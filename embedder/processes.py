@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from jax.experimental import multihost_utils
 from embedder.joining import leave
 
 _MESSAGE_BYTES = 2**14
+_PIECE_BYTES = 2**26  # of what goes from one to all at once
 
 
 def num_processes() -> int:
@@ -66,6 +68,33 @@ def first_says(flag: bool) -> bool:
     if num_processes() == 1:
         return flag
     return bool(multihost_utils.broadcast_one_to_all(np.int32(flag)))
+
+
+def largest(number: int) -> int:
+    """The largest `number` of all processes, which have to come here together."""
+    return int(np.max(multihost_utils.process_allgather(np.int32(number))))
+
+
+def from_first(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of the first process, in all; the others give such of any values."""
+    with jax.enable_x64(True):
+        return {name: _rows_from_first(array) for name, array in arrays.items()}
+
+
+def _rows_from_first(array: np.ndarray) -> np.ndarray:
+    if array.nbytes <= _PIECE_BYTES or len(array) == 1:
+        return np.asarray(multihost_utils.broadcast_one_to_all(array))
+    rows = max(1, _PIECE_BYTES // array[:1].nbytes)
+    pieces = (array[start : start + rows] for start in range(0, len(array), rows))
+    return np.concatenate([_rows_from_first(piece) for piece in pieces])
+
+
+def facts_from_first(facts) -> Any:
+    """What JSON can hold, of the first process, in all."""
+    data = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
+    mine = data if is_first() else np.zeros(size, np.uint8)
+    return json.loads(bytes(_rows_from_first(mine)))
 
 
 def check_same(facts: Mapping[str, object]) -> None:

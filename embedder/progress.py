@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from embedder.training import Status
+from embedder.epochs import Status
+
+
+_silent = logging.NullHandler()
 
 
 @contextmanager
@@ -35,12 +38,14 @@ def _log_to(console: Console) -> Iterator[None]:
 
     log, handler = logging.getLogger("embedder"), Handler()
     level = log.level
+    logging.root.addHandler(_silent)  # Orbax would give it one that says all again
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        logging.root.removeHandler(_silent)
         log.setLevel(level)
 
 
@@ -98,4 +103,4 @@ def _print_line(status: Status) -> None:
 
 
 def _rate(status: Status) -> str:
-    return f"{status.words / max(status.seconds, 1e-9):,.0f} words/s"
+    return f"{status.words_per_second:,.0f} words/s"

@@ -1,28 +1,32 @@
 """The composition root: from a config and a corpus to a folder of results."""
 
-import hashlib
 import logging
 import math
 import threading
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from embedder import processes
 from embedder import workdir as folder
+from embedder.checks import read_interval
 from embedder.config import Config, options_of, resolve
 from embedder.data import loader
 from embedder.data.corpus import Corpus, text_corpus
 from embedder.data.demo import demo_corpus
 from embedder.data.encode import encode, encode_cached
 from embedder.data.vocabulary import NoTokensError, write_vocabulary
+from embedder.epochs import DIVERGED, Snapshot, Status, run_epochs
 from embedder.files import errors_named
 from embedder.memory import check_memory
 from embedder.model.file import MODEL_SETTINGS, ModelFile, write_model
+from embedder.resuming import from_first, origin, taken_up
+from embedder.saving import Saver
+from embedder.stopping import Stop
+from embedder.train.checkpoint import Checkpoints
 from embedder.train.update import TrainState
-from embedder.training import DIVERGED, Status, Training, run_epochs
+from embedder.training import Training
 from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.workdir import Workdir
@@ -63,17 +67,20 @@ def train(
     cache: Path | None = None,
     overwrite: bool = False,
     on_status: Callable[[Status], None] = lambda status: None,
+    stop: Stop | None = None,
 ) -> Vectors | None:
     """Trains on the corpus at `source` and leaves all results in `workdir`.
 
-    On a finished run of the same settings it returns the vectors that are there; None
-    in a process of several that does not see them. Of several processes the first
-    writes.
+    On an unfinished run of the same settings it goes on from the last checkpoint; on a
+    finished one it returns the vectors that are there; None in a process of several
+    that does not see them. Of several processes the first writes.
 
     Raises:
       OSError, ValueError: bad input, or `workdir` holds another thing; nothing is lost.
       FloatingPointError: training diverged.
+      Stopped: `stop` said so, and all that it takes to go on is saved.
     """
+    stop = stop or Stop()
     run = Workdir(workdir)
     with processes.together():
         if processes.is_first():
@@ -88,13 +95,25 @@ def train(
         )
     if processes.first_says(finished):
         return read_vectors(run.vectors) if run.is_finished else None
+    save = training.config.save
+    checkpoints = Checkpoints(run.checkpoints, save.keep)
     with processes.together(), errors_named(run.path):
+        start = None
         if processes.is_first():
-            folder.clear(run)
-            folder.write_settings(run, training.config, source, corpus.manifest)
-            write_vocabulary(training.encoded.vocabulary, run.vocabulary)
+            if run.is_begun and not overwrite:
+                start = taken_up(checkpoints, training)
+            if start is None:
+                folder.clear(run)
+                folder.write_settings(run, training.config, source, corpus.manifest)
+                write_vocabulary(training.encoded.vocabulary, run.vocabulary)
+            else:
+                folder.cut_metrics(run, len(start.place.losses))
+    start = from_first(start, training)
+    interval = read_interval(save.save_every)
+    facts = {"origin": origin(training)}
+    saver = Saver(checkpoints, interval, stop, start=start.place, facts=facts)
     with errors_named(run.path):
-        return _train_into(run, training, on_status)
+        return _train_into(run, training, start, saver, on_status)
 
 
 def _plan_together(config: Config, run: Workdir, corpus: Corpus, cache: Path):
@@ -108,26 +127,18 @@ def _plan_together(config: Config, run: Workdir, corpus: Corpus, cache: Path):
     with processes.together():
         if training is None:  # memory is not shared with processes of other hosts
             training = plan(config, corpus, cache if cache.exists() else None)
-    if processes.num_processes() > 1:
-        processes.check_same(_facts(training, corpus))
+    processes.check_same(_facts(training, corpus))
     return training
 
 
 def _facts(training: Training, corpus: Corpus) -> dict[str, object]:
     """What has to be the same in all processes of a run."""
-    vocabulary = training.encoded.vocabulary
-    words = hashlib.sha256("\n".join(vocabulary.tokens).encode())
-    words.update(vocabulary.counts.tobytes())
-    packages = ("embedder", "jax", "jaxlib", "numpy")
     options = options_of(training.config).items()
     return {
-        **{f"the version of {name}": version(name) for name in packages},
+        **origin(training),
         **{f"`{name}`": value for name, value in options if name not in _OF_A_HOST},
-        "layout": training.layout,
-        "backend": training.backend,
         "superblock size": training.superblock_size,
         "corpus": [{**file, "mtime_ns": None} for file in corpus.manifest],
-        "vocabulary": words.hexdigest(),
     }
 
 
@@ -140,8 +151,6 @@ def _is_finished(run: Workdir, config: Config, corpus: Corpus, overwrite: bool) 
     if not run.is_begun or overwrite:
         return False
     folder.check_same(run, config, corpus.manifest)
-    if not run.is_finished:
-        _log.warning("%s holds an unfinished run: it is begun anew.", run.path)
     return run.is_finished
 
 
@@ -157,7 +166,11 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
 
 
 def _train_into(
-    run: Workdir, training: Training, on_status: Callable[[Status], None]
+    run: Workdir,
+    training: Training,
+    start: Snapshot,
+    saver: Saver,
+    on_status: Callable[[Status], None],
 ) -> Vectors:
     is_first = processes.is_first()
 
@@ -167,8 +180,12 @@ def _train_into(
             if is_first:
                 folder.append_metrics(run, _metrics(status))
         on_status(status)
+        saver(status)
 
-    state, losses = run_epochs(training, training.initial_state(), record)
+    try:
+        state, losses = run_epochs(training, start.state, record, start.place)
+    finally:
+        saver.finish()
     model = _model(training, state, losses)
     if not is_first:
         return Vectors(model.tokens, model.input, model.counts)
@@ -208,5 +225,5 @@ def _metrics(status: Status) -> dict:
         "words": status.words,
         "seconds": round(status.seconds, 3),
         "compile_seconds": round(status.compile_seconds, 3),
-        "words_per_second": round(status.words / status.seconds),
+        "words_per_second": round(status.words_per_second),
     }

@@ -1,18 +1,16 @@
-"""Training, without files: a resolved config over an encoded corpus, and its epochs."""
+"""Training, without files: a resolved config over an encoded corpus."""
 
 import dataclasses
 import functools
 import importlib
-import logging
-import time
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
+from embedder.checks import read_interval
 from embedder.config import Config, ModelConfig, TrainConfig
 from embedder.data import loader
 from embedder.data.blocks import BlockShape, BlockSource, block_source
@@ -23,28 +21,12 @@ from embedder.memory import memory_needed
 from embedder.model.tables import tables
 from embedder.train.compilation import avoid_slow_scatters, keep_compiled_programs
 from embedder.train.feed import blocks_here, on_mesh
-from embedder.train.loop import EpochLoss, Step, host_batches, steps
+from embedder.train.loop import Step, host_batches, steps
 from embedder.train.optimizer import capped_sgd, linear_rate
 from embedder.train.parallel import ONE_DEVICE, Layout, place
 from embedder.train.update import Batch, Loss, Model, TrainState, initial_state
 
 _LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
-DIVERGED = "training diverged. Give a smaller `alpha` or `cap`."
-_log = logging.getLogger(__name__)
-
-
-class Status(NamedTuple):
-    """How far a run is."""
-
-    epoch: int  # from 0
-    epochs: int
-    progress: float  # share of the whole run, in [0, 1]
-    is_epoch_end: bool
-    loss: float  # mean per pair, of this epoch so far
-    alpha: float
-    words: int  # raw tokens trained on since the start of this call
-    seconds: float  # since the start of this call
-    compile_seconds: float  # of these, the first call of the program, which compiles
 
 
 class Training:
@@ -58,7 +40,9 @@ class Training:
         self.encoded = encoded
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
-            self.kept_tokens, tokens_per_update
+            self.kept_tokens,
+            tokens_per_update,
+            limit=read_interval(config.save.save_every).updates,
         )
         avoid_slow_scatters()  # before the first use of a device
         shape = len(encoded.vocabulary), config.model.vector_size
@@ -102,14 +86,20 @@ class Training:
         train = self.config.train
         return linear_rate(progress, alpha=train.alpha, min_alpha=train.min_alpha)
 
-    def steps(self, state: TrainState, epoch: int) -> Iterator[Step]:
-        """The superblocks of one epoch; see `embedder.train.loop.steps`."""
+    def steps(
+        self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
+    ) -> Iterator[Step]:
+        """The superblocks of one epoch; see `embedder.train.loop.steps`.
+
+        `after` is the position of the last update that `state` has seen of it.
+        """
         superblocks = loader.epoch_superblocks(
             self.config.data.loader,
             self.source,
             epoch,
             size=self.superblock_size,
             workers=self.config.data.workers,
+            after=after or loader.START,
         )
         dtype = np.dtype(self.config.model.dtype)
         num_blocks = self.config.data.blocks_per_update
@@ -221,83 +211,3 @@ def _source(
         epochs=epochs,
         share=blocks_here(layout, data.blocks_per_update),
     )
-
-
-def run_epochs(
-    training: Training,
-    state: TrainState,
-    on_status: Callable[[Status], None] = lambda status: None,
-) -> tuple[TrainState, list[float]]:
-    """The state after all epochs of `training`, and the loss of each.
-
-    `state` stays as it is; tables are of NumPy before and after.
-
-    Raises:
-      FloatingPointError: the loss of an epoch is not finite.
-    """
-    _log.info("devices: %s; compiled by %s", training.devices_line, training.backend)
-    state = training.program.place_state(state)
-    started = time.perf_counter()
-    losses, compiling = [], 0.0
-    for epoch in training.epochs:
-        loss = EpochLoss()
-        for step in training.steps(state, epoch):
-            state = step.state
-            loss.add(step.loss)
-            compiling = compiling or step.call_seconds
-            progress = float(step.updates.progress[step.num_updates - 1])
-            on_status(
-                _status(training, epoch, progress, loss.mean(), started, compiling)
-            )
-        losses.append(loss.result())
-        _check_finite(state, losses, epoch)
-        progress = (epoch + 1 - training.epochs.start) / len(training.epochs)
-        status = _status(training, epoch, progress, losses[-1], started, compiling)
-        on_status(status._replace(is_epoch_end=True))
-    _log.debug("The first call of the program took %.2f s, to compile it.", compiling)
-    if losses and not any(losses):
-        _log.warning("No token has another in its window: nothing is learned.")
-    return training.program.whole_state(state), losses
-
-
-def _status(
-    training: Training,
-    epoch: int,
-    progress: float,
-    loss: float,
-    started: float,
-    compiling: float,
-) -> Status:
-    raw_tokens = training.encoded.raw_tokens * len(training.epochs)
-    return Status(
-        epoch=epoch,
-        epochs=training.epochs.stop,
-        progress=progress,
-        is_epoch_end=False,
-        loss=loss,
-        alpha=float(training.rate(progress)),
-        words=round(raw_tokens * progress),
-        seconds=time.perf_counter() - started,
-        compile_seconds=compiling,
-    )
-
-
-def _check_finite(state: TrainState, losses: list[float], epoch: int) -> None:
-    if not np.isfinite(losses[-1]):
-        before = f"{losses[-2]:.4f}" if len(losses) > 1 else "none"
-        raise FloatingPointError(
-            f"The loss of epoch {epoch + 1} is {losses[-1]}, of the epoch before "
-            f"{before}: {DIVERGED}"
-        )
-    if not all(map(_is_finite, state.params["tables"].values())):
-        raise FloatingPointError(
-            f"The vectors after epoch {epoch + 1} are not finite: {DIVERGED}"
-        )
-
-
-def _is_finite(table) -> bool:
-    """Whether a table is, be it on many devices or of NumPy."""
-    if isinstance(table, np.ndarray):
-        return bool(np.isfinite(table).all())
-    with jax.enable_x64(table.dtype == np.float64):
-        return bool(jnp.isfinite(table).all())

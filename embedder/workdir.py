@@ -5,6 +5,7 @@ corpus.json          the corpus: where it was, and digests of it
 vocab.parquet        tokens and counts, in the order of ids
 cache/               the encoded corpus, where no other cache is given
 metrics.jsonl        one JSON object an epoch
+checkpoints/         all that it takes to go on, by the number of updates done
 model.npz            all that training has made: the file of `EmbeddingTrainer.save`
 vectors.txt          the vectors as word2vec text
 vectors.safetensors  the vectors; written last: a run that has it is finished
@@ -31,6 +32,7 @@ class Workdir:
         self.corpus = self.path / "corpus.json"
         self.vocabulary = self.path / "vocab.parquet"
         self.cache = self.path / "cache"
+        self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.model = self.path / "model.npz"
         self.text_vectors = self.path / "vectors.txt"
@@ -80,6 +82,7 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
 
 _NO_MATTER = {  # any give the same vectors, those of devices up to rounding
     *("loader", "workers", "threads", "mode", "tables", "devices", "table_devices"),
+    *("save_every", "keep"),
 }
 
 
@@ -96,7 +99,7 @@ def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
         for name in now
         if now[name] != before[name] and name not in _NO_MATTER
     ]
-    if _manifest(workdir) != manifest:
+    if _corpus(workdir, "manifest") != manifest:
         differences.append("another corpus")
     if differences:
         raise ValueError(
@@ -106,9 +109,14 @@ def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
         )
 
 
-def _manifest(workdir: Workdir) -> list[dict]:
+def source_of(workdir: Workdir) -> str | None:
+    """The corpus that the run here was begun with; None: the demo corpus."""
+    return _corpus(workdir, "source")
+
+
+def _corpus(workdir: Workdir, key: str) -> Any:
     try:
-        return json.loads(workdir.corpus.read_text(encoding="utf-8"))["manifest"]
+        return json.loads(workdir.corpus.read_text(encoding="utf-8"))[key]
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(
             f"{workdir.corpus} is damaged ({error}): give another --workdir, or "
@@ -118,7 +126,7 @@ def _manifest(workdir: Workdir) -> list[dict]:
 
 def write_settings(workdir: Workdir, config: Config, source, manifest) -> None:
     """Writes config.toml and corpus.json."""
-    corpus = {"source": source, "manifest": manifest}
+    corpus = {"source": source and os.path.abspath(source), "manifest": manifest}
     write_text(workdir.corpus, json.dumps(corpus, indent=2) + "\n")
     write_text(workdir.config, to_toml(config))
 
@@ -127,6 +135,15 @@ def clear(workdir: Workdir) -> None:
     """Removes what a run wrote here, and nothing else; the cache stays."""
     for path in reversed(workdir.files):
         path.unlink()
+    if workdir.checkpoints.exists():
+        shutil.rmtree(workdir.checkpoints)
+
+
+def cut_metrics(workdir: Workdir, epochs: int) -> None:
+    """Leaves the lines of the first `epochs` in metrics.jsonl."""
+    if workdir.metrics.exists():
+        lines = workdir.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+        write_text(workdir.metrics, "".join(lines[:epochs]))
 
 
 def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:

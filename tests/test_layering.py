@@ -9,9 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *("config", "files", "data", "memory", "model", "train", "devices", "vectors"),
-    *("workdir", "training", "joining", "processes", "run", "preview", "progress"),
-    *("estimator", "arguments", "cli"),
+    *("checks", "config", "files", "data", "memory", "model", "train", "devices"),
+    *("vectors", "workdir", "training", "epochs", "stopping", "joining", "processes"),
+    *("saving", "resuming", "run", "preview", "progress", "estimator", "arguments"),
+    "cli",
 )
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
 _OUTSIDE = {"legacy", "migration", "bench", "tests"}

@@ -11,10 +11,11 @@ import pytest
 from embedder.config import Config, read_toml, with_options
 from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
+from embedder.epochs import run_epochs
 from embedder.memory import check_memory, memory_needed
 from embedder.preview import preview
 from embedder.run import open_corpus, plan, train
-from embedder.training import Training, run_epochs
+from embedder.training import Training
 from embedder.vectors.export import read_vectors
 from embedder.workdir import Workdir
 

@@ -7,8 +7,9 @@ import pytest
 from embedder.config import Config, TrainConfig, resolve, with_options
 from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
+from embedder.epochs import run_epochs
 from embedder.train.parallel import ONE_DEVICE, Layout
-from embedder.training import Training, pick_backend, run_epochs
+from embedder.training import Training, pick_backend
 
 LONG = 10_000_000
 

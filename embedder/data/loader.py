@@ -4,9 +4,10 @@ Both loaders yield the same superblocks, bit for bit. `tfdata_epoch` alone impor
 TensorFlow, inside the function; it uses the CPU only.
 """
 
+import math
 import os
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from embedder.data.blocks import PADDING, BlockShape, BlockSource, Updates
 
 _SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
 _MULTIPLE = 16  # updates in a superblock are a multiple of this: see `loss_interval`
+START = (0, -1)
+"""Before all updates of an epoch: place of the first shard, no block of it."""
 
 
 def loss_interval(num_tokens: int, tokens_per_update: int) -> int:
@@ -22,15 +25,19 @@ def loss_interval(num_tokens: int, tokens_per_update: int) -> int:
     return 16 if num_tokens // tokens_per_update >= 1024 else 1
 
 
-def superblock_size(expected_tokens: float, tokens_per_update: int) -> int:
+def superblock_size(
+    expected_tokens: float, tokens_per_update: int, limit: float = math.inf
+) -> int:
     """Updates in a superblock: 64 k tokens, or fewer in an epoch smaller than that.
+
+    `limit` is what it is raised to a multiple of 16 of, where that is less.
 
     Room for four standard deviations of the kept tokens saves a second, nearly empty
     superblock.
     """
     whole = _SUPERBLOCK_TOKENS / tokens_per_update
     epoch = (expected_tokens + 4 * expected_tokens**0.5) / tokens_per_update + 1
-    return -(-int(max(1, min(whole, epoch))) // _MULTIPLE) * _MULTIPLE
+    return -(-int(max(1, min(whole, epoch, limit))) // _MULTIPLE) * _MULTIPLE
 
 
 def epoch_superblocks(
@@ -40,41 +47,55 @@ def epoch_superblocks(
     *,
     size: int,
     workers: int,
+    after: tuple[int, int] = START,
 ) -> Iterator[tuple[Updates, int]]:
     """Superblocks of `size` updates of one epoch, and how many of them are real.
 
     The last superblock is filled up with empty updates. `workers` shards are made at
-    once, in the order of the epoch.
+    once, in the order of the epoch. `after` is the place of the shard and the block of
+    an update: what comes after it is made.
     """
-    match loader:
-        case "tfdata":
-            superblocks = tfdata_epoch(source, epoch, size=size, workers=workers)
-        case "memory":
-            superblocks = memory_epoch(source, epoch, size=size, workers=workers)
+    epoch_of = {"tfdata": tfdata_epoch, "memory": memory_epoch}[loader]
+    rest = _Rest(source, epoch, *after)
+    superblocks = epoch_of(rest, size=size, workers=workers)
     for superblock in superblocks:
         yield fill(superblock, size), len(superblock)
 
 
-def memory_epoch(
-    source: BlockSource, epoch: int, *, size: int, workers: int
-) -> Iterator[Updates]:
-    """Superblocks of one epoch by threads and NumPy; the last may be shorter."""
-    places = range(len(source.encoded.shard_tokens))
-    shards = map_ahead(lambda place: source.updates(epoch, place), places, workers)
-    return _rebatch(shards, size)
+class _Rest(NamedTuple):
+    """What comes in an epoch after an update."""
+
+    source: BlockSource
+    epoch: int
+    place: int  # of the shard that the update is of
+    block: int
+
+    @property
+    def places(self) -> range:
+        return range(self.place, len(self.source.encoded.shard_tokens))
+
+    def updates(self, place: int) -> Updates:
+        updates = self.source.updates(self.epoch, place)
+        if place > self.place:
+            return updates
+        first = np.searchsorted(updates.position[:, 2], self.block, side="right")
+        return Updates(*(x[first:] for x in updates))
 
 
-def tfdata_epoch(
-    source: BlockSource, epoch: int, *, size: int, workers: int
-) -> Iterator[Updates]:
-    """Superblocks of one epoch by tf.data; the last may be shorter."""
+def memory_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
+    """Superblocks of an epoch by threads and NumPy; the last may be shorter."""
+    return _rebatch(map_ahead(rest.updates, rest.places, workers), size)
+
+
+def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
+    """Superblocks of an epoch by tf.data; the last may be shorter."""
     tf = import_tensorflow()
-    signature = _signature(tf, source.shape, len(source.share))
+    signature = _signature(tf, rest.source.shape, len(rest.source.share))
     failures: list[Exception] = []
 
     def make(place) -> tuple:
         try:
-            return tuple(source.updates(epoch, int(place)))
+            return tuple(rest.updates(int(place)))
         except Exception as error:  # raised below: tf.data would print pages
             failures.append(error)
             return tuple(
@@ -90,7 +111,7 @@ def tfdata_epoch(
         )
 
     dataset = (
-        tf.data.Dataset.range(len(source.encoded.shard_tokens))
+        tf.data.Dataset.range(rest.places.start, rest.places.stop)
         .map(shard, num_parallel_calls=workers, deterministic=True)
         .rebatch(size)
         .prefetch(2)

@@ -15,7 +15,8 @@ class Step(NamedTuple):
     """What one superblock gave."""
 
     state: TrainState  # valid until the generator is resumed, which donates it
-    updates: Updates
+    position: tuple[int, ...]  # within the epoch, of its last update
+    progress: float  # of the run, before its last update
     num_updates: int  # real ones: those after them are empty
     loss: Loss  # of the updates that reported
     call_seconds: float  # to hand over the work; the first time, to compile the program
@@ -28,10 +29,10 @@ class EpochLoss:
     not hold up the steps; that also bounds how far the host runs ahead.
     """
 
-    def __init__(self):
+    def __init__(self, total: float = 0.0, num_terms: float = 0.0):
         self._waiting: list[Loss] = []
-        self._total = 0.0
-        self._num_terms = 0.0
+        self._total = total
+        self._num_terms = num_terms
 
     def add(self, loss: Loss) -> None:
         """Takes the losses of a superblock."""
@@ -43,10 +44,15 @@ class EpochLoss:
         """Mean of all that was read so far; 0 where there are no terms."""
         return self._total / self._num_terms if self._num_terms else 0.0
 
-    def result(self) -> float:
-        """Mean of all that was added."""
+    def sums(self) -> tuple[float, float]:
+        """Total and number of terms of all that was added."""
         while self._waiting:
             self._read(self._waiting.pop(0))
+        return self._total, self._num_terms
+
+    def result(self) -> float:
+        """Mean of all that was added."""
+        self.sums()
         return self.mean()
 
     def _read(self, loss: Loss) -> None:
@@ -89,4 +95,12 @@ def steps(
         started = time.perf_counter()
         with jax.enable_x64(dtype == np.float64):
             state, loss = apply_updates(state, batch)
-        yield Step(state, updates, num_updates, loss, time.perf_counter() - started)
+        last = num_updates - 1
+        yield Step(
+            state,
+            tuple(updates.position[last, 1:].tolist()),
+            float(updates.progress[last]),
+            num_updates,
+            loss,
+            time.perf_counter() - started,
+        )

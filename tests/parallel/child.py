@@ -23,9 +23,10 @@ from embedder.data.blocks import Updates  # noqa: E402
 from embedder.data.corpus import sequences_corpus  # noqa: E402
 from embedder.data.device_loader import DeviceLoader  # noqa: E402
 from embedder.data.encode import encode  # noqa: E402
+from embedder.epochs import run_epochs  # noqa: E402
 from embedder.train.parallel import Layout  # noqa: E402
 from embedder.train.update import Batch  # noqa: E402
-from embedder.training import Training, run_epochs  # noqa: E402
+from embedder.training import Training  # noqa: E402
 from migration.parity.updates import (  # noqa: E402
     Sample,
     random_tables,

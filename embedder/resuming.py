@@ -1,0 +1,102 @@
+"""Where a run that was stopped goes on: at its last whole checkpoint."""
+
+import hashlib
+import logging
+from importlib.metadata import version
+
+from embedder import processes
+from embedder.epochs import Place, Snapshot
+from embedder.train.checkpoint import (
+    CheckpointError,
+    Checkpoints,
+    arrays_of,
+    tree_of,
+)
+from embedder.training import Training
+
+_log = logging.getLogger(__name__)
+
+
+def origin(training: Training) -> dict[str, str]:
+    """What the last bits of the vectors come from, beside the settings."""
+    vocabulary = training.encoded.vocabulary
+    words = hashlib.sha256("\n".join(vocabulary.tokens).encode())
+    words.update(vocabulary.counts.tobytes())
+    layout = training.layout
+    packages = ("embedder", "jax", "jaxlib", "numpy")
+    return {
+        **{f"the version of {name}": version(name) for name in packages},
+        "layout": f"{layout.mode} {layout.tables} "
+        f"{layout.data_devices} x {layout.table_devices}",
+        "backend": training.backend,
+        "vocabulary": words.hexdigest(),
+    }
+
+
+def taken_up(checkpoints: Checkpoints, training: Training) -> Snapshot | None:
+    """Where the newest whole checkpoint is; None: there is none.
+
+    Raises:
+      CheckpointError: it is of another training.
+    """
+    checkpoints.remove_parts()
+    found = checkpoints.newest()
+    if found is None:
+        _log.info(
+            "%s holds an unfinished run without a checkpoint: it is begun anew.",
+            checkpoints.folder.parent,
+        )
+        return None
+    try:
+        state = tree_of(found.arrays, training.initial_state())
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"Checkpoint {checkpoints.folder / str(found.step)} is of another "
+            f"training, {error}: give another --workdir, or --overwrite to start anew."
+        ) from error
+    place = _place(found.facts["place"])
+    _log.info(
+        "Goes on after %d updates, %.1f %% of the run.",
+        place.updates,
+        100 * place.progress,
+    )
+    _compare(found.facts["origin"], origin(training))
+    return Snapshot(state, place)
+
+
+def from_first(start: Snapshot | None, training: Training) -> Snapshot:
+    """What the first process has, or the beginning, in all processes."""
+    if not processes.first_says(start is not None):
+        return Snapshot(training.initial_state(), Place(training.epochs.start))
+    if processes.num_processes() == 1:
+        return start
+    state, place = start or (training.initial_state(), Place(0))
+    place = processes.facts_from_first(place._asdict())
+    arrays = processes.from_first(arrays_of(state))
+    return Snapshot(tree_of(arrays, state), _place(place))
+
+
+def _place(facts: dict) -> Place:
+    lists = {name: tuple(facts[name]) for name in ("position", "losses")}
+    return Place(**facts | lists)
+
+
+def _compare(before: dict[str, str], now: dict[str, str]) -> None:
+    """Says what may change the last bits; the vocabulary has to be the same.
+
+    Raises:
+      CheckpointError: it is not.
+    """
+    different = [name for name in now if now[name] != before.get(name)]
+    if "vocabulary" in different:
+        raise CheckpointError(
+            "The corpus gives another vocabulary than the run was begun with: give "
+            "another --workdir, or --overwrite to start anew."
+        )
+    if different:
+        changes = (f"{name}: {before.get(name)}, now {now[name]}" for name in different)
+        _log.warning(
+            "Vectors may differ in their last bits from those of a run that was never "
+            "stopped (%s).",
+            "; ".join(changes),
+        )

@@ -1,0 +1,123 @@
+"""When a run saves where it is, and when it stops."""
+
+import logging
+import time
+from typing import NamedTuple
+
+from embedder import processes
+from embedder.checks import Interval
+from embedder.epochs import Place, Status
+from embedder.joining import leave, watch
+from embedder.stopping import Stop, Stopped
+from embedder.train.checkpoint import Checkpoints, arrays_of
+
+_SAVE, _FAIL = 1, 100  # what a process wants; between them: to stop at that signal
+_MEET_EVERY = 16  # steps: some ten in a second are usual
+_log = logging.getLogger(__name__)
+
+
+class _Saved(NamedTuple):
+    """When the run was saved last, or began."""
+
+    updates: int
+    epoch: int
+    time: float
+
+
+class Saver:
+    """Saves a training at intervals and before it stops; to be called after each step.
+
+    Of several processes the first writes. They save after the same step: every so often
+    each says what it wants, and all do what the most urgent wants.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        interval: Interval,
+        stop: Stop,
+        *,
+        start: Place,
+        facts: dict,
+    ):
+        self._checkpoints = checkpoints
+        self._interval = interval
+        self._stop = stop
+        self._facts = facts
+        self._saved = _Saved(start.updates, start.epoch, time.monotonic())
+        self._steps = 0
+        self._error: OSError | None = None  # of the last attempt to write
+        self._watch = watch()
+
+    def __call__(self, status: Status) -> None:
+        """Saves if it is time, or if writing has failed; stops if a signal has come.
+
+        Raises:
+          OSError: writing has failed twice.
+          Stopped: all is saved.
+        """
+        self._stop.is_awaited = True
+        self._watch.beat()
+        self._steps += 1
+        wanted = self._wanted(status)
+        if processes.num_processes() > 1:
+            wanted = processes.largest(wanted) if self._is_meeting(status) else 0
+        if wanted == _FAIL:
+            with processes.together():
+                if self._error:
+                    raise self._error
+        if wanted:
+            self._save(status)
+        if wanted > _SAVE:
+            self._checkpoints.wait()
+            leave()
+            raise Stopped(
+                wanted, f"Stopped after {status.updates} updates, which are saved."
+            )
+
+    def finish(self) -> None:
+        """Waits for what is being written; from now on a signal stops at once."""
+        self._stop.is_awaited = False
+        self._watch.pause()
+        try:
+            self._checkpoints.wait()
+        except OSError as error:  # no matter: what comes now is the whole result
+            _log.warning("%s: %s.", error.filename, error.strerror)
+
+    def _wanted(self, status: Status) -> int:
+        if self._stop.number:
+            return self._stop.number
+        try:
+            if self._checkpoints.is_written():
+                self._error = None
+        except OSError as error:
+            is_second, self._error = self._error is not None, error
+            if is_second:
+                return _FAIL
+            _log.warning("%s: %s: tried again.", error.filename, error.strerror)
+            return _SAVE
+        is_time = (
+            processes.is_first()
+            and time.monotonic() - self._saved.time >= self._interval.seconds
+        )
+        return _SAVE if is_time or self._is_due(status) else 0
+
+    def _is_due(self, status: Status) -> bool:
+        """Whether so many updates or epochs are done, which is so in all processes."""
+        if status.updates - self._saved.updates >= self._interval.updates:
+            return True
+        epochs = status.epoch + 1 - self._saved.epoch
+        return status.is_epoch_end and epochs >= self._interval.epochs
+
+    def _is_meeting(self, status: Status) -> bool:
+        is_due = status.is_epoch_end or self._is_due(status)
+        return is_due or self._steps % _MEET_EVERY == 0
+
+    def _save(self, status: Status) -> None:
+        epoch = status.epoch + status.is_epoch_end
+        self._watch.pause()
+        self._saved = _Saved(status.updates, epoch, time.monotonic())
+        state, place = status.snapshot()
+        if processes.is_first():
+            facts = self._facts | {"place": place._asdict()}
+            self._checkpoints.save(place.updates, arrays_of(state), facts)

@@ -1,0 +1,242 @@
+"""Checkpoints: all that a training needs to go on, whole or not there.
+
+Each is a folder named by its number of updates, written by Orbax under another name and
+then renamed. It holds the arrays and, as JSON, facts with a SHA-256 of each array and
+of themselves: Orbax reads damaged arrays without an error.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is not whole, or not of this training."""
+
+
+class Checkpoint(NamedTuple):
+    """What one holds."""
+
+    step: int  # updates
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]  # what JSON can hold
+
+
+def arrays_of(tree) -> dict[str, np.ndarray]:
+    """The leaves of `tree` by their paths, as params.tables.input."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def tree_of(arrays: dict[str, np.ndarray], like):
+    """The tree, of the structure of `like`, that `arrays_of` took apart.
+
+    Raises:
+      CheckpointError: `like` has other leaves, or of other shapes or dtypes.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    expected = {_name(path): _described(leaf) for path, leaf in leaves}
+    found = {name: _described(array) for name, array in arrays.items()}
+    if expected != found:
+        different = sorted(
+            f"{name}: {found.get(name)} there, {expected.get(name)} now"
+            for name in {*expected, *found}
+            if expected.get(name) != found.get(name)
+        )
+        raise CheckpointError(f"its arrays differ: {'; '.join(different)}")
+    return structure.unflatten([arrays[name] for name in expected])
+
+
+class Checkpoints:
+    """The checkpoints in `folder`, of which the newest `keep` stay.
+
+    Writing is done by a thread; what goes wrong there is raised by the next `save`, or
+    by `is_written` or `wait`.
+    """
+
+    def __init__(self, folder: Path, keep: int = 2):
+        self.folder = Path(os.path.abspath(folder))  # Orbax wants it so
+        self._keep = keep
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: Future | None = None
+
+    def save(
+        self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]
+    ) -> None:
+        """Begins to write a checkpoint, after the one before is whole.
+
+        `arrays` must not change until `wait` has returned.
+
+        Raises:
+          OSError: the one before could not be written.
+        """
+        self.wait()
+        self._pending = self._thread.submit(self._write, step, arrays, facts)
+
+    def is_written(self) -> bool:
+        """Whether all is; raises what has gone wrong. It does not wait."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
+        return self._pending is None
+
+    def wait(self) -> None:
+        """Until all is written; raises what has gone wrong."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def steps(self) -> list[int]:
+        """Of whole checkpoints, the newest first; such as can still be damaged."""
+        if not self.folder.is_dir():
+            return []
+        names = (path.name for path in self.folder.iterdir() if path.is_dir())
+        return sorted(
+            (int(n) for n in names if re.fullmatch("[0-9]+", n)), reverse=True
+        )
+
+    def newest(self) -> Checkpoint | None:
+        """The newest that is undamaged; the log names those that are not."""
+        for step in self.steps():
+            try:
+                return self.read(step)
+            except CheckpointError as error:
+                _log.warning("%s: the one before it is taken.", error)
+        return None
+
+    def read(self, step: int) -> Checkpoint:
+        """The checkpoint of that many updates.
+
+        Raises:
+          CheckpointError: it is damaged.
+        """
+        path = self.folder / str(step)
+        ocp = _orbax()
+        try:
+            args = ocp.args.Composite(
+                state=ocp.args.StandardRestore(), facts=ocp.args.JsonRestore()
+            )
+            with _checkpointer() as checkpointer:
+                found = checkpointer.restore(path, args=args)
+            arrays, sealed = dict(found.state), found.facts
+            _check_digests(arrays, sealed)
+        except Exception as error:  # damage makes Orbax raise nearly anything
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise CheckpointError(
+                f"Checkpoint {path} is damaged ({reason.removesuffix('.')})"
+            ) from error
+        return Checkpoint(step, arrays, sealed["facts"])
+
+    def remove_parts(self) -> None:
+        """Removes what a run left that died while it was writing."""
+        if self.folder.is_dir():
+            for path in self.folder.glob("*.orbax-checkpoint-tmp*"):
+                _log.info("%s was not finished: it is removed.", path)
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _write(self, step: int, arrays, facts) -> None:
+        ocp = _orbax()
+        path = self.folder / str(step)
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(arrays),
+            facts=ocp.args.JsonSave(_sealed(arrays, facts)),
+        )
+        try:
+            self.folder.mkdir(exist_ok=True)
+            with _checkpointer() as checkpointer:
+                checkpointer.save(path, args=args, force=True)
+        except Exception as error:  # Orbax has errors of the disk as ValueError too
+            self.remove_parts()
+            raise _disk_error(error, path) from error
+        self._forget(step)
+
+    def _forget(self, newest: int) -> None:
+        """Removes old checkpoints, and damaged ones that the run went on before."""
+        steps = self.steps()
+        before = [step for step in steps if step <= newest]
+        for step in {*steps} - {*before[: self._keep]}:
+            shutil.rmtree(self.folder / str(step), ignore_errors=True)
+
+
+def _name(path) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _described(array) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def _orbax():
+    """Imported where it is used: that takes a while, and short runs save nothing."""
+    import orbax.checkpoint as ocp
+
+    return ocp
+
+
+def _checkpointer():
+    """Of this process alone: no other one takes part."""
+    ocp = _orbax()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=jax.process_index(),
+        active_processes={jax.process_index()},
+        barrier_sync_key_prefix=f"process{jax.process_index()}",
+    )
+    return ocp.Checkpointer(
+        ocp.CompositeCheckpointHandler(
+            state=ocp.StandardCheckpointHandler(multiprocessing_options=alone),
+            facts=ocp.JsonCheckpointHandler(multiprocessing_options=alone),
+            composite_options=ocp.CompositeOptions(multiprocessing_options=alone),
+        ),
+        multiprocessing_options=alone,
+    )
+
+
+def _sealed(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts with digests of the arrays and of themselves."""
+    digests = {name: _digest(array) for name, array in arrays.items()}
+    return {"facts": facts, "arrays": digests, "sha256": _seal(facts, digests)}
+
+
+def _seal(facts, digests) -> str:
+    text = json.dumps([facts, digests], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(array: np.ndarray) -> str:
+    """Of the values, the shape and the dtype."""
+    digest = hashlib.sha256(_described(array).encode())
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _check_digests(arrays: dict[str, np.ndarray], sealed: dict[str, Any]) -> None:
+    if _seal(sealed["facts"], sealed["arrays"]) != sealed["sha256"]:
+        raise ValueError("its facts are not what was written")
+    if {*arrays} != {*sealed["arrays"]}:
+        raise ValueError("it has other arrays than were written")
+    for name, array in arrays.items():
+        if _digest(array) != sealed["arrays"][name]:
+            raise ValueError(f"`{name}` is not what was written")
+
+
+def _disk_error(error: Exception, path: Path) -> OSError:
+    """`error` as an error of the disk that names the checkpoint."""
+    number = error.errno if isinstance(error, OSError) else None
+    for code in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if number is None and os.strerror(code).lower() in str(error).lower():
+            number = code
+    reason = os.strerror(number) if number else " ".join(str(error).split())[:200]
+    return OSError(
+        number or errno.EIO, f"The checkpoint was not written: {reason}", str(path)
+    )
