@@ -10,7 +10,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from embedder.epochs import Status
 
-
 _silent = logging.NullHandler()
 
 

@@ -85,6 +85,7 @@ def train(
     with processes.together():
         if processes.is_first():
             folder.check_free(run)
+            folder.remove_parts(run)
         corpus = open_corpus(source)
     if config.data.loader == "tfdata":  # takes seconds: let it load while we encode
         threading.Thread(target=loader.import_tensorflow).start()

@@ -12,7 +12,9 @@ vectors.safetensors  the vectors; written last: a run that has it is finished
 """
 
 import json
+import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,9 @@ from typing import Any
 
 from embedder.config import Config, options_of, read_toml, to_toml
 from embedder.files import whole_file
+
+_PART = re.compile(r"\..+(\.[0-9a-f]{8}\.tmp|-[0-9a-f]{8})")
+_log = logging.getLogger(__name__)
 
 
 class Workdir:
@@ -37,6 +42,12 @@ class Workdir:
         self.model = self.path / "model.npz"
         self.text_vectors = self.path / "vectors.txt"
         self.vectors = self.path / "vectors.safetensors"
+
+    @property
+    def parts(self) -> list[Path]:
+        """What a run left here that died while it was writing."""
+        parts = [*self.path.glob(".*.tmp"), *self.cache.glob(".*-*")]
+        return sorted(path for path in parts if _PART.fullmatch(path.name))
 
     @property
     def files(self) -> list[Path]:
@@ -74,7 +85,8 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         return
     if not path.is_dir():
         raise FileExistsError(f"{argument} must be a folder, got the file {path}.")
-    if any(each != workdir.cache for each in path.iterdir()):
+    own = {workdir.cache, *workdir.files, *workdir.parts}
+    if not own.issuperset(path.iterdir()):
         raise FileExistsError(
             f"{argument} must be a run, or empty, or new: {path} holds other files."
         )
@@ -137,6 +149,16 @@ def clear(workdir: Workdir) -> None:
         path.unlink()
     if workdir.checkpoints.exists():
         shutil.rmtree(workdir.checkpoints)
+
+
+def remove_parts(workdir: Workdir) -> None:
+    """Removes what a run left that died while it was writing, and says so."""
+    for path in workdir.parts:
+        _log.info("%s was not finished: it is removed.", path)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def cut_metrics(workdir: Workdir, epochs: int) -> None:

@@ -5,16 +5,16 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 
 import pytest
 
-from embedder import cli
+from embedder import cli, epochs
 from embedder.cli import main
 from embedder.data import corpus
 from embedder.vectors.export import read_vectors
@@ -366,7 +366,7 @@ def test_unfinished_run_is_begun_anew_and_said_so(caplog):
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
     Path("r/vectors.safetensors").unlink()
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
-    assert "r holds an unfinished run without a checkpoint: it is begun anew." in caplog.text
+    assert "r holds an unfinished run without a checkpoint: it is" in caplog.text
     assert Path("r/vectors.safetensors").exists()
 
 
@@ -434,14 +434,72 @@ def test_interrupt_that_python_loses_still_stops(capsys, monkeypatch):
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
 
-    def run_epochs(training, state, on_status):
+    def run_epochs(training, state, on_status, place):
         Deaf()  # what is raised in here is only printed
-        on_status(types.SimpleNamespace(is_epoch_end=False))
+        return epochs.run_epochs(training, state, on_status, place)
 
     monkeypatch.setattr("embedder.run.run_epochs", run_epochs)
     monkeypatch.setattr(sys, "unraisablehook", lambda args: None)
     assert train("text.txt", "--workdir", "r") == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.fixture
+def stopped(monkeypatch, capsys):
+    """A function that trains until SIGTERM comes, within the second epoch."""
+
+    def train_until(*arguments: str) -> None:
+        def tell(self, place, *rest):
+            if place.epoch == 1:
+                signal.raise_signal(signal.SIGTERM)
+            return before(self, place, *rest)
+
+        with monkeypatch.context() as patch:
+            before = epochs._Clock._status
+            patch.setattr(epochs._Clock, "_status", tell)
+            assert train(*arguments) == 143
+        message = "embedder: Stopped after [0-9]+ updates, which are saved."
+        assert re.fullmatch(message, capsys.readouterr().err.splitlines()[-1])
+
+    return train_until
+
+
+LONG = ("--loader", "memory", "--vector-size", "4", "--epochs", "9", "--sample", "0")
+
+
+def test_the_workdir_alone_goes_on_with_its_settings(stopped, capsys, monkeypatch):
+    stopped("text.txt", "--workdir", "r", *LONG)
+    assert not Path("r/vectors.txt").exists()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")  # the corpus was named from another folder
+    assert main(["train", "--workdir", "../r"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "../r: done. 8 vectors of 4 numbers.\n"
+    assert "Goes on after" in captured.err
+    assert train("../text.txt", "--workdir", "whole", *LONG) == 0
+    again, whole = Path("../r/model.npz"), Path("whole/model.npz")
+    assert again.read_bytes() == whole.read_bytes()
+    metrics = Path("../r/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in metrics] == [*range(1, 10)]
+
+
+def test_the_workdir_alone_refuses_other_settings(run, capsys):
+    assert train("--workdir", str(run), "--window", "3") == 2
+    assert "`window` 5 there, 3 now. Give another" in error_line(capsys)
+
+
+def test_overwrite_leaves_no_checkpoint_of_before():
+    assert train("text.txt", "--workdir", "r", *LONG, "--save-every", "1epoch") == 0
+    assert len(list(Path("r/checkpoints").iterdir())) == 2
+    assert train("text.txt", "--workdir", "r", *LONG, "--overwrite") == 0
+    assert not list(Path("r").glob("checkpoints/*"))
+
+
+def test_another_corpus_of_the_same_name_is_refused(stopped, capsys):
+    stopped("text.txt", "--workdir", "r", *LONG)
+    Path("text.txt").write_text(TEXT * 2)
+    assert main(["train", "--workdir", "r"]) == 2
+    assert "another corpus" in error_line(capsys)
 
 
 # --- the other verbs
@@ -544,6 +602,9 @@ def test_program_stops_at_ctrl_c_in_training():
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and out == ""
-    assert errors.splitlines()[-1] == "embedder: Interrupted."
+    assert re.fullmatch(
+        "embedder: Stopped after [0-9]+ updates, which are saved.",
+        errors.splitlines()[-1],
+    )
     assert json.loads(Path("r/metrics.jsonl").read_text().splitlines()[0])["epoch"] == 1
     assert not Path("r/vectors.safetensors").exists()

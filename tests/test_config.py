@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from embedder import config
+from embedder.checks import Interval, read_interval
 from embedder.config import (
     Config,
     default_alpha,
@@ -46,6 +47,9 @@ OUT_OF_RANGE = [
     ("cap", 0.0, "a number > 0"),
     ("cap", math.nan, "a number > 0"),
     ("update", "all", "'rows' or 'dense'"),
+    ("save_every", "10 days", "a number of updates, a time as 30s, .*, or never"),
+    ("save_every", 0, "a number of updates, a time as 30s, .*, or never"),
+    ("keep", 0, "an integer >= 1"),
     ("seed", -1, r"an integer from 0 to 2\*\*64 - 1"),
     ("seed", 2**64, r"an integer from 0 to 2\*\*64 - 1"),
 ]
@@ -56,6 +60,7 @@ WRONG_TYPE = [
     ("block", "64", "a positive multiple"),
     ("sample", "0.1", "a number"),
     ("alpha", False, "a finite number"),
+    ("save_every", 1.5, "a number of updates"),
 ]
 
 
@@ -69,6 +74,27 @@ def test_option_out_of_range_is_refused(name, value, rule):
 def test_option_of_the_wrong_type_is_refused(name, value, rule):
     with pytest.raises(TypeError, match=f"`{name}` must be {rule}.*, got {value!r}"):
         with_options(Config(), **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "interval"),
+    [
+        ("100", Interval(updates=100)),
+        ("30s", Interval(seconds=30)),
+        ("10min", Interval(seconds=600)),
+        ("2 h", Interval(seconds=7200)),
+        ("1epoch", Interval(epochs=1)),
+        ("3 epochs", Interval(epochs=3)),
+        ("never", Interval()),
+    ],
+)
+def test_intervals_are_read(text, interval):
+    assert read_interval(text) == interval
+    assert with_options(Config(), save_every=text).save.save_every == text
+
+
+def test_a_number_of_updates_may_be_a_number():
+    assert with_options(Config(), save_every=100).save.save_every == "100"
 
 
 def test_integer_beyond_all_floats_is_refused():

@@ -1,6 +1,7 @@
 """The folder of a run: what may be written where, and what is refused."""
 
 import json
+import os
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_workdir_is_begun_with_settings_and_finished_with_vectors(run):
 
 def test_write_settings_writes_what_is_read_again(run):
     assert read_toml(run.config) == CONFIG
-    assert json.loads(run.corpus.read_text())["source"] == "text.txt"
+    assert json.loads(run.corpus.read_text())["source"] == os.path.abspath("text.txt")
     assert sorted(p.name for p in run.path.iterdir()) == ["config.toml", "corpus.json"]
 
 

@@ -2,7 +2,8 @@
 
 Each is a folder named by its number of updates, written by Orbax under another name and
 then renamed. It holds the arrays and, as JSON, facts with a SHA-256 of each array and
-of themselves: Orbax reads damaged arrays without an error.
+of themselves: Orbax reads damaged arrays without an error. SHA256SUMS, written last and
+looked at first, is of its files, so that Orbax is given no damaged one.
 """
 
 import errno
@@ -10,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from embedder.files import whole_file
+
+_SUMS = "SHA256SUMS"
 _log = logging.getLogger(__name__)
 
 
@@ -83,7 +86,8 @@ class Checkpoints:
           OSError: the one before could not be written.
         """
         self.wait()
-        self._pending = self._thread.submit(self._write, step, arrays, facts)
+        if not self._is_sound(step):
+            self._pending = self._thread.submit(self._write, step, arrays, facts)
 
     def is_written(self) -> bool:
         """Whether all is; raises what has gone wrong. It does not wait."""
@@ -101,10 +105,8 @@ class Checkpoints:
         """Of whole checkpoints, the newest first; such as can still be damaged."""
         if not self.folder.is_dir():
             return []
-        names = (path.name for path in self.folder.iterdir() if path.is_dir())
-        return sorted(
-            (int(n) for n in names if re.fullmatch("[0-9]+", n)), reverse=True
-        )
+        names = (path.parent.name for path in self.folder.glob(f"*/{_SUMS}"))
+        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def newest(self) -> Checkpoint | None:
         """The newest that is undamaged; the log names those that are not."""
@@ -124,6 +126,7 @@ class Checkpoints:
         path = self.folder / str(step)
         ocp = _orbax()
         try:
+            _check_files(path)
             args = ocp.args.Composite(
                 state=ocp.args.StandardRestore(), facts=ocp.args.JsonRestore()
             )
@@ -140,10 +143,21 @@ class Checkpoints:
 
     def remove_parts(self) -> None:
         """Removes what a run left that died while it was writing."""
-        if self.folder.is_dir():
-            for path in self.folder.glob("*.orbax-checkpoint-tmp*"):
+        if not self.folder.is_dir():
+            return
+        for path in self.folder.iterdir():
+            is_whole = path.name.isdecimal() and (path / _SUMS).exists()
+            if path.is_dir() and not is_whole:
                 _log.info("%s was not finished: it is removed.", path)
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _is_sound(self, step: int) -> bool:
+        """Whether it is there already: then it is not replaced, not even by itself."""
+        try:
+            _check_files(self.folder / str(step))
+        except (OSError, ValueError):
+            return False
+        return True
 
     def _write(self, step: int, arrays, facts) -> None:
         ocp = _orbax()
@@ -156,6 +170,8 @@ class Checkpoints:
             self.folder.mkdir(exist_ok=True)
             with _checkpointer() as checkpointer:
                 checkpointer.save(path, args=args, force=True)
+            with whole_file(path / _SUMS) as part:
+                part.write_text(_sums(path))
         except Exception as error:  # Orbax has errors of the disk as ValueError too
             self.remove_parts()
             raise _disk_error(error, path) from error
@@ -200,6 +216,25 @@ def _checkpointer():
         ),
         multiprocessing_options=alone,
     )
+
+
+def _sums(folder: Path) -> str:
+    """SHA-256 of every file in `folder`, as sha256sum prints them."""
+    lines = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and _SUMS not in path.name:
+            with open(path, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            lines.append(f"{digest}  {path.relative_to(folder)}\n")
+    return "".join(lines)
+
+
+def _check_files(folder: Path) -> None:
+    expected, found = (folder / _SUMS).read_text(), _sums(folder)
+    if expected != found:
+        lines = sorted({*expected.splitlines()} ^ {*found.splitlines()})
+        name = lines[0].partition("  ")[2] if lines else _SUMS
+        raise ValueError(f"{name} is not what was written")
 
 
 def _sealed(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,20 @@ def test_loader_gives_the_shards_in_order(name, source):
     assert_same(updates_of(superblocks(name, source)), updates_of(expected))
 
 
+@pytest.mark.parametrize("name", ["memory", "tfdata"])
+def test_what_comes_after_an_update_is_the_rest_of_all(name, source):
+    """After the first, the last of a shard, one within a shard, and the last of all."""
+    whole = updates_of(superblocks(name, source))
+    places = whole.position[:, 1]
+    last_of_shard = int(np.flatnonzero(np.diff(places))[0])
+    for done in (0, last_of_shard, last_of_shard + 3, len(whole) - 2):
+        after = tuple(whole.position[done, 1:].tolist())
+        rest = epoch_superblocks(name, source, 1, size=16, workers=2, after=after)
+        assert_same(updates_of(rest), Updates(*(x[done + 1 :] for x in whole)))
+    after = tuple(whole.position[-1, 1:].tolist())
+    assert not list(epoch_superblocks(name, source, 1, size=16, workers=2, after=after))
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_loaders_give_the_same_superblocks(source, workers):
     first = superblocks("tfdata", source, workers=workers)

@@ -1,6 +1,7 @@
 """Several processes as one run, on loopback: equal results, one line for each fault."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -31,12 +32,27 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
+HANGING = """
+import os, time
+import embedder.epochs
+tell = embedder.epochs._Clock._status
+def status(self, place, *arguments):
+    if os.environ["HANG_AT"] and place.updates >= int(os.environ["HANG_AT"]):
+        time.sleep(1000)
+    return tell(self, place, *arguments)
+embedder.epochs._Clock._status = status
+from embedder.cli import program
+program()
+"""
+
+
 def start(
     *arguments: str, devices: int = 2, cwd: str = ".", **variables: str
 ) -> subprocess.Popen:
     """An `embedder train` in a process with so many devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
-    command = [sys.executable, "-m", "embedder.cli", "train", *arguments]
+    program = ["-c", HANGING] if "HANG_AT" in variables else ["-m", "embedder.cli"]
+    command = [sys.executable, *program, "train", *arguments]
     return subprocess.Popen(
         command,
         cwd=cwd,
@@ -47,11 +63,20 @@ def start(
     )
 
 
-def start_two(*arguments: str, own=((), ()), corpora=("corpus.txt",) * 2):
-    """Two processes of one run; `own` are arguments of each."""
+def start_two(
+    *arguments: str, own=((), ()), corpora=("corpus.txt",) * 2, **variables: str
+):
+    """Two processes of one run; `own` are arguments of each.
+
+    With HANG_AT the second stops to go on after so many updates.
+    """
     peers = f"--coordinator 127.0.0.1:{free_port()} --num-processes 2".split()
     return [
-        start(corpora[i], *OPTIONS, *arguments, *own[i], *peers, "--process-id", str(i))
+        start(
+            *(corpora[i], *OPTIONS, *arguments, *own[i], *peers),
+            *("--process-id", str(i)),
+            **{name: value if i else "" for name, value in variables.items()},
+        )
         for i in range(2)
     ]
 
@@ -174,10 +199,10 @@ def test_an_error_of_one_process_is_one_of_all(folder):
     assert first == (2, [message])
 
 
-def wait_for_training(workdir: str) -> None:
-    """Until the first epoch of a run is over."""
-    metrics, deadline = Path(workdir, "metrics.jsonl"), time.monotonic() + 60
-    while not metrics.exists():
+def wait_for(workdir: str, pattern: str) -> None:
+    """Until a run has such a file."""
+    deadline = time.monotonic() + 60
+    while not list(Path(workdir).glob(pattern)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -189,7 +214,7 @@ def wait_for_training(workdir: str) -> None:
 @pytest.mark.parametrize("lost", [0, 1])
 def test_losing_a_process_ends_the_others_with_one_line(folder, lost, signal_number):
     every = start_two("--workdir", "two", "--epochs", "100000", "--lost-after", "4")
-    wait_for_training("two")
+    wait_for("two", "metrics.jsonl")
     os.kill(every[lost].pid, signal_number)
     began = time.monotonic()
     other = every[1 - lost]
@@ -203,16 +228,75 @@ def test_losing_a_process_ends_the_others_with_one_line(folder, lost, signal_num
     lines = error.splitlines()
     (fault,) = [line for line in lines if not line.startswith(("epoch", "devices"))]
     assert other.returncode == 3
-    assert fault.startswith(f"embedder: {LOST}")
+    assert LOST in fault or "a process of the run hangs" in fault
 
 
-def test_a_signal_ends_a_process_of_several(folder):
-    every = start_two("--workdir", "two", "--epochs", "100000")
-    wait_for_training("two")
-    for process in every:
-        process.send_signal(signal.SIGTERM)
-    for code, _ in ends(every, timeout=20):
-        assert code in (3, -signal.SIGTERM)  # the other may have been seen to end
+MANY = ("--epochs", "40", "--save-every", "16", "--workdir", "two")
+"""Of a run that takes a few seconds, and saves all the time."""
+
+
+@pytest.fixture(scope="module")
+def never_stopped(tmp_path_factory):
+    """The vectors of such a run by one process, that nothing happened to."""
+    made = {}
+
+    def train(corpus: Path):
+        if not made:
+            run = tmp_path_factory.mktemp("whole") / "two"
+            own = ("--mode", "sharded", *MANY, "--workdir", str(run))
+            ((code, lines),) = ends([start(str(corpus), *OPTIONS, *own, devices=4)])
+            assert code == 0, lines
+            made["vectors"] = vectors(run)
+        return made["vectors"]
+
+    return train
+
+
+def assert_goes_on(folder: Path, never_stopped) -> None:
+    """Started again, the two go on, to what one makes that was never stopped."""
+    (first, lines), (second, _) = ends(start_two(*MANY))
+    assert (first, second) == (0, 0)
+    assert re.search("Goes on after [0-9]+ updates", "".join(lines))
+    assert (vectors(folder / "two") == never_stopped(folder / "corpus.txt")).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_run_that_lost_a_process_goes_on(folder, never_stopped, lost):
+    every = start_two(*MANY)
+    wait_for("two", "checkpoints/*/SHA256SUMS")
+    os.kill(every[lost].pid, signal.SIGKILL)
+    codes = [code for code, _ in ends(every)]
+    assert (codes[lost], codes[1 - lost]) == (-signal.SIGKILL, 3)
+    assert_goes_on(folder, never_stopped)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [[1], [0, 1]], ids=["one", "both"])
+def test_a_signal_to_any_ends_all_at_the_same_step(folder, never_stopped, told):
+    every = start_two(*MANY)
+    wait_for("two", "checkpoints/*/SHA256SUMS")
+    for process in told:
+        every[process].send_signal(signal.SIGTERM)
+    ended = ends(every, timeout=20)
+    assert [code for code, _ in ended] == [143, 143]
+    (own,), (other,) = ([x for x in e if x.startswith("embedder")] for _, e in ended)
+    assert own == other
+    assert re.fullmatch("embedder: Stopped after [0-9]+ updates, which are saved.", own)
+    assert_goes_on(folder, never_stopped)
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_ends_all(folder):
+    """Its heart beats on: only its steps do not come."""
+    every = start_two(*MANY, "--lost-after", "4", HANG_AT="100")
+    began = time.monotonic()
+    for code, lines in ends(every):
+        assert code == 3
+        fault = [line for line in lines if line.startswith("embedder")]
+        assert len(fault) == 1
+        assert "a process of the run hangs" in fault[0] or LOST in fault[0]
+    assert time.monotonic() - began < 30
 
 
 def test_hosts_need_not_share_a_folder(folder, one_process):

@@ -1,0 +1,42 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from embedder.stopping import Stop, Stopped
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_nobody_awaits_stops_at_once(number):
+    before = signal.getsignal(number)
+    with pytest.raises(Stopped, match="Interrupted") as caught, Stop().listening():
+        os.kill(os.getpid(), number)
+    assert caught.value.number == number
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_is_awaited_is_kept():
+    stop = Stop()
+    with stop.listening():
+        stop.is_awaited = True
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.number == signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_the_process(number):
+    script = f"""
+import os
+from embedder.stopping import Stop
+stop = Stop()
+with stop.listening():
+    stop.is_awaited = True
+    os.kill(os.getpid(), {int(number)})
+    print("first", flush=True)
+    os.kill(os.getpid(), {int(number)})
+    print("second", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    assert (done.returncode, done.stdout) == (128 + number, b"first\n")
