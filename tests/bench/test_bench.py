@@ -122,6 +122,7 @@ def test_parts_of_an_update_are_timed(tmp_path, monkeypatch, text_file):
     assert all(float(row[1]) > 0 for row in table.rows)
 
 
+@pytest.mark.slow
 def test_every_mode_is_timed(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     sizes = {"vector_size": 8, "vocabulary": 100, "blocks": 2, "updates": 16}

@@ -133,6 +133,7 @@ def test_two_processes_train_what_one_does(folder, one_process):
     assert again == [(0, []), (0, [])]
 
 
+@pytest.mark.slow
 def test_slurm_starts_one_run_with_tables_between_its_processes(folder, one_process):
     job = {
         "SLURM_JOB_ID": str(free_port()),  # JAX derives a port from it
@@ -170,6 +171,7 @@ def test_mpirun_starts_one_run(folder, one_process):
     assert_equal_to_one_process(folder, one_process)
 
 
+@pytest.mark.slow
 def test_different_settings_are_named_in_every_process(folder):
     own = (("--window", "4"), ("--window", "3"))
     for rank, (code, lines) in enumerate(ends(start_two("--workdir", "two", own=own))):
@@ -299,6 +301,7 @@ def test_a_process_that_hangs_ends_all(folder):
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 def test_hosts_need_not_share_a_folder(folder, one_process):
     """Each process has a working folder of its own, and reads the text itself."""
     options = [*OPTIONS, "--workdir", "two", "--num-processes", "2"]
