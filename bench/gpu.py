@@ -156,16 +156,16 @@ def _whole(
 ) -> dict[str, float]:
     """A training as a user runs it, its loader and the transfers included."""
     last = []
-    state, losses = run_epochs(training, training.initial_state(), last.append)
+    state, place = run_epochs(training, training.initial_state(), last.append)
     if vectors is not None:
         table = np.asarray(state.params["tables"]["input"])
         np.savez(vectors / f"vectors-{num_blocks}.npz", vectors=table)
     status = last[-1]
     memory = jax.devices()[0].memory_stats() or {}
     return {
-        "training_words_per_second": status.words
+        "training_words_per_second": status.items
         / (status.seconds - status.compile_seconds),
-        "loss": losses[-1],
+        "loss": place.losses[-1],
         "device_peak_bytes": memory.get("peak_bytes_in_use", 0),
     }
 

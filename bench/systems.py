@@ -73,7 +73,7 @@ def train_port(corpus: Path, vectors: Path, **settings) -> dict:
         "vocabulary_seconds": vocabulary_seconds,
         "train_seconds": end.seconds - end.compile_seconds,
         "compile_seconds": end.compile_seconds,
-        "words": end.words,
+        "words": end.items,
     }
 
 

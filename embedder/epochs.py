@@ -2,19 +2,44 @@
 
 import logging
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from embedder.train.loop import EpochLoss
+from embedder.train.loop import EpochSums, Step
 from embedder.train.update import TrainState
-from embedder.training import Training
 
-DIVERGED = "training diverged. Give a smaller `alpha` or `cap`."
 _log = logging.getLogger(__name__)
+
+
+class Trainable(Protocol):
+    """What has epochs: a training of tables, or of an encoder."""
+
+    epochs: range
+    program: Any  # has place_state and whole_state
+    unit: str  # what it is trained on
+    items: int  # of these, in an epoch
+    metrics: tuple[str, ...]  # names of what `summary` gives; the first is a loss
+    diverged: str  # what to do against it
+    idle: str  # what a loss of 0 means
+    backend: str
+    devices_line: str
+
+    def steps(
+        self, state: TrainState, epoch: int, after: tuple[int, ...]
+    ) -> Iterator[Step]:
+        """The steps of an epoch after a position."""
+
+    def rate(self, progress: float) -> float:
+        """Learning rate."""
+
+    def summary(
+        self, sums: tuple[float, ...], state: TrainState
+    ) -> tuple[float | None, ...]:
+        """What an epoch came to; None: nothing to tell."""
 
 
 class Place(NamedTuple):
@@ -24,9 +49,15 @@ class Place(NamedTuple):
     position: tuple[int, ...] = ()  # of that update in its epoch; (): before the first
     progress: float = 0.0  # share of the run done before that update, in [0, 1]
     updates: int = 0  # of all epochs so far
-    losses: tuple[float, ...] = ()  # of the epochs that are over
-    loss_total: float = 0.0  # of this epoch so far
-    loss_terms: float = 0.0
+    history: tuple[
+        tuple[float | None, ...], ...
+    ] = ()  # metrics of epochs that are over
+    sums: tuple[float, ...] = ()  # of this epoch so far
+
+    @property
+    def losses(self) -> list[float]:
+        """Of the epochs that are over."""
+        return [metrics[0] for metrics in self.history]
 
 
 class Snapshot(NamedTuple):
@@ -43,25 +74,27 @@ class Status(NamedTuple):
     epochs: int
     progress: float  # share of the whole run, in [0, 1]
     is_epoch_end: bool
-    loss: float  # mean per pair, of this epoch so far
-    alpha: float
+    loss: float  # mean, of this epoch so far
+    metrics: dict[str, float | None]  # of this epoch, where it is over
+    rate: float  # learning rate
     updates: int  # of all epochs so far
-    words: int  # raw tokens trained on in all epochs so far
-    words_per_second: float  # since the start of this call
+    unit: str  # of the items
+    items: int  # trained on in all epochs so far
+    items_per_second: float  # since the start of this call
     seconds: float  # since the start of this call
     compile_seconds: float  # of these, the first call of the program, which compiles
     snapshot: Callable[[], Snapshot]  # a copy; of finite vectors, or it raises
 
 
 def run_epochs(
-    training: Training,
+    training: Trainable,
     state: TrainState,
     on_status: Callable[[Status], None] = lambda status: None,
     place: Place | None = None,
-) -> tuple[TrainState, list[float]]:
-    """The state after all epochs of `training`, and the loss of each.
+) -> Snapshot:
+    """What all epochs of `training` lead to.
 
-    `state` stays as it is; tables are of NumPy before and after. It is the state at
+    `state` stays as it is; arrays are of NumPy before and after. It is the state at
     `place`; None: before the first update.
 
     Raises:
@@ -72,31 +105,32 @@ def run_epochs(
     place = place or Place(training.epochs.start)
     clock = _Clock(training, on_status, place)
     for epoch in range(place.epoch, training.epochs.stop):
-        loss = EpochLoss(place.loss_total, place.loss_terms)
+        sums = EpochSums(place.sums)
         for step in training.steps(state, epoch, place.position):
             state = step.state
-            loss.add(step.loss)
+            sums.add(step.sums)
             place = place._replace(
                 position=step.position,
                 progress=step.progress,
                 updates=place.updates + step.num_updates,
             )
-            clock.tell(state, place, loss, step.call_seconds)
-        losses = (*place.losses, loss.result())
-        _check_finite(state, epoch, losses)
+            clock.tell(state, place, sums, step.call_seconds)
+        metrics = training.summary(sums.result(), state)
+        history = (*place.history, metrics)
+        _check_finite(training, state, epoch, history)
         done = (epoch + 1 - training.epochs.start) / len(training.epochs)
-        place = Place(epoch + 1, (), done, place.updates, losses)
+        place = Place(epoch + 1, (), done, place.updates, history)
         clock.tell_end(state, place)
     clock.tell_compiling()
     if place.losses and not any(place.losses):
-        _log.warning("No token has another in its window: nothing is learned.")
-    return training.program.whole_state(state), list(place.losses)
+        _log.warning(training.idle)
+    return Snapshot(training.program.whole_state(state), place)
 
 
 class _Clock:
     """Tells how far a training is, and how long that took since this was made."""
 
-    def __init__(self, training: Training, on_status, start: Place):
+    def __init__(self, training: Trainable, on_status, start: Place):
         self._training = training
         self._on_status = on_status
         self._start = start
@@ -104,18 +138,17 @@ class _Clock:
         self._compiling = 0.0
 
     def tell(
-        self, state: TrainState, place: Place, loss: EpochLoss, call_seconds: float
+        self, state: TrainState, place: Place, sums: EpochSums, call_seconds: float
     ) -> None:
         """Within an epoch."""
         self._compiling = self._compiling or call_seconds
 
         def snapshot() -> Snapshot:
-            total, terms = loss.sums()
-            here = place._replace(loss_total=total, loss_terms=terms)
-            _check_tables(state, f"{place.updates} updates")
+            here = place._replace(sums=sums.result())
+            _check_parameters(self._training, state, f"{place.updates} updates")
             return Snapshot(self._training.program.whole_state(state), here)
 
-        self._on_status(self._status(place, loss.mean(), snapshot))
+        self._on_status(self._status(place, sums.mean(), snapshot))
 
     def tell_compiling(self) -> None:
         """In the log."""
@@ -129,48 +162,56 @@ class _Clock:
         def snapshot() -> Snapshot:
             return Snapshot(self._training.program.whole_state(state), place)
 
+        metrics = dict(zip(self._training.metrics, place.history[-1], strict=True))
         status = self._status(place, place.losses[-1], snapshot)
-        self._on_status(status._replace(epoch=place.epoch - 1, is_epoch_end=True))
+        self._on_status(
+            status._replace(epoch=place.epoch - 1, is_epoch_end=True, metrics=metrics)
+        )
 
     def _status(self, place: Place, loss: float, snapshot) -> Status:
         training = self._training
-        raw_tokens = training.encoded.raw_tokens * len(training.epochs)
+        items = training.items * len(training.epochs)
         seconds = time.perf_counter() - self._began
-        new = raw_tokens * (place.progress - self._start.progress)
+        new = items * (place.progress - self._start.progress)
         return Status(
             epoch=place.epoch,
             epochs=training.epochs.stop,
             progress=place.progress,
             is_epoch_end=False,
             loss=loss,
-            alpha=float(training.rate(place.progress)),
+            metrics={},
+            rate=float(training.rate(place.progress)),
             updates=place.updates,
-            words=round(raw_tokens * place.progress),
-            words_per_second=new / max(seconds, 1e-9),
+            unit=training.unit,
+            items=round(items * place.progress),
+            items_per_second=new / max(seconds, 1e-9),
             seconds=seconds,
             compile_seconds=self._compiling,
             snapshot=snapshot,
         )
 
 
-def _check_finite(state: TrainState, epoch: int, losses: tuple[float, ...]) -> None:
-    if not np.isfinite(losses[-1]):
-        before = f"{losses[-2]:.4f}" if len(losses) > 1 else "none"
+def _check_finite(training: Trainable, state: TrainState, epoch: int, history) -> None:
+    loss = history[-1][0]
+    if not np.isfinite(loss):
+        before = f"{history[-2][0]:.4f}" if len(history) > 1 else "none"
         raise FloatingPointError(
-            f"The loss of epoch {epoch + 1} is {losses[-1]}, of the epoch before "
-            f"{before}: {DIVERGED}"
+            f"The loss of epoch {epoch + 1} is {loss}, of the epoch before {before}: "
+            f"{training.diverged}"
         )
-    _check_tables(state, f"epoch {epoch + 1}")
+    _check_parameters(training, state, f"epoch {epoch + 1}")
 
 
-def _check_tables(state: TrainState, when: str) -> None:
-    if not all(map(_is_finite, state.params["tables"].values())):
-        raise FloatingPointError(f"The vectors after {when} are not finite: {DIVERGED}")
+def _check_parameters(training: Trainable, state: TrainState, when: str) -> None:
+    if not all(map(_is_finite, jax.tree.leaves(state.params))):
+        raise FloatingPointError(
+            f"The parameters after {when} are not finite: {training.diverged}"
+        )
 
 
-def _is_finite(table) -> bool:
-    """Whether a table is, be it on many devices or of NumPy."""
-    if isinstance(table, np.ndarray):
-        return bool(np.isfinite(table).all())
-    with jax.enable_x64(table.dtype == np.float64):
-        return bool(jnp.isfinite(table).all())
+def _is_finite(array) -> bool:
+    """Whether an array is, be it on many devices or of NumPy."""
+    if isinstance(array, np.ndarray):
+        return bool(np.isfinite(array).all())
+    with jax.enable_x64(array.dtype == np.float64):
+        return bool(jnp.isfinite(array).all())

@@ -228,12 +228,12 @@ class EmbeddingTrainer:
         config = settings.resolve(config, num_tokens)
         training = Training(config, encoded, epochs)
         history = [] if state is None else self._loss_history
-        state, losses = run_epochs(training, state or training.initial_state())
+        state, place = run_epochs(training, state or training.initial_state())
         self._state = state
         self._block = config.data.block
         self._vocabulary = encoded.vocabulary
         self._vectors = None
-        self._loss_history = history + losses
+        self._loss_history = history + place.losses
 
     def _trained(self) -> Vocabulary:
         if self._vocabulary is None:

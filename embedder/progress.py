@@ -93,7 +93,7 @@ def _print_line(status: Status) -> None:
     """One line an epoch."""
     if status.is_epoch_end:
         print(
-            f"epoch {status.epoch + 1}/{status.epochs}: loss {status.loss:.4f}, "
+            f"epoch {status.epoch + 1}/{status.epochs}: {_metrics(status)}, "
             f"{_rate(status)}, {status.seconds:.1f} s "
             f"({status.compile_seconds:.1f} s to compile)",
             file=sys.stderr,
@@ -102,4 +102,9 @@ def _print_line(status: Status) -> None:
 
 
 def _rate(status: Status) -> str:
-    return f"{status.words_per_second:,.0f} words/s"
+    return f"{status.items_per_second:,.0f} {status.unit}/s"
+
+
+def _metrics(status: Status) -> str:
+    given = {name: x for name, x in status.metrics.items() if x is not None}
+    return ", ".join(f"{name} {value:.4f}" for name, value in given.items())

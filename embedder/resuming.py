@@ -77,7 +77,8 @@ def from_first(start: Snapshot | None, training: Training) -> Snapshot:
 
 
 def _place(facts: dict) -> Place:
-    lists = {name: tuple(facts[name]) for name in ("position", "losses")}
+    lists = {name: tuple(facts[name]) for name in ("position", "sums")}
+    lists["history"] = tuple(map(tuple, facts["history"]))
     return Place(**facts | lists)
 
 

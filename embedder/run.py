@@ -1,7 +1,6 @@
 """The composition root: from a config and a corpus to a folder of results."""
 
 import logging
-import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from embedder.data.corpus import Corpus, text_corpus
 from embedder.data.demo import demo_corpus
 from embedder.data.encode import encode, encode_cached
 from embedder.data.vocabulary import NoTokensError, write_vocabulary
-from embedder.epochs import DIVERGED, Snapshot, Status, run_epochs
+from embedder.epochs import Snapshot, Status, run_epochs
 from embedder.files import errors_named
 from embedder.memory import check_memory
 from embedder.model.file import MODEL_SETTINGS, ModelFile, write_model
@@ -108,7 +107,7 @@ def train(
                 folder.write_settings(run, training.config, source, corpus.manifest)
                 write_vocabulary(training.encoded.vocabulary, run.vocabulary)
             else:
-                folder.cut_metrics(run, len(start.place.losses))
+                folder.cut_metrics(run, len(start.place.history))
     start = from_first(start, training)
     interval = read_interval(save.save_every)
     facts = {"origin": origin(training)}
@@ -184,10 +183,10 @@ def _train_into(
         saver(status)
 
     try:
-        state, losses = run_epochs(training, start.state, record, start.place)
+        state, place = run_epochs(training, start.state, record, start.place)
     finally:
         saver.finish()
-    model = _model(training, state, losses)
+    model = _model(training, state, place.losses)
     if not is_first:
         return Vectors(model.tokens, model.input, model.counts)
     write_model(run.model, model)
@@ -210,21 +209,20 @@ def _model(training: Training, state: TrainState, losses: list[float]) -> ModelF
 
 
 def _check_ruined(training: Training, status: Status) -> None:
-    start = (1 + training.config.model.negative) * math.log(2)
-    if status.loss > _RUINED * start:
+    if status.loss > _RUINED * training.start_loss:
         raise FloatingPointError(
             f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the first "
-            f"vectors {start:.4g}: {DIVERGED}"
+            f"parameters {training.start_loss:.4g}: {training.diverged}"
         )
 
 
 def _metrics(status: Status) -> dict:
     return {
         "epoch": status.epoch + 1,
-        "loss": status.loss,
-        "alpha": status.alpha,
-        "words": status.words,
+        **status.metrics,
+        "alpha": status.rate,
+        status.unit: status.items,
         "seconds": round(status.seconds, 3),
         "compile_seconds": round(status.compile_seconds, 3),
-        "words_per_second": round(status.words_per_second),
+        f"{status.unit}_per_second": round(status.items_per_second),
     }

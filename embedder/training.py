@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
@@ -32,6 +33,11 @@ _LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth 
 class Training:
     """What a run is made of, but for its state: a resolved config over a corpus."""
 
+    unit = "words"
+    metrics = ("loss",)
+    diverged = "training diverged. Give a smaller `alpha` or `cap`."
+    idle = "No token has another in its window: nothing is learned."
+
     def __init__(self, config: Config, encoded: Encoded, epochs: range):
         data = config.data
         tokens_per_update = data.block * data.blocks_per_update
@@ -59,6 +65,21 @@ class Training:
             dataclasses.replace(config.train, backend=self.backend),
             self.layout,
         )
+
+    @property
+    def items(self) -> int:
+        """Words of the corpus."""
+        return self.encoded.raw_tokens
+
+    @property
+    def start_loss(self) -> float:
+        """What the first vectors have: all scores are 0."""
+        return (1 + self.config.model.negative) * math.log(2)
+
+    def summary(self, sums: tuple[float, ...], state: TrainState) -> tuple[float]:
+        """The mean loss of an epoch."""
+        loss, num_terms = sums or (0.0, 0.0)
+        return (loss / num_terms if num_terms else 0.0,)
 
     @property
     def kept_tokens(self) -> float:

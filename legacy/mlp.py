@@ -1,4 +1,4 @@
-"""The encoder: a classifier of feature vectors whose last hidden layer is the embedding.
+"""The encoder: a classifier of features whose last hidden layer is the embedding.
 
 A new item has a vector from its features on the day it comes. The file is one
 uncompressed `.npz`: format, settings (JSON), classes, history (JSON), and weights_0,
@@ -40,7 +40,7 @@ _AT_ONCE = 1024  # examples that are looked at together where nothing is trained
 
 
 class FeatureEncoder:
-    """Trains a ReLU network to tell classes apart; `transform` is its last hidden layer.
+    """Trains a ReLU network to tell classes; `transform` is its last hidden layer.
 
     Args:
         layers: widths of all layers, from features to classes, as (784, 512, 10); None:
@@ -49,15 +49,15 @@ class FeatureEncoder:
         learning_rate: of every update.
         batch_size: examples of an update; the last of an epoch may have fewer.
         epochs: passes over the examples.
-        validation_fraction: share of the examples that is held out, in [0, 1).
-        seed: of the first weights, of what is held out and of the order.
+        validation_fraction: share of the examples that is held out, the last ones.
+        seed: of the first weights and of the order.
         workers: processes that share each batch; their gradients are averaged.
         dtype: "float32" or "float64", of all arithmetic.
 
     Attributes:
         classes_: the labels, in order. n_features_in_: how many features.
-        history_: train_loss, train_accuracy, val_loss, val_accuracy of each epoch; those
-            of training as they were before each update, None where nothing validates.
+        history_: train_loss, train_accuracy, val_loss, val_accuracy of each epoch;
+            those of training before each update, None where nothing validates.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ def _train(settings, widths, x, y) -> tuple[list[Layer], list[dict[str, float]]]
 def _work(rows, arrays, plan: _Plan, worker: int, num_workers: int):
     """Trains all epochs with the others; the sums of this worker's own examples."""
     (x, y), settings = arrays, plan.settings
-    train, held = split(len(x), settings["validation_fraction"], settings["seed"])
+    train, held = split(len(x), settings["validation_fraction"])
     layers = layers_of(rows[0], plan.widths)
     slots, every = rows[1:-num_workers], rows[-num_workers:]
     own = layers_of(every[worker], plan.widths)
@@ -319,7 +319,11 @@ def _check(settings: dict[str, Any]) -> None:
         "learning_rate": (numbers.Real, "a finite number > 0", _positive),
         "batch_size": (numbers.Integral, "an integer >= 1", lambda v: v >= 1),
         "epochs": (numbers.Integral, "an integer >= 0", lambda v: v >= 0),
-        "validation_fraction": (numbers.Real, "in [0, 1)", lambda v: 0 <= v < 1),
+        "validation_fraction": (
+            numbers.Real,
+            "a number in [0, 1)",
+            lambda v: 0 <= v < 1,
+        ),
         "seed": (numbers.Integral, "from 0 to 2**64 - 1", lambda v: 0 <= v < 2**64),
         "workers": (numbers.Integral, "an integer >= 1", lambda v: v >= 1),
         "dtype": (str, "float32 or float64", lambda v: v in ("float32", "float64")),

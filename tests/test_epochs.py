@@ -38,8 +38,8 @@ def snapshots_of(training: Training):
     def keep(status: Status) -> None:
         seen.append((status, status.snapshot()))
 
-    state, losses = run_epochs(training, training.initial_state(), keep)
-    return state.params["tables"], losses, seen
+    state, place = run_epochs(training, training.initial_state(), keep)
+    return state.params["tables"], place.losses, seen
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_every_snapshot_leads_to_the_same_end(encoded, options):
     tables, losses, seen = snapshots_of(training)
     assert len(seen) > 8
     for _, (state, place) in seen:
-        again, own_losses = run_epochs(training, state, place=place)
-        assert own_losses == losses
+        again, end = run_epochs(training, state, place=place)
+        assert end.losses == losses
         for name, table in again.params["tables"].items():
             np.testing.assert_array_equal(table, tables[name], strict=True)
 
@@ -84,8 +84,10 @@ def test_places_count_on(encoded):
     updates = [status.updates for status in statuses]
     assert updates == sorted(updates)
     assert updates[0] == 16  # as often as `save_every` wants
-    assert seen[-1][1].place == Place(2, (), 1.0, updates[-1], tuple(losses))
-    assert statuses[-1].words == 2 * encoded.raw_tokens
+    assert seen[-1][1].place == Place(
+        2, (), 1.0, updates[-1], tuple((loss,) for loss in losses)
+    )
+    assert statuses[-1].items == 2 * encoded.raw_tokens
     assert [status.is_epoch_end for status in statuses].count(True) == 2
 
 
@@ -95,12 +97,12 @@ def test_what_goes_on_counts_its_own_time_and_all_words(encoded):
     state, place = next(s for status, s in seen if status.is_epoch_end)
     again: list[Status] = []
     run_epochs(training, state, again.append, place)
-    assert again[-1].words == 2 * encoded.raw_tokens
-    own = again[-1].words_per_second * again[-1].seconds
+    assert again[-1].items == 2 * encoded.raw_tokens
+    own = again[-1].items_per_second * again[-1].seconds
     assert own == pytest.approx(encoded.raw_tokens)
 
 
 def test_no_snapshot_has_vectors_that_are_not_finite(encoded):
     training = training_of(encoded, alpha=1e30, cap=1e30)
-    with pytest.raises(FloatingPointError, match="vectors after 16 updates are not"):
+    with pytest.raises(FloatingPointError, match="parameters after 16 updates are not"):
         snapshots_of(training)

@@ -138,21 +138,21 @@ def test_run_epochs_reports_progress_that_ends_at_one(sequences):
     config = with_options(SMALL, alpha=0.03, cap=128.0)
     training = Training(config, encoded, range(2))
     seen = []
-    _, losses = run_epochs(training, training.initial_state(), seen.append)
+    _, place = run_epochs(training, training.initial_state(), seen.append)
     progress = [status.progress for status in seen]
     assert progress == sorted(progress) and progress[-1] == 1.0
     ends = [status for status in seen if status.is_epoch_end]
-    assert [status.loss for status in ends] == losses
+    assert [status.loss for status in ends] == place.losses
     assert [status.epoch for status in ends] == [0, 1]
-    assert seen[-1].words == 2 * encoded.raw_tokens
+    assert seen[-1].items == 2 * encoded.raw_tokens
 
 
 def test_run_epochs_says_that_there_are_no_pairs(caplog):
     encoded = encode(sequences_corpus([["a"], ["b"]] * 20), 1)
     config = with_options(SMALL, alpha=0.03, cap=128.0)
     training = Training(config, encoded, range(1))
-    _, losses = run_epochs(training, training.initial_state())
-    assert losses == [0.0] and "nothing is learned" in caplog.text
+    _, place = run_epochs(training, training.initial_state())
+    assert place.losses == [0.0] and "nothing is learned" in caplog.text
 
 
 def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):

@@ -58,8 +58,8 @@ def test_both_backends_leave_the_same_arrays(sequences, dtype):
     for backend in ("xla", "numba"):
         config = with_options(Config(), backend=backend, **options)
         training = Training(resolve(config, encoded.num_tokens), encoded, range(2))
-        state, losses = run_epochs(training, training.initial_state())
-        ends[backend] = state.params["tables"], losses
+        state, place = run_epochs(training, training.initial_state())
+        ends[backend] = state.params["tables"], place.losses
     rtol = {"float32": 1e-4, "float64": 1e-11}[dtype]
     np.testing.assert_allclose(ends["numba"][1], ends["xla"][1], rtol=rtol)
     for name, theirs in ends["xla"][0].items():

@@ -18,47 +18,42 @@ class Step(NamedTuple):
     position: tuple[int, ...]  # within the epoch, of its last update
     progress: float  # of the run, before its last update
     num_updates: int  # real ones: those after them are empty
-    loss: Loss  # of the updates that reported
+    sums: Loss  # over the updates that reported
     call_seconds: float  # to hand over the work; the first time, to compile the program
 
 
-class EpochLoss:
-    """Mean loss of an epoch, summed in float64 on the host.
+class EpochSums:
+    """What the updates of an epoch add up to, in float64 on the host.
 
     Values wait on the device until two newer ones have come, so that reading them does
     not hold up the steps; that also bounds how far the host runs ahead.
     """
 
-    def __init__(self, total: float = 0.0, num_terms: float = 0.0):
-        self._waiting: list[Loss] = []
-        self._total = total
-        self._num_terms = num_terms
+    def __init__(self, start: tuple[float, ...] = ()):
+        self._waiting: list[tuple] = []
+        self._sums = start
 
-    def add(self, loss: Loss) -> None:
-        """Takes the losses of a superblock."""
-        self._waiting.append(loss)
+    def add(self, sums: tuple[jax.Array, ...]) -> None:
+        """Takes those of a superblock: the loss, over how many terms, and others."""
+        self._waiting.append(sums)
         while len(self._waiting) > 2:
             self._read(self._waiting.pop(0))
 
     def mean(self) -> float:
-        """Mean of all that was read so far; 0 where there are no terms."""
-        return self._total / self._num_terms if self._num_terms else 0.0
+        """Mean loss of all that was read so far; 0 where there are no terms."""
+        loss, num_terms = (*self._sums, 0.0, 0.0)[:2]
+        return loss / num_terms if num_terms else 0.0
 
-    def sums(self) -> tuple[float, float]:
-        """Total and number of terms of all that was added."""
+    def result(self) -> tuple[float, ...]:
+        """All that was added; (): nothing."""
         while self._waiting:
             self._read(self._waiting.pop(0))
-        return self._total, self._num_terms
+        return self._sums
 
-    def result(self) -> float:
-        """Mean of all that was added."""
-        self.sums()
-        return self.mean()
-
-    def _read(self, loss: Loss) -> None:
-        loss = jax.device_get(loss)
-        self._total += float(np.sum(loss.total, dtype=np.float64))
-        self._num_terms += float(np.sum(loss.num_terms, dtype=np.float64))
+    def _read(self, sums: tuple) -> None:
+        new = [float(np.sum(x, dtype=np.float64)) for x in jax.device_get(tuple(sums))]
+        before = self._sums or (0.0,) * len(new)
+        self._sums = tuple(a + b for a, b in zip(before, new, strict=True))
 
 
 def host_batches(

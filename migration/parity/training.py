@@ -46,10 +46,10 @@ def epoch_rung(
     """
     config = with_options(config, epochs=1)
     training = Training(resolve(config, encoded.num_tokens), encoded, range(1))
-    state, losses = run_epochs(training, training.initial_state())
+    state, place = run_epochs(training, training.initial_state())
     desired = model_of(trainer(legacy.EmbeddingTrainer, config).fit(sequences))
     tables = state.params["tables"]
-    ours = np.asarray(tables["input"]), np.asarray(tables["output"]), losses
+    ours = np.asarray(tables["input"]), np.asarray(tables["output"]), place.losses
     yield from _models("whole epoch", config, ours, desired)
 
 

@@ -73,7 +73,7 @@ def cells() -> Iterator[dict]:
         one = Training(config, encoded, range(1))
         assert one.layout == Layout()
         first = superblock_of_one(one)
-        whole, losses = run_epochs(one, one.initial_state())
+        whole, place = run_epochs(one, one.initial_state())
         for layout in layouts():
             several = with_options(
                 config,
@@ -93,7 +93,7 @@ def cells() -> Iterator[dict]:
             training.program = program._replace(apply_updates=compiled)
             tables = random_tables(SHAPE, "float64")
             sample = Sample(several, training.program, first, 1, *tables)
-            after, own_losses = run_epochs(training, training.initial_state())
+            after, own = run_epochs(training, training.initial_state())
             yield {
                 "cell": " ".join(map(str, (*layout, architecture))),
                 "update": [
@@ -104,7 +104,7 @@ def cells() -> Iterator[dict]:
                     float(np.abs(after.params["tables"][name] - table).max())
                     for name, table in whole.params["tables"].items()
                 ),
-                "loss": abs(own_losses[0] - losses[0]),
+                "loss": abs(own.losses[0] - place.losses[0]),
                 "rows": [
                     SHAPE[0],
                     layout.device_shape(*SHAPE)[0],

@@ -249,7 +249,7 @@ PLANTED = [
     (epoch_rung, embedder.training, "linear_rate", constant_rate),
     (epoch_rung, blocks, "draw_noise", ids_off_by_one),
     (epoch_rung, embedder.training.loader, "epoch_superblocks", last_superblock_lost),
-    (epoch_rung, loop.EpochLoss, "add", loss_of_the_first_updates),
+    (epoch_rung, loop.EpochSums, "add", loss_of_the_first_updates),
     (resume_rung, estimator, "read_model", epochs_forgotten),
     (resume_rung, estimator, "read_model", output_forgotten),
     (converters_rung, estimator, "read_model", tables_swapped),

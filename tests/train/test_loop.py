@@ -1,9 +1,8 @@
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from embedder.model.tables import tables
-from embedder.train.loop import EpochLoss, host_batches, steps
+from embedder.train.loop import EpochSums, host_batches, steps
 from embedder.train.optimizer import capped_sgd
 from embedder.train.update import (
     Loss,
@@ -24,31 +23,41 @@ def loss(total, num_terms) -> Loss:
 
 
 def test_epoch_loss_is_the_mean_over_all_terms():
-    epoch = EpochLoss()
+    epoch = EpochSums()
     epoch.add(loss([2.0, 4.0], [1, 3]))
     epoch.add(loss([6.0], [2]))
-    assert epoch.result() == pytest.approx(12 / 6)
+    assert epoch.result() == (12, 6)
+    assert epoch.mean() == 12 / 6
 
 
 def test_epoch_loss_sums_in_double_precision():
     """In float32 the small terms would be lost beside the large one."""
-    epoch = EpochLoss()
+    epoch = EpochSums()
     epoch.add(loss([2.0**25] + [1.0] * 4, [1] * 5))
-    assert epoch.result() == (2.0**25 + 4) / 5
+    assert epoch.result() == (2.0**25 + 4, 5)
 
 
 def test_epoch_loss_without_terms_is_zero():
-    epoch = EpochLoss()
+    epoch = EpochSums()
     epoch.add(loss([0.0], [0]))
-    assert epoch.result() == 0.0
+    assert epoch.result() == (0.0, 0.0)
+    assert epoch.mean() == 0.0
 
 
 def test_epoch_loss_does_not_wait_for_the_newest():
-    epoch = EpochLoss()
+    epoch = EpochSums()
     for total in (1.0, 2.0, 3.0):
         epoch.add(loss([total], [1]))
     assert epoch.mean() == 1.0
-    assert epoch.result() == 2.0
+    assert epoch.result() == (6.0, 3.0)
+    assert epoch.mean() == 2.0
+
+
+def test_epoch_sums_go_on_from_others():
+    epoch = EpochSums((1.0, 2.0, 5.0))
+    epoch.add((*loss([3.0], [4]), jnp.array([1.0])))
+    assert epoch.result() == (4.0, 6.0, 6.0)
+    assert EpochSums().result() == ()
 
 
 def run(superblocks, rate) -> list[np.ndarray]:
