@@ -20,7 +20,7 @@ from bench import (
 from bench.results import data_folder
 from embedder import Config, read_vectors
 from embedder.data.encode import encode
-from embedder.run import open_corpus
+from embedder.tables_run import open_corpus
 
 
 def cpu_bench(

@@ -49,7 +49,7 @@ def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
 
 def train_port(corpus: Path, vectors: Path, **settings) -> dict:
     """`embedder train` as it is: tf.data loader, defaults unless given."""
-    from embedder import config, run
+    from embedder import config, run, tables_run
     from embedder.data.encode import encode_cached
     from embedder.vectors.export import write_vectors
 
@@ -58,7 +58,9 @@ def train_port(corpus: Path, vectors: Path, **settings) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         cache = Path(folder, "cache")
-        encode_cached(run.open_corpus(str(corpus)), options.data.min_count, cache)
+        encode_cached(
+            tables_run.open_corpus(str(corpus)), options.data.min_count, cache
+        )
         vocabulary_seconds = time.perf_counter() - start
         trained = run.train(
             options,

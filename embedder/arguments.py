@@ -26,6 +26,7 @@ from tyro.constructors import (
 from embedder.config import (
     Config,
     DataConfig,
+    EncoderConfig,
     ModelConfig,
     ParallelConfig,
     PeersConfig,
@@ -46,13 +47,15 @@ _Words = Annotated[
 
 @dataclass(frozen=True)
 class Train:
-    """Train embeddings of the tokens of a text; no text: on the demo corpus.
+    """Train embeddings of the tokens of a text; no text: on the demo corpus. With
+    --model encoder: of features or images with labels.
 
     The same command again goes on with a run that was stopped, as does --workdir alone.
     """
 
     corpus: _Corpus = None
-    """A text file (.txt, .gz) with a sequence a line, a glob, or a folder."""
+    """A text file (.txt, .gz) with a sequence a line, a glob, or a folder; for an
+    encoder idx, npz, parquet, or a folder of images."""
     workdir: Path | None = None
     """Folder of the run; none: embedder-NAME in this folder."""
     config: Path | None = None
@@ -66,6 +69,7 @@ class Train:
     peers: PeersConfig = field(default_factory=PeersConfig)
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     save: SaveConfig = field(default_factory=SaveConfig)
@@ -214,7 +218,8 @@ def _taken_up(verb: Train, arguments: list[str]) -> Train:
 
 def _parse(arguments: list[str], defaults: Config) -> Verb:
     every = {f.name: getattr(defaults, f.name) for f in dataclasses.fields(Config)}
-    sections = {name: value for name, value in every.items() if name != "save"}
+    own = {*every} - {"save", "encoder"}
+    sections = {name: every[name] for name in own}
     command = tyro.conf.subcommand
     verbs = (
         Annotated[Train, command("train", default=Train(**every))]

@@ -26,6 +26,20 @@ def _power(bound: int) -> str:
     return "2**64 - 1" if bound == 2**64 - 1 else str(bound)
 
 
+def check_integers(section, name: str, low: int) -> None:
+    """Of several: they become a tuple."""
+    values = getattr(section, name)
+    message = f"`{name}` must be integers >= {low}, got {values!r}."
+    if not isinstance(values, list | tuple):
+        raise TypeError(message)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise TypeError(message)
+        if value < low:
+            raise ValueError(message)
+    object.__setattr__(section, name, tuple(map(int, values)))
+
+
 def check_number(section, name: str, rule: str, valid) -> None:
     value = getattr(section, name)
     message = f"`{name}` must be {rule}, got {value!r}."

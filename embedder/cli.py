@@ -144,8 +144,8 @@ def _train(args: Train) -> None:
                 print(preview(config, args.corpus, cache=args.cache))
         return
     with processes.together():
-        corpus = run.open_corpus(args.corpus)
-    workdir = args.workdir or Path(f"embedder-{corpus.name}")
+        job = run.open_job(config, args.corpus)
+    workdir = args.workdir or Path(f"embedder-{job.name}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite
     stop = Stop()
     with stop.listening(), _shown_progress() as on_status:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from embedder.checks import (
     check_choice,
     check_integer,
+    check_integers,
     check_interval,
     check_multiple,
     check_number,
@@ -66,6 +67,9 @@ class DataConfig:
 class ModelConfig:
     """What is learned."""
 
+    model: Literal["tables", "encoder"] = "tables"
+    """tables: a vector for each token of a text; encoder: a network over features or
+    images with labels, whose last hidden layer is the vector."""
     architecture: Architecture = "skipgram"
     """Predict the contexts from each token, or each token from their mean."""
     vector_size: int = 100
@@ -76,10 +80,58 @@ class ModelConfig:
     """Of the tables and of all arithmetic on them."""
 
     def __post_init__(self):
+        check_choice(self, "model", ("tables", "encoder"))
         check_choice(self, "architecture", ("skipgram", "cbow"))
         check_integer(self, "vector_size", 1)
         check_integer(self, "negative", 1)
         check_choice(self, "dtype", ("float32", "float64"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """An encoder, and how it is learned."""
+
+    layers: tuple[int, ...] = ()
+    """Widths from features to classes, as 784 512 10; none: one hidden layer of 128."""
+    optimizer: str = "sgd"
+    """One of optax: sgd, adam, adamw, rmsprop, lion ..."""
+    optimizer_args: tuple[str, ...] = ()
+    """Its arguments, as momentum=0.9 nesterov=true."""
+    learning_rate: float = 0.01
+    """Of every update."""
+    batch_size: int = 32
+    """Examples of an update; the last one of an epoch may have fewer."""
+    validation_fraction: float = 0.0
+    """Share of the examples, the last ones, that is held out to validate."""
+    precision: Literal["default", "high", "highest"] = "highest"
+    """Of matrix products: highest is all of float32; default may be less on a GPU."""
+    label: str = "label"
+    """Column of a parquet file, or array of an npz, with the labels."""
+    key: str = ""
+    """Column of a parquet file with names of the rows; none given: their numbers."""
+    image_size: tuple[int, ...] = ()
+    """Height and width that images are scaled to; none given: they must be equal."""
+
+    def __post_init__(self):
+        check_integers(self, "layers", 1)
+        if self.layers and len(self.layers) < 3:
+            raise ValueError(
+                "`layers` must be three widths or more, from features to classes, got "
+                f"{self.layers}."
+            )
+        parse_arguments(self.optimizer_args)
+        object.__setattr__(self, "optimizer_args", tuple(self.optimizer_args))
+        check_number(self, "learning_rate", "a finite number > 0", positive_finite)
+        check_integer(self, "batch_size", 1)
+        check_number(
+            self, "validation_fraction", "a number in [0, 1)", lambda x: 0 <= x < 1
+        )
+        check_choice(self, "precision", ("default", "high", "highest"))
+        check_integers(self, "image_size", 1)
+        if len(self.image_size) not in (0, 2):
+            raise ValueError(
+                f"`image_size` must be height and width, got {self.image_size}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +216,7 @@ class Config:
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     save: SaveConfig = field(default_factory=SaveConfig)
@@ -172,6 +225,7 @@ class Config:
         alpha = self.train.alpha or default_alpha(self.model.architecture, math.inf)
         rule = "a number from 0 to `alpha`"
         check_number(self.train, "min_alpha", rule, lambda x: 0 <= x <= alpha)
+        _check_family(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +263,51 @@ class PeersConfig:
             )
 
 
+def parse_arguments(texts: Iterable[str]) -> dict[str, float | bool]:
+    """The arguments in texts such as momentum=0.9 and nesterov=true.
+
+    Raises:
+      ValueError: one is not NAME=NUMBER, true or false.
+    """
+    arguments = {}
+    for text in texts:
+        name, _, value = str(text).partition("=")
+        try:
+            word = {"true": True, "false": False}.get(value.lower())
+            arguments[name] = float(value) if word is None else word
+        except ValueError:
+            raise ValueError(
+                "`optimizer_args` must be NAME=VALUE, a number, true or false, got "
+                f"{text!r}."
+            ) from None
+    return arguments
+
+
+_SHARED = {  # by tables and encoders
+    *("loader", "workers", "model", "dtype", "epochs", "seed", "mode", "devices"),
+    *("save_every", "keep"),
+}
+
+
+def _is_used(name: str, model: str) -> bool:
+    """Whether a model of that kind has a use for an option."""
+    is_of_encoder = name in _names(EncoderConfig)
+    return name in _SHARED or is_of_encoder == (model == "encoder")
+
+
+def _check_family(config: "Config") -> None:
+    """Refuses options that the model has no use for."""
+    model = config.model.model
+    of_encoder = set(_names(EncoderConfig))
+    for name, value in options_of(config).items():
+        if not _is_used(name, model) and value != _DEFAULTS[name]:
+            other = "encoder" if name in of_encoder else "tables"
+            raise ValueError(
+                f"`{name}` is of `model` = {other!r}, and must not be given with "
+                f"{model!r}, got {value!r}."
+            )
+
+
 def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
 
@@ -238,7 +337,7 @@ def default_cap(alpha: float, tokens_per_update: int) -> float:
 
 
 def resolve(config: Config, num_tokens: int) -> Config:
-    """`config` with every None replaced by what it becomes for `num_tokens`."""
+    """`config` of tables, with None replaced by what it becomes for `num_tokens`."""
     data, train = config.data, config.train
     block = data.block or default_block(data.tile)
     alpha = train.alpha or default_alpha(config.model.architecture, num_tokens)
@@ -279,14 +378,18 @@ def options_of(config: Config) -> dict[str, Any]:
 
 
 def to_toml(config: Config) -> str:
-    """TOML text of `config`, one table a section; options left at None are left out."""
+    """TOML text of `config`, one table a section, without what is None or of no use."""
     import tomli_w
 
     tables = {
-        section: {name: value for name, value in table.items() if value is not None}
+        section: {
+            name: value
+            for name, value in table.items()
+            if value is not None and _is_used(name, config.model.model)
+        }
         for section, table in dataclasses.asdict(config).items()
     }
-    return tomli_w.dumps(tables)
+    return tomli_w.dumps({name: table for name, table in tables.items() if table})
 
 
 def read_toml(path: Path) -> Config:
@@ -333,3 +436,10 @@ def _place(name: str, known: Iterable[str]) -> str:
 
 def _names(section) -> list[str]:
     return [f.name for f in dataclasses.fields(section)]
+
+
+_DEFAULTS = {
+    f.name: f.default
+    for section in dataclasses.fields(Config)
+    for f in dataclasses.fields(section.default_factory)
+}

@@ -9,10 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from embedder.config import Config
 from embedder.train.loop import EpochSums, Step
 from embedder.train.update import TrainState
 
 _log = logging.getLogger(__name__)
+
+
+Metrics = tuple[float | None, ...]
+"""What an epoch came to; None: there is nothing to tell."""
 
 
 class Trainable(Protocol):
@@ -25,6 +30,12 @@ class Trainable(Protocol):
     metrics: tuple[str, ...]  # names of what `summary` gives; the first is a loss
     diverged: str  # what to do against it
     idle: str  # what a loss of 0 means
+    rate_name: str  # of the learning rate
+    content: str  # digest of the tokens, or of the classes
+    start_loss: float  # of the first parameters
+    superblock_size: int  # updates of a step
+    config: Config
+    memory: dict[str, int]  # bytes, by what needs them
     backend: str
     devices_line: str
 
@@ -36,10 +47,8 @@ class Trainable(Protocol):
     def rate(self, progress: float) -> float:
         """Learning rate."""
 
-    def summary(
-        self, sums: tuple[float, ...], state: TrainState
-    ) -> tuple[float | None, ...]:
-        """What an epoch came to; None: nothing to tell."""
+    def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
+        """What an epoch came to."""
 
 
 class Place(NamedTuple):
@@ -49,9 +58,7 @@ class Place(NamedTuple):
     position: tuple[int, ...] = ()  # of that update in its epoch; (): before the first
     progress: float = 0.0  # share of the run done before that update, in [0, 1]
     updates: int = 0  # of all epochs so far
-    history: tuple[
-        tuple[float | None, ...], ...
-    ] = ()  # metrics of epochs that are over
+    history: tuple[Metrics, ...] = ()  # of the epochs that are over
     sums: tuple[float, ...] = ()  # of this epoch so far
 
     @property
@@ -77,6 +84,7 @@ class Status(NamedTuple):
     loss: float  # mean, of this epoch so far
     metrics: dict[str, float | None]  # of this epoch, where it is over
     rate: float  # learning rate
+    rate_name: str
     updates: int  # of all epochs so far
     unit: str  # of the items
     items: int  # trained on in all epochs so far
@@ -181,6 +189,7 @@ class _Clock:
             loss=loss,
             metrics={},
             rate=float(training.rate(place.progress)),
+            rate_name=training.rate_name,
             updates=place.updates,
             unit=training.unit,
             items=round(items * place.progress),

@@ -19,7 +19,8 @@ from embedder.devices import (
     layouts,
     pick_layout,
 )
-from embedder.run import open_corpus, plan
+from embedder.encoder_training import EncoderTraining
+from embedder.run import open_job
 from embedder.train.parallel import Layout, batch_spec, mesh_of, table_spec
 from embedder.training import Training
 
@@ -31,16 +32,26 @@ def preview(config: Config, source: str | None, *, cache: Path | None = None) ->
       OSError, ValueError: bad input.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        training = plan(config, open_corpus(source), cache or Path(temporary))
-    return "\n".join(
-        [
-            to_toml(training.config),
-            _vocabulary_line(training),
-            _updates_line(training),
-            f"devices: {training.devices_line}",
-            _schedule_line(training),
-            _memory_line(training),
-        ]
+        job = open_job(config, source)
+        training = job.plan(config, cache or Path(temporary))
+        if isinstance(training, EncoderTraining):
+            about = [_examples_line(training)]
+        else:
+            about = [
+                _vocabulary_line(training),
+                _updates_line(training),
+                _schedule_line(training),
+            ]
+        devices = f"devices: {training.devices_line}"
+        toml = to_toml(training.config)
+        return "\n".join([toml, *about, devices, _memory_line(training)])
+
+
+def _examples_line(training: EncoderTraining) -> str:
+    source, examples = training.source, training.examples
+    return (
+        f"examples: {len(examples.labels)} of {len(examples.classes)} classes, "
+        f"{len(source.train)} to train on, in {source.num_batches} updates an epoch"
     )
 
 

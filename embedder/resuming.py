@@ -1,27 +1,22 @@
 """Where a run that was stopped goes on: at its last whole checkpoint."""
 
-import hashlib
 import logging
 from importlib.metadata import version
 
 from embedder import processes
-from embedder.epochs import Place, Snapshot
+from embedder.epochs import Place, Snapshot, Trainable
 from embedder.train.checkpoint import (
     CheckpointError,
     Checkpoints,
     arrays_of,
     tree_of,
 )
-from embedder.training import Training
 
 _log = logging.getLogger(__name__)
 
 
-def origin(training: Training) -> dict[str, str]:
+def origin(training: Trainable) -> dict[str, str]:
     """What the last bits of the vectors come from, beside the settings."""
-    vocabulary = training.encoded.vocabulary
-    words = hashlib.sha256("\n".join(vocabulary.tokens).encode())
-    words.update(vocabulary.counts.tobytes())
     layout = training.layout
     packages = ("embedder", "jax", "jaxlib", "numpy")
     return {
@@ -29,11 +24,11 @@ def origin(training: Training) -> dict[str, str]:
         "layout": f"{layout.mode} {layout.tables} "
         f"{layout.data_devices} x {layout.table_devices}",
         "backend": training.backend,
-        "vocabulary": words.hexdigest(),
+        training.unit: training.content,
     }
 
 
-def taken_up(checkpoints: Checkpoints, training: Training) -> Snapshot | None:
+def taken_up(checkpoints: Checkpoints, training: Trainable) -> Snapshot | None:
     """Where the newest whole checkpoint is; None: there is none.
 
     Raises:
@@ -60,11 +55,11 @@ def taken_up(checkpoints: Checkpoints, training: Training) -> Snapshot | None:
         place.updates,
         100 * place.progress,
     )
-    _compare(found.facts["origin"], origin(training))
+    _compare(found.facts["origin"], origin(training), training.unit)
     return Snapshot(state, place)
 
 
-def from_first(start: Snapshot | None, training: Training) -> Snapshot:
+def from_first(start: Snapshot | None, training: Trainable) -> Snapshot:
     """What the first process has, or the beginning, in all processes."""
     if not processes.first_says(start is not None):
         return Snapshot(training.initial_state(), Place(training.epochs.start))
@@ -82,17 +77,17 @@ def _place(facts: dict) -> Place:
     return Place(**facts | lists)
 
 
-def _compare(before: dict[str, str], now: dict[str, str]) -> None:
-    """Says what may change the last bits; the vocabulary has to be the same.
+def _compare(before: dict[str, str], now: dict[str, str], unit: str) -> None:
+    """Says what may change the last bits; what is trained on has to be the same.
 
     Raises:
       CheckpointError: it is not.
     """
     different = [name for name in now if now[name] != before.get(name)]
-    if "vocabulary" in different:
+    if unit in different:
         raise CheckpointError(
-            "The corpus gives another vocabulary than the run was begun with: give "
-            "another --workdir, or --overwrite to start anew."
+            f"The run was begun with other {unit}: give another --workdir, or "
+            "--overwrite to start anew."
         )
     if different:
         changes = (f"{name}: {before.get(name)}, now {now[name]}" for name in different)

@@ -1,32 +1,24 @@
-"""The composition root: from a config and a corpus to a folder of results."""
+"""The composition root: from a config and a source to a folder of results."""
 
 import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
+from typing import Protocol
 
 from embedder import processes
 from embedder import workdir as folder
 from embedder.checks import read_interval
-from embedder.config import Config, options_of, resolve
-from embedder.data import loader
-from embedder.data.corpus import Corpus, text_corpus
-from embedder.data.demo import demo_corpus
-from embedder.data.encode import encode, encode_cached
-from embedder.data.vocabulary import NoTokensError, write_vocabulary
-from embedder.epochs import Snapshot, Status, run_epochs
+from embedder.config import Config, options_of
+from embedder.encoder_run import EncoderJob
+from embedder.epochs import Snapshot, Status, Trainable, run_epochs
 from embedder.files import errors_named
 from embedder.memory import check_memory
-from embedder.model.file import MODEL_SETTINGS, ModelFile, write_model
 from embedder.resuming import from_first, origin, taken_up
 from embedder.saving import Saver
 from embedder.stopping import Stop
+from embedder.tables_run import TablesJob
 from embedder.train.checkpoint import Checkpoints
-from embedder.train.update import TrainState
-from embedder.training import Training
-from embedder.vectors.export import read_vectors, write_vectors
+from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.workdir import Workdir
 
@@ -35,27 +27,34 @@ _RUINED = 10  # times the loss of the first vectors: far above all that learns
 _log = logging.getLogger(__name__)
 
 
-def open_corpus(source: str | None) -> Corpus:
-    """The corpus at `source`: a file, a glob or a folder; None: the demo corpus."""
-    return demo_corpus() if source is None else text_corpus(source)
+class Job(Protocol):
+    """What a run is of: tables over a text, or an encoder over examples."""
+
+    name: str
+    manifest: list[dict]  # of the files that it reads
+
+    def plan(self, config: Config, cache: Path | None) -> Trainable:
+        """What is to be trained, in all."""
+
+    def begin(self, run: Workdir, training: Trainable) -> None:
+        """Writes what is known before the first update."""
+
+    def vectors(self, training: Trainable, end: Snapshot) -> Vectors:
+        """What was learned."""
+
+    def finish(self, run: Workdir, training: Trainable, end: Snapshot) -> Vectors:
+        """Writes all results; the vectors last, with which the run is finished."""
 
 
-def plan(config: Config, corpus: Corpus, cache: Path | None) -> Training:
-    """The training of `config` over `corpus`, encoded in `cache` or, None, in memory.
+def open_job(config: Config, source: str | None) -> Job:
+    """What is to be done with `source`: text, or for an encoder examples.
 
     Raises:
-      OSError, ValueError: the corpus cannot be read, or leaves no token to train.
+      OSError, ValueError: there is no such thing.
     """
-    min_count = config.data.min_count
-    try:
-        if cache is None:
-            encoded = encode(corpus, min_count)
-        else:
-            encoded = encode_cached(corpus, min_count, cache)
-    except NoTokensError as error:
-        raise ValueError(f"Corpus {corpus.source}: {error}") from error
-    resolved = resolve(config, encoded.num_tokens)
-    return Training(resolved, encoded, range(config.train.epochs))
+    if config.model.model == "tables":
+        return TablesJob(source)
+    return EncoderJob(config, source)
 
 
 def train(
@@ -85,13 +84,11 @@ def train(
         if processes.is_first():
             folder.check_free(run)
             folder.remove_parts(run)
-        corpus = open_corpus(source)
-    if config.data.loader == "tfdata":  # takes seconds: let it load while we encode
-        threading.Thread(target=loader.import_tensorflow).start()
-    training = _plan_together(config, run, corpus, cache or run.cache)
+        job = open_job(config, source)
+    training = _plan_together(config, run, job, cache or run.cache)
     with processes.together():
         finished = processes.is_first() and _is_finished(
-            run, training.config, corpus, overwrite
+            run, training.config, job, overwrite
         )
     if processes.first_says(finished):
         return read_vectors(run.vectors) if run.is_finished else None
@@ -104,8 +101,8 @@ def train(
                 start = taken_up(checkpoints, training)
             if start is None:
                 folder.clear(run)
-                folder.write_settings(run, training.config, source, corpus.manifest)
-                write_vocabulary(training.encoded.vocabulary, run.vocabulary)
+                folder.write_settings(run, training.config, source, job.manifest)
+                job.begin(run, training)
             else:
                 folder.cut_metrics(run, len(start.place.history))
     start = from_first(start, training)
@@ -113,36 +110,36 @@ def train(
     facts = {"origin": origin(training)}
     saver = Saver(checkpoints, interval, stop, start=start.place, facts=facts)
     with errors_named(run.path):
-        return _train_into(run, training, start, saver, on_status)
+        return _train_into(run, job, training, start, saver, on_status)
 
 
-def _plan_together(config: Config, run: Workdir, corpus: Corpus, cache: Path):
+def _plan_together(config: Config, run: Workdir, job: Job, cache: Path) -> Trainable:
     """The training, the same in every process; the first encodes, others find it."""
     training = None
     with processes.together():
         if processes.is_first():
             with folder.made(run.path), folder.made(cache), errors_named(cache):
-                training = plan(config, corpus, cache)
+                training = job.plan(config, cache)
                 check_memory(training.memory)
     with processes.together():
         if training is None:  # memory is not shared with processes of other hosts
-            training = plan(config, corpus, cache if cache.exists() else None)
-    processes.check_same(_facts(training, corpus))
+            training = job.plan(config, cache if cache.exists() else None)
+    processes.check_same(_facts(training, job))
     return training
 
 
-def _facts(training: Training, corpus: Corpus) -> dict[str, object]:
+def _facts(training: Trainable, job: Job) -> dict[str, object]:
     """What has to be the same in all processes of a run."""
     options = options_of(training.config).items()
     return {
         **origin(training),
         **{f"`{name}`": value for name, value in options if name not in _OF_A_HOST},
         "superblock size": training.superblock_size,
-        "corpus": [{**file, "mtime_ns": None} for file in corpus.manifest],
+        "corpus": [{**file, "mtime_ns": None} for file in job.manifest],
     }
 
 
-def _is_finished(run: Workdir, config: Config, corpus: Corpus, overwrite: bool) -> bool:
+def _is_finished(run: Workdir, config: Config, job: Job, overwrite: bool) -> bool:
     """Whether `run` holds what is asked for.
 
     Raises:
@@ -150,24 +147,14 @@ def _is_finished(run: Workdir, config: Config, corpus: Corpus, overwrite: bool) 
     """
     if not run.is_begun or overwrite:
         return False
-    folder.check_same(run, config, corpus.manifest)
+    folder.check_same(run, config, job.manifest)
     return run.is_finished
-
-
-def write_results(run: Workdir, model: ModelFile) -> Vectors:
-    """Writes the vectors of a trained model; the run is finished with that."""
-    vectors = Vectors(model.tokens, model.input, model.counts)
-    if any(len(token.encode().split()) > 1 for token in model.tokens):
-        _log.warning("Tokens have white space: there is no vectors.txt.")
-    else:
-        write_vectors(vectors, run.text_vectors)
-    write_vectors(vectors, run.vectors)  # the last: it tells that the run is finished
-    return vectors
 
 
 def _train_into(
     run: Workdir,
-    training: Training,
+    job: Job,
+    training: Trainable,
     start: Snapshot,
     saver: Saver,
     on_status: Callable[[Status], None],
@@ -183,32 +170,15 @@ def _train_into(
         saver(status)
 
     try:
-        state, place = run_epochs(training, start.state, record, start.place)
+        end = run_epochs(training, start.state, record, start.place)
     finally:
         saver.finish()
-    model = _model(training, state, place.losses)
-    if not is_first:
-        return Vectors(model.tokens, model.input, model.counts)
-    write_model(run.model, model)
-    return write_results(run, model)
+    if is_first:
+        return job.finish(run, training, end)
+    return job.vectors(training, end)
 
 
-def _model(training: Training, state: TrainState, losses: list[float]) -> ModelFile:
-    """The model file of a run. `workers` are threads here, processes in `legacy`."""
-    options = options_of(training.config) | {"workers": 1}
-    tables = state.params["tables"]
-    return ModelFile(
-        settings={name: options[name] for name in MODEL_SETTINGS},
-        block=training.config.data.block,
-        tokens=training.encoded.vocabulary.tokens,
-        counts=training.encoded.vocabulary.counts,
-        input=np.asarray(tables["input"]),
-        output=np.asarray(tables["output"]),
-        loss_history=losses,
-    )
-
-
-def _check_ruined(training: Training, status: Status) -> None:
+def _check_ruined(training: Trainable, status: Status) -> None:
     if status.loss > _RUINED * training.start_loss:
         raise FloatingPointError(
             f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the first "
@@ -220,7 +190,7 @@ def _metrics(status: Status) -> dict:
     return {
         "epoch": status.epoch + 1,
         **status.metrics,
-        "alpha": status.rate,
+        status.rate_name: status.rate,
         status.unit: status.items,
         "seconds": round(status.seconds, 3),
         "compile_seconds": round(status.compile_seconds, 3),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import importlib
 import math
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ class Training:
     """What a run is made of, but for its state: a resolved config over a corpus."""
 
     unit = "words"
+    rate_name = "alpha"
     metrics = ("loss",)
     diverged = "training diverged. Give a smaller `alpha` or `cap`."
     idle = "No token has another in its window: nothing is learned."
@@ -65,6 +67,14 @@ class Training:
             dataclasses.replace(config.train, backend=self.backend),
             self.layout,
         )
+
+    @property
+    def content(self) -> str:
+        """Digest of the tokens and their counts."""
+        vocabulary = self.encoded.vocabulary
+        digest = hashlib.sha256("\n".join(vocabulary.tokens).encode())
+        digest.update(vocabulary.counts.tobytes())
+        return digest.hexdigest()
 
     @property
     def items(self) -> int:

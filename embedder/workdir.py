@@ -7,7 +7,8 @@ cache/               the encoded corpus, where no other cache is given
 metrics.jsonl        one JSON object an epoch
 checkpoints/         all that it takes to go on, by the number of updates done
 model.npz            all that training has made: the file of `EmbeddingTrainer.save`
-vectors.txt          the vectors as word2vec text
+labels.parquet       of an encoder: label and prediction of every example
+vectors.txt          the vectors as word2vec text, of tables
 vectors.safetensors  the vectors; written last: a run that has it is finished
 """
 
@@ -39,6 +40,7 @@ class Workdir:
         self.cache = self.path / "cache"
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
+        self.labels = self.path / "labels.parquet"
         self.model = self.path / "model.npz"
         self.text_vectors = self.path / "vectors.txt"
         self.vectors = self.path / "vectors.safetensors"
@@ -58,6 +60,7 @@ class Workdir:
             self.vocabulary,
             self.metrics,
             self.model,
+            self.labels,
             self.text_vectors,
             self.vectors,  # the last: with it the run is finished
         )

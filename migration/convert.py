@@ -10,7 +10,7 @@ from embedder.config import Config, resolve, with_options
 from embedder.data.vocabulary import Vocabulary, write_vocabulary
 from embedder.files import errors_named, whole_file
 from embedder.model.file import ModelFile, read_model
-from embedder.run import write_results
+from embedder.tables_run import write_results
 from embedder.workdir import Workdir
 
 Source = str | os.PathLike[str]

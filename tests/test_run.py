@@ -14,7 +14,8 @@ from embedder.data.encode import encode
 from embedder.epochs import run_epochs
 from embedder.memory import check_memory, memory_needed
 from embedder.preview import preview
-from embedder.run import open_corpus, plan, train
+from embedder.run import train
+from embedder.tables_run import open_corpus, plan
 from embedder.training import Training
 from embedder.vectors.export import read_vectors
 from embedder.workdir import Workdir

@@ -56,7 +56,7 @@ def text_corpus(source: str | os.PathLike) -> Corpus:
     return Corpus(
         name=_stem(Path(os.path.abspath(source))),
         source=os.fspath(source),
-        manifest=[_describe_file(path) for path in paths],
+        manifest=[describe_file(path) for path in paths],
         chunks=lambda: read_ahead(
             itertools.chain.from_iterable(map(_file_chunks, paths))
         ),
@@ -120,7 +120,7 @@ def _stem(path: Path) -> str:
     return "".join(c for c in name if c not in "*?[]") or "corpus"
 
 
-def _describe_file(path: Path) -> dict[str, Any]:
+def describe_file(path: Path) -> dict[str, Any]:
     """Name, size, time of change and a digest of both ends."""
     stat = path.stat()
     with errors_named(path), open(path, "rb") as file:

@@ -115,7 +115,7 @@ def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
         .map(shard, num_parallel_calls=workers, deterministic=True)
         .rebatch(size)
         .prefetch(2)
-        .with_options(_quiet_options(tf))
+        .with_options(quiet_options(tf))
     )
     for superblock in dataset.as_numpy_iterator():
         if failures:
@@ -125,7 +125,7 @@ def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
         raise failures[0]
 
 
-def _quiet_options(tf):
+def quiet_options(tf):
     """No threads that look for work while the updates need the cores."""
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -5,23 +5,24 @@ is made; packing, memory and transfers are of the process's own.
 """
 
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from jax.sharding import NamedSharding
 
 from embedder.data.blocks import Updates
 from embedder.data.device_loader import DeviceLoader, Index
-from embedder.train.parallel import Layout, batch_spec, mesh_of
-from embedder.train.update import Batch
+from embedder.train.parallel import TABLE_AXES, Layout, batch_spec, mesh_of
 
 
 class _Superblock:
-    """A batch of which this process has the blocks `share` of every update."""
+    """Arrays of a batch of which this process has the blocks `share` of each update."""
 
-    def __init__(self, batch: Batch, share: range, num_blocks: int):
-        self._batch = batch._asdict()
+    def __init__(self, batch: dict[str, np.ndarray], share: range, num_blocks: int):
+        self._batch = batch
         self._share = share
         self._num_blocks = num_blocks
 
@@ -49,28 +50,36 @@ def blocks_here(layout: Layout, blocks_per_update: int) -> range:
 
 
 def on_mesh(
-    batches: Generator[tuple[Updates, int, Batch]],
+    batches: Generator[tuple[Updates, int, NamedTuple]],
     layout: Layout,
     blocks_per_update: int,
-) -> Iterator[tuple[Updates, int, Batch]]:
+    axes: NamedTuple = TABLE_AXES,
+) -> Iterator[tuple[Updates, int, NamedTuple]]:
     """The same, with batches as global arrays, placed ahead of their use.
 
     Args:
-      batches: with the blocks that `blocks_here` says.
+      batches: with the blocks that `blocks_here` says; what is on devices stays there.
+      axes: which axis of each array is split.
     """
     share = blocks_here(layout, blocks_per_update)
     num_blocks = layout.num_blocks(blocks_per_update)
-    passed: deque[tuple[Updates, int]] = deque()
-    mesh, specs = mesh_of(layout), batch_spec(layout)
+    passed: deque[tuple[Updates, int, NamedTuple]] = deque()
+    mesh, specs = mesh_of(layout), batch_spec(layout, axes)._asdict()
 
     def superblocks() -> Iterator[_Superblock]:
         for updates, num_updates, batch in batches:
-            passed.append((updates, num_updates))
-            yield _Superblock(batch, share, num_blocks)
+            passed.append((updates, num_updates, batch))
+            host = {k: x for k, x in batch._asdict().items() if k in moved}
+            yield _Superblock(host, share, num_blocks)
 
-    with (
-        contextlib.closing(batches),
-        DeviceLoader(superblocks(), mesh, specs._asdict()) as loader,
-    ):
-        for arrays in loader:
-            yield *passed.popleft(), Batch(**arrays)
+    with contextlib.closing(batches):
+        first = next(batches, None)
+        if first is None:
+            return
+        moved = [k for k, x in first[2]._asdict().items() if isinstance(x, np.ndarray)]
+        batches = itertools.chain([first], batches)
+        own_specs = {name: specs[name] for name in moved}
+        with DeviceLoader(superblocks(), mesh, own_specs) as loader:
+            for arrays in loader:
+                updates, num_updates, batch = passed.popleft()
+                yield updates, num_updates, batch._replace(**arrays)

@@ -1,9 +1,12 @@
-"""The cap on row steps and plain SGD, as optax gradient transformations.
+"""The cap on row steps and plain SGD in optax, and optimizers of optax by name.
 
-Both take what changes from update to update as extra arguments, so that one compiled
-update serves all of them. They work on gradients of gathered rows and of whole tables
-alike: every leaf is [..., D], a row last.
+The cap and SGD take what changes from update to update as extra arguments, so that one
+compiled update serves all of them. They work on gradients of gathered rows and of whole
+tables alike: every leaf is [..., D], a row last.
 """
+
+import difflib
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -53,3 +56,44 @@ def scale_by_rate() -> optax.GradientTransformationExtraArgs:
 def linear_rate(progress, *, alpha: float, min_alpha: float):
     """Learning rate at `progress` in [0, 1], falling from `alpha` to `min_alpha`."""
     return alpha - (alpha - min_alpha) * progress
+
+
+def optimizer_by_name(
+    name: str, learning_rate: float, arguments: dict[str, float | bool]
+) -> optax.GradientTransformation:
+    """optax.NAME(learning_rate, **arguments).
+
+    Raises:
+      ValueError: there is no such optimizer, or no such argument.
+    """
+    known = optimizers()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else f": {', '.join(known)}."
+        raise ValueError(f"`optimizer` must be one of optax, got {name!r}{hint}")
+    parameters = inspect.signature(known[name]).parameters
+    for given in arguments:
+        if given not in parameters or given == "learning_rate":
+            names = ", ".join(n for n in parameters if n != "learning_rate")
+            raise ValueError(
+                f"`optimizer_args` of {name!r} must be of {names}, got {given!r}."
+            )
+    try:
+        return known[name](learning_rate, **arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`optimizer_args` of {name!r}: {error}") from error
+
+
+def optimizers() -> dict[str, object]:
+    """The functions of optax whose first argument, `learning_rate`, may be all.
+
+    Without those that are parts of others, or ask for more than gradients.
+    """
+    found = {}
+    for name, function in sorted(vars(optax).items()):
+        if inspect.isfunction(function) and not name.startswith(("scale_by", "lbfgs")):
+            first, *rest = [*inspect.signature(function).parameters.values(), None]
+            needed = [p for p in rest if p and p.default is p.empty]
+            if first and first.name == "learning_rate" and not needed:
+                found[name] = function
+    return found

@@ -24,7 +24,6 @@ from embedder.train.update import (
     Model,
     TrainState,
     device_state,
-    make_updates,
     updates_function,
 )
 
@@ -103,6 +102,15 @@ class Placed(NamedTuple):
     whole_state: Callable[[TrainState], TrainState]  # to whole tables of NumPy
 
 
+class Spread(NamedTuple):
+    """How the arrays of some updates lie on devices, and what makes them divide."""
+
+    axes: NamedTuple  # a batch with, for each array, the axis that is split, or None
+    fill_state: Callable[[TrainState], TrainState]
+    cut_state: Callable[[TrainState], TrainState]  # takes what was filled up away
+    fill_batch: Callable[[NamedTuple], NamedTuple]
+
+
 def place(
     model: Model,
     optimizer,
@@ -116,18 +124,34 @@ def place(
 
     `model.tables` looks up in tables of the shape that a device has.
     """
-    model = model._replace(exchange=layout.exchange)
-    options = {"update": update, "loss_interval": loss_interval}
-    if layout.mode == "jit":
-        updates = make_updates(model, optimizer, **options)
-        return Placed(updates, device_state, _as_it_is, jax.device_get)
-    updates = updates_function(model, optimizer, **options)
-    if layout.mode == "pmap":
-        return _by_pmap(updates, layout, shape)
-    return _by_mesh(updates, layout, shape)
+    updates = updates_function(
+        model._replace(exchange=layout.exchange),
+        optimizer,
+        update=update,
+        loss_interval=loss_interval,
+    )
+    spread = Spread(
+        TABLE_AXES,
+        lambda state: _fill_tables(state, layout, shape),
+        lambda state: _cut_tables(state, shape),
+        lambda batch: _fill_blocks(batch, layout),
+    )
+    return place_updates(updates, layout, spread)
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def place_updates(updates, layout: Layout, spread: Spread) -> Placed:
+    """`updates`, the part of a device in them, for all devices of `layout`."""
+    match layout.mode:
+        case "jit":
+            compiled = jax.jit(updates, donate_argnums=0)
+            return Placed(compiled, device_state, _as_it_is, jax.device_get)
+        case "sharded":
+            return _by_mesh(updates, layout, spread)
+        case "pmap":
+            return _by_pmap(updates, layout, spread)
+
+
+def _as_it_is(batch):
     return batch
 
 
@@ -147,14 +171,19 @@ def table_spec(layout: Layout) -> P:
     }[layout.tables]
 
 
-def batch_spec(layout: Layout) -> Batch:
-    """How a batch lies on the mesh: its blocks, axis 1, are split."""
-    blocks = P(None, layout.exchange.blocks)
-    return Batch(ids=blocks, sequence=blocks, radius=blocks, noise=blocks, rate=P())
+TABLE_AXES = Batch(ids=1, sequence=1, radius=1, noise=1, rate=None)
+"""Blocks are split, axis 1 of S updates."""
 
 
-def _by_mesh(updates, layout: Layout, shape: tuple[int, int]) -> Placed:
-    mesh, table, batch = mesh_of(layout), table_spec(layout), batch_spec(layout)
+def batch_spec(layout: Layout, axes: NamedTuple = TABLE_AXES) -> NamedTuple:
+    """How a batch lies on the mesh."""
+    split = P(None, layout.exchange.blocks)
+    return type(axes)(*(P() if axis is None else split for axis in axes))
+
+
+def _by_mesh(updates, layout: Layout, spread: Spread) -> Placed:
+    mesh, table = mesh_of(layout), table_spec(layout)
+    batch = batch_spec(layout, spread.axes)
     state = TrainState(params=table, opt_state=P(), step=P())
     mapped = jax.shard_map(
         updates,
@@ -170,34 +199,31 @@ def _by_mesh(updates, layout: Layout, shape: tuple[int, int]) -> Placed:
         )
 
     def place_state(whole: TrainState) -> TrainState:
-        filled = _fill_tables(whole, layout, shape)
         specs = TrainState(
             params=jax.tree.map(lambda _: table, whole.params),
             opt_state=jax.tree.map(lambda _: P(), whole.opt_state),
             step=P(),
         )
-        return put(filled, specs)
-
-    def whole_state(placed: TrainState) -> TrainState:
-        return _cut_tables(jax.tree.map(_host_array, placed), shape)
+        return put(spread.fill_state(whole), specs)
 
     return Placed(
         jax.jit(mapped, donate_argnums=0),
         place_state,
-        lambda values: put(_fill_blocks(values, layout), batch),
-        whole_state,
+        lambda values: put(spread.fill_batch(values), batch),
+        lambda placed: spread.cut_state(jax.tree.map(_host_array, placed)),
     )
 
 
-def _by_pmap(updates, layout: Layout, shape: tuple[int, int]) -> Placed:
+def _by_pmap(updates, layout: Layout, spread: Spread) -> Placed:
     num = layout.num_devices
     table = None if layout.tables == "replicated" else 0
-    blocks = None if layout.tables == "columns" else 1
     state = TrainState(params=table, opt_state=None, step=None)
+    is_split = layout.tables != "columns"  # there every device has all blocks
+    axes = spread.axes if is_split else type(spread.axes)(*[None] * len(spread.axes))
     apply_updates = jax.pmap(
         updates,
         axis_name=_AXIS,
-        in_axes=(state, Batch(blocks, blocks, blocks, blocks, None)),
+        in_axes=(state, axes),
         out_axes=(state, None),
         devices=jax.devices()[:num],
         donate_argnums=0,
@@ -223,21 +249,21 @@ def _by_pmap(updates, layout: Layout, shape: tuple[int, int]) -> Placed:
                 return x.reshape(-1, x.shape[2])
 
     def place_state(whole: TrainState) -> TrainState:
-        filled = _fill_tables(whole, layout, shape)
+        filled = spread.fill_state(whole)
         return filled._replace(params=jax.tree.map(split_table, filled.params))
 
     def whole_state(placed: TrainState) -> TrainState:
         host = jax.tree.map(_host_array, placed)
         joined = host._replace(params=jax.tree.map(join_table, host.params))
-        return _cut_tables(joined, shape)
+        return spread.cut_state(joined)
 
-    def place_batch(batch: Batch) -> Batch:
-        if blocks is None:
-            return batch
-        filled = _fill_blocks(batch, layout)
-        return jax.tree.map(
-            lambda x: x.reshape(len(x), num, -1, *x.shape[2:]) if x.ndim > 1 else x,
-            filled,
+    def place_batch(batch):
+        filled = spread.fill_batch(batch) if is_split else batch
+        return type(batch)(
+            *(
+                x if axis is None else x.reshape(len(x), num, -1, *x.shape[2:])
+                for x, axis in zip(filled, axes, strict=True)
+            )
         )
 
     return Placed(apply_updates, place_state, place_batch, whole_state)
