@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from embedder.config import Config
     from embedder.estimator import EmbeddingTrainer
+    from embedder.feature_encoder import FeatureEncoder
     from embedder.run import train
     from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
     from embedder.vectors.export import read_vectors, write_vectors
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Config",
     "EmbeddingTrainer",
+    "FeatureEncoder",
     "Vectors",
     "evaluate_analogies",
     "evaluate_pairs",
@@ -29,6 +31,7 @@ __all__ = [
 _MODULES = {
     "Config": "embedder.config",
     "EmbeddingTrainer": "embedder.estimator",
+    "FeatureEncoder": "embedder.feature_encoder",
     "Vectors": "embedder.vectors.vectors",
     "evaluate_analogies": "embedder.vectors.evaluate",
     "evaluate_pairs": "embedder.vectors.evaluate",

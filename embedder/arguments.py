@@ -133,6 +133,22 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Embed:
+    """Give new images or features vectors by the encoder of a run."""
+
+    run: _Run
+    """Folder of a run with --model encoder, or a file of FeatureEncoder.save."""
+    files: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...")
+    ]
+    """Images, or .npy of features, [n, ...]."""
+    to: Path | None = None
+    """File for the vectors, of a format of `export`; none: print what they are."""
+    topn: int = 3
+    """How many of the nearest examples of the run to print."""
+
+
+@dataclass(frozen=True)
 class Export:
     """Write vectors in another format, told by the ending of the file."""
 
@@ -184,7 +200,9 @@ class Parity:
 
 
 _POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
-Verb = Train | Devices | Neighbors | Analogy | Evaluate | Export | Convert | Parity
+Verb = (
+    Train | Devices | Neighbors | Analogy | Evaluate | Embed | Export | Convert | Parity
+)
 _VERBS = {verb.__name__.lower(): verb for verb in Verb.__args__}
 
 
@@ -227,6 +245,7 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
         | Annotated[Neighbors, command("neighbors")]
         | Annotated[Analogy, command("analogy")]
         | Annotated[Evaluate, command("evaluate")]
+        | Annotated[Embed, command("embed")]
         | Annotated[Export, command("export")]
         | Annotated[Convert, command("convert")]
         | Annotated[Parity, command("parity", default=Parity(**sections))]

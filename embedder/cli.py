@@ -19,6 +19,7 @@ from embedder.arguments import (
     Analogy,
     Convert,
     Devices,
+    Embed,
     Evaluate,
     Export,
     Neighbors,
@@ -89,6 +90,8 @@ def _run(verb: Verb) -> int:
             _analogy(verb)
         case Evaluate():
             _evaluate(verb)
+        case Embed():
+            _embed(verb)
         case Export():
             _export(verb)
         case Convert():
@@ -209,8 +212,9 @@ def _neighbors(args: Neighbors) -> None:
     vectors = _read(args.run)
     if not args.words:
         raise ValueError("WORD: give at least one token to look up.")
+    labels = _labels(args.run)
     for word in args.words:
-        _print_ranking(word, vectors.most_similar(word, topn=args.topn))
+        _print_ranking(word, vectors.most_similar(word, topn=args.topn), labels)
 
 
 def _analogy(args: Analogy) -> None:
@@ -218,10 +222,28 @@ def _analogy(args: Analogy) -> None:
     _print_ranking(f"{args.a} : {args.b} = {args.c} : ?", answers)
 
 
-def _print_ranking(title: str, ranking: list[tuple[str, float]]) -> None:
-    print(title)
+def _labels(run: Path) -> dict[str, str]:
+    """What the examples of an encoder are, by their names; of tables nothing."""
+    from embedder.workdir import Workdir
+
+    path = Workdir(run).labels
+    if not path.exists():
+        return {}
+    import polars as pl
+
+    frame = pl.read_parquet(path, columns=["key", "label"])
+    return dict(zip(frame["key"], frame["label"], strict=True))
+
+
+def _print_ranking(
+    title: str, ranking: list[tuple[str, float]], labels: dict[str, str] | None = None
+) -> None:
+    def named(key: str) -> str:
+        return f"{key} ({labels[key]})" if labels and key in labels else key
+
+    print(named(title))
     for token, similarity in ranking:
-        print(f"  {similarity:6.3f}  {token}")
+        print(f"  {similarity:6.3f}  {named(token)}")
 
 
 def _evaluate(args: Evaluate) -> None:
@@ -255,6 +277,27 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
             f"{section.num_correct} of {section.num_used} "
             f"({section.num_unknown} out of vocabulary)"
         )
+
+
+def _embed(args: Embed) -> None:
+    from embedder.embedding import embed_files
+    from embedder.files import errors_named
+    from embedder.vectors.export import write_vectors
+
+    if not args.files:
+        raise ValueError("FILE: give at least one image or .npy file.")
+    found = embed_files(args.run, args.files)
+    if args.to is not None:
+        with errors_named(args.to):
+            write_vectors(found.vectors, args.to)
+        print(f"{len(found.vectors)} vectors in {args.to}")
+        return
+    nearest = [[]] * len(found.predictions)
+    if args.run.is_dir():
+        nearest = _read(args.run).nearest_to(found.vectors.matrix, args.topn)
+    labels = _labels(args.run)
+    for (key, label, share), near in zip(found.predictions, nearest, strict=True):
+        _print_ranking(f"{key}: {label} ({share:.3f})", near, labels)
 
 
 def _export(args: Export) -> None:

@@ -5,6 +5,7 @@ change needs a numbered entry in migration/DECISIONS.md. It imports NumPy and th
 standard library alone.
 """
 
+from legacy.mlp import FeatureEncoder
 from legacy.trainer import EmbeddingTrainer
 
-__all__ = ["EmbeddingTrainer"]
+__all__ = ["EmbeddingTrainer", "FeatureEncoder"]

@@ -6,8 +6,9 @@ or, with no change at all,
 
     python -m migration.dropin script.py [ARGUMENT ...]
 
-After that `import legacy` gives `embedder.EmbeddingTrainer`. Only the public names are
-there: a program that imports a module inside `legacy` is told so.
+After that `import legacy` gives `embedder.EmbeddingTrainer` and
+`embedder.FeatureEncoder`. Only the public names are there: a program that imports a
+module inside `legacy` is told so.
 """
 
 import importlib.abc
@@ -51,7 +52,7 @@ def install() -> None:
 class _Port(types.ModuleType):
     """The module `legacy` with the port in it, which is loaded when it is used."""
 
-    __all__ = ["EmbeddingTrainer"]
+    __all__ = ["EmbeddingTrainer", "FeatureEncoder"]
     __path__: list[str] = []
 
     def __init__(self):
@@ -61,15 +62,15 @@ class _Port(types.ModuleType):
     def __getattr__(self, name: str):
         if name not in self.__all__:
             raise AttributeError(_internal(f"{_NAME}.{name}"))
-        from embedder import EmbeddingTrainer
+        import embedder
 
-        return EmbeddingTrainer
+        return getattr(embedder, name)
 
 
 def _internal(name: str) -> str:
     return (
         f"`{name}` is internal to the NumPy trainer, or not there: with "
-        f"migration.dropin `{_NAME}` has EmbeddingTrainer alone."
+        f"migration.dropin `{_NAME}` has EmbeddingTrainer and FeatureEncoder alone."
     )
 
 

@@ -12,7 +12,15 @@ ROOMS = (
     *("checks", "config", "files", "data", "memory", "model", "train", "devices"),
     *("vectors", "workdir", "epochs", "training", "encoder_training", "stopping"),
     *("joining", "processes", "saving", "resuming", "tables_run", "encoder_run", "run"),
-    *("preview", "progress", "estimator", "arguments", "cli"),
+    *(
+        "preview",
+        "progress",
+        "estimator",
+        "feature_encoder",
+        "embedding",
+        "arguments",
+        "cli",
+    ),
 )
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
 _OUTSIDE = {"legacy", "migration", "bench", "tests"}

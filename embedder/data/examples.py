@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -309,13 +309,18 @@ def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
     return into
 
 
-def read_image(path: Path, size: tuple[int, ...] = ()) -> np.ndarray:
-    """An image in colours, u8[height, width, 3], scaled to `size` if that is given."""
+def read_image(
+    path: Path, size: tuple[int, ...] = (), mode: Literal["RGB", "L"] = "RGB"
+) -> np.ndarray:
+    """An image, u8[height, width, 3], or without colours u8[height, width].
+
+    It is scaled to `size`, height and width, if that is given.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:
         with errors_named(path), Image.open(path) as image:
-            image = image.convert("RGB")
+            image = image.convert(mode)
             if size:
                 image = image.resize(size[::-1], Image.Resampling.BILINEAR)
             return np.asarray(image)

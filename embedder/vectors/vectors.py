@@ -103,6 +103,18 @@ class Vectors:
         ((ids, scores),) = self._nearest(query[None], [plus + minus], topn)
         return [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
 
+    def nearest_to(
+        self, queries: np.ndarray, topn: int = 10
+    ) -> list[list[tuple[str, float]]]:
+        """For each vector of `queries` [Q, D] the nearest keys and their cosines."""
+        check_positive_integer("topn", topn)
+        nothing: list[list[int]] = [[]] * len(queries)
+        nearest = self._nearest(np.asarray(queries, np.float64), nothing, topn)
+        return [
+            [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
+            for ids, scores in nearest
+        ]
+
     def analogy(
         self, a: str, b: str, c: str, topn: int = 10
     ) -> list[tuple[str, float]]:
