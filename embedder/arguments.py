@@ -176,16 +176,19 @@ class Parity:
     """Compare this trainer with the NumPy trainer, step by step, on a corpus."""
 
     corpus: str | None = None
-    """A text file (.txt, .gz), a glob, or a folder; none: the demo corpus."""
+    """A text file (.txt, .gz), a glob, or a folder; none: the demo corpus. With --model
+    encoder: idx, npz or parquet."""
     config: Path | None = None
     """TOML file of settings; flags go before it."""
     words: int = 2_000_000
-    """What trains takes the first so many words of the corpus; 0: all."""
+    """What trains takes the first so many words of the corpus, or examples; 0: all."""
     seeds: tuple[int, ...] = (1, 2, 3)
     """Of the whole trainings that are compared with those of two processes."""
     rungs: tuple[str, ...] = ()
     """Compare these alone, of vocabulary, distributions, blocks, loss, "row gradients",
-    "one update", "100 updates", "whole epoch", resume, converters, neighbours, workers.
+    "one update", "100 updates", "whole epoch", resume, converters, neighbours, workers;
+    of an encoder batches, loss, gradients, "one update", "100 updates", "whole epoch",
+    files.
     """
     pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """Similarity set to score whole trainings by. May be given again."""
@@ -195,6 +198,7 @@ class Parity:
     """Print JSON."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
@@ -236,8 +240,8 @@ def _taken_up(verb: Train, arguments: list[str]) -> Train:
 
 def _parse(arguments: list[str], defaults: Config) -> Verb:
     every = {f.name: getattr(defaults, f.name) for f in dataclasses.fields(Config)}
-    own = {*every} - {"save", "encoder"}
-    sections = {name: every[name] for name in own}
+    parity = {name: value for name, value in every.items() if name != "save"}
+    sections = {name: value for name, value in parity.items() if name != "encoder"}
     command = tyro.conf.subcommand
     verbs = (
         Annotated[Train, command("train", default=Train(**every))]
@@ -248,7 +252,7 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
         | Annotated[Embed, command("embed")]
         | Annotated[Export, command("export")]
         | Annotated[Convert, command("convert")]
-        | Annotated[Parity, command("parity", default=Parity(**sections))]
+        | Annotated[Parity, command("parity", default=Parity(**parity))]
     )
     return tyro.cli(
         verbs,

@@ -231,7 +231,11 @@ def _labels(run: Path) -> dict[str, str]:
         return {}
     import polars as pl
 
-    frame = pl.read_parquet(path, columns=["key", "label"])
+    try:
+        frame = pl.read_parquet(path, columns=["key", "label"], glob=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).partition("\n")[0].removesuffix(".")
+        raise ValueError(f"{path} is not a whole file of labels: {reason}.") from error
     return dict(zip(frame["key"], frame["label"], strict=True))
 
 

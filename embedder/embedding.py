@@ -69,7 +69,8 @@ def _features(path: Path, model: EncoderFile) -> np.ndarray:
         with errors_named(path):
             found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"FILE {path} is not a whole .npy file: {error}.") from error
+        reason = str(error).removesuffix(".")
+        raise ValueError(f"FILE {path} is not a whole .npy file: {reason}.") from error
     if found.shape == model.shape:
         found = found[np.newaxis]
     if found.shape[1:] != model.shape or found.dtype.kind not in "iuf":
@@ -83,7 +84,12 @@ def _features(path: Path, model: EncoderFile) -> np.ndarray:
             f"FILE {path} must be of {model.kind}, as the encoder was trained on, got "
             f"{found.dtype}."
         )
-    return np.asarray(found, model.kind)
+    if not len(found):
+        raise ValueError(f"FILE {path} has no examples: it is {list(found.shape)}.")
+    features = np.asarray(found, model.kind)
+    if not np.isfinite(features).all():
+        raise ValueError(f"FILE {path} has features that are not finite.")
+    return features
 
 
 def _image(path: Path, model: EncoderFile) -> np.ndarray:

@@ -78,7 +78,8 @@ def model_settings(config: Config) -> dict[str, Any]:
     """The arguments of `FeatureEncoder` in `config`; `workers` are processes there."""
     options = options_of(config) | {"workers": 1}
     arguments = parse_arguments(options["optimizer_args"]) or None
-    options |= {"layers": list(options["layers"]), "optimizer_args": arguments}
+    layers = list(options["layers"]) or None
+    options |= {"layers": layers, "optimizer_args": arguments}
     return {name: options[name] for name in ENCODER_SETTINGS}
 
 

@@ -53,7 +53,7 @@ class EncoderTraining:
     """What a run is made of, but for its state: a config over examples.
 
     Raises:
-      ValueError: the config and the examples, or the devices, do not fit.
+      TypeError, ValueError: the config and the examples, or the devices, do not fit.
     """
 
     unit = "examples"
@@ -65,6 +65,10 @@ class EncoderTraining:
 
     def __init__(self, config: Config, examples: Examples, epochs: range):
         options = config.encoder
+        if not isinstance(options.optimizer, str):
+            raise TypeError(
+                f"`optimizer` must be a name of optax, got {options.optimizer!r}."
+            )
         self.widths = widths_of(options.layers, examples)
         self.config = with_options(config, layers=self.widths)
         self.examples = examples

@@ -1,5 +1,7 @@
 """FeatureEncoder: the encoder for scikit-learn, and in place of that of `legacy`."""
 
+import functools
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from embedder.config import Config, with_options
 from embedder.data.examples import Examples
 from embedder.encoder_training import EncoderTraining, embed, scores
 from embedder.epochs import run_epochs
-from embedder.model.encoder import encoder, layers_of, params_of
+from embedder.model.encoder import Encoder, encoder, layers_of, params_of
 from embedder.model.encoder_file import (
     ENCODER_SETTINGS,
     EncoderFile,
@@ -84,6 +86,15 @@ class FeatureEncoder(
           TypeError, ValueError: an argument breaks its rule, or X and y do not fit.
           FloatingPointError: training diverged.
         """
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y)
+        except BaseException:  # validation keeps what it finds of X
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    def _fit(self, X, y) -> "FeatureEncoder":
         config = self._config()
         x, y = validate_data(self, _flat(X), y, dtype=_DTYPES)
         is_deep = isinstance(X, np.ndarray) and X.ndim > 2
@@ -126,6 +137,7 @@ class FeatureEncoder(
         """Writes all that is known, in one `.npz` file, which `legacy` reads too."""
         check_is_fitted(self)
         settings = {name: getattr(self, name) for name in ENCODER_SETTINGS}
+        settings["dtype"] = self._dtype
         model = EncoderFile(
             settings,
             self.classes_,
@@ -155,11 +167,21 @@ class FeatureEncoder(
     def _n_features_out(self) -> int:
         return self.layers_[-1][0].shape[0]
 
+    @property
+    def _dtype(self) -> str:
+        """Of the layers; the argument may have been set since."""
+        return self.layers_[0][0].dtype.name
+
     def _set(self, layers, shape: tuple[int, ...], kind: str) -> None:
         self.layers_, self._shape, self._kind = layers, shape, kind
 
     def _config(self) -> Config:
-        arguments = self.optimizer_args or {}
+        arguments = {} if self.optimizer_args is None else self.optimizer_args
+        if not isinstance(arguments, dict):
+            raise TypeError(
+                "`optimizer_args` must be a dict of values by their names, got "
+                f"{arguments!r}."
+            )
         return with_options(
             Config(),
             model="encoder",
@@ -179,8 +201,8 @@ class FeatureEncoder(
     def _outputs(self, function, X) -> np.ndarray:
         check_is_fitted(self)
         x = validate_data(self, _flat(X), reset=False, dtype=_DTYPES)
-        widths = [len(self.layers_[0][0]), *(len(b) for _, b in self.layers_)]
-        network = encoder(widths, dtype=self.dtype, seed=0)
+        widths = len(self.layers_[0][0]), *(len(b) for _, b in self.layers_)
+        network = _network(widths, self._dtype)
         return function(network, params_of(self.layers_), x)
 
     def __sklearn_tags__(self):
@@ -192,10 +214,16 @@ class FeatureEncoder(
         return hasattr(self, "layers_")
 
 
-_DTYPES: Any = [np.float32, np.float64, np.uint8]
+_DTYPES: Any = [np.float64, np.float32, np.uint8]  # others become the first
+
+
+@functools.lru_cache(maxsize=8)
+def _network(widths: tuple[int, ...], dtype: str) -> Encoder:
+    """The network, kept so that the same again is not compiled again."""
+    return encoder(widths, dtype=dtype, seed=0)
 
 
 def _flat(X) -> Any:
     """X with features along one axis."""
     is_deep = isinstance(X, np.ndarray) and X.ndim > 2
-    return X.reshape(len(X), -1) if is_deep else X
+    return X.reshape(len(X), math.prod(X.shape[1:])) if is_deep else X

@@ -64,6 +64,8 @@ def open_examples(source: str, options: EncoderConfig, workers: int = 2) -> Exam
         if train:
             return _idx_set(path.resolve().name, source, train[0])
         return _image_set(path, source, options, workers)
+    if not path.is_file():
+        raise ValueError(f"DATA {source} must be a regular file or a folder.")
     name = path.name.split(".")[0]
     if _is_idx_images(path):
         return _idx_set(name, source, path)
@@ -119,11 +121,13 @@ def read_idx(path: Path) -> np.ndarray:
     try:
         with errors_named(path), opener(path, "rb") as file:
             head = file.read(4)
-            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_DTYPES:
+            is_idx = len(head) == 4 and head[:2] == b"\0\0" and head[2] in _IDX_DTYPES
+            if not is_idx or not 0 < head[3] <= 64:  # axes that NumPy can have
                 raise ValueError(f"{path} is not an idx file: it begins {head!r}.")
-            shape = tuple(
-                int.from_bytes(file.read(4), "big") for _ in range(max(1, head[3]))
-            )
+            sizes = file.read(4 * head[3])
+            if len(sizes) < 4 * head[3]:
+                raise ValueError(f"{path} ends within its header.")
+            shape = tuple(np.frombuffer(sizes, ">u4").tolist())
             dtype = np.dtype(_IDX_DTYPES[head[2]])
             expected = math.prod(shape) * dtype.itemsize
             data = bytearray()
@@ -160,12 +164,17 @@ def read_npz(path: Path, label: str = "label") -> Examples:
             others = [name for name in names if name != label]
             if label in names and len(others) == 1:
                 pairs.insert(0, (others[0], label))
+            elif label != "label":  # asked for: no other labels will do
+                pairs = [(name, label) for name, _ in pairs]
             pair = next((p for p in pairs if {*p} <= {*names}), None)
             if pair is None:
                 raise ValueError(f"it has {names}, and no pair of {pairs}")
             features, labels = (_read_array(archive, name) for name in pair)
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, zlib.error) as error:
-        reason = str(error).removesuffix(".")
+    except (
+        *(zipfile.BadZipFile, KeyError, ValueError, EOFError, zlib.error),
+        RuntimeError,  # encrypted, or packed in a way that is not known
+    ) as error:
+        reason = str(error).removesuffix(".") or "it ends early"
         raise ValueError(f"{path} has no features and labels: {reason}.") from error
     return _examples(features, labels, str(path))
 
@@ -177,18 +186,42 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     if info.file_size > 1000 * max(1, info.compress_size):
         raise ValueError(f"`{name}` is packed more than a thousandfold")
     with archive.open(info) as file:
+        _check_claim(file, name, info.file_size)
+    with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _check_claim(file, name: str, size: int) -> None:
+    """Refuses objects, and a header that claims more than `size` bytes.
+
+    NumPy would make the room. `read_member` does the same for what is not packed.
+    """
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version := np.lib.format.read_magic(file))
+    if read_header is None:
+        raise ValueError(f"`{name}` has format {version}")
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError(f"`{name}` holds pickled objects, which are not read")
+    if file.tell() + math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"`{name}` claims shape {shape}, more than its bytes")
 
 
 def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
     """A row an example: numbers in columns, or in one column of lists, and a label.
 
     Raises:
-      ValueError: a column is missing, or is not of numbers, or lists differ in length.
+      ValueError: a column is missing, or is not of numbers, or lists differ in length;
+        or names are missing, or not unique.
     """
     try:
-        frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+        frame = pl.read_parquet(path, glob=False)
+    except (
+        *(pl.exceptions.PolarsError, OSError),
+        pl.exceptions.PanicException,  # which is no Exception
+    ) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path} is not a parquet file: {reason}.") from error
     for option, column in (("label", label), ("key", key)):
@@ -204,9 +237,15 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
             f"{path}: columns must be numbers, got {', '.join(wrong) or 'none'}; name "
             "that of the labels by --label and that of names by --key."
         )
+    if frame.is_empty():
+        raise ValueError(f"{path} has no rows.")
     parts = [_column(path, frame[name]) for name in columns]
     features = np.concatenate(parts, axis=1)
-    keys = frame[key].cast(pl.String).to_list() if key else None
+    keys = _keys(path, frame[key]) if key else None
+    if isinstance(kind := frame[label].dtype, pl.List | pl.Struct):
+        raise ValueError(
+            f"{path}: column `{label}` must be numbers or text, got {kind}."
+        )
     if frame[label].null_count():
         raise ValueError(f"{path}: column `{label}` has rows without a value.")
     return _examples(features, frame[label].to_numpy(), str(path), keys)
@@ -231,6 +270,21 @@ def _column(path: Path, column: pl.Series) -> np.ndarray:
     return array.reshape(len(array), -1)
 
 
+def _keys(path: Path, column: pl.Series) -> list[str]:
+    """The names of the rows; vectors could not be written for others, at the end."""
+    where = f"{path}: column `{column.name}`"
+    try:
+        names = column.cast(pl.String)
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{where} must be names, got {column.dtype}.") from error
+    if names.null_count() or (names == "").any():
+        raise ValueError(f"{where} has rows without a value.")
+    if names.is_duplicated().any():
+        repeated = names.filter(names.is_duplicated())[0]
+        raise ValueError(f"{where} must be unique, got {repeated!r} more than once.")
+    return names.to_list()
+
+
 # --- folders of images
 
 
@@ -251,6 +305,9 @@ def _image_set(path: Path, source: str, options, workers: int) -> ExampleSet:
     files = [found[i][0] for i in order]
     labels = np.array([found[i][1] for i in order])
     keys = [str(file.relative_to(path)) for file in files]
+    wrong = [key for key in keys if key.encode(errors="ignore").decode() != key]
+    if wrong:  # vectors could not be written for them, at the end
+        raise ValueError(f"DATA {source}: names must be UTF-8, got {wrong[0]!r}.")
     manifest = [
         {"file": key, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
         for key, stat in ((k, f.stat()) for k, f in zip(keys, files, strict=True))
@@ -292,9 +349,17 @@ def decoded(
             _decode(files, size, workers, array).flush()
             del array
             os.replace(part, folder)
+        except OSError:
+            if not path.exists():  # else another run has made the same
+                raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(
+            f"Cache file {path} is damaged ({error}): delete {folder} to make it anew."
+        ) from error
 
 
 def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
@@ -316,17 +381,19 @@ def read_image(
 
     It is scaled to `size`, height and width, if that is given.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
         with errors_named(path), Image.open(path) as image:
+            if image.mode == "I;16":  # whose values Pillow would cut at 255
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             image = image.convert(mode)
             if size:
                 image = image.resize(size[::-1], Image.Resampling.BILINEAR)
             return np.asarray(image)
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # a damaged image raises nearly anything
         raise ValueError(f"{path} is not a whole image: {error}.") from error
 
 
@@ -341,10 +408,11 @@ def _examples(
     features: np.ndarray, labels: np.ndarray, where: str, keys: list[str] | None = None
 ) -> Examples:
     """Checked and in their dtypes."""
-    features, labels = np.asarray(features), np.asarray(labels)
+    features = np.asanyarray(features)  # which may lie in a file
+    labels = np.asarray(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if features.ndim < 2 or labels.shape != features.shape[:1] or not len(labels):
+    if features.ndim < 2 or labels.shape != features.shape[:1] or not features.size:
         raise ValueError(
             f"{where}: features must be [n, ...] and labels [n], got "
             f"{list(features.shape)} and {list(labels.shape)}."

@@ -76,7 +76,7 @@ def read_encoder(path: Path) -> EncoderFile:
         with errors_named(path), zipfile.ZipFile(path) as archive:
             return _model(archive)
     except Exception as error:  # a damaged zip raises nearly anything
-        reason = str(error).removesuffix(".") or type(error).__name__
+        reason = str(error)[:200].removesuffix(".") or type(error).__name__
         raise ValueError(f"{path} is not a whole encoder file: {reason}.") from error
 
 
@@ -88,12 +88,17 @@ def _model(archive: zipfile.ZipFile) -> EncoderFile:
     settings = json.loads(read_member(archive, "settings").tobytes())
     if not isinstance(settings, dict) or set(settings) != set(ENCODER_SETTINGS):
         raise ValueError("`settings` has other names than the arguments of an encoder")
+    settings["layers"] = settings["layers"] and tuple(settings["layers"])
     count = sum(name.startswith("weights_") for name in names)
     layers = [
         (read_member(archive, f"weights_{i}"), read_member(archive, f"biases_{i}"))
         for i in range(count)
     ]
     classes = read_member(archive, "classes")
+    known = {f"{kind}_{i}" for kind in ("weights", "biases") for i in range(count)}
+    known |= {"format", "settings", "classes", "history", "shape", "kind"}
+    if not names <= known:  # checksums are not of names
+        raise ValueError(f"{sorted(names - known)} are not members of an encoder")
     _check(layers, len(classes), settings["dtype"])
     shape = (len(layers[0][0]),)
     if "shape" in names:
@@ -124,4 +129,5 @@ def _check(layers, num_classes: int, dtype: str) -> None:
 
 
 def _json(values: Any) -> np.ndarray:
-    return np.frombuffer(json.dumps(values).encode(), np.uint8)
+    text = json.dumps(values, default=np.generic.item)  # settings may be of NumPy
+    return np.frombuffer(text.encode(), np.uint8)

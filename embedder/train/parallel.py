@@ -206,10 +206,16 @@ def _by_mesh(updates, layout: Layout, spread: Spread) -> Placed:
         )
         return put(spread.fill_state(whole), specs)
 
+    def place_batch(values):
+        filled = zip(spread.fill_batch(values), batch, strict=True)
+        return type(values)(
+            *(None if x is None else put(x, spec) for x, spec in filled)
+        )
+
     return Placed(
         jax.jit(mapped, donate_argnums=0),
         place_state,
-        lambda values: put(spread.fill_batch(values), batch),
+        place_batch,
         lambda placed: spread.cut_state(jax.tree.map(_host_array, placed)),
     )
 

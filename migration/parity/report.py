@@ -3,7 +3,7 @@
 import functools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,11 @@ from embedder.config import Config, nearest, options_of, with_options
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
 from embedder.vectors.vectors import Vectors
 from migration.parity.difference import Difference
+from migration.parity.encoder import (
+    ENCODER_RUNGS,
+    encoder_ladder,
+    encoder_subject,
+)
 from migration.parity.ladder import RUNGS, ladder, subject
 from migration.parity.training import Trainer
 from migration.parity.workers import Score
@@ -43,20 +48,39 @@ def compare(
       OSError, ValueError: bad input.
       FloatingPointError: training diverged, in either program.
     """
-    _check(config, words, seeds, rungs, (*pairs, *analogies))
-    compared = subject(
-        config, source, words=words, seeds=seeds, scores=scores(pairs, analogies)
-    )
-    about = {
-        "corpus": compared.corpus.source,
-        "words": int(compared.text.ids.size),
-        "words_trained": sum(map(len, compared.sequences)),
-        "tokens": len(compared.encoded.vocabulary),
-    }
+    is_encoder = config.model.model == "encoder"
+    known = ENCODER_RUNGS if is_encoder else RUNGS
+    _check(config, words, seeds, rungs, known, (*pairs, *analogies))
+    if is_encoder:
+        examples = encoder_subject(config, source, words)
+        about = {
+            "data": source,
+            "examples": len(examples.examples.labels),
+            "classes": len(examples.examples.classes),
+        }
+        differences = encoder_ladder(examples, rungs or None)
+    else:
+        compared = subject(
+            config, source, words=words, seeds=seeds, scores=scores(pairs, analogies)
+        )
+        about = {
+            "corpus": compared.corpus.source,
+            "words": int(compared.text.ids.size),
+            "words_trained": sum(map(len, compared.sequences)),
+            "tokens": len(compared.encoded.vocabulary),
+        }
+        differences = ladder(compared, rungs or None)
+    return _report(differences, about, config, as_json)
+
+
+def _report(
+    differences: Iterator[Difference], about: dict, config: Config, as_json: bool
+) -> bool:
+    """Prints the lines as they are computed; whether all pass."""
     lines, console, passed = [], Console(stderr=True), False
     try:
-        with console.status("vocabulary") as status:
-            for line in ladder(compared, rungs or None):
+        with console.status("reading") as status:
+            for line in differences:
                 lines.append(line)
                 status.update(line.rung)
         passed = all(line.passed for line in lines)
@@ -76,6 +100,7 @@ def _check(
     words: int,
     seeds: Sequence[int],
     rungs: Sequence[str],
+    known: Mapping[str, object],
     files: Sequence[Path],
 ) -> None:
     if words < 0:
@@ -85,10 +110,10 @@ def _check(
     for seed in seeds:
         with_options(config, seed=seed)
     for rung in rungs:
-        if rung not in RUNGS:
+        if rung not in known:
             raise ValueError(
-                f"Unknown rung `{rung}`{nearest(rung, RUNGS)} The rungs are: "
-                f"{', '.join(RUNGS)}."
+                f"Unknown rung `{rung}`{nearest(rung, known)} The rungs are: "
+                f"{', '.join(known)}."
             )
     for file in files:
         if not file.is_file():

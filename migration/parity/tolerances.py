@@ -24,6 +24,22 @@ TOLERANCE = {
     ("whole epoch", "float32"): 1e-3,
     ("resume", "float64"): 1e-9,
     ("resume", "float32"): 1e-3,
+    # Encoders. Sums over a batch of some hundred products each; the loss is compared as
+    # a mean, gradients as sums.
+    ("encoder loss", "float64"): 1e-13,
+    ("encoder loss", "float32"): 1e-5,
+    ("encoder gradients", "float64"): 1e-12,
+    ("encoder gradients", "float32"): 1e-5,
+    # Differences of the loss over 2e-6: its rounding, 1e-13, and its bend, by that.
+    ("finite differences", "float64"): 1e-6,
+    ("encoder one update", "float64"): 1e-12,
+    ("encoder one update", "float32"): 1e-6,
+    # Where a unit is near 0 the two may take it for on and off: rounding grows.
+    ("encoder 100 updates", "float64"): 1e-11,
+    ("encoder 100 updates", "float32"): 1e-4,
+    ("adam's loss", "float32"): 2e-2,
+    ("encoder epoch", "float64"): 1e-9,
+    ("encoder epoch", "float32"): 1e-3,
     # One matrix product of unit vectors.
     ("neighbours", "float64"): 1e-12,
     ("neighbours", "float32"): 1e-5,

@@ -7,16 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = ("--vector-size", "5", "--min-count", "1", "--block", "32", "--epochs", "3")
-OPTIONS += ("--loader", "memory", "--save-every", "16", "--blocks-per-update", "2")
+SHARED = ("--loader", "memory", "--epochs", "3", "--save-every", "16")
+TABLES = ("corpus.txt", "--vector-size", "5", "--min-count", "1", "--block", "32")
+TABLES += ("--blocks-per-update", "2")
+ENCODER = ("examples.npz", "--model", "encoder", "--optimizer", "adam")
+ENCODER += ("--validation-fraction", "0.2", "--batch-size", "4")
+TWO = ("--devices", "2", "--mode")
 MODES = {
-    "jit": ("--backend", "xla"),
-    "numba": ("--backend", "numba"),
-    "sharded": ("--mode", "sharded", "--tables", "rows", "--devices", "2"),
-    "pmap": ("--mode", "pmap", "--devices", "2"),
+    "jit": (*TABLES, "--backend", "xla"),
+    "numba": (*TABLES, "--backend", "numba"),
+    "sharded": (*TABLES, *TWO, "sharded", "--tables", "rows"),
+    "pmap": (*TABLES, *TWO, "pmap"),
+    "encoder": ENCODER,
+    "encoder, pmap": (*ENCODER, *TWO, "pmap"),
 }
 
 
@@ -26,7 +33,7 @@ def embedder(
     """`embedder train`, that gets the signal `number` at the event."""
     return subprocess.run(
         [sys.executable, "-m", "tests.faults.child", str(event), str(number)]
-        + ["train", "corpus.txt", "--workdir", "run", *arguments],
+        + ["train", *arguments, "--workdir", "run", *SHARED],
         env=os.environ
         | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
         | {"PYTHONPATH": str(ROOT)},
@@ -71,11 +78,13 @@ def kill_and_resume(options: tuple[str, ...], kills: int, seed: int) -> None:
     ("mode", "kills"),
     [
         ("jit", 2),
-        *(pytest.param(mode, 13, marks=pytest.mark.slow) for mode in MODES),
+        *(pytest.param(mode, 10, marks=pytest.mark.slow) for mode in MODES),
     ],
 )
 def test_a_killed_run_ends_as_one_that_never_was(
     tmp_path, text_file, monkeypatch, mode, kills
 ):
     monkeypatch.chdir(tmp_path)
-    kill_and_resume((*OPTIONS, *MODES[mode]), kills, seed=kills)
+    rng = np.random.default_rng(0)
+    np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
+    kill_and_resume(MODES[mode], kills, seed=kills)

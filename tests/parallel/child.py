@@ -27,12 +27,14 @@ from embedder.epochs import run_epochs  # noqa: E402
 from embedder.train.parallel import Layout  # noqa: E402
 from embedder.train.update import Batch  # noqa: E402
 from embedder.training import Training  # noqa: E402
+from migration.parity.encoder import encoder_ladder  # noqa: E402
 from migration.parity.updates import (  # noqa: E402
     Sample,
     random_tables,
     updates_rung,
 )
 from tests.parity.cases import Case  # noqa: E402
+from tests.parity.encoder_cases import subject  # noqa: E402
 
 ARCHITECTURES = "skipgram", "cbow"
 SHAPE = 97, 10  # V, D: four and eight divide neither
@@ -131,6 +133,57 @@ def batch_of(config: Config, updates: Updates) -> Batch:
     rate = np.full(len(updates), config.train.alpha)
     fields = updates.ids, updates.sequence, updates.radius, updates.noise
     return Batch(*fields, rate)
+
+
+def encoders() -> Iterator[dict]:
+    """An encoder by each mode and loader: updates, an epoch, and what is exchanged."""
+    for options in ({"optimizer_args": ("momentum=0.9",)}, {"optimizer": "adam"}):
+        case = {"dtype": "float64", "batch_size": 10, "learning_rate": 0.01, **options}
+        one = subject((5,), np.float64, classes=3, hidden=(4,), **case)
+        training = one.training()
+        assert training.layout == Layout()
+        whole = run_epochs(training, training.initial_state())
+        for mode in ("sharded", "pmap"):
+            for kind in ("memory", *(["tfdata"] if num_devices == 2 else [])):
+                places = {"mode": mode, "devices": num_devices, "loader": kind}
+                several = one._replace(config=with_options(one.config, **places))
+                training = several.training()
+                assert training.layout.num_devices == num_devices
+                end = run_epochs(training, training.initial_state())
+                rungs = ["one update", "100 updates", "whole epoch"]
+                yield {
+                    "cell": f"{mode} {kind} {options}",
+                    "passed": [
+                        line.passed
+                        for line in encoder_ladder(several, rungs)
+                        if line.dtype == "float64"
+                    ],
+                    "epoch": max(
+                        float(np.abs(a - b).max())
+                        for a, b in zip(
+                            jax.tree.leaves(end.state.params),
+                            jax.tree.leaves(whole.state.params),
+                            strict=True,
+                        )
+                    ),
+                    "history": float(
+                        np.abs(
+                            np.subtract(end.place.history[0], whole.place.history[0])
+                        ).max()
+                    ),
+                    "moved": exchanged_by(training),
+                }
+
+
+def exchanged_by(training) -> list[list[int]]:
+    """Shapes of what a compiled call exchanges."""
+    program = training.program
+    state = program.place_state(training.initial_state())
+    _, _, batch = next(training.host_batches(0))
+    with jax.enable_x64(True):
+        lowered = program.apply_updates.lower(state, program.place_batch(batch))
+        found = collectives(lowered.compile().as_text())
+    return [list(shape) for _, shape, *_ in found]
 
 
 def dense() -> Iterator[dict]:

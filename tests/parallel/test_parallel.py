@@ -42,6 +42,19 @@ def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
         assert tables == [], each
 
 
+@pytest.mark.parametrize(
+    "num_devices", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))]
+)
+def test_an_encoder_is_the_same_on_any_devices(num_devices):
+    """Batches of 10, of which the last has 7, do not divide by 4 and 8."""
+    cells = run(num_devices, "encoders")
+    assert len(cells) == (8 if num_devices == 2 else 4)
+    for each in cells:
+        assert each["passed"] and all(each["passed"]), each
+        assert each["epoch"] < 1e-13 and each["history"] < 1e-13, each
+        assert [4] in each["moved"] or [5, 4] in each["moved"], each
+
+
 @pytest.mark.parametrize("num_devices", [2, 4])
 def test_a_dense_update_is_that_of_the_oracle(num_devices):
     for each in run(num_devices, "dense"):

@@ -1,0 +1,428 @@
+"""The ladder of an encoder: batches, loss, gradients, updates, an epoch, files."""
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+import embedder
+import legacy
+from embedder.config import Config, parse_arguments, with_options
+from embedder.data.examples import Examples, open_examples
+from embedder.encoder_run import model_settings
+from embedder.encoder_training import EncoderTraining
+from embedder.epochs import run_epochs
+from embedder.model.encoder import layers_of, params_of
+from embedder.train import classify
+from embedder.train.update import TrainState
+from legacy import network
+from legacy.mlp import FeatureEncoder
+from migration.parity.difference import Difference, difference, worst
+from migration.parity.tolerances import TOLERANCE
+
+OPTIMIZERS = (("sgd", ()), ("sgd", ("momentum=0.9",)), ("adam", ()))
+_EVERY = 10**9
+_STEP = 1e-6  # of the finite differences
+_DIRECTIONS = 3  # for each layer
+
+
+class EncoderSubject(NamedTuple):
+    """What the ladder runs on."""
+
+    config: Config
+    examples: Examples
+    source: str
+
+    def training(self, **options) -> EncoderTraining:
+        """One epoch of it, with other `options`."""
+        config = with_options(self.config, **options)
+        return EncoderTraining(config, self.examples, range(1))
+
+
+def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubject:
+    """The first `num` examples at `source`; 0: all.
+
+    Raises:
+      OSError, ValueError: there are none, or they do not fit `config`.
+    """
+    if source is None:
+        raise ValueError("`corpus` must be given for an encoder, got none.")
+    if config.encoder.optimizer not in network.OPTIMIZERS:
+        raise ValueError(
+            f"`optimizer` must be one of the NumPy trainer, "
+            f"{' or '.join(network.OPTIMIZERS)}, got {config.encoder.optimizer!r}."
+        )
+    read = open_examples(source, config.encoder, config.data.workers).read(None)
+    num = min(num or _EVERY, len(read.labels))
+    first = read._replace(
+        features=read.features[:num], labels=read.labels[:num], keys=read.keys[:num]
+    )
+    return EncoderSubject(config, first, source)
+
+
+def encoder_ladder(
+    subject: EncoderSubject, rungs: Iterable[str] | None = None
+) -> Iterator[Difference]:
+    """The lines of `rungs`, all if none are given, as they are computed."""
+    for rung in ENCODER_RUNGS if rungs is None else rungs:
+        yield from ENCODER_RUNGS[rung](subject)
+
+
+def batches_rung(subject: EncoderSubject) -> Iterator[Difference]:
+    """Examples of every batch of two epochs, by both loaders, and the first weights."""
+    for loader in ("tfdata", "memory"):
+        training = subject.training(loader=loader, mode="jit", devices=0)
+        for epoch in (0, 1):
+            yield from _batches(training, epoch, f"{loader}, epoch {epoch + 1}")
+    for dtype in _dtypes(subject):
+        training = subject.training(dtype=dtype)
+        ours = layers_of(training.initial_state().params)
+        seed = subject.config.train.seed
+        theirs = network.initial_layers(training.widths, dtype, seed)
+        yield from _layers("batches", "first", dtype, ours, theirs, tolerance=0.0)
+
+
+def _batches(training: EncoderTraining, epoch: int, title: str):
+    x, y = _numbers(training.examples)
+    config = training.config
+    options = config.train.seed, epoch
+    theirs = network.batches(training.source.train, config.encoder.batch_size, *options)
+    features, labels = [], []
+    for _, num, batches in training.host_batches(epoch):
+        for number in range(num):
+            found = jax.device_get(classify.batch_at(batches, number))
+            real = found[2] > 0
+            features.append(found[0][real].reshape(int(real.sum()), -1))
+            labels.append(found[1][real])
+    pairs = list(itertools.zip_longest(zip(features, labels, strict=True), theirs))
+    yield worst(
+        difference("batches", f"features, {title}", _or_none(a, 0), _rows(x, ids))
+        for a, ids in pairs
+    )
+    yield worst(
+        difference("batches", f"labels, {title}", _or_none(a, 1), _rows(y, ids))
+        for a, ids in pairs
+    )
+
+
+def _or_none(pair, which: int) -> np.ndarray:
+    return np.empty(0) if pair is None else pair[which]
+
+
+def _rows(x: np.ndarray, ids) -> np.ndarray:
+    return np.empty(0) if ids is None else x[ids]
+
+
+def loss_rung(subject: EncoderSubject) -> Iterator[Difference]:
+    """Loss and right answers of a batch."""
+    for dtype in _dtypes(subject):
+        case = _case(subject, dtype)
+        with jax.enable_x64(dtype == "float64"):
+            ours = _sums(case, case.params)
+        scores = network.activations(case.layers, case.x)[-1]
+        theirs = network.loss_sums(scores, case.y)
+        tolerance = TOLERANCE["encoder loss", dtype]
+        yield difference(
+            *("loss", "sum", float(ours.loss), theirs.loss),
+            **{"dtype": dtype, "tolerance": tolerance * len(case.y)},
+        )
+        yield difference(
+            *("loss", "right answers", float(ours.num_correct), float(theirs.correct)),
+            dtype=dtype,
+        )
+
+
+def gradients_rung(subject: EncoderSubject) -> Iterator[Difference]:
+    """Of every layer: by autodiff, by hand, and by finite differences of the loss."""
+    for dtype in _dtypes(subject):
+        case = _case(subject, dtype)
+        with jax.enable_x64(dtype == "float64"):
+            slope = jax.grad(lambda params, case: _sums(case, params).loss)
+            ours = layers_of(jax.device_get(slope(case.params, case)))
+        theirs = [network.Layer(*map(np.empty_like, layer)) for layer in case.layers]
+        network.gradients(case.layers, case.x, case.y, 1, into=theirs)
+        tolerance = TOLERANCE["encoder gradients", dtype]
+        yield from _layers("gradients", "", dtype, ours, theirs, tolerance=tolerance)
+        if dtype == "float64":
+            yield from _finite_differences(case, theirs)
+
+
+def _finite_differences(case: "_Case", gradients) -> Iterator[Difference]:
+    """Along random directions in each layer; ReLU bends seldom between the two."""
+    rng = np.random.default_rng(0)
+
+    def loss(layers) -> float:
+        return network.loss_sums(network.activations(layers, case.x)[-1], case.y).loss
+
+    for number, gradient in enumerate(gradients):
+        found, expected = [], []
+        for _ in range(_DIRECTIONS):
+            along = [rng.standard_normal(array.shape) for array in gradient]
+            size = np.sqrt(sum((each**2).sum() for each in along))
+            moved = []
+            for sign in (1, -1):
+                layers = list(case.layers)
+                layers[number] = network.Layer(
+                    *(
+                        array + sign * _STEP * each / size
+                        for array, each in zip(layers[number], along, strict=True)
+                    )
+                )
+                moved.append(loss(layers))
+            found.append((moved[0] - moved[1]) / (2 * _STEP))
+            parts = zip(gradient, along, strict=True)
+            expected.append(sum((g * a).sum() for g, a in parts) / size)
+        yield difference(
+            "gradients",
+            f"layer {number + 1}, finite differences",
+            np.array(found),
+            np.array(expected),
+            dtype="float64",
+            tolerance=TOLERANCE["finite differences", "float64"],
+        )
+
+
+def updates_rung(num: int, subject: EncoderSubject) -> Iterator[Difference]:
+    """All layers after so many updates, by every optimizer of the oracle."""
+    rung = "one update" if num == 1 else f"{num} updates"
+    for optimizer, arguments in OPTIMIZERS:
+        for dtype in _dtypes(subject):
+            training = subject.training(
+                optimizer=optimizer,
+                optimizer_args=arguments,
+                dtype=dtype,
+                save_every=1,  # a call for each, to stop after any
+            )
+            name = " ".join((optimizer, *arguments))
+            state, oracle = _after(training, num), _oracle_after(training, num)
+            tolerance = TOLERANCE[f"encoder {rung}", dtype]
+            if (optimizer, dtype) == ("adam", "float32"):
+                yield from _adam_in_float32(rung, training, state, oracle, tolerance)
+                continue
+            ours = layers_of(state.params)
+            yield from _layers(
+                rung, name, dtype, ours, oracle.layers, tolerance=tolerance
+            )
+
+
+def _adam_in_float32(
+    rung: str,
+    training: EncoderTraining,
+    state: TrainState,
+    oracle: "_Trained",
+    tolerance: float,
+) -> Iterator[Difference]:
+    """Adam divides by the size of a gradient, also where that is all rounding.
+
+    So a weight may go either way by a whole step, in float32 as in no other dtype. What
+    it divides, the means of gradients and of their squares, is compared after one
+    update; after more, what the layers are for: the loss.
+    """
+    if rung == "one update":
+        moments = state.opt_state[0].mu, state.opt_state[0].nu
+        for name, ours, slot in zip(
+            ("mean", "square"), moments, oracle.slots, strict=True
+        ):
+            theirs = network.layers_of(slot, training.widths)
+            title = f"adam, {name} of gradients"
+            yield from _layers(
+                rung, title, "float32", layers_of(ours), theirs, tolerance=tolerance
+            )
+        return
+    x, y = _numbers(training.examples)
+    inputs = network.scaled(x, "float32")
+    losses = [
+        np.float64(network.loss_sums(network.activations(each, inputs)[-1], y).loss)
+        for each in (
+            [network.Layer(*a) for a in layers_of(state.params)],
+            oracle.layers,
+        )
+    ]
+    yield difference(
+        *(rung, "adam, loss after them", losses[0] / len(y), losses[1] / len(y)),
+        dtype="float32",
+        tolerance=TOLERANCE["adam's loss", "float32"],
+    )
+
+
+def _after(training: EncoderTraining, num: int) -> TrainState:
+    """The state after the first updates; epochs follow each other."""
+    program, done = training.program, 0
+    state = program.place_state(training.initial_state())
+    for epoch in itertools.count():
+        for step in training.steps(state, epoch):
+            state, done = step.state, done + step.num_updates
+            if done == num:
+                return program.whole_state(state)
+        if not done:
+            raise ValueError("There is no batch to train on.")
+
+
+class _Trained(NamedTuple):
+    """What the oracle has after some updates."""
+
+    layers: list[network.Layer]
+    slots: np.ndarray  # [slots, P], what the optimizer keeps
+
+
+def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
+    options, config = training.config.encoder, training.config
+    dtype, seed = config.model.dtype, config.train.seed
+    x, y = _numbers(training.examples)
+    flat = np.concatenate(
+        [
+            array.ravel()
+            for layer in network.initial_layers(training.widths, dtype, seed)
+            for array in layer
+        ]
+    )
+    layers = network.layers_of(flat, training.widths)
+    gradient = np.empty_like(flat)
+    into = network.layers_of(gradient, training.widths)
+    slots = np.zeros((network.num_slots(options.optimizer), len(flat)), dtype)
+    given = network.OPTIMIZERS[options.optimizer]
+    given = given | parse_arguments(options.optimizer_args)
+    every = itertools.chain.from_iterable(
+        network.batches(training.source.train, options.batch_size, seed, epoch)
+        for epoch in itertools.count()
+    )
+    for step, batch in enumerate(itertools.islice(every, num), start=1):
+        inputs = network.scaled(x[batch], dtype)
+        network.gradients(layers, inputs, y[batch], len(batch), into)
+        network.apply_update(
+            options.optimizer,
+            given,
+            options.learning_rate,
+            step,
+            flat,
+            slots,
+            gradient,
+        )
+    return _Trained(layers, slots)
+
+
+def epoch_rung(subject: EncoderSubject) -> Iterator[Difference]:
+    """Layers and metrics after an epoch, as `embedder train` and `fit` make it."""
+    for dtype in _dtypes(subject):
+        training = subject.training(dtype=dtype, epochs=1)
+        end = run_epochs(training, training.initial_state())
+        oracle = _oracle(training.config).fit(*_with_classes(subject.examples))
+        ours = layers_of(end.state.params)
+        tolerance = TOLERANCE["encoder epoch", dtype]
+        yield from _layers(
+            "whole epoch", "", dtype, ours, oracle.layers_, tolerance=tolerance
+        )
+        (metrics,) = end.place.history
+        for name, value in zip(training.metrics, metrics, strict=True):
+            desired = oracle.history_[0][name]
+            is_exact = name.endswith("accuracy") and dtype == "float64"
+            yield difference(
+                *("whole epoch", name, float(value or 0), float(desired or 0)),
+                dtype=dtype,
+                tolerance=0.0 if is_exact else tolerance,
+            )
+
+
+def files_rung(subject: EncoderSubject) -> Iterator[Difference]:
+    """A file of either program, read by the other and written again."""
+    x, y = _with_classes(subject.examples)
+    settings = model_settings(with_options(subject.config, epochs=1))
+    for kind, other in (
+        (legacy.FeatureEncoder, embedder.FeatureEncoder),
+        (embedder.FeatureEncoder, legacy.FeatureEncoder),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder, f"{number}.npz") for number in range(2)]
+            trained = kind(**settings).fit(x, y)
+            trained.save(paths[0])
+            other.load(paths[0]).save(paths[1])
+            again = kind.load(paths[1])
+            near = other.load(paths[0])
+        title = f"of {kind.__module__.partition('.')[0]}"
+        yield from _layers(
+            *("files", title, "", again.layers_, trained.layers_), tolerance=0.0
+        )
+        dtype = subject.config.model.dtype
+        yield difference(
+            *("files", f"embedding, {title}", near.transform(x), trained.transform(x)),
+            dtype=dtype,
+            tolerance=TOLERANCE["encoder loss", dtype],
+        )
+
+
+class _Case(NamedTuple):
+    """A batch, and layers that are not the first ones."""
+
+    training: EncoderTraining
+    layers: list[network.Layer]
+    params: dict
+    raw: np.ndarray  # [B, ...], as it is read
+    x: np.ndarray  # [B, F], scaled
+    y: np.ndarray
+
+
+def _case(subject: EncoderSubject, dtype: str) -> _Case:
+    training = subject.training(dtype=dtype, mode="jit", devices=0)
+    rng = np.random.default_rng(0)
+    layers = [
+        network.Layer(w, rng.normal(scale=0.1, size=b.shape).astype(dtype))
+        for w, b in network.initial_layers(training.widths, dtype, 1)
+    ]
+    size = training.config.encoder.batch_size
+    raw, y = training.examples.features[:size], training.examples.labels[:size]
+    x = network.scaled(raw.reshape(len(raw), -1), dtype)
+    return _Case(training, layers, params_of(layers), raw, x, y)
+
+
+def _sums(case: _Case, params) -> classify.Sums:
+    weights = np.ones(len(case.y), case.training.config.model.dtype)
+    network_of_port = case.training.program.encoder
+    return classify.sums_of(network_of_port, params, case.raw, case.y, weights)
+
+
+def _layers(
+    rung: str, title: str, dtype: str, ours, theirs, *, tolerance: float
+) -> Iterator[Difference]:
+    pairs = zip(ours, theirs, strict=True)
+    for number, (mine, other) in enumerate(pairs, start=1):
+        named = ", ".join(filter(None, (f"layer {number}", title)))
+        yield worst(
+            difference(rung, named, a, b, dtype=dtype, tolerance=tolerance)
+            for a, b in zip(mine, other, strict=True)
+        )
+
+
+def _numbers(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    """Features [n, F] and labels, as the oracle takes them."""
+    return examples.features.reshape(len(examples.labels), -1), examples.labels
+
+
+def _with_classes(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    return _numbers(examples)[0], np.array(examples.classes)[examples.labels]
+
+
+def _oracle(config: Config) -> FeatureEncoder:
+    return FeatureEncoder(**model_settings(config))
+
+
+def _dtypes(subject: EncoderSubject) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(("float64", subject.config.model.dtype)))
+
+
+def _of(num: int) -> Callable[[EncoderSubject], Iterator[Difference]]:
+    return lambda subject: updates_rung(num, subject)
+
+
+ENCODER_RUNGS: dict[str, Callable[[EncoderSubject], Iterator[Difference]]] = {
+    "batches": batches_rung,
+    "loss": loss_rung,
+    "gradients": gradients_rung,
+    "one update": _of(1),
+    "100 updates": _of(100),
+    "whole epoch": epoch_rung,
+    "files": files_rung,
+}

@@ -1,0 +1,200 @@
+"""An encoder: from its batches to an epoch and its files, against the oracle."""
+
+import numpy as np
+import pytest
+
+import embedder.encoder_training
+from embedder.config import Config, EncoderConfig, with_options
+from embedder.data import batches
+from embedder.feature_encoder import FeatureEncoder
+from embedder.model import encoder
+from embedder.train import classify
+from migration.parity import encoder as rungs
+from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
+from migration.parity.encoder import encoder_subject as subject_of
+from tests.parity.encoder_cases import subject
+
+CASES = {
+    "images": {"shape": (5, 4), "kind": np.uint8, "batch_size": 8},
+    "features": {"shape": (7,), "kind": np.float32, "batch_size": 10},
+    "doubles": {"shape": (7,), "kind": np.float64, "batch_size": 96},
+    "one at a time": {"shape": (3,), "kind": np.float64, "batch_size": 1, "num": 30},
+    "two classes": {"shape": (6,), "kind": np.float32, "classes": 2},
+    "deep": {"shape": (6,), "kind": np.float32, "hidden": (9, 8, 7, 6)},
+}
+
+
+def passes(rung: str, **options) -> bool:
+    return all(line.passed for line in encoder_ladder(subject(**options), [rung]))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("rung", ENCODER_RUNGS)
+def test_port_is_the_oracle(rung, case):
+    lines = list(encoder_ladder(subject(**case), [rung]))
+    assert lines
+    assert [line for line in lines if not line.passed] == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "adam", "learning_rate": 0.01},
+        {"optimizer_args": ("momentum=0.9",)},
+    ],
+    ids=["adam", "momentum"],
+)
+def test_an_epoch_by_each_optimizer_is_the_oracles(options):
+    lines = [
+        line
+        for line in encoder_ladder(subject(**options), ["whole epoch"])
+        if line.dtype == "float64"  # what Adam does in float32: see the ladder
+    ]
+    assert len(lines) == 7
+    assert all(line.passed for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_an_epoch_of_images_is_the_oracles(data_folder, name):
+    config = with_options(
+        Config(),
+        model="encoder",
+        loader="memory",
+        layers=(784, 512, 10),
+        validation_fraction=0.2,
+        dtype="float64",
+    )
+    whole = subject_of(config, str(data_folder / name), 0)
+    assert len(whole.examples.labels) == 60_000
+    lines = list(encoder_ladder(whole, ["whole epoch"]))
+    assert [line for line in lines if not line.passed] == []
+    accuracies = [line for line in lines if line.quantity.endswith("accuracy")]
+    assert [line.absolute for line in accuracies] == [0, 0]
+
+
+def test_optimizers_that_the_oracle_has_not_are_refused():
+    config = with_options(Config(), model="encoder", optimizer="lion")
+    with pytest.raises(ValueError, match="`optimizer` must be one of .* got 'lion'"):
+        subject_of(config, "data.npz", 0)
+
+
+def test_an_encoder_has_no_demo_corpus():
+    config = with_options(Config(), model="encoder")
+    with pytest.raises(ValueError, match="`corpus` must be given for an encoder"):
+        subject_of(config, None, 0)
+
+
+def shifted_order(original, self, epoch):
+    return np.roll(original(self, epoch), 1)
+
+
+def last_batch_lost(original, *args, **options):
+    *parts, last = original(*args, **options)
+    yield from parts
+    if parts:
+        return
+    updates, num, copied = last
+    yield updates, max(1, num - 1), copied
+
+
+def other_seed(original, self, shape, dtype):
+    return original(self, shape, dtype)[::-1]
+
+
+def unscaled(original, x, dtype):
+    return x.reshape(len(x), -1).astype(dtype)
+
+
+def padding_counts(original, network, params, features, labels, weights):
+    return original(network, params, features, labels, weights * 0 + 1)
+
+
+def mean_of_two(original, network, params, features, labels, weights):
+    sums = original(network, params, features, labels, weights)
+    return sums._replace(loss=sums.loss * 1.0001)
+
+
+def no_gradient_of_biases(original, network, optimizer, exchange, state, *batch):
+    after, sums = original(network, optimizer, exchange, state, *batch)
+    first = next(iter(after.params))
+    layer = {**after.params[first], "b": state.params[first]["b"]}
+    return after._replace(params={**after.params, first: layer}), sums
+
+
+def twice_the_rate(original, name, learning_rate, arguments):
+    return original(name, 2 * learning_rate, arguments)
+
+
+def no_arguments(original, name, learning_rate, arguments):
+    return original(name, learning_rate, {})
+
+
+def wrong_examples_validate(original, num_examples, fraction):
+    train, held = original(num_examples, fraction)
+    return train, held - 1
+
+
+def layers_swapped(original, path):
+    model = original(path)
+    return model._replace(layers=[(w, -b) for w, b in model.layers])
+
+
+PLANTED = [
+    ("batches", batches.BatchSource, "order", shifted_order),
+    ("batches", embedder.encoder_training, "epoch_updates", last_batch_lost),
+    ("batches", encoder._Uniform, "__call__", other_seed),
+    ("loss", encoder, "scaled", unscaled),
+    ("loss", classify, "sums_of", mean_of_two),
+    ("gradients", encoder, "scaled", unscaled),
+    ("gradients", classify, "sums_of", mean_of_two),
+    ("one update", classify, "one_update", no_gradient_of_biases),
+    ("one update", embedder.encoder_training, "optimizer_by_name", twice_the_rate),
+    ("100 updates", embedder.encoder_training, "optimizer_by_name", no_arguments),
+    ("100 updates", classify, "sums_of", padding_counts),
+    ("whole epoch", embedder.encoder_training, "split", wrong_examples_validate),
+    ("whole epoch", classify, "sums_of", padding_counts),
+    ("files", embedder.feature_encoder, "read_encoder", layers_swapped),
+]
+
+
+@pytest.fixture
+def fresh_programs():
+    """Nothing compiled with a planted piece is used elsewhere, nor the reverse."""
+    caches = (
+        embedder.encoder_training.make_encoder_program.cache_clear,
+        embedder.encoder_training._batch_sums.clear_cache,
+    )
+
+    def clear() -> None:
+        for each in caches:
+            each()
+
+    clear()
+    yield clear
+    clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rung", "module", "name", "wrong"),
+    PLANTED,
+    ids=[f"{rung}-{wrong.__name__}" for rung, _, _, wrong in PLANTED],
+)
+def test_encoder_rung_catches(monkeypatch, fresh_programs, rung, module, name, wrong):
+    case = CASES["images"]
+    assert passes(rung, **case)
+    original = getattr(module, name)
+    monkeypatch.setattr(
+        module, name, lambda *args, **options: wrong(original, *args, **options)
+    )
+    fresh_programs()
+    assert not passes(rung, **case)
+
+
+def test_the_default_encoder_is_that_of_the_oracle():
+    own = FeatureEncoder().get_params()
+    options = EncoderConfig()
+    assert own["learning_rate"] == options.learning_rate
+    assert own["batch_size"] == options.batch_size
+    assert own == vars(rungs.FeatureEncoder())
