@@ -8,6 +8,7 @@ import tyro
 from bench import (
     cpu,
     dropin,
+    encoder,
     gpu,
     loader,
     modes,
@@ -17,6 +18,7 @@ from bench import (
     stages,
     vocabulary,
 )
+from bench.encoders import SYSTEMS
 from bench.results import data_folder
 from embedder import Config, read_vectors
 from embedder.data.encode import encode
@@ -151,6 +153,46 @@ def quality_bench(
     print(quality.run(list(programs), list(epochs), list(seeds)).markdown())
 
 
+def encoder_bench(
+    net: Literal["mlp", "images", "deep"] = "mlp",
+    systems: tuple[str, ...] = tuple(SYSTEMS),
+    samples: int = 3,
+    data: str = "mnist",
+) -> None:
+    """Seconds of an epoch of an encoder, and accuracy after each.
+
+    Args:
+        net: an MLP on MNIST, one on large images, or 90 layers.
+        systems: which to run; none given: all.
+        samples: how often each is timed.
+        data: mnist or fashion-mnist.
+    """
+    print(encoder.run(net, list(systems), samples, data).markdown())
+
+
+def encoder_modes_bench(
+    devices: tuple[int, ...] = (1, 2), samples: int = 2, net: str = "deep"
+) -> None:
+    """Steps of 90 layers by jit, sharded and pmap.
+
+    Args:
+        devices: how many; each has a process of its own.
+        samples: how often each is timed.
+        net: mlp, images or deep.
+    """
+    print(encoder.run_modes(net, list(devices), samples).markdown())
+
+
+def encoder_busy_bench(updates_of_a_call: int = 50, data: str = "mnist") -> None:
+    """When a training waits for its data, with and without cache and prefetch.
+
+    Args:
+        updates_of_a_call: updates between two looks at the time.
+        data: mnist or fashion-mnist.
+    """
+    print(encoder.run_busy(updates_of_a_call, data).markdown())
+
+
 def encoded_bench(corpus: Path, to: Path) -> None:
     """Write a corpus as the file of ids that the bench gpu reads.
 
@@ -175,6 +217,9 @@ def main() -> None:
             "modes": modes_bench,
             "quality": quality_bench,
             "encoded": encoded_bench,
+            "encoder": encoder_bench,
+            "encoder-modes": encoder_modes_bench,
+            "encoder-busy": encoder_busy_bench,
         },
         prog="python -m bench",
         description="Benches; `gpu` has its own --help.",

@@ -145,7 +145,7 @@ def peak_bytes() -> int:
 
 def machine() -> dict[str, str]:
     """What a figure was measured on."""
-    names = ("embedder", "jax", "numba", "numpy", "tensorflow-cpu", "gensim")
+    names = ("embedder", "jax", "numba", "numpy", "tensorflow-cpu", "gensim", "torch")
     return {
         "cpu": f"{os.cpu_count()} cores, {_cpu_model()}",
         "python": platform.python_version(),

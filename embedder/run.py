@@ -11,6 +11,7 @@ from embedder.checks import read_interval
 from embedder.config import Config, options_of
 from embedder.encoder_run import EncoderJob
 from embedder.epochs import Snapshot, Status, Trainable, run_epochs
+from embedder.events import Events
 from embedder.files import errors_named
 from embedder.memory import check_memory
 from embedder.resuming import from_first, origin, taken_up
@@ -160,12 +161,15 @@ def _train_into(
     on_status: Callable[[Status], None],
 ) -> Vectors:
     is_first = processes.is_first()
+    events = Events(run.events, len(start.place.history))
 
     def record(status: Status) -> None:
         if status.is_epoch_end:
             _check_ruined(training, status)
             if is_first:
                 folder.append_metrics(run, _metrics(status))
+                rates = {status.rate_name: status.rate}
+                events.add(status.epoch + 1, status.metrics | rates)
         on_status(status)
         saver(status)
 
@@ -173,6 +177,7 @@ def _train_into(
         end = run_epochs(training, start.state, record, start.place)
     finally:
         saver.finish()
+        events.close()
     if is_first:
         return job.finish(run, training, end)
     return job.vectors(training, end)

@@ -5,6 +5,7 @@ corpus.json          the corpus: where it was, and digests of it
 vocab.parquet        tokens and counts, in the order of ids
 cache/               the encoded corpus, where no other cache is given
 metrics.jsonl        one JSON object an epoch
+tensorboard/         the same as events for TensorBoard
 checkpoints/         all that it takes to go on, by the number of updates done
 model.npz            all that training has made: the file of `EmbeddingTrainer.save`
 labels.parquet       of an encoder: label and prediction of every example
@@ -38,6 +39,7 @@ class Workdir:
         self.corpus = self.path / "corpus.json"
         self.vocabulary = self.path / "vocab.parquet"
         self.cache = self.path / "cache"
+        self.events = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.labels = self.path / "labels.parquet"
@@ -150,8 +152,9 @@ def clear(workdir: Workdir) -> None:
     """Removes what a run wrote here, and nothing else; the cache stays."""
     for path in reversed(workdir.files):
         path.unlink()
-    if workdir.checkpoints.exists():
-        shutil.rmtree(workdir.checkpoints)
+    for path in (workdir.checkpoints, workdir.events):
+        if path.exists():
+            shutil.rmtree(path)
 
 
 def remove_parts(workdir: Workdir) -> None:

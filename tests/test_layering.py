@@ -11,16 +11,9 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("checks", "config", "files", "data", "memory", "model", "train", "devices"),
     *("vectors", "workdir", "epochs", "training", "encoder_training", "stopping"),
-    *("joining", "processes", "saving", "resuming", "tables_run", "encoder_run", "run"),
-    *(
-        "preview",
-        "progress",
-        "estimator",
-        "feature_encoder",
-        "embedding",
-        "arguments",
-        "cli",
-    ),
+    *("joining", "processes", "saving", "resuming", "events"),
+    *("tables_run", "encoder_run", "run", "preview", "progress"),
+    *("estimator", "feature_encoder", "embedding", "arguments", "cli"),
 )
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
 _OUTSIDE = {"legacy", "migration", "bench", "tests"}

@@ -42,7 +42,7 @@ def test_train_leaves_every_file_it_names(finished):
     names = sorted(path.name for path in finished.path.iterdir())
     assert names == [
         *("cache", "config.toml", "corpus.json", "metrics.jsonl", "model.npz"),
-        *("vectors.safetensors", "vectors.txt", "vocab.parquet"),
+        *("tensorboard", "vectors.safetensors", "vectors.txt", "vocab.parquet"),
     ]
 
 
@@ -197,3 +197,22 @@ def test_both_loaders_give_the_same_vectors(finished, tmp_path):
     train_small(tmp_path / "run", text, loader="tfdata")
     again = Path(tmp_path / "run" / "vectors.safetensors")
     assert again.read_bytes() == finished.vectors.read_bytes()
+
+
+def test_train_writes_events_for_tensorboard(finished):
+    """Read as TensorBoard does, by its protocol buffers."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    (path,) = (finished.path / "tensorboard").iterdir()
+    data, found = path.read_bytes(), {}
+    while data:  # a record: its length, a check of that, itself, a check of it
+        size = int.from_bytes(data[:8], "little")
+        event = Event.FromString(data[12 : 12 + size])
+        data = data[16 + size :]
+        for value in event.summary.value:
+            found[value.tag, event.step] = value.simple_value
+    lines = [json.loads(x) for x in finished.metrics.read_text().splitlines()]
+    for line in lines:
+        for name in ("loss", "alpha"):
+            expected = pytest.approx(line[name], rel=1e-6)
+            assert found[name, line["epoch"]] == expected

@@ -1,0 +1,165 @@
+"""Seconds of an epoch of an encoder, and accuracy: the oracle, the port, PyTorch.
+
+Programs run by turns, each in a process of its own.
+"""
+
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench import encoders
+from bench.encoders import SYSTEMS
+from bench.results import RESULTS, Table, data_folder, write_results
+from bench.systems import machine
+
+NETS: dict[str, dict[str, Any]] = {
+    "mlp": {
+        "layers": [784, 512, 10],
+        "batch_size": 32,
+        "learning_rate": 0.01,
+        "validation_fraction": 0.2,
+        "epochs": 5,
+    },
+    "images": {
+        "layers": [224 * 224 * 3, 2048, 1024, 512, 5],
+        "batch_size": 32,
+        "learning_rate": 0.001,
+        "examples": 96,
+        "epochs": 4,
+    },
+    "deep": {
+        "layers": [2056] * 91,
+        "batch_size": 216,
+        "learning_rate": 1e-5,
+        "examples": 216,
+        "epochs": 3,
+    },
+}
+"""What is trained. `deep` has a 32nd of the batch of 6912 that GPUs are given."""
+
+BASE = "PyTorch, eager"
+
+
+def run(net: str, systems: list[str], samples: int, data: str) -> Table:
+    """Measures and writes bench/results/encoder-NET.json."""
+    settings = NETS[net]
+    if net == "mlp":
+        settings = settings | {"data": str(data_folder() / data)}
+    results: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
+    for number in range(samples):
+        for system in systems:
+            found = encoders.measure(system, **settings, scores=number == 0)
+            results[system].append(found)
+            print(f"{system}: {found['seconds'][-1]:.3f} s", file=sys.stderr)
+    about = settings | {"data": data if net == "mlp" else "random"}
+    name = f"encoder-{net}" if data == "mnist" or net != "mlp" else f"encoder-{data}"
+    write_results(name, machine=machine(), settings=about, samples=results)
+    return _table(results, settings)
+
+
+def _table(results: dict[str, list[dict[str, Any]]], settings) -> Table:
+    def later(sample: dict[str, Any]) -> float:
+        """An epoch after the first, in which all is compiled."""
+        return statistics.median(sample["seconds"][1:])
+
+    base = [later(sample) for sample in results.get(BASE, [])]
+    num = settings.get("examples")
+    rows = []
+    for system, measured in results.items():
+        times = [later(sample) for sample in measured]
+        ratios = [a / b for a, b in zip(times, base, strict=False)]
+        accuracy = measured[0]["accuracy"]
+        row = [system, _range(times, 3), _range(ratios, 2) if ratios else "-"]
+        if num:
+            steps = -(-num // settings["batch_size"])
+            row.append(f"{steps / statistics.median(times):.3g}")
+            row.append(f"{_gigabytes(settings) * steps / statistics.median(times):.3g}")
+        else:
+            row.append(", ".join(f"{100 * each:.2f}" for each in accuracy) or "-")
+        row.append(_range([sample["compile"] for sample in measured], 2))
+        rows.append(row)
+    last = ["steps/s", "GB/s of weights"] if num else ["accuracy % after each epoch"]
+    columns = ["system", "s an epoch", "to PyTorch, eager", *last, "first call, s"]
+    return Table(columns, rows)
+
+
+def _gigabytes(settings) -> float:
+    """What a step has to read and write at least: weights thrice, gradients twice."""
+    layers = settings["layers"]
+    numbers = sum((a + 1) * b for a, b in zip(layers, layers[1:], strict=False))
+    return 5 * 4 * numbers / 1e9
+
+
+def _range(values: list[float], digits: int) -> str:
+    middle = statistics.median(values)
+    if len(values) == 1:
+        return f"{middle:.{digits}f}"
+    return f"{middle:.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def run_busy(updates_of_a_call: int, data: str) -> Table:
+    """When a training computes, as a table, and as bench/results/encoder-busy.png."""
+    settings = NETS["mlp"] | {"data": str(data_folder() / data), "kind": "busy"}
+    settings |= {"updates_of_a_call": updates_of_a_call}
+    SYSTEMS["busy"] = {"kind": "busy"}
+    spans = encoders.measure("busy", **settings)["spans"]
+    _draw(spans, RESULTS / "encoder-busy.png")
+    shares = {name: share(each) for name, each in spans.items()}
+    about = settings | {"data": data}
+    write_results("encoder-busy", machine=machine(), settings=about, samples=shares)
+    rows = [
+        [name, f"{spans[name][-1][2]:.2f}", f"{100 * value:.1f}"]
+        for name, value in shares.items()
+    ]
+    return Table(["input", "s an epoch", "% of the time computes"], rows)
+
+
+def share(spans: list[tuple[float, float, float]]) -> float:
+    """Of the time from the second call on, that which is not spent waiting."""
+    waited = sum(got - asked for asked, got, _ in spans[1:])
+    return 1 - waited / (spans[-1][2] - spans[1][0])
+
+
+def _draw(spans: dict[str, list], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(10, 2.6))
+    for row, (name, each) in enumerate(spans.items()):
+        computes = [(got, end - got) for _, got, end in each]
+        waits = [(asked, got - asked) for asked, got, _ in each]
+        axis.broken_barh(computes, (row - 0.4, 0.8), facecolor="tab:blue")
+        axis.broken_barh(waits, (row - 0.4, 0.8), facecolor="tab:red")
+        axis.text(0.01, row, f"{name}: {100 * share(each):.0f} %", va="center")
+    axis.set(xlabel="seconds of an epoch; blue: computes, red: waits for data")
+    axis.set_yticks([])
+    axis.set_xlim(0, max(each[-1][2] for each in spans.values()))
+    figure.tight_layout()
+    figure.savefig(path, dpi=80)
+    pyplot.close(figure)
+
+
+def run_modes(net: str, devices: list[int], samples: int) -> Table:
+    """Steps by jit, sharded and pmap, and bench/results/encoder-modes.json."""
+    settings = NETS[net]
+    results: dict[str, list[dict[str, Any]]] = {}
+    cells = [("jit", 1)] + [(m, n) for n in devices for m in ("sharded", "pmap")]
+    for _ in range(samples):
+        for mode, num in cells:
+            own = {"kind": "port", "loader": "memory", "mode": mode, "devices": num}
+            SYSTEMS[f"{mode}, {num}"] = own
+            found = encoders.measure(f"{mode}, {num}", **settings)
+            results.setdefault(f"{mode}, {num}", []).append(found)
+    write_results(
+        "encoder-modes", machine=machine(), settings=settings, samples=results
+    )
+    first = [statistics.median(x["seconds"][1:]) for x in results["jit, 1"]]
+    rows = []
+    for name, measured in results.items():
+        times = [statistics.median(x["seconds"][1:]) for x in measured]
+        ratios = [a / b for a, b in zip(times, first, strict=True)]
+        rows.append([name, _range(times, 2), _range(ratios, 2)])
+    return Table(["mode, devices", "s a step", "to jit"], rows)
