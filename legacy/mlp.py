@@ -7,36 +7,18 @@ biases_0, weights_1 ... of the layers.
 
 import json
 import math
-import multiprocessing
 import numbers
 import os
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from legacy.hogwild import run_workers
-from legacy.network import (
-    OPTIMIZERS,
-    Layer,
-    Sums,
-    activations,
-    apply_update,
-    batches,
-    gradients,
-    initial_layers,
-    layers_of,
-    log_softmax,
-    loss_sums,
-    num_parameters,
-    num_slots,
-    scaled,
-    split,
-)
+from legacy.mlp_training import AT_ONCE, train
+from legacy.network import OPTIMIZERS, Layer, activations, log_softmax, scaled, split
 
 _FORMAT = b"embedder-encoder-model 1"
-_AT_ONCE = 1024  # examples that are looked at together where nothing is trained
 
 
 class FeatureEncoder:
@@ -90,15 +72,21 @@ class FeatureEncoder:
         if y.shape != (len(x),):
             raise ValueError(f"`y` must be [{len(x)}], as X has rows, got {y.shape}.")
         classes, y = np.unique(y, return_inverse=True)
+        if not len(split(len(x), self.validation_fraction)[0]):
+            raise ValueError(
+                f"`validation_fraction` {self.validation_fraction} of {len(x)} rows "
+                "leaves none to train on."
+            )
         widths = _widths(self.layers, x.shape[1], len(classes))
-        layers, history = _train(settings, widths, x, y)
+        layers, history = train(settings, widths, x, y)
         self.classes_, self.n_features_in_ = classes, x.shape[1]
         self.layers_, self.history_ = layers, history
         return self
 
     def predict(self, X) -> np.ndarray:
         """The label of each row, [n]."""
-        return self.classes_[self._outputs(X, -1).argmax(axis=1)]
+        best = self._outputs(X, -1).argmax(axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, [n, classes]."""
@@ -110,10 +98,14 @@ class FeatureEncoder:
 
     def score(self, X, y) -> float:
         """The share of the rows whose label is right."""
-        return float(np.mean(self.predict(X) == np.asarray(y)))
+        found, y = self.predict(X), np.asarray(y)
+        if y.shape != found.shape:
+            raise ValueError(f"`y` must be {list(found.shape)}, got {list(y.shape)}.")
+        return float(np.mean(found == y))
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes all that is known, in one `.npz` file."""
+        self._check_fitted()
         members = {"format": _bytes(_FORMAT), "classes": self.classes_}
         members["settings"] = _bytes(json.dumps(self._settings()).encode())
         members["history"] = _bytes(json.dumps(self.history_).encode())
@@ -157,12 +149,15 @@ class FeatureEncoder:
         if members["format"].tobytes() != _FORMAT:
             raise ValueError("it has another format")
         settings = json.loads(members["settings"].tobytes())
+        if settings["layers"] is not None:
+            settings["layers"] = tuple(settings["layers"])
         _check(settings)
         encoder = cls(**settings)
         count = sum(name.startswith("weights_") for name in members)
         encoder.layers_ = [
             Layer(members[f"weights_{i}"], members[f"biases_{i}"]) for i in range(count)
         ]
+        _check_layers(encoder, members["classes"])
         encoder.classes_ = members["classes"]
         encoder.n_features_in_ = len(encoder.layers_[0].weights)
         encoder.history_ = json.loads(members["history"].tobytes())
@@ -173,121 +168,42 @@ class FeatureEncoder:
             *("layers", "optimizer", "optimizer_args", "learning_rate", "batch_size"),
             *("epochs", "validation_fraction", "seed", "workers", "dtype"),
         )
-        return {name: getattr(self, name) for name in names}
+        given = {name: getattr(self, name) for name in names}
+        return {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in given.items()
+        }
 
-    def _outputs(self, X, which: int) -> np.ndarray:
+    def _check_fitted(self) -> None:
         if not hasattr(self, "layers_"):
             raise RuntimeError("The encoder is not trained yet: call `fit` first.")
+
+    def _outputs(self, X, which: int) -> np.ndarray:
+        self._check_fitted()
         x = _features(X)
         if x.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {x.shape[1]} features, but the encoder was trained on "
                 f"{self.n_features_in_}."
             )
-        parts = (x[i : i + _AT_ONCE] for i in range(0, max(1, len(x)), _AT_ONCE))
+        parts = (x[i : i + AT_ONCE] for i in range(0, max(1, len(x)), AT_ONCE))
         found = (activations(self.layers_, scaled(part, self.dtype)) for part in parts)
         return np.concatenate([each[which] for each in found])
 
 
-class _Plan(NamedTuple):
-    """What every worker has to know."""
-
-    settings: dict[str, Any]
-    options: dict[str, float]  # of the optimizer
-    widths: tuple[int, ...]
-    barrier: Any  # None: there is one worker
-
-
-def _train(settings, widths, x, y) -> tuple[list[Layer], list[dict[str, float]]]:
-    """The layers after all epochs, and what each epoch came to."""
-    workers, optimizer = settings["workers"], settings["optimizer"]
-    dtype, size = settings["dtype"], num_parameters(widths)
-    # Parameters, what the optimizer keeps, and the gradients of each worker.
-    rows = np.zeros((1 + num_slots(optimizer) + workers, size), dtype)
-    first = initial_layers(widths, dtype, settings["seed"])
-    for own, layer in zip(layers_of(rows[0], widths), first, strict=True):
-        own.weights[:], own.biases[:] = layer
-    options = OPTIMIZERS[optimizer] | (settings["optimizer_args"] or {})
-    if workers == 1:
-        plan = _Plan(settings, options, widths, None)
-        sums = [_work(rows, [x, y], plan, 0, 1)]
-    else:
-        barrier = multiprocessing.get_context("spawn").Barrier(workers)
-        plan = _Plan(settings, options, widths, barrier)
-        sums = run_workers(_work, rows, [x, y], plan, workers)
-    history = [_summary(parts) for parts in zip(*sums, strict=True)]
-    return layers_of(rows[0].copy(), widths), history
-
-
-def _work(rows, arrays, plan: _Plan, worker: int, num_workers: int):
-    """Trains all epochs with the others; the sums of this worker's own examples."""
-    (x, y), settings = arrays, plan.settings
-    train, held = split(len(x), settings["validation_fraction"])
-    layers = layers_of(rows[0], plan.widths)
-    slots, every = rows[1:-num_workers], rows[-num_workers:]
-    own = layers_of(every[worker], plan.widths)
-    part = _part(rows.shape[1], worker, num_workers)
-    step, epochs = 0, []
-    for epoch in range(settings["epochs"]):
-        trained = Sums(0.0, 0, 0)
-        for batch in batches(train, settings["batch_size"], settings["seed"], epoch):
-            step += 1
-            mine = batch[_part(len(batch), worker, num_workers)]
-            inputs = scaled(x[mine], settings["dtype"])
-            found = gradients(layers, inputs, y[mine], len(batch), own)
-            trained = _added(trained, found)
-            _meet(plan)
-            apply_update(
-                *(settings["optimizer"], plan.options, settings["learning_rate"], step),
-                *(rows[0, part], slots[:, part], every[:, part].sum(axis=0)),
-            )
-            _meet(plan)
-        _check_finite(trained, rows[0], epoch)
-        mine = held[_part(len(held), worker, num_workers)]
-        epochs.append((trained, _evaluated(layers, x, y, mine, settings["dtype"])))
-        _meet(plan)
-    return epochs
-
-
-def _part(size: int, worker: int, num_workers: int) -> slice:
-    return slice(size * worker // num_workers, size * (worker + 1) // num_workers)
-
-
-def _meet(plan: _Plan) -> None:
-    if plan.barrier is not None:
-        plan.barrier.wait()
-
-
-def _added(first: Sums, second: Sums) -> Sums:
-    return Sums(*(a + b for a, b in zip(first, second, strict=True)))
-
-
-def _evaluated(layers, x, y, which: np.ndarray, dtype: str) -> Sums:
-    total = Sums(0.0, 0, 0)
-    for start in range(0, len(which), _AT_ONCE):
-        part = which[start : start + _AT_ONCE]
-        scores = activations(layers, scaled(x[part], dtype))[-1]
-        total = _added(total, loss_sums(scores, y[part]))
-    return total
-
-
-def _summary(parts: tuple[tuple[Sums, Sums], ...]) -> dict[str, float | None]:
-    """What the workers' sums of an epoch come to."""
-    summary = {}
-    for name, sums in zip(("train", "val"), zip(*parts, strict=True), strict=True):
-        total = Sums(*(sum(values) for values in zip(*sums, strict=True)))
-        has_any = total.examples > 0
-        loss, accuracy = total.loss, float(total.correct)
-        summary[f"{name}_loss"] = loss / total.examples if has_any else None
-        summary[f"{name}_accuracy"] = accuracy / total.examples if has_any else None
-    return summary
-
-
-def _check_finite(trained: Sums, parameters: np.ndarray, epoch: int) -> None:
-    if not (math.isfinite(trained.loss) and np.isfinite(parameters).all()):
-        raise FloatingPointError(
-            f"Training diverged in epoch {epoch + 1}: give a smaller `learning_rate`."
-        )
+def _check_layers(encoder: FeatureEncoder, classes: np.ndarray) -> None:
+    """Refuses layers that do not fit each other, the classes or the settings."""
+    layers = encoder.layers_
+    widths = [len(layers[0].weights), *(len(layer.biases) for layer in layers)]
+    if encoder.layers not in (None, tuple(widths)) or widths[-1] != len(classes):
+        raise ValueError(f"its layers have widths {widths}")
+    for number, (weights, biases) in enumerate(layers):
+        shape = widths[number], widths[number + 1]
+        if weights.shape != shape or biases.shape != shape[1:] or len(layers) < 2:
+            raise ValueError(f"layer {number} is {weights.shape} and {biases.shape}")
+        for array in (weights, biases):
+            if array.dtype != encoder.dtype or not np.isfinite(array).all():
+                raise ValueError(f"layer {number} is not finite {encoder.dtype}")
 
 
 def _bytes(text: bytes) -> np.ndarray:
@@ -336,15 +252,36 @@ def _check(settings: dict[str, Any]) -> None:
             raise TypeError(message)
         if not holds(value):
             raise ValueError(message)
-    known = OPTIMIZERS[settings["optimizer"]]
-    for name in settings["optimizer_args"] or {}:
-        if name not in known:
-            raise ValueError(
-                f"`optimizer_args` must be of {list(known)}, got {name!r}."
-            )
+    _check_optimizer_args(settings)
     layers = settings["layers"]
-    if layers is not None and (len(layers) < 3 or min(layers) < 1):
-        raise ValueError(f"`layers` must be three widths or more, got {layers!r}.")
+    message = f"`layers` must be three widths or more, got {layers!r}."
+    if layers is not None:
+        if not isinstance(layers, tuple | list) or not all(map(_is_integer, layers)):
+            raise TypeError(message)
+        if len(layers) < 3 or min(layers) < 1:
+            raise ValueError(message)
+
+
+def _check_optimizer_args(settings: dict[str, Any]) -> None:
+    arguments = settings["optimizer_args"]
+    known = OPTIMIZERS[settings["optimizer"]]
+    if arguments is None:
+        return
+    if not isinstance(arguments, dict):
+        raise TypeError(f"`optimizer_args` must be a dict, got {arguments!r}.")
+    for name, value in arguments.items():
+        if name not in known:
+            message = f"`optimizer_args` must be of {list(known)}, got {name!r}."
+            raise ValueError(message)
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise (ValueError if is_number else TypeError)(
+                f"`optimizer_args` must be finite numbers, got {value!r} for {name!r}."
+            )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _positive(value: float) -> bool:

@@ -7,10 +7,13 @@ FOLDER = Path(__file__).parents[2] / "legacy"
 
 # A change here needs a numbered entry in migration/DECISIONS.md that says why.
 SHA256 = {
-    "__init__.py": "0934f0a53ea83382722df3a0f7f3af4c56e7a729c58966c4abb014e4d9210a92",
+    "__init__.py": "77edd86756fa9f278b0a3c2937386048bf50ee56fcaf7cd4391afe3256f70371",
     "blocks.py": "e92790990c70e77beb1a0d26def5dbab84950b5aa39a4f52737902aa5ce25642",
     "hogwild.py": "c335c093fdfa98df5471cf48630b0008bd59987268dec324da7d07626d616193",
+    "mlp.py": "30e04aa837ed40102e4c3232203a36a8c626680b3edc929ae12b49d23b762b00",
+    "mlp_training.py": "6bbda97e17fec216bca158e5a4a0df004360031be8b9814f3a1de13262c3a99b",
     "model.py": "a9240e21ac75ad23e1620201105c4874c68abd3d4cd2e1d06215bf087d772bcc",
+    "network.py": "85a233f59af056779c8c3f4b6a215ac6254d56f165250770e7dfe5610f425a9e",
     "noise.py": "39bf4af9600ad1af32090fb1752dc38e35ed836bceeb0e159daa19960c439ce4",
     "objective.py": "f1aac238830097ba9d5399c9bbc68da1d47a2e2861ca4d32e74fdb3ce78b8bc3",
     "trainer.py": "9aa087601255bbd84e486ce80d505419f4ab6c744665a5115b9575bacc2ce7b0",

@@ -38,7 +38,7 @@ def same(a: EmbeddingTrainer, b: EmbeddingTrainer) -> bool:
 
 
 def test_public_names():
-    assert legacy.__all__ == ["EmbeddingTrainer"]
+    assert legacy.__all__ == ["EmbeddingTrainer", "FeatureEncoder"]
 
 
 def test_constructor_stores_its_arguments():

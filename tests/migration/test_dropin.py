@@ -104,7 +104,9 @@ def test_wrong_usage(arguments, message):
 def test_a_script_that_imports_the_drop_in_may_be_run_by_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import migration.dropin, legacy; print(legacy.__all__)")
-    assert run("-m", "migration.dropin", script) == "['EmbeddingTrainer']\n"
+    assert run("-m", "migration.dropin", script) == (
+        "['EmbeddingTrainer', 'FeatureEncoder']\n"
+    )
 
 
 def test_the_module_can_be_looked_for():
@@ -115,3 +117,11 @@ def test_the_module_can_be_looked_for():
 def test_importing_the_drop_in_alone_loads_nothing_slow():
     code = "import migration.dropin, legacy, sys; print('jax' in sys.modules)"
     assert run("-c", code) == "False\n"
+
+
+def test_the_encoder_of_the_port_takes_the_oracles_place():
+    script = (
+        "import migration.dropin, legacy; "
+        "print(legacy.FeatureEncoder((2, 3, 2)).__class__.__module__)"
+    )
+    assert run("-c", script) == "embedder.feature_encoder\n"
