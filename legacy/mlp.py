@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from legacy.mlp_training import AT_ONCE, train
+from legacy.mlp_train import AT_ONCE, train
 from legacy.network import OPTIMIZERS, Layer, activations, log_softmax, scaled, split
 
 _FORMAT = b"embedder-encoder-model 1"
