@@ -183,11 +183,11 @@ def encoder_modes_bench(
     print(encoder.run_modes(net, list(devices), samples).markdown())
 
 
-def encoder_busy_bench(updates_of_a_call: int = 50, data: str = "mnist") -> None:
+def encoder_busy_bench(updates_of_a_call: int = 334, data: str = "mnist") -> None:
     """When a training waits for its data, with and without cache and prefetch.
 
     Args:
-        updates_of_a_call: updates between two looks at the time.
+        updates_of_a_call: updates between two looks at the time; 334 are the program's.
         data: mnist or fashion-mnist.
     """
     print(encoder.run_busy(updates_of_a_call, data).markdown())
