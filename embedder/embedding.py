@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.data.examples import IMAGES, read_image
+from embedder.data.images import IMAGES, read_image
 from embedder.encoder_training import embed, scores
 from embedder.files import errors_named
 from embedder.model.encoder import encoder, params_of

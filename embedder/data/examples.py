@@ -5,30 +5,23 @@ on disk that is mapped into memory.
 """
 
 import gzip
-import hashlib
-import json
 import math
-import os
-import shutil
-import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from embedder.config import EncoderConfig
-from embedder.data.ahead import map_ahead
 from embedder.data.corpus import describe_file
+from embedder.data.images import IMAGES, decoded
 from embedder.files import errors_named, read_member
 
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _PIECE = 2**24  # bytes that are unpacked at once
-_FORMAT = 1  # of decoded images on disk
 
 
 class Examples(NamedTuple):
@@ -318,87 +311,6 @@ def _image_set(path: Path, source: str, options, workers: int) -> ExampleSet:
         return _examples(images, labels, source, keys)
 
     return ExampleSet(path.resolve().name, source, manifest, read)
-
-
-def decoded(
-    files: list[Path],
-    size: tuple[int, ...],
-    workers: int,
-    cache: Path | None,
-    manifest: list[dict],
-) -> np.ndarray:
-    """The images, u8[n, height, width, 3]; with a `cache` from a file there.
-
-    Raises:
-      ValueError: one is no image, or has another size than the first.
-    """
-    first = read_image(files[0], size)
-    shape = (len(files), *first.shape)
-    if cache is None:
-        return _decode(files, size, workers, np.empty(shape, np.uint8))
-    key = json.dumps([_FORMAT, size, manifest]).encode()
-    folder = cache / hashlib.sha256(key).hexdigest()[:16]
-    path = folder / "images.npy"
-    if not path.exists():
-        part = cache / f".{folder.name}-{uuid.uuid4().hex[:8]}"
-        part.mkdir(parents=True)
-        try:
-            array = np.lib.format.open_memmap(
-                part / path.name, "w+", np.uint8, shape=shape
-            )
-            _decode(files, size, workers, array).flush()
-            del array
-            os.replace(part, folder)
-        except OSError:
-            if not path.exists():  # else another run has made the same
-                raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(
-            f"Cache file {path} is damaged ({error}): delete {folder} to make it anew."
-        ) from error
-
-
-def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
-    images = map_ahead(lambda file: read_image(file, size), files, workers)
-    for number, image in enumerate(images):
-        if image.shape != into.shape[1:]:
-            raise ValueError(
-                f"{files[number]} is {_size(image)}, and {files[0]} {_size(into[0])}: "
-                "give --image-size HEIGHT WIDTH."
-            )
-        into[number] = image
-    return into
-
-
-def read_image(
-    path: Path, size: tuple[int, ...] = (), mode: Literal["RGB", "L"] = "RGB"
-) -> np.ndarray:
-    """An image, u8[height, width, 3], or without colours u8[height, width].
-
-    It is scaled to `size`, height and width, if that is given.
-    """
-    from PIL import Image
-
-    try:
-        with errors_named(path), Image.open(path) as image:
-            if image.mode == "I;16":  # whose values Pillow would cut at 255
-                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-            image = image.convert(mode)
-            if size:
-                image = image.resize(size[::-1], Image.Resampling.BILINEAR)
-            return np.asarray(image)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # a damaged image raises nearly anything
-        raise ValueError(f"{path} is not a whole image: {error}.") from error
-
-
-def _size(image: np.ndarray) -> str:
-    return f"{image.shape[0]} x {image.shape[1]}"
 
 
 # --- all

@@ -15,8 +15,9 @@ import pytest
 from PIL import Image
 
 from embedder.config import EncoderConfig
-from embedder.data import examples
-from embedder.data.examples import Examples, ExampleSet, open_examples, read_image
+from embedder.data import examples, images
+from embedder.data.examples import Examples, ExampleSet, open_examples
+from embedder.data.images import read_image
 
 X = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
 Y = np.array([7, 5, 7, 9], np.uint8)
@@ -558,7 +559,7 @@ def test_cached_images_are_the_same_and_are_decoded_once(tmp_path, monkeypatch):
     write_images(tmp_path / "data")
     plain = read(tmp_path / "data")
     first = read(tmp_path / "data", tmp_path / "cache")
-    monkeypatch.setattr(examples, "_decode", None)
+    monkeypatch.setattr(images, "_decode", None)
     second = read(tmp_path / "data", tmp_path / "cache")
     for found in (first, second):
         assert isinstance(found.features, np.memmap)
@@ -581,14 +582,14 @@ def test_cached_images_are_decoded_anew_after_a_change(tmp_path, change):
 
 def test_cache_made_by_another_run_meanwhile_is_taken(tmp_path, monkeypatch):
     write_images(tmp_path / "data")
-    decode = examples._decode
+    decode = images._decode
 
     def meanwhile(*arguments):
-        monkeypatch.setattr(examples, "_decode", decode)
+        monkeypatch.setattr(images, "_decode", decode)
         read(tmp_path / "data", tmp_path / "cache")
         return decode(*arguments)
 
-    monkeypatch.setattr(examples, "_decode", meanwhile)
+    monkeypatch.setattr(images, "_decode", meanwhile)
     found = read(tmp_path / "data", tmp_path / "cache")
     np.testing.assert_array_equal(found.features, read(tmp_path / "data").features)
     assert len(list((tmp_path / "cache").iterdir())) == 1

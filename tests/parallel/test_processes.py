@@ -1,5 +1,6 @@
 """Several processes as one run, on loopback: equal results, one line for each fault."""
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embedder.config import PeersConfig
@@ -151,6 +153,28 @@ def test_slurm_starts_one_run_with_tables_between_its_processes(folder, one_proc
     ]
     assert [code for code, _ in ends(every)] == [0, 0]
     assert_equal_to_one_process(folder, one_process)
+
+
+@pytest.mark.slow
+def test_two_processes_train_an_encoder(folder):
+    """Sums over devices come in another order: the last bits may differ."""
+    rng = np.random.default_rng(0)
+    np.savez("examples.npz", X=rng.random((301, 6)), y=rng.integers(3, size=301))
+    options = "--model encoder --dtype float64 --batch-size 10 --epochs 2 --loader"
+    options = ["examples.npz", *options.split(), "memory"]
+    options += ["--optimizer", "adam", "--validation-fraction", "0.1", "--workdir"]
+    one = start(*options, "one", "--mode", "sharded", devices=4)
+    peers = f"--coordinator 127.0.0.1:{free_port()} --num-processes 2".split()
+    two = [start(*options, "two", *peers, "--process-id", each) for each in "01"]
+    assert [code for code, _ in ends([one, *two])] == [0, 0, 0]
+    whole, shared = np.load("one/model.npz"), np.load("two/model.npz")
+    for name in ("weights_0", "biases_0", "weights_1", "biases_1"):
+        np.testing.assert_allclose(shared[name], whole[name], rtol=0, atol=1e-12)
+    lines = [Path(run, "metrics.jsonl").read_text() for run in ("one", "two")]
+    accuracies = [
+        [json.loads(x)["val_accuracy"] for x in y.splitlines()] for y in lines
+    ]
+    assert accuracies[0] == accuracies[1]
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI's mpirun")

@@ -1,0 +1,187 @@
+import json
+
+import numpy as np
+import pytest
+
+from embedder.config import Config
+from embedder.encoder_run import model_settings
+from embedder.model.encoder_file import (
+    EncoderFile,
+    is_encoder,
+    read_encoder,
+    write_encoder,
+)
+
+SETTINGS = model_settings(Config()) | {"layers": (6, 4, 2)}
+
+
+def layer(inputs: int, outputs: int, value=0.5) -> tuple[np.ndarray, np.ndarray]:
+    return np.full((inputs, outputs), value, np.float32), np.zeros(outputs, np.float32)
+
+
+@pytest.fixture
+def model() -> EncoderFile:
+    return EncoderFile(
+        settings=SETTINGS,
+        classes=np.array(["red", "\u00e4"]),
+        layers=[layer(6, 4), layer(4, 2, -0.25)],
+        history=[{"train_loss": 0.5, "val_loss": None}],
+        shape=(3, 2),
+        kind="uint8",
+    )
+
+
+@pytest.fixture
+def path(tmp_path, model):
+    """The file of the model."""
+    write_encoder(tmp_path / "model.npz", model)
+    return tmp_path / "model.npz"
+
+
+def rewrite(path, save=np.savez, **changes) -> None:
+    """The file with members changed; those that are None are left out."""
+    with np.load(path) as members:
+        members = dict(members) | changes
+    save(path, **{name: x for name, x in members.items() if x is not None})
+
+
+def text(value) -> np.ndarray:
+    return np.frombuffer(value.encode(), np.uint8)
+
+
+def assert_refused(path, reason: str = "whole") -> None:
+    """By one line that names the file."""
+    with pytest.raises(ValueError, match=reason) as error:
+        read_encoder(path)
+    message = str(error.value)
+    assert message.startswith(f"{path} is not a whole encoder file: ")
+    assert "\n" not in message and len(message) < 300 + len(str(path))
+
+
+def test_an_encoder_comes_back_as_it_was(path, model):
+    again = read_encoder(path)
+    assert again._replace(classes=0, layers=0) == model._replace(classes=0, layers=0)
+    np.testing.assert_array_equal(again.classes, model.classes, strict=True)
+    for ours, theirs in zip(again.layers, model.layers, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [np.array([3, 7]), np.array([False, True]), np.array([0.5, 2.0])],
+    ids=lambda classes: classes.dtype.name,
+)
+def test_classes_keep_their_dtype(path, model, classes):
+    write_encoder(path, model._replace(classes=classes))
+    np.testing.assert_array_equal(read_encoder(path).classes, classes, strict=True)
+
+
+def test_classes_of_objects_become_text(path, model):
+    write_encoder(path, model._replace(classes=np.array(["a", "b"], dtype=object)))
+    assert read_encoder(path).classes.dtype.str == "<U1"
+
+
+def test_what_an_example_is_may_be_left_out(path):
+    rewrite(path, shape=None, kind=None)  # as in a file of `legacy`
+    again = read_encoder(path)
+    assert (again.shape, again.kind) == ((6,), "float32")
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(path, model):
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        write_encoder(path, model._replace(history=[{1, 2}]))
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_is_encoder_tells_encoders_from_other_files(path, tmp_path):
+    np.savez(tmp_path / "other.npz", format=text("embedder-table-model 1"))
+    (tmp_path / "text.npz").write_text("text")
+    others = [tmp_path / name for name in ("other.npz", "text.npz", "none.npz")]
+    assert is_encoder(path)
+    assert not any(map(is_encoder, others))
+
+
+# --- damage
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Model file .*no.npz does not exist."):
+        read_encoder(tmp_path / "no.npz")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"format": text("embedder-table-model 1")}, "its format is b'embedder-table"),
+        ({"format": None}, "no item named 'format.npy'"),
+        ({"settings": None}, "no item named 'settings.npy'"),
+        ({"biases_1": None}, "no item named 'biases_1.npy'"),
+        ({"weights_1": None}, "'biases_1'. are not members of an encoder"),
+        ({"classes": None}, "no item named 'classes.npy'"),
+        ({"history": None}, "no item named 'history.npy'"),
+        ({"settings": text('{"layers": 1}')}, "`settings` has other names"),
+        ({"settings": text("[]")}, "`settings` has other names"),
+        ({"settings": text("{")}, "Expecting property name"),
+        ({"settings": text(json.dumps(SETTINGS | {"layers": 5}))}, "not iterable"),
+        ({"settings": text(json.dumps(SETTINGS | {"dtype": "float64"}))}, "of float64"),
+        ({"history": text("[")}, "Expecting value"),
+        ({"weights_0": np.ones((6, 3), np.float32)}, r"layer 0 is \(6, 3\) and \(4,\)"),
+        ({"weights_0": np.ones(6, np.float32)}, r"layer 0 is \(6,\) and \(4,\)"),
+        ({"weights_1": np.ones((3, 2), np.float32)}, r"\(6, 4\) and \(3, 2\) do not"),
+        ({"weights_0": np.ones((5, 4), np.float32)}, r"`shape` is \(3, 2\), of 5"),
+        ({"weights_0": np.ones((6, 4))}, "layer 0 is not finite numbers of float32"),
+        ({"weights_0": np.full((6, 4), np.nan, np.float32)}, "layer 0 is not finite"),
+        ({"biases_1": np.full(2, np.inf, np.float32)}, "layer 1 is not finite"),
+        ({"classes": np.array(["a"])}, "it has 1 classes, its layers another number"),
+        ({"shape": np.array([3, 3])}, r"`shape` is \(3, 3\), of 6 features"),
+        ({"classes": np.array([{}, 1])}, "`classes` holds pickled objects"),
+        ({"shapd": np.array([3, 2])}, "'shapd'. are not members"),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, dict) else "",
+)
+def test_other_members_are_refused(path, changes, reason):
+    rewrite(path, **changes)
+    assert_refused(path, reason)
+
+
+def test_a_single_layer_is_refused(path):
+    rewrite(path, weights_1=None, biases_1=None)
+    assert_refused(path, "it has 1 layers")
+
+
+def test_what_is_compressed_is_refused(path):
+    rewrite(path, save=np.savez_compressed)
+    assert_refused(path, "is compressed")
+
+
+@pytest.mark.parametrize("kept", [0, 10, 500, -30, -1])
+def test_a_truncated_file_is_refused(path, kept):
+    path.write_bytes(path.read_bytes()[:kept])
+    assert_refused(path)
+
+
+def test_a_text_is_refused(path):
+    path.write_text("not a zip")
+    assert_refused(path, "File is not a zip file")
+
+
+def test_a_folder_is_refused(tmp_path):
+    assert_refused(tmp_path, "Is a directory")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [np.full(8, 0.5, np.float32).tobytes(), b'"optimizer"', b"shape.npy"],
+    ids=["weights", "settings", "name"],
+)
+@pytest.mark.parametrize("occurrence", ["first", "last"])
+def test_a_flipped_bit_is_noticed(path, part, occurrence):
+    """In weights, settings, and names, which are there twice."""
+    data = bytearray(path.read_bytes())
+    place = data.index(part) if occurrence == "first" else data.rindex(part)
+    data[place + 3] ^= 1
+    path.write_bytes(data)
+    assert_refused(path)

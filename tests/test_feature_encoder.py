@@ -1,0 +1,373 @@
+"""`FeatureEncoder`: an estimator of scikit-learn that does as the oracle does."""
+
+import copy
+import inspect
+import math
+
+import jax
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import embedder
+import legacy
+from embedder import encoder_training
+from embedder.feature_encoder import FeatureEncoder
+from embedder.model.encoder_file import read_encoder
+from legacy.network import initial_layers
+from tests.test_imports import loaded_by
+
+SMALL = {"layers": (4, 6, 3), "learning_rate": 0.1, "batch_size": 8, "epochs": 3}
+CLASSES = [FeatureEncoder, legacy.FeatureEncoder]
+
+
+def points() -> tuple[np.ndarray, np.ndarray]:
+    """60 points around three corners, f64[60, 4], and which, i64[60]."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=60)
+    return rng.normal(size=(60, 4)) + 4 * np.eye(4)[y], y
+
+
+X, Y = points()
+PIXELS = np.random.default_rng(1).integers(256, size=(60, 2, 2), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """Programs that are run a few times need not be fast."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def trained(quick_compilation) -> FeatureEncoder:
+    return fitted()
+
+
+@pytest.fixture
+def encoder(trained) -> FeatureEncoder:
+    """A fitted encoder, of the test alone."""
+    return copy.deepcopy(trained)
+
+
+def fitted(**options) -> FeatureEncoder:
+    return FeatureEncoder(**SMALL | options).fit(X, Y)
+
+
+def assert_same_layers(actual, desired) -> None:
+    for ours, theirs in zip(actual.layers_, desired.layers_, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+
+
+def test_encoder_learns_to_tell_classes_by_what_lies_near():
+    encoder = fitted(epochs=20)
+    assert encoder.score(X, Y) == 1
+    vectors = encoder.transform(X)
+    gaps = np.linalg.norm(vectors[:, np.newaxis] - vectors, axis=2)
+    np.fill_diagonal(gaps, np.inf)
+    assert np.mean(Y[gaps.argmin(axis=1)] == Y) > 0.95
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer_args": {"momentum": 0.9}, "layers": None, "batch_size": 100},
+        {"optimizer": "adam"},
+        {
+            "optimizer": "adam",
+            "optimizer_args": {"b1": 0.5, "b2": 0.9, "eps": 1e-3},
+            "layers": (4, 7, 5, 3),
+            "validation_fraction": 0.2,
+            "seed": 2**64 - 1,
+        },
+    ],
+    ids=["sgd", "momentum_one_batch", "adam", "adam_validated"],
+)
+def test_fit_equals_the_oracle(options):
+    actual, desired = (
+        cls(**SMALL | {"dtype": "float64"} | options).fit(X, Y) for cls in CLASSES
+    )
+    for ours, theirs in zip(actual.layers_, desired.layers_, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(actual.history_, desired.history_, strict=True):
+        assert [*ours] == [*theirs]
+        values = (np.array([*each.values()], float) for each in (ours, theirs))
+        np.testing.assert_allclose(*values, rtol=1e-12)
+    np.testing.assert_array_equal(actual.predict(X), desired.predict(X), strict=True)
+    for name in ("predict_proba", "transform"):
+        ours, theirs = (getattr(each, name)(X) for each in (actual, desired))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_no_epochs_give_the_first_layers_of_the_oracle(dtype):
+    encoder = fitted(epochs=0, dtype=dtype)
+    oracle = initial_layers(SMALL["layers"], dtype, 1)
+    for ours, theirs in zip(encoder.layers_, oracle, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+    assert encoder.history_ == []
+
+
+def test_signature_is_that_of_the_oracle():
+    port, oracle = (inspect.signature(cls) for cls in CLASSES)
+    assert port == oracle
+
+
+def test_fit_repeats_itself_to_the_bit(encoder):
+    assert_same_layers(fitted(), encoder)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lion", "rmsprop"])
+def test_optimizers_of_optax_train(name):
+    first, *_, last = fitted(optimizer=name, learning_rate=0.01, epochs=5).history_
+    assert last["train_loss"] < first["train_loss"]
+
+
+def test_what_validates_is_not_trained_on():
+    wrong = np.concatenate([Y[:48], (Y[48:] + 1) % 3])
+    encoder = FeatureEncoder(**SMALL, validation_fraction=0.2).fit(X, wrong)
+    assert_same_layers(encoder, fitted(validation_fraction=0.2))
+    assert encoder.history_[-1]["val_accuracy"] < 0.5
+
+
+# --- features and labels
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.array(["red", "green", "blue"]),
+        np.array(["red", "green", "blue"], dtype=object),
+        np.array([7, -3, 100]),
+        np.array([True, False, True]),
+    ],
+    ids=["text", "objects", "integers", "bools"],
+)
+def test_labels_come_back_as_they_were(tmp_path, names):
+    labels = names[Y]
+    options = SMALL | {"layers": (4, 6, len(set(names))), "epochs": 9}
+    encoder = FeatureEncoder(**options).fit(X, labels)
+    np.testing.assert_array_equal(encoder.classes_, np.unique(names), strict=True)
+    assert np.mean(encoder.predict(X) == labels) > 0.9
+    encoder.save(tmp_path / "model.npz")
+    loaded = FeatureEncoder.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(X), encoder.predict(X))
+
+
+def test_pixels_stand_for_0_to_1():
+    options = SMALL | {"dtype": "float64"}
+    whole = FeatureEncoder(**options).fit(PIXELS, Y)
+    parts = FeatureEncoder(**options).fit(PIXELS / 255, Y)
+    actual, desired = whole.transform(PIXELS), parts.transform(PIXELS / 255)
+    np.testing.assert_allclose(actual, desired, rtol=1e-12, atol=1e-12)
+
+
+def test_images_may_be_flat():
+    deep, flat = (
+        FeatureEncoder(**SMALL).fit(x, Y) for x in (PIXELS, PIXELS.reshape(60, 4))
+    )
+    assert_same_layers(deep, flat)
+    np.testing.assert_array_equal(flat.transform(PIXELS), deep.transform(PIXELS))
+
+
+def test_file_tells_what_images_are(tmp_path):
+    FeatureEncoder(**SMALL).fit(PIXELS, Y).save(tmp_path / "model.npz")
+    model = read_encoder(tmp_path / "model.npz")
+    assert (model.shape, model.kind) == ((2, 2), "uint8")
+
+
+def test_large_integers_are_not_rounded():
+    """float32 cannot tell 2**24 + 1 from 2**24."""
+    x = np.array([[2**24 + 1, 0], [2**24, 1]] * 10)
+    actual, desired = (
+        cls(epochs=0, dtype="float64").fit(x, [0, 1] * 10).transform(x)
+        for cls in CLASSES
+    )
+    np.testing.assert_allclose(actual, desired, rtol=1e-12)
+
+
+def test_images_of_none_are_refused():
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        FeatureEncoder().fit(PIXELS[:0], Y[:0])
+
+
+# --- arguments
+
+
+def test_clone_has_the_arguments_and_nothing_learned(encoder):
+    again = clone(encoder)
+    assert again.get_params() == encoder.get_params()
+    for use in (again.predict, again.predict_proba, again.transform, again.save):
+        with pytest.raises(NotFittedError, match="FeatureEncoder"):
+            use(X)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"learning_rate": 0},
+            ValueError,
+            "`learning_rate` must be a finite .* got 0.",
+        ),
+        ({"learning_rate": math.nan}, ValueError, "`learning_rate` .* got nan."),
+        ({"learning_rate": "x"}, TypeError, "`learning_rate` .* got 'x'."),
+        ({"batch_size": 0}, ValueError, "`batch_size` must be an integer >= 1, got 0."),
+        ({"batch_size": 2.5}, TypeError, "`batch_size` .* got 2.5."),
+        ({"epochs": -1}, ValueError, "`epochs` must be an integer >= 0, got -1."),
+        (
+            {"validation_fraction": 1},
+            ValueError,
+            r"`validation_fraction` .*1\), got 1.",
+        ),
+        (
+            {"validation_fraction": 0.999},
+            ValueError,
+            "`validation_fraction` 0.999 of 60 examples leaves none to train on.",
+        ),
+        ({"seed": -1}, ValueError, "`seed` must be an integer from 0 to .* got -1."),
+        ({"workers": 0}, ValueError, "`workers` must be an integer >= 1, got 0."),
+        ({"dtype": "float16"}, ValueError, "`dtype` must be .* got 'float16'."),
+        ({"dtype": np.float32}, TypeError, "`dtype` must be .* got <class"),
+        ({"layers": (4, 3)}, ValueError, r"`layers` must be three .* got \(4, 3\)."),
+        ({"layers": (4, 0, 3)}, ValueError, r"`layers` .* >= 1, got \(4, 0, 3\)."),
+        ({"layers": 5}, TypeError, "`layers` must be integers >= 1, got 5."),
+        (
+            {"layers": (5, 6, 2)},
+            ValueError,
+            "`layers` must go from 4 features to 3 classes, got 5 6 2.",
+        ),
+        (
+            {"optimizer": "adm"},
+            ValueError,
+            "`optimizer` must be one of optax, got 'adm', did you mean 'adam'",
+        ),
+        ({"optimizer": "zzz"}, ValueError, "`optimizer` .* got 'zzz': .*adam, .*sgd"),
+        ({"optimizer": None}, TypeError, "`optimizer` must be .* got None."),
+        (
+            {"optimizer_args": {"momentm": 0.9}},
+            ValueError,
+            "`optimizer_args` of 'sgd' must be of momentum, .* got 'momentm'.",
+        ),
+        (
+            {"optimizer_args": {"momentum": "x"}},
+            ValueError,
+            "`optimizer_args` must be NAME=VALUE, .* got 'momentum=x'.",
+        ),
+        (
+            {"optimizer_args": "momentum=0.9"},
+            TypeError,
+            "`optimizer_args` must be a dict .* got 'momentum=0.9'.",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_fit_names_a_wrong_argument(options, error, message):
+    with pytest.raises(error, match=message):
+        fitted(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "x", "y", "error", "message"),
+    [
+        ({}, X[:, :3], np.linspace(0, 1, 60), ValueError, "Unknown label type"),
+        ({}, X[:, :3], Y, ValueError, "`layers` must go from 3 features"),
+        (
+            {"learning_rate": 1e30, "layers": (3, 6, 3)},
+            X[:, :3],
+            Y,
+            FloatingPointError,
+            "smaller `learning_rate`",
+        ),
+    ],
+    ids=["labels", "layers", "diverged"],
+)
+def test_an_error_leaves_the_encoder_as_it_was(encoder, options, x, y, error, message):
+    before = encoder.transform(X)
+    with pytest.raises(error, match=message):
+        encoder.set_params(**options).fit(x, y)
+    np.testing.assert_array_equal(encoder.transform(X), before, strict=True)
+    assert len(encoder.history_) == 3 and encoder.n_features_in_ == 4
+
+
+def test_a_dtype_set_later_is_of_the_next_fit(tmp_path, encoder):
+    before = encoder.transform(X)
+    encoder.set_params(dtype="float64").save(tmp_path / "model.npz")
+    for each in (encoder, FeatureEncoder.load(tmp_path / "model.npz")):
+        np.testing.assert_array_equal(each.transform(X), before, strict=True)
+    assert encoder.fit(X, Y).transform(X).dtype == np.float64
+
+
+# --- files
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_loaded_encoder_is_the_same(tmp_path, dtype):
+    encoder = fitted(dtype=dtype, validation_fraction=0.2)
+    encoder.save(tmp_path / "model")
+    loaded = FeatureEncoder.load(tmp_path / "model")
+    assert loaded.get_params() == encoder.get_params()
+    assert loaded.history_ == encoder.history_
+    assert loaded.n_features_in_ == 4
+    assert_same_layers(loaded, encoder)
+    for name in ("predict", "predict_proba", "transform"):
+        ours, theirs = (getattr(each, name)(X) for each in (loaded, encoder))
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+@pytest.mark.parametrize("writer", CLASSES, ids=["port", "oracle"])
+@pytest.mark.parametrize("reader", CLASSES, ids=["port", "oracle"])
+def test_a_saved_encoder_is_read_by_both(tmp_path, writer, reader):
+    names = np.array(["red", "green", "blue"])
+    saved = writer(**SMALL, dtype="float64", optimizer="adam").fit(X, names[Y])
+    saved.save(tmp_path / "model.npz")
+    loaded = reader.load(tmp_path / "model.npz")
+    assert_same_layers(loaded, saved)
+    assert loaded.history_ == saved.history_
+    assert (loaded.optimizer, loaded.batch_size) == ("adam", 8)
+    np.testing.assert_array_equal(loaded.predict(X), saved.predict(X), strict=True)
+    np.testing.assert_allclose(loaded.transform(X), saved.transform(X), rtol=1e-12)
+
+
+def test_arguments_of_numpy_are_saved(tmp_path):
+    """As a search over arguments gives them."""
+    options = {"epochs": np.int64(2), "learning_rate": np.float32(0.5)}
+    fitted(**options, layers=(4, np.int32(6), 3)).save(tmp_path / "model.npz")
+    loaded = FeatureEncoder.load(tmp_path / "model.npz")
+    found = loaded.epochs, loaded.learning_rate, loaded.layers
+    assert found == (2, 0.5, (4, 6, 3))
+
+
+def test_load_names_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Model file .*no.npz does not exist."):
+        FeatureEncoder.load(tmp_path / "no.npz")
+
+
+# --- cost
+
+
+def test_a_second_look_compiles_nothing(encoder):
+    encoder.predict(X)
+    before = encoder_training._scores._cache_size()
+    encoder.predict(X)
+    assert encoder_training._scores._cache_size() == before
+
+
+def test_import_of_the_package_loads_neither_sklearn_nor_jax():
+    assert not loaded_by("import embedder") & {"sklearn", "jax"}
+    assert embedder.FeatureEncoder is FeatureEncoder
+
+
+# --- scikit-learn
+
+
+@parametrize_with_checks([FeatureEncoder(learning_rate=0.1, epochs=5)])
+def test_encoder_passes_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)

@@ -1,0 +1,163 @@
+import jax
+import numpy as np
+import optax
+import pytest
+
+from embedder.model.encoder import encoder, initial_params, layers_of
+from embedder.train.classify import (
+    Batches,
+    fill,
+    initial_state,
+    sums_of,
+    updates_function,
+)
+from embedder.train.exchange import Exchange
+from legacy import network as oracle
+
+NETWORK = encoder((3, 5, 2), dtype="float64", seed=1)
+OPTIMIZER = optax.sgd(0.1, momentum=0.9)
+UPDATES = jax.jit(updates_function(NETWORK, OPTIMIZER, Exchange()))
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(9, 3))
+LABELS = RNG.integers(2, size=9).astype(np.int32)
+IDS = RNG.permutation(9)[:8].reshape(2, 4).astype(np.int32)  # two updates of four
+
+
+def first_state():
+    return initial_state(initial_params(NETWORK), OPTIMIZER)
+
+
+def batches(ids=IDS, num: int | None = None, weights=None) -> Batches:
+    """Updates of these examples, by their features."""
+    weights = np.ones(ids.shape) if weights is None else weights
+    real = np.array([len(ids) if num is None else num], np.int32)
+    return Batches(FEATURES[ids], LABELS[ids], None, weights, real)
+
+
+def by_ids(ids=IDS) -> Batches:
+    return batches(ids)._replace(features=FEATURES, labels=LABELS, ids=ids)
+
+
+def after(batches: Batches):
+    """The state and the sums after them, of NumPy."""
+    with jax.enable_x64(True):
+        return jax.device_get(UPDATES(first_state(), batches))
+
+
+def assert_same(actual, desired, **tolerance) -> None:
+    leaves = zip(jax.tree.leaves(actual), jax.tree.leaves(desired), strict=True)
+    for ours, theirs in leaves:
+        np.testing.assert_allclose(ours, theirs, **({"rtol": 0} | tolerance))
+
+
+def test_initial_state_has_no_updates_behind_it():
+    state = first_state()
+    assert state.step == 0
+    slots = jax.tree.leaves(state.opt_state)
+    assert [type(x) for x in slots] == 4 * [np.ndarray]
+    assert all(x.dtype == np.float64 and not x.any() for x in slots)
+
+
+def test_an_update_is_a_step_down_the_mean_gradient():
+    """By the gradients that the oracle has by hand."""
+    state, _ = after(batches(IDS[:1]))
+    layers = [oracle.Layer(*layer) for layer in layers_of(first_state().params)]
+    slopes = [oracle.Layer(*map(np.empty_like, layer)) for layer in layers]
+    oracle.gradients(layers, FEATURES[IDS[0]], LABELS[IDS[0]], 4, into=slopes)
+    desired = [
+        tuple(x - 0.1 * g for x, g in zip(layer, slope, strict=True))
+        for layer, slope in zip(layers, slopes, strict=True)
+    ]
+    assert_same(layers_of(state.params), desired, rtol=1e-12, atol=1e-14)
+
+
+def test_sums_are_those_before_each_update():
+    _, sums = after(batches())
+    middle, _ = after(batches(IDS[:1]))
+    for number, state in enumerate((first_state(), middle)):
+        scores = oracle.activations(
+            [oracle.Layer(*layer) for layer in layers_of(state.params)],
+            FEATURES[IDS[number]],
+        )[-1]
+        desired = oracle.loss_sums(scores, LABELS[IDS[number]])
+        np.testing.assert_allclose(sums.loss[number], desired.loss, rtol=1e-12)
+        assert sums.num_correct[number] == desired.correct
+        assert sums.num_examples[number] == 4
+
+
+def test_examples_of_no_weight_change_nothing():
+    filled = np.concatenate([IDS, [[8, 0], [8, 8]]], axis=1)
+    weights = np.repeat([[1.0, 0.0]], [4, 2], axis=1).repeat(2, axis=0)
+    assert_same(
+        after(batches(filled, weights=weights)),
+        after(batches()),
+        rtol=1e-12,
+        atol=1e-14,
+    )
+
+
+def test_an_order_within_a_batch_changes_nothing():
+    assert_same(after(batches(IDS[:, ::-1])), after(batches()), rtol=1e-12, atol=1e-14)
+
+
+def test_batches_by_ids_are_those_by_features():
+    assert_same(after(by_ids()), after(batches()))
+
+
+@pytest.mark.parametrize("num", [0, 1])
+def test_updates_after_the_real_ones_are_not_done(num):
+    state, sums = after(batches(num=num))
+    desired, some = after(batches(IDS[:num])) if num else (first_state(), None)
+    assert_same(state, desired)
+    assert state.step == num
+    for name, values in sums._asdict().items():
+        assert not values[num:].any()
+        assert not num or values[0] == getattr(some, name)[0]
+
+
+def test_two_calls_do_what_one_does():
+    with jax.enable_x64(True):
+        state, _ = UPDATES(first_state(), batches(IDS[:1]))
+        twice, _ = UPDATES(state, batches(IDS[1:]))
+    assert_same(jax.device_get(twice), after(batches())[0])
+
+
+def test_sums_leave_out_examples_of_no_weight():
+    weights, sums = np.array([1.0, 0.0, 1.0, 0.0]), jax.jit(sums_of, static_argnums=0)
+    with jax.enable_x64(True):
+        params = first_state().params
+        part = FEATURES[:4], LABELS[:4], weights
+        some, kept = (
+            jax.device_get(sums(NETWORK, params, *(x[::step] for x in part)))
+            for step in (1, 2)
+        )
+    assert_same(some, kept, rtol=1e-12)
+    assert some.num_examples == 2
+
+
+# --- fill
+
+
+def test_fill_adds_examples_of_no_weight():
+    filled = fill(batches(), 6)
+    assert filled.features.shape == (2, 6, 3)
+    assert filled.labels.shape == (2, 6)
+    assert filled.weights.tolist() == 2 * [[1, 1, 1, 1, 0, 0]]
+    assert filled.num.tolist() == [2]
+
+
+def test_fill_leaves_the_whole_set_as_it_is():
+    filled = fill(by_ids(), 6)
+    assert filled.features is FEATURES and filled.labels is LABELS
+    assert filled.ids.tolist() == [[*row, 0, 0] for row in IDS]
+    assert filled.weights.sum() == 8
+
+
+def test_fill_leaves_full_batches_alone():
+    full = batches()
+    assert fill(full, 4) is full
+
+
+@pytest.mark.parametrize("made", [batches, by_ids])
+def test_filled_batches_do_what_the_others_do(made):
+    assert_same(after(fill(made(), 6)), after(made()), rtol=1e-12, atol=1e-14)
