@@ -293,6 +293,7 @@ def test_a_loaded_trainer_answers(tmp_path, trained):
     assert loaded.window == trained.window
 
 
+@pytest.mark.slow
 def test_a_sentence_of_a_million_tokens(sequences):
     tokens = [token for sequence in sequences for token in sequence]
     sentence = (tokens * (1_000_000 // len(tokens) + 1))[:1_000_000]

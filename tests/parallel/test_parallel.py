@@ -42,9 +42,8 @@ def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
         assert tables == [], each
 
 
-@pytest.mark.parametrize(
-    "num_devices", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4, 8])
 def test_an_encoder_is_the_same_on_any_devices(num_devices):
     """Batches of 10, of which the last has 7, do not divide by 4 and 8."""
     cells = run(num_devices, "encoders")

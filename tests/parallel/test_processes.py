@@ -177,6 +177,7 @@ def test_two_processes_train_an_encoder(folder):
     assert accuracies[0] == accuracies[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI's mpirun")
 def test_mpirun_starts_one_run(folder, one_process):
     done = subprocess.run(
@@ -214,7 +215,7 @@ def test_different_corpora_are_named(folder):
     every = start_two("--workdir", "two", corpora=("corpus.txt", "other/corpus.txt"))
     for code, (line,) in ends(every):
         assert code == 2
-        assert "Processes differ in corpus, vocabulary;" in line
+        assert "Processes differ in corpus, words;" in line
 
 
 def test_an_error_of_one_process_is_one_of_all(folder):

@@ -28,7 +28,13 @@ def passes(rung: str, **options) -> bool:
     return all(line.passed for line in encoder_ladder(subject(**options), [rung]))
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[] if name == "images" else pytest.mark.slow)
+        for name, case in CASES.items()
+    ],
+)
 @pytest.mark.parametrize("rung", ENCODER_RUNGS)
 def test_port_is_the_oracle(rung, case):
     lines = list(encoder_ladder(subject(**case), [rung]))

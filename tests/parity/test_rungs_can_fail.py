@@ -286,6 +286,7 @@ def test_rung_catches(monkeypatch, rung, module, name, wrong):
     assert not passes(rung)
 
 
+@pytest.mark.slow
 def test_workers_rung_catches(monkeypatch):
     """That it passes otherwise is a matter of chance on so little text."""
     original = blocks.draw_noise
