@@ -111,8 +111,8 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
     [
         (
             [],
-            "Expected one of {train, devices, neighbors, analogy, evaluate, export, "
-            "convert, parity}.",
+            "Expected one of {train, devices, neighbors, analogy, evaluate, embed, "
+            "export, convert, parity}.",
         ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),
         (["--window", "3"], "Unknown verb `--window`. The verbs are train, devices"),
