@@ -54,15 +54,6 @@ def write_encoder(path: Path, model: EncoderFile) -> None:
         np.savez(file, **members)
 
 
-def is_encoder(path: Path) -> bool:
-    """Whether the file is one of `write_encoder`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return read_member(archive, "format").tobytes() == _FORMAT
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return False
-
-
 def read_encoder(path: Path) -> EncoderFile:
     """The encoder in a file of `write_encoder`, or of `legacy`.
 

@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [systems.train_port, systems.train_oracle])
 def test_a_program_trains_and_says_what_it_took(tmp_path, text_file, train):
     path = tmp_path / "vectors.bin"

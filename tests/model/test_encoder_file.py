@@ -7,7 +7,6 @@ from embedder.config import Config
 from embedder.encoder_run import model_settings
 from embedder.model.encoder_file import (
     EncoderFile,
-    is_encoder,
     read_encoder,
     write_encoder,
 )
@@ -94,14 +93,6 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(path, model):
         write_encoder(path, model._replace(history=[{1, 2}]))
     assert path.read_bytes() == before
     assert [each.name for each in path.parent.iterdir()] == [path.name]
-
-
-def test_is_encoder_tells_encoders_from_other_files(path, tmp_path):
-    np.savez(tmp_path / "other.npz", format=text("embedder-table-model 1"))
-    (tmp_path / "text.npz").write_text("text")
-    others = [tmp_path / name for name in ("other.npz", "text.npz", "none.npz")]
-    assert is_encoder(path)
-    assert not any(map(is_encoder, others))
 
 
 # --- damage

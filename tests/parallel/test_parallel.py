@@ -26,9 +26,8 @@ def run(num_devices: int, part: str) -> list[dict]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    "num_devices", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4, 8))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [1, 2, 4, 8])
 def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
     cells = run(num_devices, "cells")
     assert len({each["cell"] for each in cells}) == len(cells)

@@ -29,6 +29,7 @@ def compiled_programs(cache: Path, **variables: str) -> set[str]:
     return {path.name for path in cache.rglob("jit_updates*-cache")}
 
 
+@pytest.mark.slow
 def test_a_later_run_finds_what_an_earlier_one_compiled(tmp_path):
     first = compiled_programs(tmp_path)
     assert first
