@@ -90,6 +90,7 @@ def test_a_small_fit_is_timed_in_its_parts(tmp_path, text_file, program):
     assert (sample["compile"] > 0) == (program != "legacy")
 
 
+@pytest.mark.slow
 def test_every_stage_is_timed(tmp_path, monkeypatch, text_file):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     table = stages.run(text_file, 1, {"vector_size": 8, "min_count": 1})

@@ -86,6 +86,7 @@ def test_any_epoch_is_that_of_the_oracle(sequences, options):
     assert_same_epoch(config, sequences)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "backend", "dtype"),
     [

@@ -271,6 +271,7 @@ def passes(rung) -> bool:
     return all(line.passed for line in rung())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rung", "module", "name", "wrong"),
     PLANTED,
