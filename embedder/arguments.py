@@ -62,8 +62,18 @@ class Train:
     """TOML file of settings; flags go before it."""
     cache: Path | None = None
     """Folder of encoded corpora; none: cache in the workdir."""
+    resume: Path | None = None
+    """Start from the vectors of this finished run, or model file; its settings are the
+    defaults."""
+    grow: bool = False
+    """Tokens that are new to the run of --resume get vectors; else they are left out.
+    """
     overwrite: bool = False
     """Start anew where there is a run."""
+    step: int | None = None
+    """Go on from the checkpoint of so many updates, not from the newest."""
+    force: bool = False
+    """Go on though the files of the corpus have changed, if its tokens have not."""
     dry_run: bool = False
     """Print what would be done, and do nothing."""
     peers: PeersConfig = field(default_factory=PeersConfig)
@@ -172,6 +182,17 @@ class Convert:
 
 
 @dataclass(frozen=True)
+class Verify:
+    """Say what of a run is whole, what is not, and what to do.
+
+    The exit code is 1 if something is not.
+    """
+
+    run: _Run
+    """Folder of a run."""
+
+
+@dataclass(frozen=True)
 class Parity:
     """Compare this trainer with the NumPy trainer, step by step, on a corpus."""
 
@@ -205,7 +226,16 @@ class Parity:
 
 _POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
 Verb = (
-    Train | Devices | Neighbors | Analogy | Evaluate | Embed | Export | Convert | Parity
+    Train
+    | Devices
+    | Neighbors
+    | Analogy
+    | Evaluate
+    | Embed
+    | Export
+    | Convert
+    | Verify
+    | Parity
 )
 _VERBS = {verb.__name__.lower(): verb for verb in Verb.__args__}
 
@@ -221,21 +251,31 @@ def parse(arguments: list[str]) -> Verb:
         return _parse(arguments, Config())
     with _one_line_errors():
         verb = _parse(arguments, _config_file(arguments))
-        is_train = isinstance(verb, Train)
-        if is_train and verb.workdir and verb.corpus is verb.config is None:
-            return _taken_up(verb, arguments)
+        if isinstance(verb, Train) and verb.config is None:
+            return _with_settings_of_a_run(verb, arguments)
         return verb
 
 
-def _taken_up(verb: Train, arguments: list[str]) -> Train:
-    """`verb` with what is not given as the run has it that is in the workdir."""
-    from embedder.workdir import Workdir, source_of
+def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
+    """What is not given is as in the run of --resume, or in the one of the workdir."""
+    from embedder.workdir import Workdir, base_of, source_of
 
+    if verb.resume is not None:
+        config = Workdir(verb.resume).config
+        return _parse(arguments, read_toml(config)) if config.exists() else verb
+    if verb.workdir is None or verb.corpus is not None:
+        return verb
     run = Workdir(verb.workdir)
     if not run.is_begun:
         return verb
     verb = _parse(arguments, read_toml(run.config))
-    return dataclasses.replace(verb, corpus=source_of(run))
+    base = base_of(run) or {"path": None, "grow": False}
+    return dataclasses.replace(
+        verb,
+        corpus=source_of(run),
+        resume=base["path"] and Path(base["path"]),
+        grow=base["grow"],
+    )
 
 
 def _parse(arguments: list[str], defaults: Config) -> Verb:
@@ -252,6 +292,7 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
         | Annotated[Embed, command("embed")]
         | Annotated[Export, command("export")]
         | Annotated[Convert, command("convert")]
+        | Annotated[Verify, command("verify")]
         | Annotated[Parity, command("parity", default=Parity(**parity))]
     )
     return tyro.cli(

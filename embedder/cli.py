@@ -2,8 +2,8 @@
 
 What computes is imported by the verb that needs it, so that `--help` answers at once.
 
-Exit codes: 0 done, 1 `parity` found a difference, 2 wrong usage or input, 3 training
-failed, 130 interrupted, 143 ended by SIGTERM.
+Exit codes: 0 done, 1 `parity` found a difference or `verify` damage, 2 wrong usage or
+input, 3 training failed, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import contextlib
@@ -26,9 +26,11 @@ from embedder.arguments import (
     Parity,
     Train,
     Verb,
+    Verify,
     parse,
     settings,
 )
+from embedder.terminal import say, shown
 
 _DISK_ERRORS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS),
@@ -96,13 +98,15 @@ def _run(verb: Verb) -> int:
             _export(verb)
         case Convert():
             _convert(verb)
+        case Verify():
+            return _verify(verb)
         case Parity():
             return _parity(verb)
     return 0
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"embedder: {message}", file=sys.stderr)
+    say(f"embedder: {message}", sys.stderr)
     return code
 
 
@@ -135,6 +139,7 @@ def _train(args: Train) -> None:
     from embedder import processes, run
     from embedder.joining import join
     from embedder.stopping import Stop
+    from embedder.tables_run import open_base
     from embedder.workdir import Workdir
 
     config = settings(args)
@@ -144,10 +149,12 @@ def _train(args: Train) -> None:
 
         with processes.together():
             if processes.is_first():
-                print(preview(config, args.corpus, cache=args.cache))
+                base = open_base(args.resume, args.grow)
+                say(preview(config, args.corpus, base, cache=args.cache))
         return
     with processes.together():
-        job = run.open_job(config, args.corpus)
+        base = open_base(args.resume, args.grow)
+        job = run.open_job(config, args.corpus, base)
     workdir = args.workdir or Path(f"embedder-{job.name}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite
     stop = Stop()
@@ -156,8 +163,12 @@ def _train(args: Train) -> None:
             config,
             workdir,
             args.corpus,
+            resume=args.resume,
+            grow=args.grow,
             cache=args.cache,
             overwrite=args.overwrite,
+            step=args.step,
+            force=args.force,
             on_status=on_status,
             stop=stop,
         )
@@ -165,7 +176,7 @@ def _train(args: Train) -> None:
         return
     done = "finished before: --overwrite starts anew" if was_finished else "done"
     num_rows, size = vectors.matrix.shape
-    print(f"{workdir}: {done}. {num_rows} vectors of {size} numbers.")
+    say(f"{workdir}: {done}. {num_rows} vectors of {size} numbers.")
 
 
 def _devices(args: Devices) -> None:
@@ -176,7 +187,7 @@ def _devices(args: Devices) -> None:
     join(args.peers)
     report = devices_report(settings(args), args.vocabulary)
     if is_first():
-        print(report)
+        say(report)
 
 
 def _ignore(status) -> None:
@@ -224,6 +235,7 @@ def _analogy(args: Analogy) -> None:
 
 def _labels(run: Path) -> dict[str, str]:
     """What the examples of an encoder are, by their names; of tables nothing."""
+    from embedder.digests import check_file, read_sums
     from embedder.workdir import Workdir
 
     path = Workdir(run).labels
@@ -232,8 +244,14 @@ def _labels(run: Path) -> dict[str, str]:
     import polars as pl
 
     try:
+        with contextlib.suppress(FileNotFoundError):
+            check_file(path, read_sums(run).get(path.name))
         frame = pl.read_parquet(path, columns=["key", "label"], glob=False)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except (
+        ValueError,
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    ) as error:
         reason = str(error).partition("\n")[0].removesuffix(".")
         raise ValueError(f"{path} is not a whole file of labels: {reason}.") from error
     return dict(zip(frame["key"], frame["label"], strict=True))
@@ -243,11 +261,12 @@ def _print_ranking(
     title: str, ranking: list[tuple[str, float]], labels: dict[str, str] | None = None
 ) -> None:
     def named(key: str) -> str:
-        return f"{key} ({labels[key]})" if labels and key in labels else key
+        label = f" ({labels[key]})" if labels and key in labels else ""
+        return shown(key + label)
 
-    print(named(title))
+    say(named(title))
     for token, similarity in ranking:
-        print(f"  {similarity:6.3f}  {named(token)}")
+        say(f"  {similarity:6.3f}  {named(token)}")
 
 
 def _evaluate(args: Evaluate) -> None:
@@ -264,7 +283,7 @@ def _print_pairs(vectors, path: Path) -> None:
     from embedder.vectors.evaluate import evaluate_pairs
 
     result = evaluate_pairs(vectors, path)
-    print(
+    say(
         f"{path.name}: Spearman {result.spearman:.3f}, Pearson {result.pearson:.3f}, "
         f"{result.num_used} of {result.num_pairs} pairs "
         f"({result.num_unknown} out of vocabulary)"
@@ -276,7 +295,7 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
 
     result = evaluate_analogies(vectors, path, restrict_vocab=restrict_vocab)
     for section in (*result.sections, result.total):
-        print(
+        say(
             f"{path.name}: {section.name}: {100 * section.accuracy:.1f} %, "
             f"{section.num_correct} of {section.num_used} "
             f"({section.num_unknown} out of vocabulary)"
@@ -294,7 +313,7 @@ def _embed(args: Embed) -> None:
     if args.to is not None:
         with errors_named(args.to):
             write_vectors(found.vectors, args.to)
-        print(f"{len(found.vectors)} vectors in {args.to}")
+        say(f"{len(found.vectors)} vectors in {args.to}")
         return
     nearest = [[]] * len(found.predictions)
     if args.run.is_dir():
@@ -311,7 +330,7 @@ def _export(args: Export) -> None:
     vectors = _read(args.run)
     with errors_named(args.to):
         write_vectors(vectors, args.to)
-    print(f"{len(vectors)} vectors in {args.to}")
+    say(f"{len(vectors)} vectors in {args.to}")
 
 
 def _convert(args: Convert) -> None:
@@ -320,7 +339,19 @@ def _convert(args: Convert) -> None:
     convert = run_to_model if args.source.is_dir() else model_to_run
     model = convert(args.source, args.target, overwrite=args.overwrite)
     num_rows, size = model.input.shape
-    print(f"{args.target}: done. {num_rows} vectors of {size} numbers.")
+    say(f"{args.target}: done. {num_rows} vectors of {size} numbers.")
+
+
+def _verify(args: Verify) -> int:
+    from embedder.verify import verify
+
+    findings = []
+    for finding in verify(args.run):
+        say(str(finding))
+        findings.append(finding)
+    faults = sum(bool(finding.fault) for finding in findings)
+    say(f"{args.run}: {len(findings) - faults} whole, {faults} not.")
+    return 1 if faults else 0
 
 
 def _parity(args: Parity) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from embedder import workdir as folder
 from embedder.config import Config, options_of, parse_arguments
 from embedder.data.examples import Examples, open_examples
 from embedder.encoder_training import EncoderTraining, embed, scores
@@ -13,7 +14,6 @@ from embedder.epochs import Snapshot
 from embedder.files import whole_file
 from embedder.model.encoder import layers_of
 from embedder.model.encoder_file import ENCODER_SETTINGS, EncoderFile, write_encoder
-from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.workdir import Workdir
 
@@ -31,6 +31,7 @@ class EncoderJob:
                 "DATA must be given for an encoder: an idx file, npz, parquet, or a "
                 "folder of images."
             )
+        self.base = None
         self._set = open_examples(source, config.encoder, config.data.workers)
         self.name = self._set.name
         self.manifest = self._set.manifest
@@ -58,7 +59,7 @@ class EncoderJob:
         write_encoder(run.model, _model(training, end))
         _write_labels(run.labels, training, end)
         vectors = self.vectors(training, end)
-        write_vectors(vectors, run.vectors)
+        folder.finish(run, vectors)
         return vectors
 
 

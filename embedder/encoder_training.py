@@ -146,6 +146,12 @@ class EncoderTraining:
             "TensorFlow": 650 * 2**20 if loader == "tfdata" else 0,
         }
 
+    @property
+    def device_memory(self) -> dict[str, int]:
+        """Bytes that a run needs on each device, by what needs them."""
+        names = "parameters", "features on the device", "batches"
+        return {name: self.memory[name] for name in names}
+
     def rate(self, progress: float) -> float:
         """Learning rate."""
         return self.config.encoder.learning_rate

@@ -36,6 +36,7 @@ class Trainable(Protocol):
     superblock_size: int  # updates of a step
     config: Config
     memory: dict[str, int]  # bytes, by what needs them
+    device_memory: dict[str, int]  # of each device
     backend: str
     devices_line: str
 

@@ -10,7 +10,7 @@ import numpy as np
 from embedder import config as settings
 from embedder.config import Config
 from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
-from embedder.data.encode import encode, encode_with
+from embedder.data.encode import Known, encode
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import NoTokensError, Vocabulary
 from embedder.epochs import run_epochs
@@ -261,9 +261,8 @@ def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
 def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
     """The corpus with a vocabulary of its own, or a given one."""
     try:
-        if vocabulary is None:
-            return encode(corpus, min_count)
-        return encode_with(corpus, vocabulary)
+        known = None if vocabulary is None else Known(vocabulary)
+        return encode(corpus, min_count, known)
     except NoTokensError as error:
         raise ValueError(str(error)) from None
 

@@ -46,3 +46,16 @@ def check_memory(needed: dict[str, int]) -> None:
             f"{total / 2**30:.1f} GiB ({parts}): give a smaller `vector_size` or "
             "`block`, or a larger `min_count`."
         )
+
+
+def memory_lines(training) -> list[str]:
+    """What a training needs of the machine and of each device, for people."""
+    return [
+        f"memory: {_in_all(training.memory)}",
+        f"on each device: {_in_all(training.device_memory)}",
+    ]
+
+
+def _in_all(needed: dict[str, int]) -> str:
+    parts = ", ".join(f"{name} {n / 2**20:.0f}" for name, n in needed.items() if n)
+    return f"{sum(needed.values()) / 2**20:.0f} MiB ({parts})"

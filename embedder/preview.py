@@ -20,19 +20,27 @@ from embedder.devices import (
     pick_layout,
 )
 from embedder.encoder_training import EncoderTraining
+from embedder.memory import memory_lines
 from embedder.run import open_job
+from embedder.tables_run import Base
 from embedder.train.parallel import Layout, batch_spec, mesh_of, table_spec
 from embedder.training import Training
 
 
-def preview(config: Config, source: str | None, *, cache: Path | None = None) -> str:
+def preview(
+    config: Config,
+    source: str | None,
+    base: Base | None = None,
+    *,
+    cache: Path | None = None,
+) -> str:
     """What `train` would do, as text; nothing is written but to `cache`, if given.
 
     Raises:
       OSError, ValueError: bad input.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        job = open_job(config, source)
+        job = open_job(config, source, base)
         training = job.plan(config, cache or Path(temporary))
         if isinstance(training, EncoderTraining):
             about = [_examples_line(training)]
@@ -44,7 +52,7 @@ def preview(config: Config, source: str | None, *, cache: Path | None = None) ->
             ]
         devices = f"devices: {training.devices_line}"
         toml = to_toml(training.config)
-        return "\n".join([toml, *about, devices, _memory_line(training)])
+        return "\n".join([toml, *about, devices, *memory_lines(training)])
 
 
 def _examples_line(training: EncoderTraining) -> str:
@@ -78,12 +86,6 @@ def _updates_line(training: Training) -> str:
 def _schedule_line(training: Training) -> str:
     rates = ", ".join(f"{training.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
     return f"learning rate at 0, 25, 50, 75, 100 %: {rates}"
-
-
-def _memory_line(training: Training) -> str:
-    parts = [f"{k} {v / 2**20:.0f} MiB" for k, v in training.memory.items()]
-    total = sum(training.memory.values()) / 2**20
-    return f"memory: {total:.0f} MiB: {', '.join(parts)}"
 
 
 def devices_report(config: Config, num_rows: int) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from embedder.epochs import Status
+from embedder.terminal import shown
 
 _silent = logging.NullHandler()
 
@@ -32,7 +33,10 @@ def _log_to(console: Console) -> Iterator[None]:
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             console.print(
-                record.getMessage(), markup=False, highlight=False, soft_wrap=True
+                shown(record.getMessage()),
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
             )
 
     log, handler = logging.getLogger("embedder"), Handler()

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from embedder import processes
 from embedder.epochs import Place, Snapshot, Trainable
 from embedder.train.checkpoint import (
+    Checkpoint,
     CheckpointError,
     Checkpoints,
     arrays_of,
@@ -28,14 +29,19 @@ def origin(training: Trainable) -> dict[str, str]:
     }
 
 
-def taken_up(checkpoints: Checkpoints, training: Trainable) -> Snapshot | None:
+def taken_up(
+    checkpoints: Checkpoints, training: Trainable, step: int | None = None
+) -> Snapshot | None:
     """Where the newest whole checkpoint is; None: there is none.
 
+    Args:
+      step: take this one and no other.
+
     Raises:
-      CheckpointError: it is of another training.
+      CheckpointError: it is of another training, or that of `step` is not whole.
     """
     checkpoints.remove_parts()
-    found = checkpoints.newest()
+    found = checkpoints.newest() if step is None else _at(checkpoints, step)
     if found is None:
         _log.info(
             "%s holds an unfinished run without a checkpoint: it is begun anew.",
@@ -57,6 +63,16 @@ def taken_up(checkpoints: Checkpoints, training: Trainable) -> Snapshot | None:
     )
     _compare(found.facts["origin"], origin(training), training.unit)
     return Snapshot(state, place)
+
+
+def _at(checkpoints: Checkpoints, step: int) -> Checkpoint:
+    if step not in (steps := checkpoints.steps()):
+        there = ", ".join(map(str, sorted(steps))) or "there is none"
+        raise CheckpointError(
+            f"`step` must be of a checkpoint in {checkpoints.folder} ({there}), got "
+            f"{step}."
+        )
+    return checkpoints.read(step)
 
 
 def from_first(start: Snapshot | None, training: Trainable) -> Snapshot:

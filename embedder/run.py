@@ -1,9 +1,10 @@
 """The composition root: from a config and a source to a folder of results."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from embedder import processes
 from embedder import workdir as folder
@@ -13,11 +14,11 @@ from embedder.encoder_run import EncoderJob
 from embedder.epochs import Snapshot, Status, Trainable, run_epochs
 from embedder.events import Events
 from embedder.files import errors_named
-from embedder.memory import check_memory
+from embedder.memory import check_memory, memory_lines
 from embedder.resuming import from_first, origin, taken_up
 from embedder.saving import Saver
 from embedder.stopping import Stop
-from embedder.tables_run import TablesJob
+from embedder.tables_run import Base, TablesJob, open_base
 from embedder.train.checkpoint import Checkpoints
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
@@ -28,11 +29,20 @@ _RUINED = 10  # times the loss of the first vectors: far above all that learns
 _log = logging.getLogger(__name__)
 
 
+class _Again(NamedTuple):
+    """What is to be done where a run was begun."""
+
+    overwrite: bool = False  # start anew
+    step: int | None = None  # go on from this checkpoint; None: from the newest
+    force: bool = False  # go on though the corpus is another
+
+
 class Job(Protocol):
     """What a run is of: tables over a text, or an encoder over examples."""
 
     name: str
     manifest: list[dict]  # of the files that it reads
+    base: dict | None  # the run that it goes on from, and a digest of that
 
     def plan(self, config: Config, cache: Path | None) -> Trainable:
         """What is to be trained, in all."""
@@ -47,14 +57,18 @@ class Job(Protocol):
         """Writes all results; the vectors last, with which the run is finished."""
 
 
-def open_job(config: Config, source: str | None) -> Job:
+def open_job(config: Config, source: str | None, base: Base | None = None) -> Job:
     """What is to be done with `source`: text, or for an encoder examples.
 
     Raises:
       OSError, ValueError: there is no such thing.
     """
     if config.model.model == "tables":
-        return TablesJob(source)
+        return TablesJob(source, base)
+    if base is not None:
+        raise ValueError(
+            f"`resume` is of `model` = 'tables', got 'encoder' and {base.path}."
+        )
     return EncoderJob(config, source)
 
 
@@ -63,8 +77,12 @@ def train(
     workdir: str | Path,
     source: str | None = None,
     *,
+    resume: str | Path | None = None,
+    grow: bool = False,
     cache: Path | None = None,
     overwrite: bool = False,
+    step: int | None = None,
+    force: bool = False,
     on_status: Callable[[Status], None] = lambda status: None,
     stop: Stop | None = None,
 ) -> Vectors | None:
@@ -74,44 +92,40 @@ def train(
     finished one it returns the vectors that are there; None in a process of several
     that does not see them. Of several processes the first writes.
 
+    Args:
+      source: a text file, glob or folder, or examples; None: the demo corpus.
+      resume: the finished run, or model file, whose tables are the start.
+      grow: tokens that are new to `resume` get rows; else they are left out.
+      cache: folder of encoded corpora; None: cache in `workdir`.
+      overwrite: start anew where there is a run.
+      step: go on from the checkpoint of so many updates, not from the newest.
+      force: go on though the files of the corpus are others, if its tokens are not.
+      on_status: called after each step.
+      stop: tells when to save and stop.
+
     Raises:
-      OSError, ValueError: bad input, or `workdir` holds another thing; nothing is lost.
+      OSError, ValueError: bad input, or `workdir` holds another thing, or another
+        process writes there; nothing is lost.
       FloatingPointError: training diverged.
       Stopped: `stop` said so, and all that it takes to go on is saved.
     """
-    stop = stop or Stop()
-    run = Workdir(workdir)
-    with processes.together():
-        if processes.is_first():
-            folder.check_free(run)
-            folder.remove_parts(run)
-        job = open_job(config, source)
-    training = _plan_together(config, run, job, cache or run.cache)
-    with processes.together():
-        finished = processes.is_first() and _is_finished(
-            run, training.config, job, overwrite
-        )
-    if processes.first_says(finished):
-        return read_vectors(run.vectors) if run.is_finished else None
-    save = training.config.save
-    checkpoints = Checkpoints(run.checkpoints, save.keep)
-    with processes.together(), errors_named(run.path):
-        start = None
-        if processes.is_first():
-            if run.is_begun and not overwrite:
-                start = taken_up(checkpoints, training)
-            if start is None:
-                folder.clear(run)
-                folder.write_settings(run, training.config, source, job.manifest)
-                job.begin(run, training)
-            else:
-                folder.cut_metrics(run, len(start.place.history))
-    start = from_first(start, training)
-    interval = read_interval(save.save_every)
-    facts = {"origin": origin(training)}
-    saver = Saver(checkpoints, interval, stop, start=start.place, facts=facts)
-    with errors_named(run.path):
-        return _train_into(run, job, training, start, saver, on_status)
+    run, again = Workdir(workdir), _Again(overwrite, step, force)
+    base = open_base(resume, grow)
+    with contextlib.ExitStack() as stack:
+        with processes.together():
+            job = open_job(config, source, base)
+            if processes.is_first():
+                folder.check_free(run)
+                stack.enter_context(folder.locked(run))
+                folder.remove_parts(run)
+        training = _plan_together(config, run, job, cache or run.cache)
+        with processes.together():
+            finished = processes.is_first() and _is_finished(
+                run, training.config, job, again
+            )
+        if processes.first_says(finished):
+            return read_vectors(run.vectors) if run.is_finished else None
+        return _train_into(run, job, training, again, source, on_status, stop or Stop())
 
 
 def _plan_together(config: Config, run: Workdir, job: Job, cache: Path) -> Trainable:
@@ -140,15 +154,21 @@ def _facts(training: Trainable, job: Job) -> dict[str, object]:
     }
 
 
-def _is_finished(run: Workdir, config: Config, job: Job, overwrite: bool) -> bool:
+def _is_finished(run: Workdir, config: Config, job: Job, again: _Again) -> bool:
     """Whether `run` holds what is asked for.
 
     Raises:
       ValueError: it holds another thing.
     """
-    if not run.is_begun or overwrite:
+    if not run.is_begun or again.overwrite:
         return False
-    folder.check_same(run, config, job.manifest)
+    folder.check_sound(run)
+    folder.check_same(run, config, job.manifest, job.base, force=again.force)
+    if run.is_finished and again.step is not None:
+        raise ValueError(
+            f"`step` must be of a run that goes on, got {again.step}: {run.path} is "
+            "finished."
+        )
     return run.is_finished
 
 
@@ -156,10 +176,48 @@ def _train_into(
     run: Workdir,
     job: Job,
     training: Trainable,
+    again: _Again,
+    source: str | None,
+    on_status: Callable[[Status], None],
+    stop: Stop,
+) -> Vectors:
+    save = training.config.save
+    checkpoints = Checkpoints(run.checkpoints, save.keep)
+    with processes.together(), errors_named(run.path):
+        start = None
+        if processes.is_first():
+            if run.is_begun and not again.overwrite:
+                start = taken_up(checkpoints, training, again.step)
+            if start is None:
+                folder.clear(run)
+                folder.write_settings(
+                    run, training.config, source, job.manifest, job.base
+                )
+                job.begin(run, training)
+                folder.seal(run)
+            else:
+                folder.cut_metrics(run, len(start.place.history))
+    start = from_first(start, training)
+    for line in memory_lines(training) if processes.is_first() else ():
+        _log.info(line)
+    interval = read_interval(save.save_every)
+    facts = {"origin": origin(training)}
+    saver = Saver(checkpoints, interval, stop, start=start.place, facts=facts)
+    with errors_named(run.path):
+        end = _run_epochs(run, training, start, saver, on_status)
+        if processes.is_first():
+            return job.finish(run, training, end)
+        return job.vectors(training, end)
+
+
+def _run_epochs(
+    run: Workdir,
+    training: Trainable,
     start: Snapshot,
     saver: Saver,
     on_status: Callable[[Status], None],
-) -> Vectors:
+) -> Snapshot:
+    """All epochs after `start`; they are saved, and told of in the folder."""
     is_first = processes.is_first()
     events = Events(run.events, len(start.place.history))
 
@@ -174,13 +232,10 @@ def _train_into(
         saver(status)
 
     try:
-        end = run_epochs(training, start.state, record, start.place)
+        return run_epochs(training, start.state, record, start.place)
     finally:
         saver.finish()
         events.close()
-    if is_first:
-        return job.finish(run, training, end)
-    return job.vectors(training, end)
 
 
 def _check_ruined(training: Trainable, status: Status) -> None:

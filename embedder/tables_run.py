@@ -1,19 +1,23 @@
 """Runs of tables over a text: what is read at their beginning and left at their end."""
 
 import logging
+import os
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from embedder import workdir as folder
 from embedder.config import Config, options_of, resolve
 from embedder.data import loader
 from embedder.data.corpus import Corpus, text_corpus
 from embedder.data.demo import demo_corpus
-from embedder.data.encode import encode, encode_cached
-from embedder.data.vocabulary import NoTokensError, write_vocabulary
+from embedder.data.encode import Known, encode, encode_cached
+from embedder.data.vocabulary import NoTokensError, Vocabulary, write_vocabulary
+from embedder.digests import file_digest
 from embedder.epochs import Snapshot
-from embedder.model.file import MODEL_SETTINGS, ModelFile, write_model
+from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.training import Training
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
@@ -22,23 +26,46 @@ from embedder.workdir import Workdir
 _log = logging.getLogger(__name__)
 
 
+class Base(NamedTuple):
+    """The tables that a run goes on from."""
+
+    path: Path  # of the finished run, or of a model file
+    grow: bool  # whether new tokens get rows; else they are left out
+
+
+def open_base(resume: str | Path | None, grow: bool) -> Base | None:
+    """The base that two arguments name; ValueError if one does without the other."""
+    if resume is not None:
+        return Base(Path(resume), grow)
+    if grow:
+        raise ValueError("`grow` needs `resume`, the run to go on from.")
+    return None
+
+
 class TablesJob:
-    """Trains tables of the tokens of a text.
+    """Trains tables of the tokens of a text, from the start or from a `base`.
 
     Raises:
-      OSError, ValueError: there is no text at `source`.
+      OSError, ValueError: there is no text at `source`, or no model at `base`.
     """
 
-    def __init__(self, source: str | None):
+    def __init__(self, source: str | None, base: Base | None = None):
         self._corpus = open_corpus(source)
+        self._base = base and _read_base(base)
+        self._grow = base is not None and base.grow
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
+        self.base = base and {
+            "path": os.path.abspath(base.path),
+            "grow": base.grow,
+            "sha256": file_digest(_model_path(base)),
+        }
 
     def plan(self, config: Config, cache: Path | None) -> Training:
         """See `plan`."""
         if config.data.loader == "tfdata":  # takes seconds: it loads while we encode
             threading.Thread(target=loader.import_tensorflow).start()
-        return plan(config, self._corpus, cache)
+        return plan(config, self._corpus, cache, self._base, self._grow)
 
     def begin(self, run: Workdir, training: Training) -> None:
         """Writes what is known before the first update."""
@@ -52,7 +79,8 @@ class TablesJob:
 
     def finish(self, run: Workdir, training: Training, end: Snapshot) -> Vectors:
         """Writes all results."""
-        model = _model(training, end)
+        before = self._base.loss_history if self._base else []
+        model = _model(training, end, before)
         write_model(run.model, model)
         return write_results(run, model)
 
@@ -62,22 +90,72 @@ def open_corpus(source: str | None) -> Corpus:
     return demo_corpus() if source is None else text_corpus(source)
 
 
-def plan(config: Config, corpus: Corpus, cache: Path | None) -> Training:
+def _model_path(base: Base) -> Path:
+    path = Path(base.path)
+    return Workdir(path).model if path.is_dir() else path
+
+
+def _read_base(base: Base) -> ModelFile:
+    path = _model_path(base)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"`resume` must be a finished run of tables, or a model file: {path} does "
+            "not exist."
+        )
+    return read_model(path)
+
+
+def plan(
+    config: Config,
+    corpus: Corpus,
+    cache: Path | None,
+    base: ModelFile | None = None,
+    grow: bool = False,
+) -> Training:
     """The training of `config` over `corpus`, encoded in `cache` or, None, in memory.
 
     Raises:
-      OSError, ValueError: the corpus cannot be read, or leaves no token to train.
+      OSError, ValueError: the corpus cannot be read, or leaves no token to train, or
+        `base` has vectors of another kind.
     """
     min_count = config.data.min_count
+    first, known = 0, None
+    if base is not None:
+        _check_base(config, base)
+        first = len(base.loss_history)
+        known = Known(Vocabulary(base.tokens, base.counts), grow)
     try:
         if cache is None:
-            encoded = encode(corpus, min_count)
+            encoded = encode(corpus, min_count, known)
         else:
-            encoded = encode_cached(corpus, min_count, cache)
+            encoded = encode_cached(corpus, min_count, cache, known)
     except NoTokensError as error:
         raise ValueError(f"Corpus {corpus.source}: {error}") from error
+    if base is not None:
+        _log.info(
+            "Goes on from %d tokens; %d are new, %.1f %% of the text is known.",
+            len(base.tokens),
+            len(encoded.vocabulary) - len(base.tokens),
+            100 * encoded.num_tokens / encoded.raw_tokens,
+        )
     resolved = resolve(config, encoded.num_tokens)
-    return Training(resolved, encoded, range(config.train.epochs))
+    epochs = range(first, first + config.train.epochs)
+    return Training(resolved, encoded, epochs, base)
+
+
+def _check_base(config: Config, base: ModelFile) -> None:
+    """Refuses a config of other vectors than those of `base`.
+
+    Raises:
+      ValueError: as said.
+    """
+    model = config.model
+    for name in ("architecture", "vector_size", "dtype"):
+        if (there := base.settings[name]) != (here := getattr(model, name)):
+            raise ValueError(
+                f"`{name}` must be that of the run that this one goes on from, "
+                f"{there!r}, got {here!r}."
+            )
 
 
 def write_results(run: Workdir, model: ModelFile) -> Vectors:
@@ -87,11 +165,11 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
         _log.warning("Tokens have white space: there is no vectors.txt.")
     else:
         write_vectors(vectors, run.text_vectors)
-    write_vectors(vectors, run.vectors)  # the last: it tells that the run is finished
+    folder.finish(run, vectors)
     return vectors
 
 
-def _model(training: Training, end: Snapshot) -> ModelFile:
+def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
     """The model file of a run. `workers` are threads here, processes in `legacy`."""
     options = options_of(training.config) | {"workers": 1}
     tables = end.state.params["tables"]
@@ -102,5 +180,5 @@ def _model(training: Training, end: Snapshot) -> ModelFile:
         counts=training.encoded.vocabulary.counts,
         input=np.asarray(tables["input"]),
         output=np.asarray(tables["output"]),
-        loss_history=end.place.losses,
+        loss_history=before + end.place.losses,
     )

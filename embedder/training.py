@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import importlib
 import math
 from collections.abc import Callable, Iterator
@@ -18,8 +17,9 @@ from embedder.data import loader
 from embedder.data.blocks import BlockShape, BlockSource, block_source
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import expected_tokens
-from embedder.devices import check_devices, devices_line, pick_layout
+from embedder.devices import check_devices, device_bytes, devices_line, pick_layout
 from embedder.memory import memory_needed
+from embedder.model.file import ModelFile
 from embedder.model.tables import tables
 from embedder.train.compilation import avoid_slow_scatters, keep_compiled_programs
 from embedder.train.feed import blocks_here, on_mesh
@@ -40,12 +40,20 @@ class Training:
     diverged = "training diverged. Give a smaller `alpha` or `cap`."
     idle = "No token has another in its window: nothing is learned."
 
-    def __init__(self, config: Config, encoded: Encoded, epochs: range):
+    def __init__(
+        self,
+        config: Config,
+        encoded: Encoded,
+        epochs: range,
+        base: ModelFile | None = None,
+    ):
+        """With a `base`, its rows are the first ones of the tables at the start."""
         data = config.data
         tokens_per_update = data.block * data.blocks_per_update
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
         self.encoded = encoded
+        self._base = base
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self.kept_tokens,
@@ -71,10 +79,7 @@ class Training:
     @property
     def content(self) -> str:
         """Digest of the tokens and their counts."""
-        vocabulary = self.encoded.vocabulary
-        digest = hashlib.sha256("\n".join(vocabulary.tokens).encode())
-        digest.update(vocabulary.counts.tobytes())
-        return digest.hexdigest()
+        return self.encoded.vocabulary.digest
 
     @property
     def items(self) -> int:
@@ -104,13 +109,25 @@ class Training:
         return memory_needed(self.config, self.encoded, self.superblock_size)
 
     @property
+    def device_memory(self) -> dict[str, int]:
+        """Bytes that a run needs on each device, by what needs them."""
+        shape = len(self.encoded.vocabulary), self.config.model.vector_size
+        return device_bytes(self.config, shape, self.layout, self.superblock_size)
+
+    @property
     def devices_line(self) -> str:
         """Which devices take part, what each has, and why."""
         return devices_line(self.config, self.layout, self._why)
 
     def initial_state(self) -> TrainState:
         """The state before the first update."""
-        return initial_state(self.program.model, self.program.optimizer)
+        state = initial_state(self.program.model, self.program.optimizer)
+        if self._base is None:
+            return state
+        tables = state.params["tables"]
+        for name, rows in (("input", self._base.input), ("output", self._base.output)):
+            tables[name] = np.concatenate([rows, tables[name][len(rows) :]])
+        return state
 
     def rate(self, progress):
         """Learning rate at `progress`."""

@@ -11,8 +11,11 @@ model.npz            all that training has made: the file of `EmbeddingTrainer.s
 labels.parquet       of an encoder: label and prediction of every example
 vectors.txt          the vectors as word2vec text, of tables
 vectors.safetensors  the vectors; written last: a run that has it is finished
+SHA256SUMS           sums of these files, as sha256sum --check reads them
+.lock                which process writes here
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -24,7 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config, options_of, read_toml, to_toml
+from embedder.digests import SUMS, check_file, read_sums, write_sums
 from embedder.files import whole_file
+from embedder.lock import held
+from embedder.vectors.export import write_vectors
+from embedder.vectors.vectors import Vectors
 
 _PART = re.compile(r"\..+(\.[0-9a-f]{8}\.tmp|-[0-9a-f]{8})")
 _log = logging.getLogger(__name__)
@@ -35,6 +42,8 @@ class Workdir:
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
+        self.lock = self.path / ".lock"
+        self.sums = self.path / SUMS
         self.config = self.path / "config.toml"
         self.corpus = self.path / "corpus.json"
         self.vocabulary = self.path / "vocab.parquet"
@@ -57,6 +66,7 @@ class Workdir:
     def files(self) -> list[Path]:
         """The files that a run has written here, in the order of their writing."""
         written = (
+            self.sums,
             self.corpus,
             self.config,
             self.vocabulary,
@@ -79,6 +89,26 @@ class Workdir:
         return self.vectors.exists()
 
 
+@contextmanager
+def locked(workdir: Workdir) -> Iterator[None]:
+    """Keeps other processes from writing here; makes the folder if there is none.
+
+    A folder that was made and got no files is removed.
+
+    Raises:
+      LockedError: another process writes here.
+    """
+    missing = _missing(workdir.path)
+    workdir.path.mkdir(parents=True, exist_ok=True)
+    try:
+        with held(workdir.lock):
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # there are files
+            for path in missing:
+                path.rmdir()
+
+
 def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
     """Refuses a folder that holds something else than a run, named as `argument`.
 
@@ -90,7 +120,7 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         return
     if not path.is_dir():
         raise FileExistsError(f"{argument} must be a folder, got the file {path}.")
-    own = {workdir.cache, *workdir.files, *workdir.parts}
+    own = {workdir.lock, workdir.cache, *workdir.files, *workdir.parts}
     if not own.issuperset(path.iterdir()):
         raise FileExistsError(
             f"{argument} must be a run, or empty, or new: {path} holds other files."
@@ -103,8 +133,17 @@ _NO_MATTER = {  # any give the same vectors, those of devices up to rounding
 }
 
 
-def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
+def check_same(
+    workdir: Workdir,
+    config: Config,
+    manifest: list[dict],
+    base: dict | None = None,
+    *,
+    force: bool = False,
+) -> None:
     """Refuses settings or a corpus other than those that the run here was begun with.
+
+    With `force` another corpus is let through, and the log says so.
 
     Raises:
       ValueError: they differ; the message names what does.
@@ -116,8 +155,13 @@ def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
         for name in now
         if now[name] != before[name] and name not in _NO_MATTER
     ]
+    if _corpus(workdir, "resume") != base:
+        differences.append("`resume` of another run")
     if _corpus(workdir, "manifest") != manifest:
-        differences.append("another corpus")
+        if force:
+            _log.warning("%s was begun with another corpus.", workdir.path)
+        else:
+            differences.append("another corpus")
     if differences:
         raise ValueError(
             f"{workdir.path} holds a run with other settings: "
@@ -131,6 +175,11 @@ def source_of(workdir: Workdir) -> str | None:
     return _corpus(workdir, "source")
 
 
+def base_of(workdir: Workdir) -> dict | None:
+    """The run that the one here goes on from: path, grow, and sha256 of its model."""
+    return _corpus(workdir, "resume")
+
+
 def _corpus(workdir: Workdir, key: str) -> Any:
     try:
         return json.loads(workdir.corpus.read_text(encoding="utf-8"))[key]
@@ -141,11 +190,53 @@ def _corpus(workdir: Workdir, key: str) -> Any:
         ) from error
 
 
-def write_settings(workdir: Workdir, config: Config, source, manifest) -> None:
+def check_sound(workdir: Workdir) -> None:
+    """Refuses to go on with a run whose settings are not those that it wrote.
+
+    Raises:
+      ValueError: as said.
+    """
+    try:
+        sums = read_sums(workdir.path)
+        for path in (workdir.config, workdir.corpus, workdir.vocabulary):
+            if path.name in sums:
+                check_file(path, sums[path.name])
+    except FileNotFoundError:
+        return  # it was killed before it had written them
+    except ValueError as error:
+        raise ValueError(
+            f"{workdir.path} is damaged: {error}. `embedder verify` tells more; give "
+            "another --workdir, or --overwrite to start anew."
+        ) from error
+
+
+def write_settings(
+    workdir: Workdir, config: Config, source, manifest, base: dict | None = None
+) -> None:
     """Writes config.toml and corpus.json."""
-    corpus = {"source": source and os.path.abspath(source), "manifest": manifest}
+    corpus = {
+        "source": source and os.path.abspath(source),
+        "manifest": manifest,
+        "resume": base,
+    }
     write_text(workdir.corpus, json.dumps(corpus, indent=2) + "\n")
     write_text(workdir.config, to_toml(config))
+
+
+def seal(workdir: Workdir) -> None:
+    """Writes sums of the files that are here."""
+    write_sums(workdir.path, [p for p in workdir.files if p != workdir.sums])
+
+
+def finish(workdir: Workdir, vectors: Vectors) -> None:
+    """Writes the vectors, with which the run is finished, and sums of all files."""
+
+    def seal_all(part: Path) -> None:
+        others = {*workdir.files} - {workdir.sums}
+        paths = sorted({*others, workdir.vectors})
+        write_sums(workdir.path, paths, moved={workdir.vectors: part})
+
+    write_vectors(vectors, workdir.vectors, before=seal_all)
 
 
 def clear(workdir: Workdir) -> None:
@@ -189,7 +280,7 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def made(folder: Path) -> Iterator[None]:
     """Makes `folder` for what follows; if that fails, removes what was made."""
-    missing = [p for p in (folder, *folder.parents) if not p.exists()]
+    missing = _missing(folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -197,3 +288,8 @@ def made(folder: Path) -> Iterator[None]:
         if missing:
             shutil.rmtree(missing[-1], ignore_errors=True)
         raise
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folders that have to be made for it, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]

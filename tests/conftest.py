@@ -1,11 +1,16 @@
 """Settings and fixtures of all tests."""
 
 import os
+import re
+import signal
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+
+from embedder import epochs
+from embedder.cli import main
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
@@ -41,3 +46,23 @@ def text_file(tmp_path, sequences) -> Path:
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(" ".join(sequence) for sequence in sequences))
     return path
+
+
+@pytest.fixture
+def stopped(monkeypatch, capsys):
+    """A function that runs `embedder train` until SIGTERM comes, amid epoch two."""
+
+    def train_until(*arguments: str) -> None:
+        def tell(self, place, *rest):
+            if place.epoch == 1 and place.position:
+                signal.raise_signal(signal.SIGTERM)
+            return before(self, place, *rest)
+
+        with monkeypatch.context() as patch:
+            before = epochs._Clock._status
+            patch.setattr(epochs._Clock, "_status", tell)
+            assert main(["train", *arguments]) == 143
+        message = "embedder: Stopped after [0-9]+ updates, which are saved."
+        assert re.fullmatch(message, capsys.readouterr().err.splitlines()[-1])
+
+    return train_until

@@ -18,6 +18,7 @@ from embedder import cli, epochs
 from embedder.cli import main
 from embedder.data import corpus
 from embedder.vectors.export import read_vectors
+from tests.commands import error_line
 
 FAST = ["--loader", "memory", "--vector-size", "4", "--epochs", "1"]
 ROOT = Path(__file__).parents[1]
@@ -44,14 +45,6 @@ def run(tmp_path_factory) -> Path:
 
 def train(*arguments: str) -> int:
     return main(["train", *FAST, *arguments])
-
-
-def error_line(capsys) -> str:
-    """The one line of an error; what a run says of itself may stand before it."""
-    *before, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("embedder: ")
-    assert [each for each in before if not each.startswith("devices: ")] == []
-    return line
 
 
 def child(*arguments: str, **options) -> subprocess.Popen:
@@ -112,7 +105,7 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
         (
             [],
             "Expected one of {train, devices, neighbors, analogy, evaluate, embed, "
-            "export, convert, parity}.",
+            "export, convert, verify, parity}.",
         ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),
         (["--window", "3"], "Unknown verb `--window`. The verbs are train, devices"),
@@ -276,7 +269,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
     assert updates + "xla; sample keeps 100.0%" in lines
     rates = "0.05, 0.03753, 0.02505, 0.01258, 0.0001"
     assert f"learning rate at 0, 25, 50, 75, 100 %: {rates}" in lines
-    assert lines[-1].startswith("memory: ")
+    assert [line.split(":")[0] for line in lines[-2:]] == ["memory", "on each device"]
     assert os.listdir() == ["text.txt"]
 
 
@@ -442,26 +435,6 @@ def test_interrupt_that_python_loses_still_stops(capsys, monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", lambda args: None)
     assert train("text.txt", "--workdir", "r") == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.fixture
-def stopped(monkeypatch, capsys):
-    """A function that trains until SIGTERM comes, within the second epoch."""
-
-    def train_until(*arguments: str) -> None:
-        def tell(self, place, *rest):
-            if place.epoch == 1:
-                signal.raise_signal(signal.SIGTERM)
-            return before(self, place, *rest)
-
-        with monkeypatch.context() as patch:
-            before = epochs._Clock._status
-            patch.setattr(epochs._Clock, "_status", tell)
-            assert train(*arguments) == 143
-        message = "embedder: Stopped after [0-9]+ updates, which are saved."
-        assert re.fullmatch(message, capsys.readouterr().err.splitlines()[-1])
-
-    return train_until
 
 
 LONG = ("--loader", "memory", "--vector-size", "4", "--epochs", "9", "--sample", "0")

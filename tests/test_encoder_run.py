@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,13 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from embedder import epochs
 from embedder.cli import main
 from embedder.config import Config, options_of, read_toml
 from embedder.encoder_run import model_settings
 from embedder.feature_encoder import FeatureEncoder
 from embedder.model.encoder_file import read_encoder
 from embedder.vectors.export import read_vectors
+from tests.commands import error_line
 
 NAMES = np.array(["red", "green", "blue"])
 ENCODER = ["--model", "encoder", "--loader", "memory"]
@@ -86,14 +85,6 @@ def train(data: str, workdir, *options: str) -> int:
     return main(["train", data, "--workdir", str(workdir), *FAST, *options])
 
 
-def error_line(capsys) -> str:
-    """The one line of an error; what a run says of itself may stand before it."""
-    *before, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("embedder: ")
-    assert [each for each in before if not each.startswith("devices: ")] == []
-    return line
-
-
 def results(run: Path) -> list[bytes]:
     """What training has made, to the bit."""
     names = ("model.npz", "labels.parquet", "vectors.safetensors")
@@ -111,6 +102,7 @@ def test_train_leaves_every_file_it_names(run):
     names = {path.name for path in run.iterdir() if path.is_file()}
     assert names == {
         *("config.toml", "corpus.json", "labels.parquet", "metrics.jsonl"),
+        "SHA256SUMS",
         *("model.npz", "vectors.safetensors"),
     }
 
@@ -255,40 +247,22 @@ def test_other_examples_are_refused(run, capsys):
     assert "other settings: another corpus. " in error_line(capsys)
 
 
-@pytest.fixture
-def stopped(monkeypatch, capsys):
-    """A function that trains until SIGTERM comes, amid the second epoch."""
-
-    def train_until(*arguments: str) -> None:
-        def tell(self, place, *rest):
-            if place.epoch == 1 and place.position:
-                signal.raise_signal(signal.SIGTERM)
-            return before(self, place, *rest)
-
-        with monkeypatch.context() as patch:
-            before = epochs._Clock._status
-            patch.setattr(epochs._Clock, "_status", tell)
-            assert train(*arguments) == 143
-        message = "embedder: Stopped after 8 updates, which are saved."
-        assert capsys.readouterr().err.splitlines()[-1] == message
-
-    return train_until
-
-
 @pytest.mark.parametrize("again", ["command", "workdir"])
 def test_a_stopped_run_goes_on_to_the_same_bits(run, stopped, capsys, again):
-    command = "points.npz", "r", *MOMENTUM, "--save-every", "2"
-    stopped(*command)
+    options = *MOMENTUM, "--save-every", "2"
+    stopped("points.npz", "--workdir", "r", *FAST, *options)
     assert not Path("r/model.npz").exists()
-    whole = main(["train", "--workdir", "r"]) if again == "workdir" else train(*command)
-    assert whole == 0
+    if again == "workdir":
+        assert main(["train", "--workdir", "r"]) == 0
+    else:
+        assert train("points.npz", "r", *options) == 0
     assert "Goes on after 8 updates" in capsys.readouterr().err
     assert results(Path("r")) == results(run)
     assert [line["epoch"] for line in metrics(Path("r"))] == [1, 2, 3]
 
 
 def test_a_stopped_run_refuses_other_labels(stopped, capsys):
-    stopped("points.npz", "r", *MOMENTUM, "--save-every", "2")
+    stopped("points.npz", "--workdir", "r", *FAST, *MOMENTUM, "--save-every", "2")
     np.savez("points.npz", X=X, y=Y[::-1])
     assert main(["train", "--workdir", "r"]) == 2
     assert "another corpus" in error_line(capsys)

@@ -9,9 +9,20 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *("checks", "config", "files", "data", "memory", "model", "train", "devices"),
+    *(
+        "checks",
+        "config",
+        "files",
+        "digests",
+        "lock",
+        "data",
+        "memory",
+        "model",
+        "train",
+        "devices",
+    ),
     *("vectors", "workdir", "epochs", "training", "encoder_training", "stopping"),
-    *("joining", "processes", "saving", "resuming", "events"),
+    *("joining", "processes", "saving", "resuming", "events", "verify", "terminal"),
     *("tables_run", "encoder_run", "run", "preview", "progress"),
     *("estimator", "feature_encoder", "embedding", "arguments", "cli"),
 )

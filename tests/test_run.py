@@ -41,7 +41,14 @@ def finished(tmp_path_factory) -> Workdir:
 def test_train_leaves_every_file_it_names(finished):
     names = sorted(path.name for path in finished.path.iterdir())
     assert names == [
-        *("cache", "config.toml", "corpus.json", "metrics.jsonl", "model.npz"),
+        *(
+            "SHA256SUMS",
+            "cache",
+            "config.toml",
+            "corpus.json",
+            "metrics.jsonl",
+            "model.npz",
+        ),
         *("tensorboard", "vectors.safetensors", "vectors.txt", "vocab.parquet"),
     ]
 

@@ -32,9 +32,10 @@ from embedder.data.vocabulary import (
     select_tokens,
     write_vocabulary,
 )
+from embedder.digests import SUMS, check_file, files_in, read_sums, write_sums
 
 SHARD_TOKENS = 2_000_000
-_FORMAT = 1  # of the cache: a change of it makes a new digest
+_FORMAT = 2  # of the cache: a change of it makes a new digest
 _log = logging.getLogger(__name__)
 
 
@@ -46,32 +47,33 @@ class _Scan(NamedTuple):
     sizes: list[tuple[int, int, bool]]  # of each chunk: tokens, sequences, is_open
 
 
-def encode(corpus: Corpus, min_count: int) -> Encoded:
-    """Encodes `corpus` in memory, with a vocabulary of its own.
+class Known(NamedTuple):
+    """The vocabulary of a training that goes on."""
+
+    vocabulary: Vocabulary
+    grows: bool = False
+    """Whether tokens that are new get ids after the others, and all are counted."""
+
+
+def encode(corpus: Corpus, min_count: int, known: Known | None = None) -> Encoded:
+    """Encodes `corpus` in memory.
+
+    Args:
+      min_count: tokens that occur less often are left out, but for such as are known.
+      known: None: the corpus has a vocabulary of its own.
 
     Raises:
-      NoTokensError: the corpus has no tokens, or none occurs `min_count` times.
+      NoTokensError: the corpus has no tokens, or none is left.
     """
     with io.BytesIO() as spool:
         scan = _scan(corpus, spool)
-        vocabulary, id_of_code = _vocabulary(scan, min_count)
+        vocabulary, id_of_code = _vocabulary(scan, min_count, known)
         return _in_memory(vocabulary, scan, spool, id_of_code)
 
 
-def encode_with(corpus: Corpus, vocabulary: Vocabulary) -> Encoded:
-    """Encodes `corpus` in memory with a given vocabulary; other tokens are left out.
-
-    Raises:
-      NoTokensError: the corpus has no tokens.
-    """
-    with io.BytesIO() as spool:
-        scan = _scan(corpus, spool)
-        select_tokens(scan.counts, scan.tokens, min_count=1)
-        ids = [vocabulary.ids.get(token, -1) for token in scan.tokens]
-        return _in_memory(vocabulary, scan, spool, np.array(ids, dtype=np.int32))
-
-
-def encode_cached(corpus: Corpus, min_count: int, cache: Path) -> Encoded:
+def encode_cached(
+    corpus: Corpus, min_count: int, cache: Path, known: Known | None = None
+) -> Encoded:
     """Encodes `corpus` into a folder of `cache`, or finds it there.
 
     The folder is named by a digest of the corpus and the settings, and gets its name
@@ -81,10 +83,10 @@ def encode_cached(corpus: Corpus, min_count: int, cache: Path) -> Encoded:
       NoTokensError: as `encode`.
       ValueError: the cache is damaged (of a shard perhaps when it is read).
     """
-    folder = cache / _digest(corpus, min_count)
+    folder = cache / _digest(corpus, min_count, known)
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        _write_cache(corpus, min_count, folder)
+        _write_cache(corpus, min_count, known, folder)
     return _open_cache(folder)
 
 
@@ -130,12 +132,31 @@ def _first_places(codes: np.ndarray, num_known: int) -> np.ndarray:
     return first
 
 
-def _vocabulary(scan: _Scan, min_count: int) -> tuple[Vocabulary, np.ndarray]:
-    kept = select_tokens(scan.counts, scan.tokens, min_count)
-    id_of_code = np.full(len(scan.tokens), -1, dtype=np.int32)
-    id_of_code[kept] = np.arange(len(kept), dtype=np.int32)
-    tokens = [scan.tokens[code] for code in kept]
-    return Vocabulary(tokens, scan.counts[kept]), id_of_code
+def _vocabulary(
+    scan: _Scan, min_count: int, known: Known | None
+) -> tuple[Vocabulary, np.ndarray]:
+    """The vocabulary, and the id of each code, or -1, i32[U]."""
+    if known is None:
+        kept = select_tokens(scan.counts, scan.tokens, min_count)
+        nothing = np.full(len(scan.tokens), -1, np.int32)
+        return _grown(Vocabulary([], np.empty(0, np.int64)), nothing, scan, kept)
+    old, order = known.vocabulary, select_tokens(scan.counts, scan.tokens, 1)
+    ids = np.array([old.ids.get(token, -1) for token in scan.tokens], np.int32)
+    if not known.grows:
+        return old, ids
+    new = order[(ids[order] < 0) & (scan.counts[order] >= min_count)]
+    return _grown(old, ids, scan, new)
+
+
+def _grown(known: Vocabulary, ids: np.ndarray, scan: _Scan, new: np.ndarray):
+    """`known` with the tokens of `new` codes and all counts, and the id of each code.
+
+    `ids` are those of known tokens, and are filled in place.
+    """
+    ids[new] = len(known) + np.arange(len(new), dtype=np.int32)
+    counts = np.concatenate([known.counts, np.zeros(len(new), np.int64)])
+    counts[ids[ids >= 0]] += scan.counts[ids >= 0]
+    return Vocabulary(known.tokens + [scan.tokens[code] for code in new], counts), ids
 
 
 def _in_memory(vocabulary, scan: _Scan, spool: BinaryIO, id_of_code) -> Encoded:
@@ -210,23 +231,24 @@ def _cut_long(lengths: np.ndarray) -> np.ndarray:
     return cut
 
 
-def _digest(corpus: Corpus, min_count: int) -> str:
+def _digest(corpus: Corpus, min_count: int, known: Known | None) -> str:
     key = {
         "format": _FORMAT,
         "manifest": corpus.manifest,
         "min_count": min_count,
         "shard_tokens": SHARD_TOKENS,
+        "known": known and [known.vocabulary.digest, known.grows],
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _write_cache(corpus: Corpus, min_count: int, folder: Path) -> None:
+def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> None:
     part = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
     part.mkdir()
     try:
         with tempfile.TemporaryFile(dir=part) as spool:
             scan = _scan(corpus, spool)
-            vocabulary, id_of_code = _vocabulary(scan, min_count)
+            vocabulary, id_of_code = _vocabulary(scan, min_count, known)
             tokens = []
             shards = _cut_shards(_decode_spool(scan, spool, id_of_code))
             for index, (ids, lengths) in enumerate(shards):
@@ -235,6 +257,7 @@ def _write_cache(corpus: Corpus, min_count: int, folder: Path) -> None:
         summary = {"raw_tokens": int(scan.counts.sum()), "shard_tokens": tokens}
         write_vocabulary(vocabulary, part / "vocabulary.parquet")
         (part / "shards.json").write_text(json.dumps(summary))
+        write_sums(part, files_in(part))
         _move(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -249,16 +272,23 @@ def _move(part: Path, folder: Path) -> None:
 
 
 def _open_cache(folder: Path) -> Encoded:
+    with _damage_named(folder / SUMS):
+        sums = read_sums(folder)
+
     def read(shard: int):
         path = _shard_path(folder, shard)
-        with _damage_named(path), np.load(path, allow_pickle=False) as arrays:
-            return arrays["ids"], arrays["lengths"]
+        with _damage_named(path):
+            check_file(path, sums.get(path.name))
+            with np.load(path, allow_pickle=False) as arrays:
+                return arrays["ids"], arrays["lengths"]
 
     with _damage_named(folder / "shards.json") as path:
+        check_file(path, sums.get(path.name))
         summary = json.loads(path.read_text())
         raw_tokens = int(summary["raw_tokens"])
         tokens = np.array(summary["shard_tokens"], dtype=np.int64)
     with _damage_named(folder / "vocabulary.parquet") as path:
+        check_file(path, sums.get(path.name))
         vocabulary = read_vocabulary(path)
     for shard in range(len(tokens)):
         with _damage_named(_shard_path(folder, shard)) as path:

@@ -1,5 +1,6 @@
 """Which tokens are known, how often they occur, and how likely they are kept."""
 
+import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,10 @@ class NoTokensError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Known tokens by id: descending count, ties by first appearance."""
+    """Known tokens by id: descending count, ties by first appearance.
+
+    One that has grown has its new tokens after the others.
+    """
 
     tokens: list[str]  # [V]
     counts: np.ndarray  # i64[V], occurrences in the corpus
@@ -27,6 +31,13 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         """Id of each token."""
         return {token: id for id, token in enumerate(self.tokens)}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of tokens and counts, in hexadecimal digits."""
+        digest = hashlib.sha256("\n".join(self.tokens).encode())
+        digest.update(self.counts.tobytes())
+        return digest.hexdigest()
 
 
 def select_tokens(counts: np.ndarray, tokens: Sequence[str], min_count: int):

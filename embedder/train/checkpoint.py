@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from embedder.files import whole_file
+from embedder.digests import SUMS, check_folder, files_in, write_sums
 
-_SUMS = "SHA256SUMS"
 _log = logging.getLogger(__name__)
 
 
@@ -85,6 +84,11 @@ class Checkpoints:
         Raises:
           OSError: the one before could not be written.
         """
+        if not self.is_written():
+            _log.warning(
+                "The checkpoint before is still being written: training waits. Save "
+                "less often, or on a faster disk."
+            )
         self.wait()
         if not self._is_sound(step):
             self._pending = self._thread.submit(self._write, step, arrays, facts)
@@ -105,7 +109,7 @@ class Checkpoints:
         """Of whole checkpoints, the newest first; such as can still be damaged."""
         if not self.folder.is_dir():
             return []
-        names = (path.parent.name for path in self.folder.glob(f"*/{_SUMS}"))
+        names = (path.parent.name for path in self.folder.glob(f"*/{SUMS}"))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def newest(self) -> Checkpoint | None:
@@ -126,7 +130,7 @@ class Checkpoints:
         path = self.folder / str(step)
         ocp = _orbax()
         try:
-            _check_files(path)
+            check_folder(path)
             args = ocp.args.Composite(
                 state=ocp.args.StandardRestore(), facts=ocp.args.JsonRestore()
             )
@@ -146,7 +150,7 @@ class Checkpoints:
         if not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
-            is_whole = path.name.isdecimal() and (path / _SUMS).exists()
+            is_whole = path.name.isdecimal() and (path / SUMS).exists()
             if path.is_dir() and not is_whole:
                 _log.info("%s was not finished: it is removed.", path)
                 shutil.rmtree(path, ignore_errors=True)
@@ -154,7 +158,7 @@ class Checkpoints:
     def _is_sound(self, step: int) -> bool:
         """Whether it is there already: then it is not replaced, not even by itself."""
         try:
-            _check_files(self.folder / str(step))
+            check_folder(self.folder / str(step))
         except (OSError, ValueError):
             return False
         return True
@@ -170,8 +174,7 @@ class Checkpoints:
             self.folder.mkdir(exist_ok=True)
             with _checkpointer() as checkpointer:
                 checkpointer.save(path, args=args, force=True)
-            with whole_file(path / _SUMS) as part:
-                part.write_text(_sums(path))
+            write_sums(path, files_in(path))
         except Exception as error:  # Orbax has errors of the disk as ValueError too
             self.remove_parts()
             raise _disk_error(error, path) from error
@@ -216,25 +219,6 @@ def _checkpointer():
         ),
         multiprocessing_options=alone,
     )
-
-
-def _sums(folder: Path) -> str:
-    """SHA-256 of every file in `folder`, as sha256sum prints them."""
-    lines = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and _SUMS not in path.name:
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            lines.append(f"{digest}  {path.relative_to(folder)}\n")
-    return "".join(lines)
-
-
-def _check_files(folder: Path) -> None:
-    expected, found = (folder / _SUMS).read_text(), _sums(folder)
-    if expected != found:
-        lines = sorted({*expected.splitlines()} ^ {*found.splitlines()})
-        name = lines[0].partition("  ")[2] if lines else _SUMS
-        raise ValueError(f"{name} is not what was written")
 
 
 def _sealed(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> dict[str, Any]:

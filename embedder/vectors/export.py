@@ -4,6 +4,7 @@ Axis letters: V keys, D dimensions.
 """
 
 import contextlib
+import hashlib
 import os
 import zipfile
 from collections.abc import Callable, Iterator
@@ -31,15 +32,23 @@ ENDINGS = (
     ".parquet",
 )
 ARRAY_NAMES = ("vectors", "tokens", "token_ends", "counts")
+_DIGEST = "sha256"  # in the metadata of formats without a checksum
 
 
-def write_vectors(vectors: Vectors, path: str | os.PathLike[str]) -> None:
+def write_vectors(
+    vectors: Vectors,
+    path: str | os.PathLike[str],
+    before: Callable[[Path], None] = lambda part: None,
+) -> None:
     """Writes `vectors` in the format of the ending of `path`, whole or not at all.
 
     .txt and .vec, also with .gz, and .bin are word2vec's: float32, no counts, no keys
     with white space. .safetensors and .npz hold `vectors` [V, D], `tokens` u8 (the
     keys in UTF-8, end to end), `token_ends` i64[V] and perhaps `counts` i64[V];
-    .parquet the columns key, vector and perhaps count.
+    .parquet the columns key, vector and perhaps count. These three tell of damage.
+
+    Args:
+      before: called with the whole file before it gets its name.
 
     Raises:
       ValueError: the ending is another, or the format cannot carry a key or value.
@@ -48,6 +57,7 @@ def write_vectors(vectors: Vectors, path: str | os.PathLike[str]) -> None:
     ending = _ending(path)
     with whole_file(Path(path)) as temporary:
         _writer(ending)(vectors, temporary)
+        before(temporary)
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Vectors:
@@ -112,6 +122,23 @@ def _arrays(vectors: Vectors) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _digest(vectors: Vectors) -> str:
+    """SHA-256 of keys, vectors and counts, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for name, array in _arrays(vectors).items():
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _checked(vectors: Vectors, metadata: dict[str, str] | None) -> Vectors:
+    """Refuses vectors that are not those that were written."""
+    expected = (metadata or {}).get(_DIGEST)  # other programs write none
+    if expected is not None and expected != _digest(vectors):
+        raise ValueError("its keys or numbers are not those that were written")
+    return vectors
+
+
 def _from_arrays(arrays: dict[str, np.ndarray]) -> Vectors:
     for name in ("vectors", "tokens", "token_ends"):
         if name not in arrays:
@@ -135,7 +162,7 @@ def _write_safetensors(vectors: Vectors, path: Path) -> None:
     from safetensors.numpy import save_file
 
     try:
-        save_file(_arrays(vectors), path)
+        save_file(_arrays(vectors), path, {_DIGEST: _digest(vectors)})
     except SafetensorError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
 
@@ -146,7 +173,8 @@ def _read_safetensors(path: Path) -> Vectors:
     with _damage_named(path, SafetensorError):
         with safe_open(path, framework="numpy") as file:
             wanted = [name for name in ARRAY_NAMES if name in file.keys()]
-            return _from_arrays({name: file.get_tensor(name) for name in wanted})
+            vectors = _from_arrays({name: file.get_tensor(name) for name in wanted})
+            return _checked(vectors, file.metadata())
 
 
 def _write_npz(vectors: Vectors, path: Path) -> None:
@@ -170,7 +198,8 @@ def _write_parquet(vectors: Vectors, path: Path) -> None:
         columns["count"] = pl.Series(vectors.counts)
     columns["vector"] = pl.Series(vectors.matrix)
     try:
-        pl.DataFrame(columns).write_parquet(path)
+        digest = {_DIGEST: _digest(vectors)}
+        pl.DataFrame(columns).write_parquet(path, metadata=digest)
     except pl.exceptions.PolarsError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
 
@@ -189,4 +218,5 @@ def _read_parquet(path: Path) -> Vectors:
                 f"it has no columns key String and vector Array: {columns}"
             )
         counts = table["count"].to_numpy() if "count" in schema else None
-        return Vectors(table["key"].to_list(), table["vector"].to_numpy(), counts)
+        vectors = Vectors(table["key"].to_list(), table["vector"].to_numpy(), counts)
+        return _checked(vectors, pl.read_parquet_metadata(path))

@@ -7,7 +7,7 @@ import pytest
 
 from embedder.data import encode as module
 from embedder.data.corpus import sequences_corpus, text_corpus
-from embedder.data.encode import encode, encode_cached, encode_with
+from embedder.data.encode import Known, encode, encode_cached
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import NoTokensError, Vocabulary
 
@@ -37,14 +37,14 @@ def test_encode_gives_int32():
 
 def test_encode_with_drops_unknown_tokens():
     vocabulary = Vocabulary(["c", "a"], np.array([9, 9]))
-    encoded = encode_with(sequences_corpus(SEQUENCES), vocabulary)
+    encoded = encode(sequences_corpus(SEQUENCES), 1, Known(vocabulary))
     assert shards(encoded) == [([1, 1, 0, 0], [1, 3])]
     assert encoded.raw_tokens == 8
 
 
 def test_encode_with_nothing_known_has_no_shards():
     vocabulary = Vocabulary(["z"], np.array([1]))
-    encoded = encode_with(sequences_corpus(SEQUENCES), vocabulary)
+    encoded = encode(sequences_corpus(SEQUENCES), 1, Known(vocabulary))
     assert shards(encoded) == [] and encoded.num_tokens == 0
 
 

@@ -1,0 +1,96 @@
+"""What of a run is whole, what is not, and what to do about it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from embedder.digests import SUMS, check_folder, fault, read_sums
+from embedder.train.checkpoint import CheckpointError, Checkpoints
+from embedder.workdir import Workdir
+
+_ANEW = "train anew with --overwrite, or from a copy"
+_AGAIN = "delete {path}; the same command goes on from the last whole checkpoint"
+
+
+class Finding(NamedTuple):
+    """One file or folder of a run."""
+
+    name: str
+    fault: str = ""  # what is wrong; empty: it is whole
+    advice: str = ""  # what to do
+
+    def __str__(self) -> str:
+        if not self.fault:
+            return f"{self.name}: whole"
+        return f"{self.name}: {self.fault}: {self.advice}"
+
+
+def verify(path: Path) -> Iterator[Finding]:
+    """Looks at all that a run has digests of; nothing is changed.
+
+    Raises:
+      FileNotFoundError: there is no run at `path`.
+    """
+    run = Workdir(path)
+    if not run.is_begun:
+        raise FileNotFoundError(f"RUN {path} holds no run: {run.config} is missing.")
+    yield from _files(run)
+    yield from _checkpoints(run)
+    yield from _cache(run)
+    for part in run.parts:
+        name = part.relative_to(run.path)
+        yield Finding(
+            str(name), "is of a run that was killed", "the next run removes it"
+        )
+
+
+def _files(run: Workdir) -> Iterator[Finding]:
+    """Those in the folder itself."""
+    try:
+        sums = read_sums(run.path)
+    except FileNotFoundError:
+        yield Finding(SUMS, "is missing", "it comes with the end of the run")
+        return
+    except ValueError as error:
+        yield Finding(SUMS, f"is damaged ({error})", _ANEW)
+        return
+    settings = {run.config.name, run.corpus.name, run.vocabulary.name}
+    for name, expected in sums.items():
+        path = run.path / name
+        advice = _ANEW if name in settings else _AGAIN.format(path=run.vectors)
+        yield Finding(name, fault(path, expected), advice)
+    if run.is_finished:
+        return
+    for path in run.files:
+        if path != run.sums and path.name not in sums:
+            yield Finding(path.name, "has no sum yet", "it comes with the end")
+
+
+def _checkpoints(run: Workdir) -> Iterator[Finding]:
+    checkpoints = Checkpoints(run.checkpoints)
+    for step in checkpoints.steps():
+        name = f"{run.checkpoints.name}/{step}"
+        try:
+            checkpoints.read(step)
+            yield Finding(name)
+        except CheckpointError as error:
+            reason = str(error).partition(" is damaged ")[2]
+            yield Finding(
+                name, f"is damaged {reason}", "the run goes on from the one before"
+            )
+
+
+def _cache(run: Workdir) -> Iterator[Finding]:
+    if not run.cache.is_dir():
+        return
+    for folder in sorted(run.cache.iterdir()):
+        if not folder.is_dir() or folder in run.parts:
+            continue
+        name = f"{run.cache.name}/{folder.name}"
+        try:
+            check_folder(folder)
+            yield Finding(name)
+        except (OSError, ValueError) as error:
+            yield Finding(
+                name, f"is damaged ({error})", f"delete {folder}; it is made anew"
+            )
