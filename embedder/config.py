@@ -7,6 +7,7 @@ nowhere else; what an option left at None becomes is a function in this module.
 import dataclasses
 import difflib
 import math
+import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class DataConfig:
     """Noise ids of a tile."""
     blocks_per_update: int = 1
     """Blocks whose gradients are summed into one update."""
+    unicode_errors: Literal["strict", "replace"] = "strict"
+    """Bytes that are not UTF-8 text: refuse the corpus, or take U+FFFD for them."""
     loader: Literal["tfdata", "memory"] = "tfdata"
     """Both yield the same blocks, bit for bit; memory does without TensorFlow."""
     workers: int = 2
@@ -60,6 +63,7 @@ class DataConfig:
         check_number(self, "ns_exponent", "a finite number", math.isfinite)
         if self.block is not None:
             check_multiple(self, "block", of="tile")
+        check_choice(self, "unicode_errors", ("strict", "replace"))
         check_choice(self, "loader", ("tfdata", "memory"))
 
 
@@ -203,11 +207,24 @@ class SaveConfig:
     """So many updates, as 100; or a time or passes, as 30s, 10min, 2h, 1epoch; or
     never."""
     keep: int = 2
-    """How many of these checkpoints stay, the newest."""
+    """How many of these checkpoints stay, the newest; besides the best."""
+    best_by: str | None = None
+    """Similarity set to score the vectors by after each pass: the checkpoint of the
+    best stays. An encoder is scored by its loss on what validates."""
+    result: Literal["last", "best"] = "last"
+    """Whether the run ends with the vectors of the last pass, or of the best."""
 
     def __post_init__(self):
         check_interval(self, "save_every")
         check_integer(self, "keep", 1)
+        if self.best_by is not None:
+            object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
+        check_choice(self, "result", ("last", "best"))
+
+    @property
+    def saves_best(self) -> bool:
+        """Whether each pass that is better than all before is saved."""
+        return self.result == "best" or self.best_by is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +243,7 @@ class Config:
         rule = "a number from 0 to `alpha`"
         check_number(self.train, "min_alpha", rule, lambda x: 0 <= x <= alpha)
         _check_family(self)
+        _check_best(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +303,7 @@ def parse_arguments(texts: Iterable[str]) -> dict[str, float | bool]:
 
 _SHARED = {  # by tables and encoders
     *("loader", "workers", "model", "dtype", "epochs", "seed", "mode", "devices"),
-    *("save_every", "keep"),
+    *("save_every", "keep", "result"),
 }
 
 
@@ -306,6 +324,14 @@ def _check_family(config: "Config") -> None:
                 f"`{name}` is of `model` = {other!r}, and must not be given with "
                 f"{model!r}, got {value!r}."
             )
+
+
+def _check_best(config: "Config") -> None:
+    """Refuses to end with the best where nothing tells which that is."""
+    is_encoder = config.model.model == "encoder"
+    needed = "validation_fraction" if is_encoder else "best_by"
+    if config.save.result == "best" and not options_of(config)[needed]:
+        raise ValueError(f"`result` best needs `{needed}`, got {config.save.result!r}.")
 
 
 def default_alpha(architecture: Architecture, num_tokens: float) -> float:

@@ -208,6 +208,11 @@ class EncoderTraining:
         held = self.evaluate(state.params, self._held)
         return loss / num, correct / num, *held
 
+    def score(self, metrics: Metrics) -> float | None:
+        """How good an epoch was: more is better."""
+        loss = dict(zip(self.metrics, metrics, strict=True))["val_loss"]
+        return None if loss is None else -loss
+
     def evaluate(self, params, which: np.ndarray) -> tuple[float, float]:
         """Mean loss and accuracy of some examples."""
         params, total = _on_one_device(params), np.zeros(3)

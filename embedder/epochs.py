@@ -51,6 +51,9 @@ class Trainable(Protocol):
     def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
         """What an epoch came to."""
 
+    def score(self, metrics: Metrics) -> float | None:
+        """How good an epoch was: more is better; None: nothing tells."""
+
 
 class Place(NamedTuple):
     """Where in its epochs a training is, after an update."""
@@ -61,6 +64,7 @@ class Place(NamedTuple):
     updates: int = 0  # of all epochs so far
     history: tuple[Metrics, ...] = ()  # of the epochs that are over
     sums: tuple[float, ...] = ()  # of this epoch so far
+    best: tuple[float, int] | tuple[()] = ()  # score of the best epoch, updates to it
 
     @property
     def losses(self) -> list[float]:
@@ -87,6 +91,7 @@ class Status(NamedTuple):
     rate: float  # learning rate
     rate_name: str
     updates: int  # of all epochs so far
+    best: int | None  # of these, up to the end of the best epoch
     unit: str  # of the items
     items: int  # trained on in all epochs so far
     items_per_second: float  # since the start of this call
@@ -128,12 +133,20 @@ def run_epochs(
         history = (*place.history, metrics)
         _check_finite(training, state, epoch, history)
         done = (epoch + 1 - training.epochs.start) / len(training.epochs)
-        place = Place(epoch + 1, (), done, place.updates, history)
+        best = _better(place.best, training.score(metrics), place.updates)
+        place = Place(epoch + 1, (), done, place.updates, history, best=best)
         clock.tell_end(state, place)
     clock.tell_compiling()
     if place.losses and not any(place.losses):
         _log.warning(training.idle)
     return Snapshot(training.program.whole_state(state), place)
+
+
+def _better(best: tuple, score: float | None, updates: int) -> tuple:
+    """The better of the best so far and an epoch that ended after `updates`."""
+    if score is None or (best and best[0] >= score):
+        return best
+    return score, updates
 
 
 class _Clock:
@@ -192,6 +205,7 @@ class _Clock:
             rate=float(training.rate(place.progress)),
             rate_name=training.rate_name,
             updates=place.updates,
+            best=place.best[1] if place.best else None,
             unit=training.unit,
             items=round(items * place.progress),
             items_per_second=new / max(seconds, 1e-9),

@@ -49,20 +49,30 @@ def taken_up(
         )
         return None
     try:
-        state = tree_of(found.arrays, training.initial_state())
+        snapshot = snapshot_of(found, training)
     except CheckpointError as error:
         raise CheckpointError(
             f"Checkpoint {checkpoints.folder / str(found.step)} is of another "
             f"training, {error}: give another --workdir, or --overwrite to start anew."
         ) from error
-    place = _place(found.facts["place"])
+    place = snapshot.place
     _log.info(
         "Goes on after %d updates, %.1f %% of the run.",
         place.updates,
         100 * place.progress,
     )
     _compare(found.facts["origin"], origin(training), training.unit)
-    return Snapshot(state, place)
+    return snapshot
+
+
+def snapshot_of(found: Checkpoint, training: Trainable) -> Snapshot:
+    """What a checkpoint of `training` holds.
+
+    Raises:
+      CheckpointError: it is of another.
+    """
+    state = tree_of(found.arrays, training.initial_state())
+    return Snapshot(state, _place(found.facts["place"]))
 
 
 def _at(checkpoints: Checkpoints, step: int) -> Checkpoint:
@@ -88,7 +98,7 @@ def from_first(start: Snapshot | None, training: Trainable) -> Snapshot:
 
 
 def _place(facts: dict) -> Place:
-    lists = {name: tuple(facts[name]) for name in ("position", "sums")}
+    lists = {name: tuple(facts[name]) for name in ("position", "sums", "best")}
     lists["history"] = tuple(map(tuple, facts["history"]))
     return Place(**facts | lists)
 

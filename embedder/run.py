@@ -15,7 +15,7 @@ from embedder.epochs import Snapshot, Status, Trainable, run_epochs
 from embedder.events import Events
 from embedder.files import errors_named
 from embedder.memory import check_memory, memory_lines
-from embedder.resuming import from_first, origin, taken_up
+from embedder.resuming import from_first, origin, snapshot_of, taken_up
 from embedder.saving import Saver
 from embedder.stopping import Stop
 from embedder.tables_run import Base, TablesJob, open_base
@@ -64,7 +64,7 @@ def open_job(config: Config, source: str | None, base: Base | None = None) -> Jo
       OSError, ValueError: there is no such thing.
     """
     if config.model.model == "tables":
-        return TablesJob(source, base)
+        return TablesJob(source, base, config.data.unicode_errors)
     if base is not None:
         raise ValueError(
             f"`resume` is of `model` = 'tables', got 'encoder' and {base.path}."
@@ -202,9 +202,16 @@ def _train_into(
         _log.info(line)
     interval = read_interval(save.save_every)
     facts = {"origin": origin(training)}
-    saver = Saver(checkpoints, interval, stop, start=start.place, facts=facts)
+    saver = Saver(
+        *(checkpoints, interval, stop),
+        saves_best=save.saves_best,
+        start=start.place,
+        facts=facts,
+    )
     with errors_named(run.path):
         end = _run_epochs(run, training, start, saver, on_status)
+        if save.result == "best" and end.place.best:
+            end = _best(checkpoints, training, end)
         if processes.is_first():
             return job.finish(run, training, end)
         return job.vectors(training, end)
@@ -236,6 +243,19 @@ def _run_epochs(
     finally:
         saver.finish()
         events.close()
+
+
+def _best(checkpoints: Checkpoints, training: Trainable, end: Snapshot) -> Snapshot:
+    """What the best epoch before `end` led to."""
+    score, updates = end.place.best
+    best = None
+    with processes.together():
+        if processes.is_first():
+            best = snapshot_of(checkpoints.read(updates), training)
+            _log.info(
+                "The best is epoch %d, with a score of %.4f.", best.place.epoch, score
+            )
+    return from_first(best, training)
 
 
 def _check_ruined(training: Trainable, status: Status) -> None:

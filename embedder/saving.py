@@ -37,6 +37,7 @@ class Saver:
         interval: Interval,
         stop: Stop,
         *,
+        saves_best: bool = False,
         start: Place,
         facts: dict,
     ):
@@ -44,6 +45,7 @@ class Saver:
         self._interval = interval
         self._stop = stop
         self._facts = facts
+        self._saves_best = saves_best
         self._saved = _Saved(start.updates, start.epoch, time.monotonic())
         self._steps = 0
         self._error: OSError | None = None  # of the last attempt to write
@@ -103,7 +105,9 @@ class Saver:
         return _SAVE if is_time or self._is_due(status) else 0
 
     def _is_due(self, status: Status) -> bool:
-        """Whether so many updates or epochs are done, which is so in all processes."""
+        """Whether it is time by what is done, which is so in all processes."""
+        if self._saves_best and status.is_epoch_end and status.best == status.updates:
+            return True
         if status.updates - self._saved.updates >= self._interval.updates:
             return True
         epochs = status.epoch + 1 - self._saved.epoch
@@ -120,4 +124,5 @@ class Saver:
         state, place = status.snapshot()
         if processes.is_first():
             facts = self._facts | {"place": place._asdict()}
-            self._checkpoints.save(place.updates, arrays_of(state), facts)
+            arrays = arrays_of(state)
+            self._checkpoints.save(place.updates, arrays, facts, status.best)

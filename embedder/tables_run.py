@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -49,8 +49,13 @@ class TablesJob:
       OSError, ValueError: there is no text at `source`, or no model at `base`.
     """
 
-    def __init__(self, source: str | None, base: Base | None = None):
-        self._corpus = open_corpus(source)
+    def __init__(
+        self,
+        source: str | None,
+        base: Base | None = None,
+        errors: Literal["strict", "replace"] = "strict",
+    ):
+        self._corpus = open_corpus(source, errors)
         self._base = base and _read_base(base)
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
@@ -85,9 +90,11 @@ class TablesJob:
         return write_results(run, model)
 
 
-def open_corpus(source: str | None) -> Corpus:
+def open_corpus(
+    source: str | None, errors: Literal["strict", "replace"] = "strict"
+) -> Corpus:
     """The corpus at `source`: a file, a glob or a folder; None: the demo corpus."""
-    return demo_corpus() if source is None else text_corpus(source)
+    return demo_corpus() if source is None else text_corpus(source, errors)
 
 
 def _model_path(base: Base) -> Path:

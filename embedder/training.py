@@ -18,6 +18,7 @@ from embedder.data.blocks import BlockShape, BlockSource, block_source
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import expected_tokens
 from embedder.devices import check_devices, device_bytes, devices_line, pick_layout
+from embedder.epochs import Metrics
 from embedder.memory import memory_needed
 from embedder.model.file import ModelFile
 from embedder.model.tables import tables
@@ -27,6 +28,7 @@ from embedder.train.loop import Step, host_batches, steps
 from embedder.train.optimizer import capped_sgd, linear_rate
 from embedder.train.parallel import ONE_DEVICE, Layout, place
 from embedder.train.update import Batch, Loss, Model, TrainState, initial_state
+from embedder.vectors.evaluate import Pairs
 
 _LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
 
@@ -36,7 +38,6 @@ class Training:
 
     unit = "words"
     rate_name = "alpha"
-    metrics = ("loss",)
     diverged = "training diverged. Give a smaller `alpha` or `cap`."
     idle = "No token has another in its window: nothing is learned."
 
@@ -54,6 +55,9 @@ class Training:
         self.config = config
         self.encoded = encoded
         self._base = base
+        path = config.save.best_by
+        self._pairs = path and Pairs(path, encoded.vocabulary.tokens)
+        self.metrics = ("loss", "spearman") if path else ("loss",)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self.kept_tokens,
@@ -91,10 +95,18 @@ class Training:
         """What the first vectors have: all scores are 0."""
         return (1 + self.config.model.negative) * math.log(2)
 
-    def summary(self, sums: tuple[float, ...], state: TrainState) -> tuple[float]:
-        """The mean loss of an epoch."""
+    def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
+        """The mean loss of an epoch, and how the vectors agree with `best_by`."""
         loss, num_terms = sums or (0.0, 0.0)
-        return (loss / num_terms if num_terms else 0.0,)
+        mean = loss / num_terms if num_terms else 0.0
+        if not self._pairs:
+            return (mean,)
+        vectors = self.program.whole_state(state).params["tables"]["input"]
+        return mean, self._pairs.score(np.asarray(vectors)).spearman
+
+    def score(self, metrics: Metrics) -> float | None:
+        """How good an epoch was: more is better."""
+        return metrics[1] if self._pairs else None
 
     @property
     def kept_tokens(self) -> float:

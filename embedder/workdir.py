@@ -129,7 +129,7 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
 
 _NO_MATTER = {  # any give the same vectors, those of devices up to rounding
     *("loader", "workers", "threads", "mode", "tables", "devices", "table_devices"),
-    *("save_every", "keep"),
+    *("save_every", "keep", "result"),
 }
 
 

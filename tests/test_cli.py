@@ -217,7 +217,8 @@ def test_train_says_what_it_left_where(run, capsys):
     assert train("text.txt", "--workdir", "a run") == 0
     printed = capsys.readouterr()
     assert printed.out == "a run: done. 8 vectors of 4 numbers.\n"
-    devices, epoch = printed.err.splitlines()
+    *memory, devices, epoch = printed.err.splitlines()
+    assert [line.split(":")[0] for line in memory] == ["memory", "on each device"]
     assert devices == "devices: 1 (cpu): there is one; compiled by xla"
     assert epoch.startswith("epoch 1/1: loss 4.1589, ")
 

@@ -4,15 +4,17 @@ A corpus is read in chunks of bounded size, however long its lines are. Text is 
 sequence a line, cut at ASCII white space, strict UTF-8; a file named .gz is gzip.
 """
 
+import codecs
 import glob
 import gzip
 import hashlib
 import itertools
+import logging
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,6 +26,7 @@ _CHUNK_BYTES = 2**22  # of text: more is slower, by new pages of memory
 _CHUNK_TOKENS = 2**21  # of sequences in memory
 _SPACES = bytes.maketrans(b"\t\v\f\r", b"    ")
 _BOM = b"\xef\xbb\xbf"
+_log = logging.getLogger(__name__)
 
 
 class Chunk(NamedTuple):
@@ -43,8 +46,14 @@ class Corpus(NamedTuple):
     chunks: Callable[[], Iterator[Chunk]]
 
 
-def text_corpus(source: str | os.PathLike) -> Corpus:
+def text_corpus(
+    source: str | os.PathLike, errors: Literal["strict", "replace"] = "strict"
+) -> Corpus:
     """The corpus in a text file, in the files that a glob matches, or in a folder.
+
+    Args:
+      errors: what to do with bytes that are not UTF-8, and with NUL: raise an error, or
+        take U+FFFD for them.
 
     Raises:
       FileNotFoundError: there is no such file, or no match, or no text in the folder.
@@ -53,12 +62,13 @@ def text_corpus(source: str | os.PathLike) -> Corpus:
     if not os.fspath(source):
         raise ValueError("`corpus` must be a file, a glob or a folder, got ''.")
     paths = text_files(source)
+    how = {} if errors == "strict" else {"unicode_errors": errors}
     return Corpus(
         name=_stem(Path(os.path.abspath(source))),
         source=os.fspath(source),
-        manifest=[describe_file(path) for path in paths],
+        manifest=[describe_file(path) | how for path in paths],
         chunks=lambda: read_ahead(
-            itertools.chain.from_iterable(map(_file_chunks, paths))
+            itertools.chain.from_iterable(_file_chunks(p, errors) for p in paths)
         ),
     )
 
@@ -135,15 +145,16 @@ def describe_file(path: Path) -> dict[str, Any]:
     }
 
 
-def _file_chunks(path: Path) -> Iterator[Chunk]:
+def _file_chunks(path: Path, errors: str) -> Iterator[Chunk]:
     """Chunks of one file; the end of a file ends its last sequence."""
-    for data, is_open in _whole_lines(_read_pieces(path)):
+    for data, is_open in _whole_lines(_read_pieces(path, errors)):
         yield _split_lines(data, is_open)
 
 
-def _read_pieces(path: Path) -> Iterator[str]:
+def _read_pieces(path: Path, errors: str) -> Iterator[str]:
     """The file's text, some megabytes at a time, checked to be text."""
     opener = gzip.open if path.suffix == ".gz" else open
+    decode = _Replacing(path) if errors == "replace" else _decode
     offset, rest = 0, b""
     try:
         with errors_named(path), opener(path, "rb") as file:
@@ -152,11 +163,13 @@ def _read_pieces(path: Path) -> Iterator[str]:
                 offset += len(data)
                 if start == 0 and data.startswith(_BOM):
                     start, data = len(_BOM), data.removeprefix(_BOM)
-                text, rest = _decode(path, rest + data, start)
+                text, rest = decode(path, rest + data, start)
                 yield text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path} is not a whole .gz file: {error}.") from error
-    if rest:
+    if errors == "replace":
+        yield decode.end(rest)
+    elif rest:
         raise ValueError(
             f"{path} is not UTF-8 text: it ends inside the character "
             f"at offset {offset - len(rest)}."
@@ -176,6 +189,30 @@ def _decode(path: Path, data: bytes, offset: int) -> tuple[str, bytes]:
             f"{path} is not UTF-8 text: byte {data[error.start]:#04x} "
             f"at offset {offset + error.start}."
         ) from error
+
+
+class _Replacing:
+    """Like `_decode`, with U+FFFD for what is not UTF-8 text."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._num = 0  # of U+FFFD
+
+    def __call__(self, path: Path, data: bytes, offset: int) -> tuple[str, bytes]:
+        return self._text(self._decoder.decode(data.translate(_SPACES))), b""
+
+    def end(self, rest: bytes) -> str:
+        """The rest of the text; the log says how much was replaced."""
+        text = self._text(self._decoder.decode(rest, final=True))
+        if self._num:
+            _log.warning("%s: U+FFFD stands in %d places.", self._path, self._num)
+        return text
+
+    def _text(self, text: str) -> str:
+        text = text.replace("\0", "\ufffd")
+        self._num += text.count("\ufffd")
+        return text
 
 
 def _whole_lines(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:

@@ -75,11 +75,16 @@ class Checkpoints:
         self._pending: Future | None = None
 
     def save(
-        self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]
+        self,
+        step: int,
+        arrays: dict[str, np.ndarray],
+        facts: dict[str, Any],
+        best: int | None = None,
     ) -> None:
         """Begins to write a checkpoint, after the one before is whole.
 
-        `arrays` must not change until `wait` has returned.
+        `arrays` must not change until `wait` has returned. The one of step `best` stays
+        besides the newest.
 
         Raises:
           OSError: the one before could not be written.
@@ -91,7 +96,7 @@ class Checkpoints:
             )
         self.wait()
         if not self._is_sound(step):
-            self._pending = self._thread.submit(self._write, step, arrays, facts)
+            self._pending = self._thread.submit(self._write, step, arrays, facts, best)
 
     def is_written(self) -> bool:
         """Whether all is; raises what has gone wrong. It does not wait."""
@@ -163,7 +168,7 @@ class Checkpoints:
             return False
         return True
 
-    def _write(self, step: int, arrays, facts) -> None:
+    def _write(self, step: int, arrays, facts, best: int | None) -> None:
         ocp = _orbax()
         path = self.folder / str(step)
         args = ocp.args.Composite(
@@ -178,13 +183,13 @@ class Checkpoints:
         except Exception as error:  # Orbax has errors of the disk as ValueError too
             self.remove_parts()
             raise _disk_error(error, path) from error
-        self._forget(step)
+        self._forget(step, best)
 
-    def _forget(self, newest: int) -> None:
+    def _forget(self, newest: int, best: int | None) -> None:
         """Removes old checkpoints, and damaged ones that the run went on before."""
         steps = self.steps()
         before = [step for step in steps if step <= newest]
-        for step in {*steps} - {*before[: self._keep]}:
+        for step in {*steps} - {*before[: self._keep], best}:
             shutil.rmtree(self.folder / str(step), ignore_errors=True)
 
 

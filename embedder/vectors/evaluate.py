@@ -59,21 +59,35 @@ def evaluate_pairs(vectors: Vectors, path: str | PathLike[str]) -> PairsResult:
     Raises:
       ValueError: a line is something else, or fewer than two pairs can be used.
     """
-    first = {word: ids[0] for word, ids in _spellings(vectors.keys).items()}
-    pairs = list(_read_pairs(path))
-    used = [pair for pair in pairs if pair[0] in first and pair[1] in first]
-    if len(used) < 2:
-        raise ValueError(
-            f"{path} must have 2 pairs or more with both words in the vocabulary, "
-            f"got {len(used)} of {len(pairs)}."
-        )
-    rows = np.array([(first[a], first[b]) for a, b, _ in used])
-    unit = unit_rows(vectors.matrix[rows.ravel()].astype(np.float64))
-    spearman, pearson = _correlations(
-        cosines(unit[0::2], unit[1::2]), np.array([score for _, _, score in used])
-    )
-    num_unknown = len(pairs) - len(used)
-    return PairsResult(spearman, pearson, len(pairs), len(used), num_unknown)
+    return Pairs(path, vectors.keys).score(vectors.matrix)
+
+
+class Pairs:
+    """Pairs of words with scores, of a file as `evaluate_pairs` reads them.
+
+    Raises:
+      ValueError: a line is something else, or fewer than two pairs are of `keys`.
+    """
+
+    def __init__(self, path: str | PathLike[str], keys: Sequence[str]):
+        first = {word: ids[0] for word, ids in _spellings(keys).items()}
+        pairs = list(_read_pairs(path))
+        used = [pair for pair in pairs if pair[0] in first and pair[1] in first]
+        if len(used) < 2:
+            raise ValueError(
+                f"{path} must have 2 pairs or more with both words in the vocabulary, "
+                f"got {len(used)} of {len(pairs)}."
+            )
+        self._num = len(pairs)
+        self._rows = np.array([(first[a], first[b]) for a, b, _ in used])
+        self._scores = np.array([score for _, _, score in used])
+
+    def score(self, matrix: np.ndarray) -> PairsResult:
+        """Correlations of the cosines in `matrix`, whose rows are of the keys."""
+        unit = unit_rows(matrix[self._rows.ravel()].astype(np.float64))
+        spearman, pearson = _correlations(cosines(unit[0::2], unit[1::2]), self._scores)
+        num_used = len(self._scores)
+        return PairsResult(spearman, pearson, self._num, num_used, self._num - num_used)
 
 
 def evaluate_analogies(
