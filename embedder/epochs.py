@@ -87,6 +87,7 @@ class Status(NamedTuple):
     progress: float  # share of the whole run, in [0, 1]
     is_epoch_end: bool
     loss: float  # mean, of this epoch so far
+    recent_loss: float  # mean, of some steps before this one
     metrics: dict[str, float | None]  # of this epoch, where it is over
     rate: float  # learning rate
     rate_name: str
@@ -123,6 +124,7 @@ def run_epochs(
         for step in training.steps(state, epoch, place.position):
             state = step.state
             sums.add(step.sums)
+            _check_recent(training, sums, place)
             place = place._replace(
                 position=step.position,
                 progress=step.progress,
@@ -131,6 +133,12 @@ def run_epochs(
             clock.tell(state, place, sums, step.call_seconds)
         metrics = training.summary(sums.result(), state)
         history = (*place.history, metrics)
+        if place.losses and place.losses[-1] == metrics[0] != 0:
+            _log.warning(
+                "The loss of epoch %d is that of the epoch before, to the last bit: "
+                "nothing is learned.",
+                epoch + 1,
+            )
         _check_finite(training, state, epoch, history)
         done = (epoch + 1 - training.epochs.start) / len(training.epochs)
         best = _better(place.best, training.score(metrics), place.updates)
@@ -170,7 +178,7 @@ class _Clock:
             _check_parameters(self._training, state, f"{place.updates} updates")
             return Snapshot(self._training.program.whole_state(state), here)
 
-        self._on_status(self._status(place, sums.mean(), snapshot))
+        self._on_status(self._status(place, sums.mean(), sums.recent, snapshot))
 
     def tell_compiling(self) -> None:
         """In the log."""
@@ -185,12 +193,15 @@ class _Clock:
             return Snapshot(self._training.program.whole_state(state), place)
 
         metrics = dict(zip(self._training.metrics, place.history[-1], strict=True))
-        status = self._status(place, place.losses[-1], snapshot)
+        loss = place.losses[-1]
+        status = self._status(place, loss, loss, snapshot)
         self._on_status(
             status._replace(epoch=place.epoch - 1, is_epoch_end=True, metrics=metrics)
         )
 
-    def _status(self, place: Place, loss: float, snapshot) -> Status:
+    def _status(
+        self, place: Place, loss: float, recent_loss: float, snapshot
+    ) -> Status:
         training = self._training
         items = training.items * len(training.epochs)
         seconds = time.perf_counter() - self._began
@@ -201,6 +212,7 @@ class _Clock:
             progress=place.progress,
             is_epoch_end=False,
             loss=loss,
+            recent_loss=recent_loss,
             metrics={},
             rate=float(training.rate(place.progress)),
             rate_name=training.rate_name,
@@ -212,6 +224,16 @@ class _Clock:
             seconds=seconds,
             compile_seconds=self._compiling,
             snapshot=snapshot,
+        )
+
+
+def _check_recent(training: Trainable, sums: EpochSums, place: Place) -> None:
+    """Ends a training within an epoch, not days later."""
+    if not np.isfinite(sums.recent):
+        before = f"{place.losses[-1]:.4f}" if place.losses else "none"
+        raise FloatingPointError(
+            f"The loss near update {place.updates} is {sums.recent}, of the epoch "
+            f"before {before}: {training.diverged}"
         )
 
 

@@ -7,14 +7,12 @@ process with pages of text; here that becomes one line and an exit code.
 import contextlib
 import ctypes
 import logging
-import math
 import os
 import signal
 import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
@@ -24,6 +22,7 @@ from jax._src.clusters import ClusterEnv  # there is no public way to ask a laun
 
 from embedder.config import PeersConfig
 from embedder.train.compilation import avoid_slow_scatters
+from embedder.watch import Watch
 
 LOST = (
     "Lost another process of the run, which ended or was stopped: see what it says "
@@ -76,49 +75,15 @@ def join(peers: PeersConfig) -> None:
     _kept.extend([ending, peers])
 
 
-class Watch:
-    """Ends this process when it waits too long for the next step: another one hangs.
-
-    JAX's runtime notices processes that have ended or are stopped, by their heartbeats,
-    which come from threads of its own; not one that waits for its disk.
-    """
-
-    def __init__(self, seconds: float):
-        self._seconds = seconds
-        self._longest = 0.0  # between two steps, so far
-        self._last: float | None = None  # step; None: there is nothing to wait for
-
-    def beat(self) -> None:
-        """To be called after each step."""
-        now = time.monotonic()
-        if self._last is not None:
-            self._longest = max(self._longest, now - self._last)
-        self._last = now
-
-    def pause(self) -> None:
-        """To be called before what takes its time, and after the last step."""
-        self._last = None
-
-    def run(self) -> None:
-        """Looks at it, for ever."""
-        while True:
-            time.sleep(self._seconds / 20)
-            last, limit = self._last, max(self._seconds, 10 * self._longest)
-            if last is not None and time.monotonic() - last > limit:
-                _Ending(
-                    f"No step has come for {limit:.0f} s: a process of the run hangs.",
-                    code=3,
-                    error=sys.stderr.fileno(),
-                )()
-
-
 def watch() -> Watch:
     """A watch over the steps; it ends nothing where this process is alone."""
     limits = [each.lost_after for each in _kept if isinstance(each, PeersConfig)]
-    made = Watch(*limits or [math.inf])
-    if limits:
-        threading.Thread(target=made.run, daemon=True).start()
-    return made
+    return Watch(*limits, on_hang=_end_hanging)
+
+
+def _end_hanging(seconds: float) -> None:
+    message = f"No step has come for {seconds:.0f} s: a process of the run hangs."
+    _Ending(message, code=3, error=sys.stderr.fileno())()
 
 
 def leave() -> None:

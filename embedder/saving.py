@@ -59,7 +59,7 @@ class Saver:
           Stopped: all is saved.
         """
         self._stop.is_awaited = True
-        self._watch.beat()
+        self._watch.beat(status)
         self._steps += 1
         wanted = self._wanted(status)
         if processes.num_processes() > 1:
@@ -80,7 +80,7 @@ class Saver:
     def finish(self) -> None:
         """Waits for what is being written; from now on a signal stops at once."""
         self._stop.is_awaited = False
-        self._watch.pause()
+        self._watch.end()
         try:
             self._checkpoints.wait()
         except OSError as error:  # no matter: what comes now is the whole result

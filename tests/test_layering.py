@@ -22,6 +22,7 @@ ROOMS = (
         "devices",
     ),
     *("vectors", "workdir", "epochs", "training", "encoder_training", "stopping"),
+    "watch",
     *("joining", "processes", "saving", "resuming", "events", "verify", "terminal"),
     *("tables_run", "encoder_run", "run", "preview", "progress"),
     *("estimator", "feature_encoder", "embedding", "arguments", "cli"),

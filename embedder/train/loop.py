@@ -32,6 +32,7 @@ class EpochSums:
     def __init__(self, start: tuple[float, ...] = ()):
         self._waiting: list[tuple] = []
         self._sums = start
+        self._last: tuple[float, ...] = ()
 
     def add(self, sums: tuple[jax.Array, ...]) -> None:
         """Takes those of a superblock: the loss, over how many terms, and others."""
@@ -44,6 +45,12 @@ class EpochSums:
         loss, num_terms = (*self._sums, 0.0, 0.0)[:2]
         return loss / num_terms if num_terms else 0.0
 
+    @property
+    def recent(self) -> float:
+        """Mean loss of what was read last; 0 where there are no terms."""
+        loss, num_terms = (*self._last, 0.0, 0.0)[:2]
+        return loss / num_terms if num_terms else 0.0
+
     def result(self) -> tuple[float, ...]:
         """All that was added; (): nothing."""
         while self._waiting:
@@ -52,6 +59,7 @@ class EpochSums:
 
     def _read(self, sums: tuple) -> None:
         new = [float(np.sum(x, dtype=np.float64)) for x in jax.device_get(tuple(sums))]
+        self._last = tuple(new)
         before = self._sums or (0.0,) * len(new)
         self._sums = tuple(a + b for a, b in zip(before, new, strict=True))
 

@@ -1,0 +1,88 @@
+"""A watch over the steps of a run: what stalls or leaps is said while it happens."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+
+_STALLED = 60.0  # seconds without a step that are said
+_LEAP = 3.0  # times the mean loss of the epoch so far
+_log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Says that no step has come for long, and in the end that it waits no more.
+
+    JAX's runtime notices other processes that have ended or are stopped, by their
+    heartbeats, which come from threads of its own; not one that waits for its disk.
+
+    Args:
+      limit: seconds without a step, or ten times the longest so far, after which
+        `on_hang` is called with the seconds.
+    """
+
+    def __init__(
+        self,
+        limit: float = math.inf,
+        on_hang: Callable[[float], None] = lambda seconds: None,
+        stalled: float = _STALLED,
+    ):
+        self._limit = limit
+        self._stalled = stalled
+        self._on_hang = on_hang
+        self._longest = 0.0  # between two steps, so far
+        self._last: float | None = None  # step; None: there is nothing to wait for
+        self._updates = 0
+        self._leapt = -1  # epoch whose leap was said
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def beat(self, status) -> None:
+        """To be called after each step."""
+        now = time.monotonic()
+        if self._last is not None:
+            self._longest = max(self._longest, now - self._last)
+        self._last, self._updates = now, status.updates
+        self._check_leap(status)
+
+    def pause(self) -> None:
+        """To be called before what takes its time, and after the last step."""
+        self._last = None
+
+    def end(self) -> None:
+        """Ends the watch."""
+        self._ended.set()
+
+    def _check_leap(self, status) -> None:
+        """Says that the loss has leapt, once an epoch."""
+        if self._leapt == status.epoch or status.is_epoch_end:
+            return
+        if 0 < _LEAP * status.loss < status.recent_loss:
+            self._leapt = status.epoch
+            _log.warning(
+                "The loss leaps: %.4g near update %d, in epoch %d, whose mean so far "
+                "is %.4g.",
+                status.recent_loss,
+                status.updates,
+                status.epoch + 1,
+                status.loss,
+            )
+
+    def _run(self) -> None:
+        said = None
+        while not self._ended.wait(min(self._limit / 20, self._stalled / 4)):
+            last = self._last
+            if last is None:
+                continue
+            waited = time.monotonic() - last
+            if waited > max(self._limit, 10 * self._longest):
+                self._on_hang(waited)
+            if waited > max(self._stalled, 10 * self._longest) and said != last:
+                said = last
+                _log.warning(
+                    "No step has come for %.0f s, since update %d: the loader or a "
+                    "device stalls.",
+                    waited,
+                    self._updates,
+                )
