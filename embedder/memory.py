@@ -57,5 +57,5 @@ def memory_lines(training) -> list[str]:
 
 
 def _in_all(needed: dict[str, int]) -> str:
-    parts = ", ".join(f"{name} {n / 2**20:.0f}" for name, n in needed.items() if n)
-    return f"{sum(needed.values()) / 2**20:.0f} MiB ({parts})"
+    parts = ", ".join(f"{name} {n / 2**20:.1f}" for name, n in needed.items() if n)
+    return f"{sum(needed.values()) / 2**20:.1f} MiB ({parts})"

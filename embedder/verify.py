@@ -37,11 +37,13 @@ def verify(path: Path) -> Iterator[Finding]:
     yield from _files(run)
     yield from _checkpoints(run)
     yield from _cache(run)
-    for part in run.parts:
-        name = part.relative_to(run.path)
-        yield Finding(
-            str(name), "is of a run that was killed", "the next run removes it"
-        )
+    for path in run.parts:
+        yield _part(run, path)
+
+
+def _part(run: Workdir, path: Path) -> Finding:
+    name = str(path.relative_to(run.path))
+    return Finding(name, "was not finished", "the next run here removes it")
 
 
 def _files(run: Workdir) -> Iterator[Finding]:
@@ -59,11 +61,6 @@ def _files(run: Workdir) -> Iterator[Finding]:
         path = run.path / name
         advice = _ANEW if name in settings else _AGAIN.format(path=run.vectors)
         yield Finding(name, fault(path, expected), advice)
-    if run.is_finished:
-        return
-    for path in run.files:
-        if path != run.sums and path.name not in sums:
-            yield Finding(path.name, "has no sum yet", "it comes with the end")
 
 
 def _checkpoints(run: Workdir) -> Iterator[Finding]:
@@ -78,6 +75,8 @@ def _checkpoints(run: Workdir) -> Iterator[Finding]:
             yield Finding(
                 name, f"is damaged {reason}", "the run goes on from the one before"
             )
+    for path in checkpoints.parts():
+        yield _part(run, path)
 
 
 def _cache(run: Workdir) -> Iterator[Finding]:

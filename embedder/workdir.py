@@ -232,7 +232,7 @@ def finish(workdir: Workdir, vectors: Vectors) -> None:
     """Writes the vectors, with which the run is finished, and sums of all files."""
 
     def seal_all(part: Path) -> None:
-        others = {*workdir.files} - {workdir.sums}
+        others = {*workdir.files, *workdir.events.glob("*")} - {workdir.sums}
         paths = sorted({*others, workdir.vectors})
         write_sums(workdir.path, paths, moved={workdir.vectors: part})
 

@@ -18,7 +18,7 @@ class Disk:
         self.saved, self.waits = [], 0
         self.fails = []  # whether the writes fail, one after the other
 
-    def save(self, step, arrays, facts):
+    def save(self, step, arrays, facts, best):
         self.saved.append((step, facts["place"]["epoch"]))
 
     def is_written(self):
@@ -36,6 +36,9 @@ def status(updates: int, epoch: int = 0, is_epoch_end: bool = False):
         updates=updates,
         epoch=epoch,
         is_epoch_end=is_epoch_end,
+        loss=1.0,
+        recent_loss=1.0,
+        best=None,
         snapshot=lambda: Snapshot({}, place),
     )
 
@@ -71,6 +74,18 @@ def test_it_saves_after_some_time(monkeypatch):
         now[0] = seconds
         save(status(updates))
     assert [step for step, _ in disk.saved] == [2, 5]
+
+
+def test_a_pass_that_is_best_is_saved_where_that_is_wanted():
+    for wanted, saved in ((True, [(7, 1)]), (False, [])):
+        disk = Disk()
+        made = Saver(disk, Interval(), Stop(), start=Place(0), facts={})
+        made._saves_best = wanted
+        for updates, best in ((7, 7), (14, 7)):
+            each = status(updates, epoch=updates // 7 - 1, is_epoch_end=True)
+            each.best = best
+            made(each)
+        assert disk.saved == saved
 
 
 def test_never_is_never():

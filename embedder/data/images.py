@@ -11,12 +11,13 @@ from typing import Literal
 import numpy as np
 
 from embedder.data.ahead import map_ahead
+from embedder.digests import check_folder, files_in, write_sums
 from embedder.files import errors_named
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """Endings of their names."""
 
-_FORMAT = 1  # of decoded images on disk
+_FORMAT = 2  # of decoded images on disk
 
 
 def decoded(
@@ -47,6 +48,7 @@ def decoded(
             )
             _decode(files, size, workers, array).flush()
             del array
+            write_sums(part, files_in(part))
             os.replace(part, folder)
         except OSError:
             if not path.exists():  # else another run has made the same
@@ -54,8 +56,9 @@ def decoded(
         finally:
             shutil.rmtree(part, ignore_errors=True)
     try:
+        check_folder(folder)  # reads it all, once: an epoch would, too
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (FileNotFoundError, ValueError, EOFError) as error:
         raise ValueError(
             f"Cache file {path} is damaged ({error}): delete {folder} to make it anew."
         ) from error

@@ -152,13 +152,19 @@ class Checkpoints:
 
     def remove_parts(self) -> None:
         """Removes what a run left that died while it was writing."""
+        for path in self.parts():
+            _log.info("%s was not finished: it is removed.", path)
+            shutil.rmtree(path, ignore_errors=True)
+
+    def parts(self) -> list[Path]:
+        """Folders of checkpoints that are not whole."""
         if not self.folder.is_dir():
-            return
-        for path in self.folder.iterdir():
-            is_whole = path.name.isdecimal() and (path / SUMS).exists()
-            if path.is_dir() and not is_whole:
-                _log.info("%s was not finished: it is removed.", path)
-                shutil.rmtree(path, ignore_errors=True)
+            return []
+        return [
+            path
+            for path in sorted(self.folder.iterdir())
+            if path.is_dir() and not (path.name.isdecimal() and (path / SUMS).exists())
+        ]
 
     def _is_sound(self, step: int) -> bool:
         """Whether it is there already: then it is not replaced, not even by itself."""
