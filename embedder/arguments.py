@@ -63,8 +63,8 @@ class Train:
     cache: Path | None = None
     """Folder of encoded corpora; none: cache in the workdir."""
     resume: Path | None = None
-    """Start from the vectors of this finished run, or model file; its settings are the
-    defaults."""
+    """Start from the vectors of this run, or model file; its settings are the defaults.
+    """
     grow: bool = False
     """Tokens that are new to the run of --resume get vectors; else they are left out.
     """

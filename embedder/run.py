@@ -94,7 +94,7 @@ def train(
 
     Args:
       source: a text file, glob or folder, or examples; None: the demo corpus.
-      resume: the finished run, or model file, whose tables are the start.
+      resume: the run, or model file, whose tables are the start.
       grow: tokens that are new to `resume` get rows; else they are left out.
       cache: folder of encoded corpora; None: cache in `workdir`.
       overwrite: start anew where there is a run.

@@ -9,15 +9,21 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from embedder import workdir as folder
-from embedder.config import Config, options_of, resolve
+from embedder.config import Config, options_of, read_toml, resolve
 from embedder.data import loader
 from embedder.data.corpus import Corpus, text_corpus
 from embedder.data.demo import demo_corpus
 from embedder.data.encode import Known, encode, encode_cached
-from embedder.data.vocabulary import NoTokensError, Vocabulary, write_vocabulary
-from embedder.digests import file_digest
+from embedder.data.vocabulary import (
+    NoTokensError,
+    Vocabulary,
+    read_vocabulary,
+    write_vocabulary,
+)
+from embedder.digests import SUMS, file_digest
 from embedder.epochs import Snapshot
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.train.checkpoint import Checkpoints
 from embedder.training import Training
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
@@ -29,7 +35,7 @@ _log = logging.getLogger(__name__)
 class Base(NamedTuple):
     """The tables that a run goes on from."""
 
-    path: Path  # of the finished run, or of a model file
+    path: Path  # of the run, or of a model file
     grow: bool  # whether new tokens get rows; else they are left out
 
 
@@ -56,14 +62,14 @@ class TablesJob:
         errors: Literal["strict", "replace"] = "strict",
     ):
         self._corpus = open_corpus(source, errors)
-        self._base = base and _read_base(base)
+        self._base, digest = _read_base(base) if base else (None, "")
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
         self.base = base and {
             "path": os.path.abspath(base.path),
             "grow": base.grow,
-            "sha256": file_digest(_model_path(base)),
+            "sha256": digest,
         }
 
     def plan(self, config: Config, cache: Path | None) -> Training:
@@ -74,7 +80,15 @@ class TablesJob:
 
     def begin(self, run: Workdir, training: Training) -> None:
         """Writes what is known before the first update."""
-        write_vocabulary(training.encoded.vocabulary, run.vocabulary)
+        encoded = training.encoded
+        write_vocabulary(encoded.vocabulary, run.vocabulary)
+        if self._base is not None:
+            _log.info(
+                "Goes on from %d tokens; %d are new, %.1f %% of the text is known.",
+                len(self._base.tokens),
+                len(encoded.vocabulary) - len(self._base.tokens),
+                100 * encoded.num_tokens / encoded.raw_tokens,
+            )
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
         """What was learned."""
@@ -97,19 +111,46 @@ def open_corpus(
     return demo_corpus() if source is None else text_corpus(source, errors)
 
 
-def _model_path(base: Base) -> Path:
-    path = Path(base.path)
-    return Workdir(path).model if path.is_dir() else path
+def _read_base(base: Base) -> tuple[ModelFile, str]:
+    """The model of `base`, and a digest of it.
 
-
-def _read_base(base: Base) -> ModelFile:
-    path = _model_path(base)
+    Raises:
+      OSError, ValueError: there is none.
+    """
+    run, path = Workdir(base.path), base.path
+    if path.is_dir():
+        path = run.model
+        if run.is_begun and not path.exists():
+            return _from_checkpoint(run)
     if not path.exists():
         raise FileNotFoundError(
-            f"`resume` must be a finished run of tables, or a model file: {path} does "
-            "not exist."
+            f"`resume` must be a run of tables, or a model file: {path} does not exist."
         )
-    return read_model(path)
+    return read_model(path), file_digest(path)
+
+
+def _from_checkpoint(run: Workdir) -> tuple[ModelFile, str]:
+    """What an unfinished run has reached; perhaps it diverged after that."""
+    found = Checkpoints(run.checkpoints).newest()
+    folder.check_sound(run)
+    if found is None or "params.tables.input" not in found.arrays:
+        raise FileNotFoundError(
+            f"`resume` must be a run of tables, got {run.path}, which is not finished "
+            "and has no checkpoint of tables."
+        )
+    _log.info("%s is not finished: its checkpoint %d is taken.", run.path, found.step)
+    options = options_of(read_toml(run.config)) | {"workers": 1}
+    vocabulary = read_vocabulary(run.vocabulary)
+    model = ModelFile(
+        settings={name: options[name] for name in MODEL_SETTINGS},
+        block=options["block"],
+        tokens=vocabulary.tokens,
+        counts=vocabulary.counts,
+        input=found.arrays["params.tables.input"],
+        output=found.arrays["params.tables.output"],
+        loss_history=[metrics[0] for metrics in found.facts["place"]["history"]],
+    )
+    return model, file_digest(run.checkpoints / str(found.step) / SUMS)
 
 
 def plan(
@@ -138,13 +179,6 @@ def plan(
             encoded = encode_cached(corpus, min_count, cache, known)
     except NoTokensError as error:
         raise ValueError(f"Corpus {corpus.source}: {error}") from error
-    if base is not None:
-        _log.info(
-            "Goes on from %d tokens; %d are new, %.1f %% of the text is known.",
-            len(base.tokens),
-            len(encoded.vocabulary) - len(base.tokens),
-            100 * encoded.num_tokens / encoded.raw_tokens,
-        )
     resolved = resolve(config, encoded.num_tokens)
     epochs = range(first, first + config.train.epochs)
     return Training(resolved, encoded, epochs, base)

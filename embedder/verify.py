@@ -1,5 +1,6 @@
 """What of a run is whole, what is not, and what to do about it."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +43,7 @@ def verify(path: Path) -> Iterator[Finding]:
 
 
 def _part(run: Workdir, path: Path) -> Finding:
-    name = str(path.relative_to(run.path))
+    name = os.path.relpath(path, run.path)
     return Finding(name, "was not finished", "the next run here removes it")
 
 

@@ -50,11 +50,11 @@ def text_file(tmp_path, sequences) -> Path:
 
 @pytest.fixture
 def stopped(monkeypatch, capsys):
-    """A function that runs `embedder train` until SIGTERM comes, amid epoch two."""
+    """A function that runs `embedder train` until SIGTERM comes, amid an epoch."""
 
-    def train_until(*arguments: str) -> None:
+    def train_until(*arguments: str, epoch: int = 1) -> None:
         def tell(self, place, *rest):
-            if place.epoch == 1 and place.position:
+            if place.epoch == epoch and place.position:
                 signal.raise_signal(signal.SIGTERM)
             return before(self, place, *rest)
 

@@ -158,6 +158,8 @@ def test_what_was_being_written_is_named_removed_and_never_read(
     part = newer.with_name(name)
     shutil.copytree(newer, part)
     (part / "SHA256SUMS").unlink()
+    assert main(["verify", "run"]) == 1
+    assert f"checkpoints/{name}: was not finished" in capsys.readouterr().out
     assert train() == 0
     said = capsys.readouterr().err
     assert f"{name} was not finished: it is removed." in said

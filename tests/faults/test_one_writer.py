@@ -1,0 +1,90 @@
+"""Two runs in one folder: the second is refused, and the first goes on."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from embedder.cli import main
+from tests.commands import error_line
+
+ROOT = Path(__file__).parents[2]
+FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
+LONG = [*FAST, "--epochs", "100000", "--sample", "0"]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("a b c d a c\n" * 40)
+
+
+@pytest.fixture
+def training():
+    """A process that trains in `run` until it is told to stop."""
+    command = [sys.executable, "-m", "embedder.cli", "train", "text.txt"]
+    process = subprocess.Popen(
+        [*command, "--workdir", "run", *LONG],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:
+        if line.startswith("epoch 3/"):
+            break
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.row("F21")
+def test_a_second_run_is_refused_and_the_first_goes_on(training, capsys):
+    for options in ([], ["--overwrite"]):
+        assert main(["train", "text.txt", "--workdir", "run", *LONG, *options]) == 2
+        message = f"run is in use by process {training.pid} of host "
+        assert message in error_line(capsys)
+    training.send_signal(signal.SIGTERM)
+    *_, last = training.communicate(timeout=60)[1].splitlines()
+    assert training.returncode == 143 and "Stopped after" in last
+    assert not Path("run/.lock").exists()
+
+
+@pytest.mark.row("F21")
+def test_the_lock_of_a_killed_run_is_taken_over_and_said(training, capsys):
+    training.send_signal(signal.SIGKILL)
+    training.wait()
+    assert Path("run/.lock").exists()
+    command = ["train", "text.txt", "--workdir", "run", *FAST, "--epochs", "1"]
+    assert main([*command, "--overwrite"]) == 0
+    said = capsys.readouterr().err
+    assert f"Process {training.pid}, which was writing to run, has ended" in said
+    assert not Path("run/.lock").exists()
+
+
+@pytest.mark.row("F21")
+def test_the_lock_of_another_host_is_left_alone(capsys):
+    Path("run").mkdir()
+    owner = json.dumps({"pid": os.getpid(), "host": f"not-{socket.gethostname()}"})
+    Path("run/.lock").write_text(owner)
+    assert main(["train", "text.txt", "--workdir", "run", *FAST]) == 2
+    assert "if that has ended, delete run/.lock." in error_line(capsys)
+    assert os.listdir("run") == [".lock"]
+
+
+@pytest.mark.row("F4")
+def test_a_second_signal_ends_at_once(training):
+    """Whatever it was doing: the checkpoint before is whole, by its name."""
+    began = time.monotonic()
+    training.send_signal(signal.SIGTERM)
+    time.sleep(0.01)
+    training.send_signal(signal.SIGTERM)
+    training.communicate(timeout=60)
+    assert training.returncode == 143
+    assert time.monotonic() - began < 30
+    assert main(["verify", "run"]) in (0, 1)

@@ -1,0 +1,182 @@
+"""A run that goes on from another one's tables, on other text, and perhaps grows."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embedder.cli import main
+from embedder.config import with_options
+from embedder.estimator import EmbeddingTrainer
+from embedder.model.file import ModelFile, read_model
+from embedder.run import train as train_run
+from tests.commands import error_line
+
+OLD = "a b c d a c a b\n" * 30
+NEW = "e a f b e a z c\n" * 30 + "q\n"
+OPTIONS = ["--loader", "memory", "--vector-size", "4", "--min-count", "2"]
+OPTIONS += ["--sample", "0", "--epochs", "2"]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch, made):
+    """Every test has a copy of the finished run `old`, and more text."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    Path("more.txt").write_text(NEW)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "old.txt").write_text(OLD)
+    command = ["train", str(folder / "old.txt"), "--workdir", str(folder / "old")]
+    assert main([*command, *OPTIONS]) == 0
+    return folder
+
+
+def resume(*options: str, run: str = "new") -> int:
+    command = ["train", "more.txt", "--workdir", run, "--resume", "old"]
+    return main([*command, *options])
+
+
+def model(run: str) -> ModelFile:
+    return read_model(Path(run, "model.npz"))
+
+
+def test_no_epochs_leave_old_rows_and_add_new_ones():
+    assert resume("--grow", "--epochs", "0") == 0
+    old, new = model("old"), model("new")
+    assert new.tokens == [*old.tokens, "e", "f", "z"]  # by count; q occurs once
+    assert (new.input[:4] == old.input).all() and (new.output[:4] == old.output).all()
+    fresh = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0, sample=0)
+    fresh.fit([["a"] * 9, ["b"] * 8, ["c"] * 7, ["d"] * 6, [*"efz"]])
+    assert (new.input[4:] == fresh.vectors[4:]).all()
+    assert not new.output[4:].any()
+    counts = dict(zip(new.tokens, new.counts.tolist(), strict=True))
+    assert counts == {"a": 150, "b": 90, "c": 90, "d": 30, "e": 60, "f": 30, "z": 30}
+
+
+def test_without_grow_it_is_partial_fit():
+    """The vocabulary and its counts stay, and so do draws: equal to the last bit."""
+    assert resume("--epochs", "1") == 0
+    trainer = EmbeddingTrainer.load("old/model.npz")
+    trainer.partial_fit("more.txt")
+    new = model("new")
+    assert new.tokens == trainer.index_to_key
+    assert (new.input == trainer.vectors).all()
+    assert new.loss_history == trainer.loss_history
+
+
+def test_all_rows_learn():
+    assert resume("--grow") == 0
+    old, new = model("old"), model("new")
+    known = [new.tokens.index(token) for token in "abc"]
+    assert (new.input[known] != old.input[known]).any(axis=1).all()
+    assert new.output[4:].any(axis=1).all()
+    assert len(new.loss_history) == 4
+    lines = Path("new/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [3, 4]
+
+
+@pytest.mark.parametrize("grow", [[], ["--grow"]], ids=["known", "grows"])
+@pytest.mark.parametrize("loader", ["memory", "tfdata"])
+def test_the_same_again_has_it_done_already(capsys, grow, loader):
+    assert resume(*grow, "--loader", loader) == 0
+    before = Path("new/model.npz").read_bytes()
+    capsys.readouterr()
+    for again in (
+        lambda: resume(*grow, "--loader", loader),
+        lambda: main(["train", "--workdir", "new"]),
+    ):
+        assert again() == 0
+        assert "new: finished before" in capsys.readouterr().out
+    assert Path("new/model.npz").read_bytes() == before
+
+
+def test_a_stopped_one_goes_on_to_the_same_bits(stopped, capsys):
+    assert resume("--grow") == 0
+    stopped("more.txt", "--workdir", "cut", "--resume", "old", "--grow", epoch=3)
+    assert main(["train", "--workdir", "cut"]) == 0
+    assert "Goes on after" in capsys.readouterr().err
+    assert Path("cut/model.npz").read_bytes() == Path("new/model.npz").read_bytes()
+
+
+def test_a_model_file_will_do():
+    shutil.move("old/model.npz", "model.npz")
+    command = ["train", "more.txt", "--workdir", "new", "--resume", "model.npz"]
+    assert main([*command, *OPTIONS]) == 0
+    assert len(model("new").loss_history) == 4
+
+
+def test_settings_are_those_of_the_run():
+    assert resume("--window", "3") == 0
+    old, new = model("old").settings, model("new").settings
+    assert new == old | {"window": 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--vector-size", "5"], "`vector_size` must be that of the run that this one"),
+        (["--architecture", "cbow"], "goes on from, 'skipgram', got 'cbow'."),
+        (["--dtype", "float64"], "goes on from, 'float32', got 'float64'."),
+        (["--model", "encoder"], "`resume` is of `model` = 'tables', got 'encoder'"),
+    ],
+)
+def test_other_vectors_are_refused(capsys, options, message):
+    defaults = ["--config", "empty.toml"] if options[0] == "--model" else []
+    Path("empty.toml").touch()
+    assert resume(*options, *defaults) == 2
+    assert message in error_line(capsys)
+    assert not Path("new").exists()
+
+
+def test_another_base_is_refused(capsys):
+    assert resume() == 0
+    with np.load("old/model.npz") as members:
+        arrays = dict(members)
+    arrays["input"] = arrays["input"] + 1
+    np.savez("old/model.npz", **arrays)
+    capsys.readouterr()
+    assert resume() == 2
+    assert "`resume` of another run" in error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--grow"], "`grow` needs `resume`"),
+        (["--resume", "nowhere"], "nowhere does not exist"),
+        (["--resume", "more.txt"], "more.txt is not a whole model file"),
+    ],
+)
+def test_wrong_use_is_one_line(capsys, arguments, message):
+    assert main(["train", "more.txt", "--workdir", "new", *arguments]) == 2
+    assert message in error_line(capsys)
+    assert not Path("new").exists()
+
+
+def test_an_unfinished_run_without_a_checkpoint_is_refused(capsys):
+    for name in ("model.npz", "vectors.safetensors"):
+        Path("old", name).unlink()
+    assert resume() == 2
+    assert "old, which is not finished and has no checkpoint" in error_line(capsys)
+
+
+def test_dry_run_tells_of_both(capsys):
+    assert resume("--grow", "--dry-run") == 0
+    assert "vocabulary: 7 tokens, 240 of 241 occurrences" in capsys.readouterr().out
+    assert not Path("new").exists()
+
+
+def test_the_python_api_has_it(tmp_path):
+    from embedder.config import Config
+
+    config = with_options(
+        Config(), loader="memory", vector_size=4, min_count=2, epochs=1
+    )
+    found = train_run(config, "api", "more.txt", resume="old", grow=True)
+    assert found.keys == [*model("old").tokens, "e", "f", "z"]
