@@ -176,7 +176,7 @@ def _train(args: Train) -> None:
         return
     done = "finished before: --overwrite starts anew" if was_finished else "done"
     num_rows, size = vectors.matrix.shape
-    say(f"{workdir}: {done}. {num_rows} vectors of {size} numbers.")
+    say(f"{shown(str(workdir))}: {done}. {num_rows} vectors of {size} numbers.")
 
 
 def _devices(args: Devices) -> None:
@@ -284,8 +284,8 @@ def _print_pairs(vectors, path: Path) -> None:
 
     result = evaluate_pairs(vectors, path)
     say(
-        f"{path.name}: Spearman {result.spearman:.3f}, Pearson {result.pearson:.3f}, "
-        f"{result.num_used} of {result.num_pairs} pairs "
+        f"{shown(path.name)}: Spearman {result.spearman:.3f}, "
+        f"Pearson {result.pearson:.3f}, {result.num_used} of {result.num_pairs} pairs "
         f"({result.num_unknown} out of vocabulary)"
     )
 
@@ -296,8 +296,8 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
     result = evaluate_analogies(vectors, path, restrict_vocab=restrict_vocab)
     for section in (*result.sections, result.total):
         say(
-            f"{path.name}: {section.name}: {100 * section.accuracy:.1f} %, "
-            f"{section.num_correct} of {section.num_used} "
+            f"{shown(path.name)}: {shown(section.name)}: "
+            f"{100 * section.accuracy:.1f} %, {section.num_correct} of {section.num_used} "
             f"({section.num_unknown} out of vocabulary)"
         )
 
@@ -313,7 +313,7 @@ def _embed(args: Embed) -> None:
     if args.to is not None:
         with errors_named(args.to):
             write_vectors(found.vectors, args.to)
-        say(f"{len(found.vectors)} vectors in {args.to}")
+        say(f"{len(found.vectors)} vectors in {shown(str(args.to))}")
         return
     nearest = [[]] * len(found.predictions)
     if args.run.is_dir():
@@ -330,7 +330,7 @@ def _export(args: Export) -> None:
     vectors = _read(args.run)
     with errors_named(args.to):
         write_vectors(vectors, args.to)
-    say(f"{len(vectors)} vectors in {args.to}")
+    say(f"{len(vectors)} vectors in {shown(str(args.to))}")
 
 
 def _convert(args: Convert) -> None:
@@ -339,7 +339,7 @@ def _convert(args: Convert) -> None:
     convert = run_to_model if args.source.is_dir() else model_to_run
     model = convert(args.source, args.target, overwrite=args.overwrite)
     num_rows, size = model.input.shape
-    say(f"{args.target}: done. {num_rows} vectors of {size} numbers.")
+    say(f"{shown(str(args.target))}: done. {num_rows} vectors of {size} numbers.")
 
 
 def _verify(args: Verify) -> int:
@@ -347,10 +347,10 @@ def _verify(args: Verify) -> int:
 
     findings = []
     for finding in verify(args.run):
-        say(str(finding))
+        say(shown(str(finding)))
         findings.append(finding)
     faults = sum(bool(finding.fault) for finding in findings)
-    say(f"{args.run}: {len(findings) - faults} whole, {faults} not.")
+    say(f"{shown(str(args.run))}: {len(findings) - faults} whole, {faults} not.")
     return 1 if faults else 0
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from embedder.files import whole_file
 
@@ -39,9 +39,15 @@ def read_sums(folder: Path) -> dict[str, str]:
     text = path.read_bytes().decode()
     lines = text.split("\n")[:-1]
     sums = {name: each for each, _, name in (line.partition("  ") for line in lines)}
-    if _text(sums) != text:
+    is_inside = all(_is_inside(PurePath(name)) for name in sums)
+    if _text(sums) != text or not is_inside:
         raise ValueError(f"{path.name} is not what was written")
     return sums
+
+
+def _is_inside(name: PurePath) -> bool:
+    """Whether it names something in the folder, not elsewhere."""
+    return not name.is_absolute() and ".." not in name.parts
 
 
 def _text(sums: dict[str, str]) -> str:

@@ -56,6 +56,13 @@ def test_no_change_of_the_sums_goes_unnoticed(folder):
                 check_folder(folder)
 
 
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "in/../../a"])
+def test_names_do_not_lead_out_of_the_folder(folder, name):
+    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  {name}\n")
+    with pytest.raises(ValueError, match="SHA256SUMS is not what was written"):
+        read_sums(folder)
+
+
 def test_a_file_may_get_its_name_later(tmp_path):
     part = tmp_path / "part"
     part.write_text("x")

@@ -101,7 +101,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
     import polars as pl
 
     try:
-        frame = pl.read_parquet(path)
+        frame = pl.read_parquet(path, glob=False)
         counts = frame["count"].to_numpy().astype(np.int64)
         return Vocabulary(frame["token"].to_list(), counts)
     except pl.exceptions.PolarsError as error:

@@ -208,7 +208,7 @@ def _read_parquet(path: Path) -> Vectors:
     import polars as pl
 
     with _damage_named(path, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        table = pl.read_parquet(path)
+        table = pl.read_parquet(path, glob=False)
         schema = table.schema
         if schema.get("key") != pl.String or not isinstance(
             schema.get("vector"), pl.Array
