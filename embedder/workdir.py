@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config, options_of, read_toml, to_toml
-from embedder.files import whole_file
+from embedder.files import short_reason, whole_file
 
 _PART = re.compile(r"\..+(\.[0-9a-f]{8}\.tmp|-[0-9a-f]{8})")
 _log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
         for name in now
         if now[name] != before[name] and name not in _NO_MATTER
     ]
-    if _corpus(workdir, "manifest") != manifest:
+    if _corpus(workdir, "manifest", (list,)) != manifest:
         differences.append("another corpus")
     if differences:
         raise ValueError(
@@ -128,15 +128,18 @@ def check_same(workdir: Workdir, config: Config, manifest: list[dict]) -> None:
 
 def source_of(workdir: Workdir) -> str | None:
     """The corpus that the run here was begun with; None: the demo corpus."""
-    return _corpus(workdir, "source")
+    return _corpus(workdir, "source", (str, type(None)))
 
 
-def _corpus(workdir: Workdir, key: str) -> Any:
+def _corpus(workdir: Workdir, key: str, kinds: tuple[type, ...]) -> Any:
     try:
-        return json.loads(workdir.corpus.read_text(encoding="utf-8"))[key]
-    except (ValueError, LookupError, TypeError) as error:
+        value = json.loads(workdir.corpus.read_text(encoding="utf-8"))[key]
+        if not isinstance(value, kinds):
+            raise ValueError(f"`{key}` is {value!r}")
+        return value
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"{workdir.corpus} is damaged ({error}): give another --workdir, or "
+            f"{workdir.corpus} is damaged ({short_reason(error)}): give another --workdir, or "
             "--overwrite to start anew."
         ) from error
 
@@ -170,8 +173,9 @@ def remove_parts(workdir: Workdir) -> None:
 def cut_metrics(workdir: Workdir, epochs: int) -> None:
     """Leaves the lines of the first `epochs` in metrics.jsonl."""
     if workdir.metrics.exists():
-        lines = workdir.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-        write_text(workdir.metrics, "".join(lines[:epochs]))
+        lines = workdir.metrics.read_bytes().splitlines(keepends=True)
+        with whole_file(workdir.metrics) as part:
+            part.write_bytes(b"".join(lines[:epochs]))
 
 
 def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 from embedder.files import (
     pack_strings,
     read_member,
+    read_table,
+    short_reason,
     unpack_strings,
     whole_file,
 )
@@ -126,7 +128,7 @@ def _damage_named(path: Path, *errors: type[BaseException]) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, *errors) as error:
-        reason = str(error).partition("\n")[0].removesuffix(".")
+        reason = short_reason(error)
         raise ValueError(f"{path} is not a whole vectors file: {reason}.") from error
 
 
@@ -178,8 +180,8 @@ def _write_parquet(vectors: Vectors, path: Path) -> None:
 def _read_parquet(path: Path) -> Vectors:
     import polars as pl
 
-    with _damage_named(path, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        table = pl.read_parquet(path)
+    with _damage_named(path, pl.exceptions.PolarsError):
+        table = read_table(path)
         schema = table.schema
         if schema.get("key") != pl.String or not isinstance(
             schema.get("vector"), pl.Array
