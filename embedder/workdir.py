@@ -138,8 +138,9 @@ def _corpus(workdir: Workdir, key: str, kinds: tuple[type, ...]) -> Any:
             raise ValueError(f"`{key}` is {value!r}")
         return value
     except (ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = short_reason(error)
         raise ValueError(
-            f"{workdir.corpus} is damaged ({short_reason(error)}): give another --workdir, or "
+            f"{workdir.corpus} is damaged ({reason}): give another --workdir, or "
             "--overwrite to start anew."
         ) from error
 

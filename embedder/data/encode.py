@@ -256,6 +256,8 @@ def _open_cache(folder: Path) -> Encoded:
         tokens = np.array(summary["shard_tokens"], dtype=np.int64)
         if tokens.ndim != 1 or tokens.min(initial=1) < 1:
             raise ValueError("`shard_tokens` must be numbers >= 1")
+        if raw_tokens < tokens.sum():
+            raise ValueError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
     with _damage_named(folder / "vocabulary.parquet") as path:
         vocabulary = read_vocabulary(path)
     for shard in range(len(tokens)):
