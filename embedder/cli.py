@@ -108,11 +108,13 @@ def _fail(message: str, code: int) -> int:
 
 def _message(error: BaseException) -> str:
     """One line; KeyError puts its message in quotes, OSError has it in parts."""
-    if isinstance(error, OSError) and error.strerror:
-        text = error.strerror + "."
-        return text if error.filename is None else f"{error.filename}: {text}"
     text = str(error.args[0]) if isinstance(error, KeyError) else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{error.filename}: "
+        text = f"{where}{error.strerror}."
+    text = " ".join(text.split()) or type(error).__name__
+    # What a file holds could make a terminal do anything.
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _is_of_several() -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import uuid
@@ -93,7 +94,8 @@ def read_image(
 
     try:
         with errors_named(path), Image.open(path) as image:
-            if image.width * image.height > (most := Image.MAX_IMAGE_PIXELS):
+            most = Image.MAX_IMAGE_PIXELS or math.inf  # twice that, Pillow refuses too
+            if image.width * image.height > most:
                 raise ValueError(
                     f"its {image.height} x {image.width} pixels are more than {most}"
                 )

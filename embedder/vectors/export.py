@@ -145,7 +145,7 @@ def _write_safetensors(vectors: Vectors, path: Path) -> None:
 def _read_safetensors(path: Path) -> Vectors:
     from safetensors import SafetensorError, safe_open
 
-    with _damage_named(path, SafetensorError):
+    with _damage_named(path, SafetensorError, AttributeError):  # of a dtype
         with safe_open(path, framework="numpy") as file:
             wanted = [name for name in ARRAY_NAMES if name in file.keys()]
             return _from_arrays({name: file.get_tensor(name) for name in wanted})

@@ -10,7 +10,6 @@ import json
 import math
 import re
 import struct
-import tempfile
 import tomllib
 import tracemalloc
 import zipfile
@@ -55,7 +54,6 @@ from embedder.workdir import (
 )
 
 MANY = 10**12
-_FOLDER = tempfile.TemporaryDirectory()  # of what is written for each example
 KEYS = ["a", "B", "\u00e4\u4e2d", "d", "eeeeeeeeeeee"]
 MATRIX = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
 LABELS = np.array([0, 1, 0, 1, 2])
@@ -482,17 +480,26 @@ def directory_claiming(path: Path) -> None:
     path.write_bytes(data)
 
 
-def safetensors_claiming(path: Path) -> None:
+def write_safetensors(path: Path, dtype: str, rows: int, size: int) -> None:
+    """Vectors of which the header claims so many rows of such a dtype."""
     tokens, ends = pack_strings(KEYS)
-    shapes = {"vectors": ("F32", [MANY, 4], 16 * MANY)}
-    shapes |= {"tokens": ("U8", [len(tokens)], len(tokens))}
+    claims = {
+        "vectors": (dtype, [rows, 4], size),
+        "tokens": ("U8", [len(tokens)], len(tokens)),
+        "token_ends": ("I64", [len(ends)], ends.nbytes),
+    }
     start, header = 0, {}
-    for name, (dtype, shape, size) in shapes.items():
-        place = [start, start + size]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": place}
-        start += size
+    for name, (kind, shape, length) in claims.items():
+        place = [start, start + length]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": place}
+        start += length
     text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + tokens.tobytes())
+    data = bytes(min(size, 1000)) + tokens.tobytes() + ends.tobytes()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def safetensors_claiming(path: Path) -> None:
+    write_safetensors(path, "F32", MANY, 16 * MANY)
 
 
 def png_claiming(path: Path) -> None:
@@ -599,6 +606,12 @@ def test_parquet_whose_pages_count_below_zero_is_refused(tmp_path, ending):
 # --- answers are right
 
 
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory) -> Path:
+    """Where each example writes its file, over that of the one before."""
+    return tmp_path_factory.mktemp("examples")
+
+
 NUMBER_DTYPES = st.one_of(
     arrays.integer_dtypes(endianness="?"),
     arrays.unsigned_integer_dtypes(endianness="?"),
@@ -613,8 +626,10 @@ ROWS_OF_NUMBERS = NUMBER_DTYPES.flatmap(
 @pytest.mark.row("B11")
 @given(array=ROWS_OF_NUMBERS, is_fortran=st.booleans())
 @settings(max_examples=80, deadline=None, derandomize=True)
-def test_numbers_of_an_npz_are_the_same_in_every_dtype_and_order(array, is_fortran):
-    file = Path(_FOLDER.name) / "x.npz"
+def test_numbers_of_an_npz_are_the_same_in_every_dtype_and_order(
+    examples, array, is_fortran
+):
+    file = examples / "x.npz"
     written = np.asfortranarray(array) if is_fortran else array
     np.savez(file, X=written, y=np.arange(len(array)))
     with np.errstate(over="ignore"):
@@ -644,8 +659,10 @@ def test_numbers_of_an_npz_are_the_same_in_every_dtype_and_order(array, is_fortr
 @settings(max_examples=80, deadline=None, derandomize=True)
 @example(pieces=[b"a\0b"], ending=".txt")
 @example(pieces=[b"\xff"], ending=".gz")
-def test_tokens_of_any_bytes_are_those_between_blanks_or_refused(pieces, ending):
-    file = Path(_FOLDER.name) / f"any{ending}"
+def test_tokens_of_any_bytes_are_those_between_blanks_or_refused(
+    examples, pieces, ending
+):
+    file = examples / f"any{ending}"
     data = b"".join(pieces)
     file.write_bytes(gzip.compress(data) if ending == ".gz" else data)
     try:
@@ -679,8 +696,8 @@ FIELDS = st.sampled_from(
 )
 @settings(max_examples=80, deadline=None, derandomize=True)
 @example(rows=[("a", ["1.5", "-2"]), ("b", ["1e3", "1.5"])], shape=(2, 2))
-def test_word2vec_text_is_what_it_says_or_its_line_is_named(rows, shape):
-    file = Path(_FOLDER.name) / "v.txt"
+def test_word2vec_text_is_what_it_says_or_its_line_is_named(examples, rows, shape):
+    file = examples / "v.txt"
     lines = [" ".join([key, *values]) for key, values in rows]
     file.write_text("\n".join([f"{shape[0]} {shape[1]}", *lines]) + "\n", "utf-8")
     try:
@@ -718,10 +735,10 @@ SECTIONS = st.sampled_from(["data", "model", "encoder", "train", "save", "dta"])
     kind=st.sampled_from(["tables", "encoder"]),
 )
 @settings(max_examples=120, deadline=None, derandomize=True)
-@example(tables={"encoder": {"optimizer": 5}}, kind="encoder")
+@example(tables={"encoder": {"label": 5}}, kind="encoder")
 @example(tables={"encoder": {"optimizer_args": 5}}, kind="encoder")
-def test_any_toml_is_a_config_that_says_the_same_or_refused(tables, kind):
-    file = Path(_FOLDER.name) / "c.toml"
+def test_any_toml_is_a_config_that_says_the_same_or_refused(examples, tables, kind):
+    file = examples / "c.toml"
     tables = {**tables, "model": {**tables.get("model", {}), "model": kind}}
     file.write_text(tomli_w.dumps(tables), encoding="utf-8")
     try:
@@ -809,6 +826,35 @@ def test_an_encoder_that_could_not_be_used_is_refused(tmp_path, member, value, r
     np.savez(path, **members)
     with pytest.raises(ValueError, match=f"not a whole encoder file: {reason}"):
         read_encoder(path)
+
+
+@pytest.mark.row("B11")
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_an_image_of_which_pillow_only_warns_is_refused(tmp_path):
+    path = tmp_path / "big.png"
+    Image.new("1", (10_000, 9_000)).save(path)
+    with pytest.raises(ValueError, match="big.png is not .*: its 9000 x 10000 pixels"):
+        read_image(path)
+
+
+@pytest.mark.row("B14")
+@pytest.mark.parametrize("name", ["label", "key"])
+def test_a_column_that_is_no_name_is_refused(tmp_path, name):
+    text = f'[model]\nmodel = "encoder"\n[encoder]\n{name} = 5\n'
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(ValueError, match=f"c.toml: `{name}` must be text, got 5"):
+        read_toml(tmp_path / "c.toml")
+
+
+@pytest.mark.row("B11")
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [("F8_E4M3", 8), ("BF16", 16), ("I32", 32), ("C64", 64)]
+)
+def test_safetensors_of_another_dtype_are_refused(tmp_path, dtype, bits):
+    path = tmp_path / "v.safetensors"
+    write_safetensors(path, dtype, len(KEYS), len(KEYS) * 4 * bits // 8)
+    with pytest.raises(ValueError, match="v.safetensors is not a whole vectors file: "):
+        read_vectors(path)
 
 
 @pytest.mark.row("B16")
