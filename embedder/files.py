@@ -140,10 +140,12 @@ def read_table(path: Path):
     Polars makes room for so many rows, which can end the process.
 
     Raises:
+      OSError: it cannot be opened.
       ValueError: it is not a parquet file, or not a whole one.
     """
     import polars as pl
 
+    open(path, "rb").close()
     command = [sys.executable, "-P", "-c", _TRIAL, os.path.abspath(path)]
     trial = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
     if trial.returncode:
