@@ -145,7 +145,11 @@ def read_table(path: Path):
     """
     import polars as pl
 
-    open(path, "rb").close()
+    with open(path, "rb") as file:
+        start = file.read(4)
+        file.seek(max(0, os.path.getsize(path) - 4))
+        if not start == file.read() == b"PAR1":
+            raise ValueError("it does not begin and end with PAR1")
     command = [sys.executable, "-P", "-c", _TRIAL, os.path.abspath(path)]
     trial = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
     if trial.returncode:
