@@ -65,6 +65,12 @@ def check_choice(section, name: str, choices: tuple[str, ...]) -> None:
     object.__setattr__(section, name, str(value))
 
 
+def check_text(section, name: str) -> None:
+    value = getattr(section, name)
+    if not isinstance(value, str):
+        raise TypeError(f"`{name}` must be text, got {value!r}.")
+
+
 def check_multiple(section, name: str, of: str) -> None:
     value, divisor = getattr(section, name), getattr(section, of)
     message = f"`{name}` must be a positive multiple of `{of}`, got {value!r}."

@@ -112,10 +112,10 @@ def _fail(message: str, code: int) -> int:
 
 def _message(error: BaseException) -> str:
     """One line; KeyError puts its message in quotes, OSError has it in parts."""
-    if isinstance(error, OSError) and error.strerror:
-        text = error.strerror + "."
-        return text if error.filename is None else f"{error.filename}: {text}"
     text = str(error.args[0]) if isinstance(error, KeyError) else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{error.filename}: "
+        text = f"{where}{error.strerror}."
     return " ".join(text.split()) or type(error).__name__
 
 
@@ -236,24 +236,18 @@ def _analogy(args: Analogy) -> None:
 def _labels(run: Path) -> dict[str, str]:
     """What the examples of an encoder are, by their names; of tables nothing."""
     from embedder.digests import check_file, read_sums
+    from embedder.parquet import read_table
     from embedder.workdir import Workdir
 
     path = Workdir(run).labels
     if not path.exists():
         return {}
-    import polars as pl
-
     try:
         with contextlib.suppress(FileNotFoundError):
             check_file(path, read_sums(run).get(path.name))
-        frame = pl.read_parquet(path, columns=["key", "label"], glob=False)
-    except (
-        ValueError,
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-    ) as error:
-        reason = str(error).partition("\n")[0].removesuffix(".")
-        raise ValueError(f"{path} is not a whole file of labels: {reason}.") from error
+        frame = read_table(path).select("key", "label")
+    except ValueError as error:
+        raise ValueError(f"{path} is not a whole file of labels: {error}.") from error
     return dict(zip(frame["key"], frame["label"], strict=True))
 
 
@@ -297,8 +291,8 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
     for section in (*result.sections, result.total):
         say(
             f"{shown(path.name)}: {shown(section.name)}: "
-            f"{100 * section.accuracy:.1f} %, {section.num_correct} of {section.num_used} "
-            f"({section.num_unknown} out of vocabulary)"
+            f"{100 * section.accuracy:.1f} %, {section.num_correct} of "
+            f"{section.num_used} ({section.num_unknown} out of vocabulary)"
         )
 
 

@@ -21,6 +21,7 @@ from embedder.checks import (
     check_interval,
     check_multiple,
     check_number,
+    check_text,
     positive_finite,
 )
 
@@ -122,6 +123,13 @@ class EncoderConfig:
             raise ValueError(
                 "`layers` must be three widths or more, from features to classes, got "
                 f"{self.layers}."
+            )
+        for name in ("label", "key"):
+            check_text(self, name)
+        if not isinstance(self.optimizer_args, list | tuple):
+            raise TypeError(
+                "`optimizer_args` must be a list of NAME=VALUE, got "
+                f"{self.optimizer_args!r}."
             )
         parse_arguments(self.optimizer_args)
         object.__setattr__(self, "optimizer_args", tuple(self.optimizer_args))
@@ -422,7 +430,7 @@ def read_toml(path: Path) -> Config:
     """The config in a TOML file; an unknown table or key is a ValueError."""
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of the text, or of numbers in it
         raise ValueError(f"{path} is not valid TOML: {error}.") from error
     try:
         return _from_tables(tables)

@@ -7,7 +7,7 @@ import numpy as np
 
 from embedder.data.images import IMAGES, read_image
 from embedder.encoder_training import embed, scores
-from embedder.files import errors_named
+from embedder.files import errors_named, map_array, short_reason
 from embedder.model.encoder import encoder, params_of
 from embedder.model.encoder_file import EncoderFile, read_encoder
 from embedder.vectors.vectors import Vectors
@@ -67,9 +67,9 @@ def _features(path: Path, model: EncoderFile) -> np.ndarray:
         )
     try:
         with errors_named(path):
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        reason = str(error).removesuffix(".")
+            found = map_array(path)
+    except ValueError as error:
+        reason = short_reason(error)
         raise ValueError(f"FILE {path} is not a whole .npy file: {reason}.") from error
     if found.shape == model.shape:
         found = found[np.newaxis]

@@ -1,11 +1,13 @@
 """Files that are whole or not there, arrays that are what they claim, no pickles."""
 
+import math
 import os
 import uuid
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -41,26 +43,78 @@ def errors_named(path: Path) -> Iterator[None]:
         raise
 
 
+def short_reason(error: object) -> str:
+    """What `error` says, for a message: a line without its full stop, cut if long."""
+    text = " ".join(str(error).split())[:200].removesuffix(".")
+    return text or type(error).__name__
+
+
 def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """One array of an .npz, after a look at what its header claims."""
-    info = archive.getinfo(f"{name}.npy")
-    if info.compress_type != zipfile.ZIP_STORED:
+    """One array of an .npz that is not compressed, as `read_packed`."""
+    if archive.getinfo(f"{name}.npy").compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"`{name}` is compressed")
+    return read_packed(archive, name)
+
+
+def read_packed(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """One array of an .npz, after a look at what its headers claim.
+
+    Raises:
+      KeyError: there is no such array.
+      ValueError: it claims more than its bytes can hold, or holds objects.
+    """
+    info = archive.getinfo(f"{name}.npy")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"`{name}` is packed in a way that NumPy does not use")
+    size = min(info.compress_size, os.path.getsize(archive.filename))
+    if info.compress_type == zipfile.ZIP_STORED and info.file_size > size:
+        raise ValueError(f"`{name}` claims {info.file_size} bytes, and has {size}")
+    if info.file_size > 1000 * max(1, size):
+        raise ValueError(f"`{name}` is packed more than a thousandfold")
     with archive.open(info) as file:
-        version = np.lib.format.read_magic(file)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read_header is None:
-            raise ValueError(f"`{name}` has format {version}")
-        shape, _, dtype = read_header(file)
-        if dtype.hasobject:
-            raise ValueError(f"`{name}` holds pickled objects, which are not read")
-        if file.tell() + np.prod(shape, dtype=object) * dtype.itemsize > info.file_size:
-            raise ValueError(f"`{name}` claims shape {shape}, more than its bytes")
+        _check_header(file, f"`{name}`", info.file_size)
     with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def map_array(path: Path) -> np.ndarray:
+    """The array in an .npy file, mapped into memory, after a look at its header.
+
+    Raises:
+      ValueError: it claims more than its bytes, or holds objects.
+    """
+    with open(path, "rb") as file:
+        _check_header(file, "it", os.path.getsize(path))
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _check_header(file: BinaryIO, name: str, size: int) -> None:
+    """Refuses objects, and a header that claims more than `size` bytes.
+
+    NumPy would make the room.
+    """
+    shape, dtype = _read_header(file, name)
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds pickled objects, which are not read")
+    is_shape = all(type(length) is int and length >= 0 for length in shape)
+    if not is_shape or file.tell() + math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"{name} claims shape {shape}, more than its bytes")
+
+
+def _read_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype that the header of an .npy file claims."""
+    version = np.lib.format.read_magic(file)
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read_header is None:
+        raise ValueError(f"{name} has format {version}")
+    try:
+        shape, _, dtype = read_header(file)
+    except Exception as error:  # it is Python to NumPy, which raises nearly anything
+        raise ValueError(f"{name} has no whole header: {short_reason(error)}") from None
+    return shape, dtype
 
 
 def pack_strings(strings: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ from typing import Any
 
 from embedder.config import Config, options_of, read_toml, to_toml
 from embedder.digests import SUMS, check_file, read_sums, write_sums
-from embedder.files import whole_file
+from embedder.files import short_reason, whole_file
 from embedder.lock import held
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
@@ -155,9 +155,9 @@ def check_same(
         for name in now
         if now[name] != before[name] and name not in _NO_MATTER
     ]
-    if _corpus(workdir, "resume") != base:
+    if _corpus(workdir, "resume", (dict, type(None))) != base:
         differences.append("`resume` of another run")
-    if _corpus(workdir, "manifest") != manifest:
+    if _corpus(workdir, "manifest", (list,)) != manifest:
         if force:
             _log.warning("%s was begun with another corpus.", workdir.path)
         else:
@@ -172,20 +172,24 @@ def check_same(
 
 def source_of(workdir: Workdir) -> str | None:
     """The corpus that the run here was begun with; None: the demo corpus."""
-    return _corpus(workdir, "source")
+    return _corpus(workdir, "source", (str, type(None)))
 
 
 def base_of(workdir: Workdir) -> dict | None:
     """The run that the one here goes on from: path, grow, and sha256 of its model."""
-    return _corpus(workdir, "resume")
+    return _corpus(workdir, "resume", (dict, type(None)))
 
 
-def _corpus(workdir: Workdir, key: str) -> Any:
+def _corpus(workdir: Workdir, key: str, kinds: tuple[type, ...]) -> Any:
     try:
-        return json.loads(workdir.corpus.read_text(encoding="utf-8"))[key]
-    except (ValueError, LookupError, TypeError) as error:
+        value = json.loads(workdir.corpus.read_text(encoding="utf-8"))[key]
+        if not isinstance(value, kinds):
+            raise ValueError(f"`{key}` is {value!r}")
+        return value
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = short_reason(error)
         raise ValueError(
-            f"{workdir.corpus} is damaged ({error}): give another --workdir, or "
+            f"{workdir.corpus} is damaged ({reason}): give another --workdir, or "
             "--overwrite to start anew."
         ) from error
 
@@ -261,8 +265,9 @@ def remove_parts(workdir: Workdir) -> None:
 def cut_metrics(workdir: Workdir, epochs: int) -> None:
     """Leaves the lines of the first `epochs` in metrics.jsonl."""
     if workdir.metrics.exists():
-        lines = workdir.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-        write_text(workdir.metrics, "".join(lines[:epochs]))
+        lines = workdir.metrics.read_bytes().splitlines(keepends=True)
+        with whole_file(workdir.metrics) as part:
+            part.write_bytes(b"".join(lines[:epochs]))
 
 
 def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:

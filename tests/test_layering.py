@@ -13,6 +13,7 @@ ROOMS = (
         "checks",
         "config",
         "files",
+        "parquet",
         "digests",
         "lock",
         "data",

@@ -158,6 +158,8 @@ def _read_pieces(path: Path, errors: str) -> Iterator[str]:
     offset, rest = 0, b""
     try:
         with errors_named(path), opener(path, "rb") as file:
+            if path.suffix == ".gz" and not path.stat().st_size:
+                raise EOFError("it is empty")  # which Python takes for no text
             while data := file.read(_CHUNK_BYTES):
                 start = offset - len(rest)
                 offset += len(data)

@@ -33,6 +33,7 @@ from embedder.data.vocabulary import (
     write_vocabulary,
 )
 from embedder.digests import SUMS, check_file, files_in, read_sums, write_sums
+from embedder.files import read_member, short_reason
 
 SHARD_TOKENS = 2_000_000
 _FORMAT = 2  # of the cache: a change of it makes a new digest
@@ -274,37 +275,56 @@ def _move(part: Path, folder: Path) -> None:
 def _open_cache(folder: Path) -> Encoded:
     with _damage_named(folder / SUMS):
         sums = read_sums(folder)
-
-    def read(shard: int):
-        path = _shard_path(folder, shard)
-        with _damage_named(path):
-            check_file(path, sums.get(path.name))
-            with np.load(path, allow_pickle=False) as arrays:
-                return arrays["ids"], arrays["lengths"]
-
     with _damage_named(folder / "shards.json") as path:
         check_file(path, sums.get(path.name))
         summary = json.loads(path.read_text())
         raw_tokens = int(summary["raw_tokens"])
         tokens = np.array(summary["shard_tokens"], dtype=np.int64)
+        if tokens.ndim != 1 or tokens.min(initial=1) < 1:
+            raise ValueError("`shard_tokens` must be numbers >= 1")
+        if raw_tokens < tokens.sum():
+            raise ValueError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
     with _damage_named(folder / "vocabulary.parquet") as path:
         check_file(path, sums.get(path.name))
         vocabulary = read_vocabulary(path)
     for shard in range(len(tokens)):
         with _damage_named(_shard_path(folder, shard)) as path:
             zipfile.ZipFile(path).close()  # looks at the end: finds a file cut short
+
+    def read(shard: int):
+        with _damage_named(_shard_path(folder, shard)) as path:
+            check_file(path, sums.get(path.name))
+            return _read_shard(path, int(tokens[shard]), len(vocabulary))
+
     return Encoded(vocabulary, tokens, read, raw_tokens)
+
+
+def _read_shard(
+    path: Path, num_tokens: int, num_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and lengths, which fit what else the cache says."""
+    with zipfile.ZipFile(path) as archive:
+        ids, lengths = (read_member(archive, name) for name in ("ids", "lengths"))
+    for array in (ids, lengths):
+        if array.dtype != np.int32 or array.ndim != 1:
+            raise ValueError(f"it must hold int32[n], got {array.dtype}{array.shape}")
+    if len(ids) != num_tokens or lengths.sum(dtype=np.int64) != num_tokens:
+        raise ValueError(f"it must hold {num_tokens} tokens, got {len(ids)}")
+    if ids.min() < 0 or ids.max() >= num_rows or lengths.min() < 1:
+        raise ValueError(f"ids must be from 0 to {num_rows - 1}, lengths >= 1")
+    return ids, lengths
 
 
 @contextlib.contextmanager
 def _damage_named(path: Path) -> Iterator[Path]:
     """Turns what reading a damaged file of a cache raises into one ValueError."""
-    faults = (OSError, ValueError, TypeError, LookupError, EOFError)
+    faults = (OSError, ValueError, TypeError, LookupError, EOFError, OverflowError)
     try:
         yield path
-    except (*faults, zipfile.BadZipFile, zlib.error) as error:
+    except (*faults, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        reason = short_reason(error)
         raise ValueError(
-            f"Cache file {path} is damaged ({error}): delete {path.parent} to make it "
+            f"Cache file {path} is damaged ({reason}): delete {path.parent} to make it "
             "anew."
         ) from error
 

@@ -18,9 +18,11 @@ import polars as pl
 from embedder.config import EncoderConfig
 from embedder.data.corpus import describe_file
 from embedder.data.images import IMAGES, decoded
-from embedder.files import errors_named, read_member
+from embedder.files import errors_named, read_packed, short_reason
+from embedder.parquet import read_table
 
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_WIDE = (pl.Int128, pl.UInt128)  # integers that NumPy does not have
 _PIECE = 2**24  # bytes that are unpacked at once
 
 
@@ -162,44 +164,14 @@ def read_npz(path: Path, label: str = "label") -> Examples:
             pair = next((p for p in pairs if {*p} <= {*names}), None)
             if pair is None:
                 raise ValueError(f"it has {names}, and no pair of {pairs}")
-            features, labels = (_read_array(archive, name) for name in pair)
+            features, labels = (read_packed(archive, name) for name in pair)
     except (
         *(zipfile.BadZipFile, KeyError, ValueError, EOFError, zlib.error),
-        RuntimeError,  # encrypted, or packed in a way that is not known
+        RuntimeError,  # encrypted
     ) as error:
-        reason = str(error).removesuffix(".") or "it ends early"
+        reason = short_reason(error)
         raise ValueError(f"{path} has no features and labels: {reason}.") from error
     return _examples(features, labels, str(path))
-
-
-def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    info = archive.getinfo(f"{name}.npy")
-    if info.compress_type == zipfile.ZIP_STORED:
-        return read_member(archive, name)
-    if info.file_size > 1000 * max(1, info.compress_size):
-        raise ValueError(f"`{name}` is packed more than a thousandfold")
-    with archive.open(info) as file:
-        _check_claim(file, name, info.file_size)
-    with archive.open(info) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _check_claim(file, name: str, size: int) -> None:
-    """Refuses objects, and a header that claims more than `size` bytes.
-
-    NumPy would make the room. `read_member` does the same for what is not packed.
-    """
-    read_header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version := np.lib.format.read_magic(file))
-    if read_header is None:
-        raise ValueError(f"`{name}` has format {version}")
-    shape, _, dtype = read_header(file)
-    if dtype.hasobject:
-        raise ValueError(f"`{name}` holds pickled objects, which are not read")
-    if file.tell() + math.prod(shape) * dtype.itemsize > size:
-        raise ValueError(f"`{name}` claims shape {shape}, more than its bytes")
 
 
 def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
@@ -210,13 +182,9 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
         or names are missing, or not unique.
     """
     try:
-        frame = pl.read_parquet(path, glob=False)
-    except (
-        *(pl.exceptions.PolarsError, OSError),
-        pl.exceptions.PanicException,  # which is no Exception
-    ) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path} is not a parquet file: {reason}.") from error
+        frame = read_table(path)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a parquet file: {error}.") from error
     for option, column in (("label", label), ("key", key)):
         if column and column not in frame.columns:
             columns = ", ".join(frame.columns[:20])
@@ -235,7 +203,8 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
     parts = [_column(path, frame[name]) for name in columns]
     features = np.concatenate(parts, axis=1)
     keys = _keys(path, frame[key]) if key else None
-    if isinstance(kind := frame[label].dtype, pl.List | pl.Struct):
+    kind = frame[label].dtype
+    if kind in _WIDE or isinstance(kind, pl.List | pl.Struct):
         raise ValueError(
             f"{path}: column `{label}` must be numbers or text, got {kind}."
         )
@@ -247,7 +216,7 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
 def _is_numeric(dtype) -> bool:
     if isinstance(dtype, pl.List | pl.Array):
         dtype = dtype.inner
-    return dtype.is_numeric() or dtype == pl.Boolean
+    return (dtype.is_numeric() or dtype == pl.Boolean) and dtype not in _WIDE
 
 
 def _column(path: Path, column: pl.Series) -> np.ndarray:
@@ -334,6 +303,8 @@ def _examples(
         raise ValueError(f"{where}: labels must be finite.")
     if labels.dtype.kind == "O":
         labels = labels.astype(str)
+    if labels.dtype.kind == "U":
+        _check_text(labels, where)
     if labels.dtype.kind not in "iubfU":
         raise ValueError(
             f"{where}: labels must be numbers or text, got {labels.dtype}."
@@ -341,6 +312,17 @@ def _examples(
     classes, places = np.unique(labels, return_inverse=True)
     names = keys if keys is not None else [str(i) for i in range(len(labels))]
     return Examples(features, places.astype(np.int32), [str(c) for c in classes], names)
+
+
+def _check_text(labels: np.ndarray, where: str) -> None:
+    """Labels are written to files at the end, and NumPy's can hold what is no text."""
+    try:
+        labels.astype(labels.dtype.newbyteorder("<")).tobytes().decode("utf-32-le")
+    except UnicodeDecodeError as error:
+        row = error.start // labels.dtype.itemsize
+        raise ValueError(
+            f"{where}: labels must be valid Unicode, got {error.reason} in row {row}."
+        ) from error
 
 
 def _numbers(features: np.ndarray, where: str) -> np.ndarray:
@@ -352,7 +334,8 @@ def _numbers(features: np.ndarray, where: str) -> np.ndarray:
     wide = np.float64 if features.dtype.itemsize > 4 else np.float32
     if features.dtype.kind == "f" and features.dtype.itemsize < 4:
         wide = np.float32
-    converted = np.ascontiguousarray(features, wide)
+    with np.errstate(over="ignore"):  # it is refused below
+        converted = np.ascontiguousarray(features, wide)
     for start, rows in _pieces(converted):
         finite = np.isfinite(rows.reshape(len(rows), -1)).all(axis=1)
         if not finite.all():

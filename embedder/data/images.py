@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import uuid
@@ -12,7 +13,7 @@ import numpy as np
 
 from embedder.data.ahead import map_ahead
 from embedder.digests import check_folder, files_in, write_sums
-from embedder.files import errors_named
+from embedder.files import errors_named, map_array, short_reason
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """Endings of their names."""
@@ -57,11 +58,20 @@ def decoded(
             shutil.rmtree(part, ignore_errors=True)
     try:
         check_folder(folder)  # reads it all, once: an epoch would, too
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (FileNotFoundError, ValueError, EOFError) as error:
+        return _mapped(path, shape)
+    except (FileNotFoundError, ValueError) as error:
         raise ValueError(
             f"Cache file {path} is damaged ({error}): delete {folder} to make it anew."
         ) from error
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    found = map_array(path)
+    if found.shape != shape or found.dtype != np.uint8:
+        raise ValueError(
+            f"it must hold uint8{list(shape)}, got {found.dtype}{list(found.shape)}"
+        )
+    return found
 
 
 def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
@@ -87,6 +97,11 @@ def read_image(
 
     try:
         with errors_named(path), Image.open(path) as image:
+            most = Image.MAX_IMAGE_PIXELS or math.inf  # twice that, Pillow refuses too
+            if image.width * image.height > most:
+                raise ValueError(
+                    f"its {image.height} x {image.width} pixels are more than {most}"
+                )
             if image.mode == "I;16":  # whose values Pillow would cut at 255
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             image = image.convert(mode)
@@ -96,7 +111,8 @@ def read_image(
     except FileNotFoundError:
         raise
     except Exception as error:  # a damaged image raises nearly anything
-        raise ValueError(f"{path} is not a whole image: {error}.") from error
+        reason = short_reason(error)
+        raise ValueError(f"{path} is not a whole image: {reason}.") from error
 
 
 def _size(image: np.ndarray) -> str:

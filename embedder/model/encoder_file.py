@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.files import errors_named, read_member, whole_file
+from embedder.files import errors_named, read_member, short_reason, whole_file
 
 _FORMAT = b"embedder-encoder-model 1"
 ENCODER_SETTINGS = (
@@ -67,7 +67,7 @@ def read_encoder(path: Path) -> EncoderFile:
         with errors_named(path), zipfile.ZipFile(path) as archive:
             return _model(archive)
     except Exception as error:  # a damaged zip raises nearly anything
-        reason = str(error)[:200].removesuffix(".") or type(error).__name__
+        reason = short_reason(error)
         raise ValueError(f"{path} is not a whole encoder file: {reason}.") from error
 
 
@@ -94,12 +94,16 @@ def _model(archive: zipfile.ZipFile) -> EncoderFile:
     shape = (len(layers[0][0]),)
     if "shape" in names:
         shape = tuple(read_member(archive, "shape").tolist())
-    if math.prod(shape) != len(layers[0][0]):
+    if min(shape, default=0) < 1 or math.prod(shape) != len(layers[0][0]):
         raise ValueError(f"`shape` is {shape}, of {len(layers[0][0])} features")
     kind = settings["dtype"]
     if "kind" in names:
         kind = read_member(archive, "kind").tobytes().decode()
+    if kind not in ("uint8", "float32", "float64"):
+        raise ValueError(f"`kind` is {kind!r}")
     history = json.loads(read_member(archive, "history").tobytes())
+    if not isinstance(history, list):
+        raise ValueError("`history` is no JSON list")
     return EncoderFile(settings, classes, layers, history, shape, kind)
 
 

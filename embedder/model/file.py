@@ -19,6 +19,7 @@ from embedder.files import (
     errors_named,
     pack_strings,
     read_member,
+    short_reason,
     unpack_strings,
     whole_file,
 )
@@ -86,7 +87,7 @@ def read_model(path: Path) -> ModelFile:
         with errors_named(path), zipfile.ZipFile(path) as archive:
             return _model(_read_members(archive))
     except Exception as error:  # a damaged zip raises nearly anything
-        reason = str(error).removesuffix(".") or type(error).__name__
+        reason = short_reason(error)
         raise ValueError(f"{path} is not a whole model file: {reason}.") from error
 
 

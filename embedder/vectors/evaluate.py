@@ -10,7 +10,13 @@ from os import PathLike
 
 import numpy as np
 
-from embedder.vectors.vectors import Vectors, check_positive_integer, cosines, unit_rows
+from embedder.vectors.vectors import (
+    Vectors,
+    check_positive_integer,
+    cosines,
+    short,
+    unit_rows,
+)
 
 CHUNK_VALUES = 2**23  # scores that one product may hold: 32 MB in float32
 
@@ -196,7 +202,7 @@ def _read_pairs(path: str | PathLike[str]) -> Iterator[tuple[str, str, float]]:
         elif len(fields) != 3 or not may_be_heading:
             raise ValueError(
                 f"{path} line {number}: must be two words and a finite score, "
-                f"got {line!r}."
+                f"got {short(line)}."
             )
         may_be_heading = False
 
@@ -224,7 +230,9 @@ def _read_analogies(
         words = line.upper().split()
         if name is None or len(words) != 4:
             rule = "`: NAME` of a section" if name is None else "four words"
-            raise ValueError(f"{path} line {number}: must be {rule}, got {line!r}.")
+            raise ValueError(
+                f"{path} line {number}: must be {rule}, got {short(line)}."
+            )
         yield name, words
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from embedder.files import (
     pack_strings,
     read_member,
+    short_reason,
     unpack_strings,
     whole_file,
 )
@@ -153,7 +154,7 @@ def _damage_named(path: Path, *errors: type[BaseException]) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, *errors) as error:
-        reason = str(error).partition("\n")[0].removesuffix(".")
+        reason = short_reason(error)
         raise ValueError(f"{path} is not a whole vectors file: {reason}.") from error
 
 
@@ -170,7 +171,7 @@ def _write_safetensors(vectors: Vectors, path: Path) -> None:
 def _read_safetensors(path: Path) -> Vectors:
     from safetensors import SafetensorError, safe_open
 
-    with _damage_named(path, SafetensorError):
+    with _damage_named(path, SafetensorError, AttributeError):  # of a dtype
         with safe_open(path, framework="numpy") as file:
             wanted = [name for name in ARRAY_NAMES if name in file.keys()]
             vectors = _from_arrays({name: file.get_tensor(name) for name in wanted})
@@ -207,8 +208,10 @@ def _write_parquet(vectors: Vectors, path: Path) -> None:
 def _read_parquet(path: Path) -> Vectors:
     import polars as pl
 
-    with _damage_named(path, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        table = pl.read_parquet(path, glob=False)
+    from embedder.parquet import read_table
+
+    with _damage_named(path, pl.exceptions.PolarsError):
+        table = read_table(path)
         schema = table.schema
         if schema.get("key") != pl.String or not isinstance(
             schema.get("vector"), pl.Array

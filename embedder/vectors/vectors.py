@@ -207,14 +207,14 @@ def check_positive_integer(name: str, value: int) -> None:
 
 def _check_keys(given: object, keys: list[str]) -> None:
     if isinstance(given, str) or not all(isinstance(key, str) for key in keys):
-        raise TypeError(f"`keys` must be a list of strings, got {_short(given)}.")
+        raise TypeError(f"`keys` must be a list of strings, got {short(given)}.")
     if "" in keys:
         row = keys.index("")
         raise ValueError(f"`keys` must not be empty, got '' at row {row}.")
     if len(set(keys)) < len(keys):
         first, second, key = _first_repeat(keys)
         raise ValueError(
-            f"`keys` must be unique, got {_short(key)} at rows {first} and {second}."
+            f"`keys` must be unique, got {short(key)} at rows {first} and {second}."
         )
     try:
         "".join(keys).encode()
@@ -253,7 +253,7 @@ def _checked_matrix(matrix: np.ndarray, keys: list[str]) -> np.ndarray:
         row, column = np.argwhere(~np.isfinite(matrix))[0]
         raise ValueError(
             f"`matrix` must be finite, got {matrix[row, column]} at row {row} "
-            f"({_short(keys[row])}), column {column}."
+            f"({short(keys[row])}), column {column}."
         )
     return matrix
 
@@ -272,7 +272,7 @@ def _checked_counts(counts: np.ndarray, num_keys: int) -> np.ndarray:
     return counts
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
     """`repr` of a value, cut for a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

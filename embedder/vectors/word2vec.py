@@ -5,7 +5,6 @@ blank and D little-endian float32, perhaps a newline. V keys, D dimensions.
 """
 
 import gzip
-import itertools
 import math
 import mmap
 import zlib
@@ -18,6 +17,7 @@ import numpy as np
 from embedder.vectors.vectors import Vectors
 
 CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
+CHUNK_BYTES = 2**24  # lines that are held at a time; no line is longer
 LONGEST_HEADER = 100  # bytes
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least that rounds to infinity
 
@@ -129,7 +129,7 @@ def _read_text(file: BinaryIO, path: Path) -> Vectors:
     blocks = []
     step = max(1, CHUNK_VALUES // num_columns)
     while len(keys) < num_rows:
-        lines = list(itertools.islice(file, min(step, num_rows - len(keys))))
+        lines = _next_lines(file, min(step, num_rows - len(keys)))
         if not lines:
             raise EOFError(
                 f"{path} line {len(keys) + 2}: must be one of {num_rows} rows, as line "
@@ -147,6 +147,18 @@ def _read_text(file: BinaryIO, path: Path) -> Vectors:
         )
     _check_unique(keys, path)
     return _named(keys, np.concatenate(blocks), path)
+
+
+def _next_lines(file: BinaryIO, most: int) -> list[bytes]:
+    """At most so many lines; one that is too long is cut, and so will be refused."""
+    lines, size = [], 0
+    while len(lines) < most and size < CHUNK_BYTES:
+        line = file.readline(CHUNK_BYTES)
+        if not line:
+            break
+        lines.append(line)
+        size += len(line)
+    return lines
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[int, int]:

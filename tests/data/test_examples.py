@@ -483,16 +483,6 @@ def test_damaged_parquet_is_refused(tmp_path, size):
         read(path)
 
 
-def test_panic_of_polars_is_refused(tmp_path, monkeypatch):
-    def panic(*arguments, **options):
-        raise pl.exceptions.PanicException("called `Option::unwrap()`")
-
-    path = write_parquet(tmp_path / "a.parquet", x=[1], label=[1])
-    monkeypatch.setattr(pl, "read_parquet", panic)
-    with pytest.raises(ValueError, match="a.parquet is not a parquet file: called"):
-        read(path)
-
-
 # --- images
 
 

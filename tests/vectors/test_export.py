@@ -24,6 +24,7 @@ from embedder.vectors.export import (
 from embedder.vectors.vectors import Vectors
 
 WORD2VEC = (".txt", ".vec", ".txt.gz", ".vec.gz", ".bin")
+BLANK_KEYS = Vectors([" ", "\n", "a b"], np.ones((3, 1), np.float32))
 WITH_ANY_KEY = (".safetensors", ".npz", ".parquet")
 SMALL = Vectors(
     ["the", "naïve", "猫", "a\u00a0b", "#x", '"q"', "1"],
@@ -82,12 +83,26 @@ def test_word2vec_round_trip(ending, vectors):
     assert_same(round_trip(vectors, ending), vectors, counts=False)
 
 
-@pytest.mark.parametrize("ending", WITH_ANY_KEY)
+@pytest.mark.parametrize("ending", [".safetensors", ".npz"])
 @settings(deadline=None)
-@example(vectors=Vectors([" ", "\n", "a b"], np.ones((3, 1), np.float32)))
+@example(vectors=BLANK_KEYS)
 @given(vectors=some_vectors(keys) | some_vectors(keys, width=64))
 def test_whole_round_trip(ending, vectors):
     assert_same(round_trip(vectors, ending), vectors, counts=True)
+
+
+@settings(deadline=None, max_examples=8)  # a process each
+@example(vectors=BLANK_KEYS)
+@given(vectors=some_vectors(keys) | some_vectors(keys, width=64))
+def test_parquet_round_trip(vectors):
+    assert_same(round_trip(vectors, ".parquet"), vectors, counts=True)
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(vectors=some_vectors(keys) | some_vectors(keys, width=64))
+def test_many_parquet_round_trips(vectors):
+    assert_same(round_trip(vectors, ".parquet"), vectors, counts=True)
 
 
 @given(st.lists(keys, min_size=1))
