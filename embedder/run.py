@@ -19,7 +19,7 @@ from embedder.resuming import from_first, origin, snapshot_of, taken_up
 from embedder.saving import Saver
 from embedder.stopping import Stop
 from embedder.tables_run import Base, TablesJob, open_base
-from embedder.train.checkpoint import Checkpoints
+from embedder.train.checkpoint import Checkpoints, check_path
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.workdir import Workdir
@@ -113,6 +113,7 @@ def train(
     base = open_base(resume, grow)
     with contextlib.ExitStack() as stack:
         with processes.together():
+            check_path(run.path)
             job = open_job(config, source, base)
             if processes.is_first():
                 folder.check_free(run)

@@ -156,6 +156,7 @@ def test_help_names_every_flag_of_gensim(capsys):
 # --- wrong corpora
 
 
+@pytest.mark.row("B1", "B2", "B4")
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
@@ -175,6 +176,7 @@ def test_bad_corpus_is_one_line_and_leaves_nothing(capsys, name, data, message):
     assert sorted(os.listdir()) == sorted([name, "text.txt"])
 
 
+@pytest.mark.row("B1")
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -204,6 +206,7 @@ def test_noise_that_overflows_is_one_line_and_leaves_nothing(capsys):
     assert not Path("r").exists()
 
 
+@pytest.mark.row("F19")
 def test_run_larger_than_the_machine_is_one_line_and_leaves_nothing(capsys):
     assert train("text.txt", "--vector-size", str(10**12), "--workdir", "r") == 2
     assert "give a smaller `vector_size`" in error_line(capsys)
@@ -409,6 +412,7 @@ def test_reader_that_goes_away_is_no_error(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.row("F6")
 @pytest.mark.parametrize("during", ["reading", "training"])
 def test_interrupt_is_one_line_and_130(capsys, monkeypatch, during):
     def interrupt(*args, **kwargs):
@@ -566,6 +570,7 @@ def _read_terminal(master: int) -> bytes:
         return b""
 
 
+@pytest.mark.row("F6")
 def test_program_stops_at_ctrl_c_in_training():
     settings = ["text.txt", "--workdir", "r", *FAST, "--epochs", "1000000"]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -64,6 +64,7 @@ WRONG_TYPE = [
 ]
 
 
+@pytest.mark.row("B8")
 @pytest.mark.parametrize(("name", "value", "rule"), OUT_OF_RANGE)
 def test_option_out_of_range_is_refused(name, value, rule):
     with pytest.raises(ValueError, match=f"`{name}` must be {rule}, got {value!r}"):
@@ -122,6 +123,7 @@ def test_block_is_checked_against_the_tile_given_with_it():
     assert with_options(Config(), block=21, tile=7).data.block == 21
 
 
+@pytest.mark.row("B14")
 def test_unknown_option_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="option `windo`, did you mean `window`?"):
         with_options(Config(), windo=3)
@@ -188,6 +190,7 @@ def test_toml_may_leave_out_tables_and_have_a_byte_order_mark(tmp_path):
     assert read_toml(path) == with_options(Config(), window=3)
 
 
+@pytest.mark.row("B14")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

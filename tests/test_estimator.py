@@ -293,6 +293,7 @@ def test_a_loaded_trainer_answers(tmp_path, trained):
     assert loaded.window == trained.window
 
 
+@pytest.mark.row("B5")
 @pytest.mark.slow
 def test_a_sentence_of_a_million_tokens(sequences):
     tokens = [token for sequence in sequences for token in sequence]
@@ -307,6 +308,7 @@ def test_a_generator_is_read_once(trainer_class, sequences, trained):
     np.testing.assert_array_equal(again.vectors, trained.vectors)
 
 
+@pytest.mark.row("B7")
 @pytest.mark.parametrize(
     ("corpus", "error", "message"),
     [
@@ -338,6 +340,7 @@ def test_an_error_leaves_the_trainer_as_it_was(trained, sequences):
     assert len(trained.loss_history) == 2
 
 
+@pytest.mark.row("B7")
 @pytest.mark.parametrize(
     "corpus",
     [
@@ -354,6 +357,7 @@ def test_fit_takes_odd_corpora(trainer_class, corpus):
     assert np.isfinite(trainer.loss_history).all()
 
 
+@pytest.mark.row("B10")
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 @pytest.mark.parametrize(
     "words",

@@ -92,6 +92,7 @@ def test_train_again_returns_the_vectors_that_are_there(finished):
     assert finished.vectors.stat().st_mtime_ns == before
 
 
+@pytest.mark.row("B16")
 def test_train_refuses_a_corpus_that_changed(finished, tmp_path):
     (tmp_path / "text.txt").write_text("a b c a b\n" * 30)
     with pytest.raises(ValueError, match="another corpus"):
@@ -104,6 +105,7 @@ def test_train_with_another_seed_gives_other_vectors(finished, tmp_path):
     assert not np.array_equal(vectors.matrix, read_vectors(finished.vectors).matrix)
 
 
+@pytest.mark.row("B8")
 def test_train_with_no_epochs_writes_the_first_vectors(finished, tmp_path):
     text = finished.path.parent / "text.txt"
     vectors = train_small(tmp_path / "run", text, epochs=0)
@@ -119,6 +121,7 @@ def test_train_uses_a_cache_elsewhere(finished, tmp_path):
     assert not (tmp_path / "first" / "cache").exists()
 
 
+@pytest.mark.row("B7")
 def test_train_names_the_corpus_without_tokens_and_leaves_nothing(tmp_path):
     (tmp_path / "rare.txt").write_text("a b c")
     with pytest.raises(ValueError, match="Corpus .*rare.txt: No token occurs"):
@@ -155,6 +158,7 @@ def test_run_epochs_reports_progress_that_ends_at_one(sequences):
     assert seen[-1].items == 2 * encoded.raw_tokens
 
 
+@pytest.mark.row("B7")
 def test_run_epochs_says_that_there_are_no_pairs(caplog):
     encoded = encode(sequences_corpus([["a"], ["b"]] * 20), 1)
     config = with_options(SMALL, alpha=0.03, cap=128.0)

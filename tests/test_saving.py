@@ -96,6 +96,7 @@ def test_never_is_never():
     assert not disk.saved
 
 
+@pytest.mark.row("F11")
 def test_a_failed_write_is_tried_again_with_the_newest(caplog):
     disk = Disk()
     disk.fails = [True, False, False]
@@ -106,6 +107,7 @@ def test_a_failed_write_is_tried_again_with_the_newest(caplog):
     assert "run/1: The checkpoint was not written: full: tried again." in caplog.text
 
 
+@pytest.mark.row("F11")
 def test_a_second_failure_ends_the_run():
     disk = Disk()
     disk.fails = [True, True]
@@ -125,6 +127,7 @@ def test_failures_far_apart_do_not():
     assert [step for step, _ in disk.saved] == [10, 11, 21, 22]
 
 
+@pytest.mark.row("F4")
 def test_a_signal_saves_and_stops():
     disk, stop = Disk(), Stop()
     save = saver(disk, stop)

@@ -25,6 +25,7 @@ def test_a_signal_that_is_awaited_is_kept():
     assert stop.number == signal.SIGTERM
 
 
+@pytest.mark.row("F4")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_the_process(number):
     script = f"""

@@ -36,6 +36,7 @@ def wait_until(happened, seconds: float = 10) -> None:
     assert happened()
 
 
+@pytest.mark.row("F8", "F18")
 def test_a_stall_is_said_once(watch, caplog):
     each = watch(stalled=0.2)
     each.beat(status(7))
@@ -71,6 +72,7 @@ def test_a_hang_is_told(watch):
     assert seconds[0] > 0.1
 
 
+@pytest.mark.row("F18")
 def test_a_leap_of_the_loss_is_said_once_an_epoch(watch, caplog):
     each = watch()
     each.beat(status(7, recent=5.9))

@@ -7,6 +7,7 @@ looked at first, is of its files, so that Orbax is given no damaged one.
 """
 
 import errno
+import glob
 import hashlib
 import json
 import logging
@@ -26,6 +27,20 @@ _log = logging.getLogger(__name__)
 
 class CheckpointError(ValueError):
     """A checkpoint is not whole, or not of this training."""
+
+
+def check_path(workdir: Path) -> None:
+    """Refuses a folder that Orbax would write checkpoints to, but not find them in.
+
+    Raises:
+      ValueError: its name is a pattern.
+    """
+    path = os.path.abspath(workdir)
+    if glob.has_magic(path) or "\\" in path:
+        raise ValueError(
+            "`workdir` must be without *, ?, [ and \\ in its name and those of the "
+            f"folders above it, which are patterns to Orbax, got {path}."
+        )
 
 
 class Checkpoint(NamedTuple):

@@ -29,6 +29,7 @@ def read_text(path: Path, data: bytes) -> list[list[str]]:
     return [sequence for sequence in read(text_corpus(path)) if sequence]
 
 
+@pytest.mark.row("B4")
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -68,6 +69,7 @@ def test_chunks_of_any_size_give_the_same_sequences(tmp_path, monkeypatch, chunk
     assert read_text(tmp_path / "text.txt", text.encode()) == expected
 
 
+@pytest.mark.row("B5")
 def test_long_line_comes_in_open_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "_CHUNK_BYTES", 4)
     (tmp_path / "text.txt").write_text("a b c d\ne")
@@ -80,6 +82,7 @@ def test_gzip_is_told_by_the_name(tmp_path):
     assert read(text_corpus(tmp_path / "text.txt.gz"))[:2] == [["a", "b"], ["a", "b"]]
 
 
+@pytest.mark.row("B4")
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -101,6 +104,7 @@ def test_bad_bytes_are_named_by_their_offset(
         read_text(tmp_path / "text.txt", data)
 
 
+@pytest.mark.row("B2")
 @pytest.mark.parametrize("cut", [9, 4, 1])
 def test_gzip_cut_short_is_refused(tmp_path, cut):
     data = gzip.compress(os.urandom(1000).hex().encode())
@@ -143,6 +147,7 @@ def test_file_that_looks_like_a_glob_is_that_file(tmp_path):
     assert read(text_corpus(tmp_path / "[ab].txt")) == [["x"]]
 
 
+@pytest.mark.row("B1")
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -48,6 +48,7 @@ def test_encode_with_nothing_known_has_no_shards():
     assert shards(encoded) == [] and encoded.num_tokens == 0
 
 
+@pytest.mark.row("B5")
 def test_shards_are_of_whole_sequences(monkeypatch):
     monkeypatch.setattr(module, "SHARD_TOKENS", 4)
     encoded = encode(sequences_corpus([["a"] * n for n in (2, 2, 1, 4, 3, 1)]), 1)

@@ -289,6 +289,7 @@ def test_npz_without_the_label_that_is_named_is_refused(tmp_path, arrays):
         read(path, label=label)
 
 
+@pytest.mark.row("B6", "B11")
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_features_that_are_not_finite_are_named_by_their_row(
@@ -310,6 +311,7 @@ def npy(array: np.ndarray, shape: tuple[int, ...]) -> bytes:
     return file.getvalue() + array.tobytes()
 
 
+@pytest.mark.row("B11")
 @pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize(
     ("data", "message"),
@@ -332,6 +334,7 @@ def test_npz_that_claims_more_than_it_has_is_refused(tmp_path, packing, data, me
         read(path)
 
 
+@pytest.mark.row("B11")
 def test_npz_bomb_is_refused(tmp_path):
     zeros = np.zeros((4, 5 * 10**6), np.uint8)
     path = write_npz(tmp_path / "a.npz", np.savez_compressed, X=zeros, y=Y)

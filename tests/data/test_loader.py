@@ -92,6 +92,7 @@ def test_epoch_of_which_nothing_is_kept_is_empty(name):
     assert superblocks(name, make_source(encoded, sample=1e-300)) == []
 
 
+@pytest.mark.row("F24")
 @pytest.mark.parametrize("name", ["memory", "tfdata"])
 def test_error_of_a_worker_comes_to_the_caller(capfd, name, source):
     def damaged(shard):
@@ -104,6 +105,7 @@ def test_error_of_a_worker_comes_to_the_caller(capfd, name, source):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.row("F24")
 def test_memory_loader_leaves_no_threads(source):
     before = threading.active_count()
     epoch = epoch_superblocks("memory", source, 0, size=16, workers=3)

@@ -98,7 +98,7 @@ def limited(size: int, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.row("F11", "B15")
+@pytest.mark.row("F11")
 def test_a_quota_ends_the_run_with_the_path_and_3_and_loses_nothing():
     expected = whole_vectors()
     done = limited(3, "--save-every", "20")

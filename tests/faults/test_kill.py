@@ -74,6 +74,7 @@ def kill_and_resume(options: tuple[str, ...], kills: int, seed: int) -> None:
         done += 1
 
 
+@pytest.mark.row("F1", "F2", "F3")
 @pytest.mark.parametrize(
     ("mode", "kills"),
     [
@@ -88,3 +89,47 @@ def test_a_killed_run_ends_as_one_that_never_was(
     rng = np.random.default_rng(0)
     np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
     kill_and_resume(MODES[mode], kills, seed=kills)
+
+
+def verb(event: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Any verb, in a process that is killed at the event."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.faults.child", str(event), "9", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.row("F1", "F2")
+@pytest.mark.parametrize(
+    ("arguments", "target"),
+    [
+        (["export", "run", "--to", "out.safetensors"], "out.safetensors"),
+        (["export", "run", "--to", "out.txt.gz"], "out.txt.gz"),
+        (["convert", "run", "out.npz", "--overwrite"], "out.npz"),
+    ],
+)
+def test_a_killed_export_leaves_the_old_file_or_the_new_one(
+    tmp_path, text_file, monkeypatch, arguments, target
+):
+    """At every event of it in turn; what was half written is not mistaken for it."""
+    monkeypatch.chdir(tmp_path)
+    options = (*TABLES, "--workdir", "run", *SHARED)
+    assert verb(-1, "train", *options).returncode == 0
+    whole = verb(-1, *arguments)
+    assert whole.returncode == 0, whole.stderr
+    new, old = Path(target).read_bytes(), b"the old one"
+    num_events = int(whole.stdout.splitlines()[-1])
+    assert num_events >= 2
+    left = set()
+    for event in range(1, num_events + 1):
+        Path(target).write_bytes(old)
+        assert verb(event, *arguments).returncode == -9
+        assert Path(target).read_bytes() in (old, new)
+        left |= {p.name for p in Path().iterdir()} - {"run", "corpus.txt", target}
+    assert all(name.startswith(f".{target}.") for name in left)
+    assert verb(-1, *arguments).returncode == 0
+    assert Path(target).read_bytes() == new

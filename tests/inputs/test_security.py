@@ -114,7 +114,9 @@ def test_hostile_tokens_are_kept_and_shown_as_escapes(capsys):
     assert r"\x1b[2J" in printed and r"x\u202ey" in printed and "<script>" in printed
 
 
-@pytest.mark.parametrize("name", ["a\x1b[31mb.txt", "a\nembedder: all is well\n.txt"])
+@pytest.mark.parametrize(
+    "name", ["a\x1b]0;b\x07.txt", "a\nembedder: all is well\n.txt"]
+)
 def test_hostile_paths_are_shown_as_escapes(capsys, name):
     assert main(["train", name]) == 2
     assert error_line(capsys).isprintable()

@@ -26,6 +26,7 @@ def run(num_devices: int, part: str) -> list[dict]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.row("F23", "B9")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [1, 2, 4, 8])
 def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
@@ -41,6 +42,7 @@ def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
         assert tables == [], each
 
 
+@pytest.mark.row("F23", "B9")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, 4, 8])
 def test_an_encoder_is_the_same_on_any_devices(num_devices):

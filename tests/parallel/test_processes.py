@@ -196,6 +196,7 @@ def test_mpirun_starts_one_run(folder, one_process):
     assert_equal_to_one_process(folder, one_process)
 
 
+@pytest.mark.row("F10")
 @pytest.mark.slow
 def test_different_settings_are_named_in_every_process(folder):
     own = (("--window", "4"), ("--window", "3"))
@@ -208,6 +209,7 @@ def test_different_settings_are_named_in_every_process(folder):
     assert [code for code, _ in again] == [0, 0]
 
 
+@pytest.mark.row("F10")
 def test_different_corpora_are_named(folder):
     Path("other").mkdir()
     text = Path("corpus.txt").read_text()
@@ -234,6 +236,7 @@ def wait_for(workdir: str, pattern: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.row("F7")
 @pytest.mark.parametrize(
     "signal_number",
     [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)],
@@ -287,6 +290,7 @@ def assert_goes_on(folder: Path, never_stopped) -> None:
     assert (vectors(folder / "two") == never_stopped(folder / "corpus.txt")).all()
 
 
+@pytest.mark.row("F7")
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_run_that_lost_a_process_goes_on(folder, never_stopped, lost):
@@ -298,6 +302,7 @@ def test_a_run_that_lost_a_process_goes_on(folder, never_stopped, lost):
     assert_goes_on(folder, never_stopped)
 
 
+@pytest.mark.row("F5")
 @pytest.mark.slow
 @pytest.mark.parametrize("told", [[1], [0, 1]], ids=["one", "both"])
 def test_a_signal_to_any_ends_all_at_the_same_step(folder, never_stopped, told):
@@ -313,6 +318,7 @@ def test_a_signal_to_any_ends_all_at_the_same_step(folder, never_stopped, told):
     assert_goes_on(folder, never_stopped)
 
 
+@pytest.mark.row("F8")
 @pytest.mark.slow
 def test_a_process_that_hangs_ends_all(folder):
     """Its heart beats on: only its steps do not come."""
@@ -344,6 +350,7 @@ def test_hosts_need_not_share_a_folder(folder, one_process):
     assert not (folder / "host1/two").exists()
 
 
+@pytest.mark.row("F9")
 def test_a_process_alone_gives_up_in_time(folder):
     began = time.monotonic()
     port = free_port()
@@ -358,6 +365,7 @@ def test_a_process_alone_gives_up_in_time(folder):
     assert time.monotonic() - began < 15
 
 
+@pytest.mark.row("F9")
 @pytest.mark.slow
 def test_an_id_given_twice_is_an_error_of_all(folder):
     peers = f"--coordinator 127.0.0.1:{free_port()} --num-processes 3".split()
@@ -368,6 +376,7 @@ def test_an_id_given_twice_is_an_error_of_all(folder):
         assert "could not join the others" in line
 
 
+@pytest.mark.row("F9")
 def test_a_taken_port_is_named():
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]

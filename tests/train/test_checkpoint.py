@@ -78,6 +78,7 @@ def test_a_state_is_taken_apart_and_put_together():
     assert again.params["tables"]["output"] is parts["params.tables.output"]
 
 
+@pytest.mark.row("F15")
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -96,6 +97,7 @@ def files(checkpoints: Checkpoints, step: int) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
 
 
+@pytest.mark.row("F13")
 def test_no_flipped_bit_is_read_as_something_else(checkpoints, caplog):
     """In every file, at the beginning, in the middle and at the end."""
     save(checkpoints, 1, 2)
@@ -110,6 +112,7 @@ def test_no_flipped_bit_is_read_as_something_else(checkpoints, caplog):
     assert checkpoints.newest().step == 2
 
 
+@pytest.mark.row("F14")
 def test_no_missing_or_short_file_is_read_as_something_else(checkpoints):
     save(checkpoints, 1, 2)
     for path in files(checkpoints, 2):
@@ -121,6 +124,7 @@ def test_no_missing_or_short_file_is_read_as_something_else(checkpoints):
     assert checkpoints.newest().step == 2
 
 
+@pytest.mark.row("F13")
 def test_arrays_that_orbax_reads_otherwise_are_found(checkpoints, monkeypatch):
     save(checkpoints, 1)
     monkeypatch.setattr(checkpoint, "check_folder", lambda folder: None)
@@ -161,6 +165,7 @@ def test_what_was_not_finished_is_removed(checkpoints, caplog):
     assert [path.name for path in checkpoints.folder.iterdir()] == ["1"]
 
 
+@pytest.mark.row("F11")
 def test_a_full_disk_is_told_by_the_next_save_and_loses_nothing(checkpoints):
     save(checkpoints, 1)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

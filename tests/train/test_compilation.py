@@ -63,6 +63,7 @@ def affected(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
 
 
+@pytest.mark.row("F25")
 def test_an_affected_version_gets_the_flag(affected, monkeypatch, caplog):
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
     compilation.avoid_slow_scatters()
@@ -81,6 +82,7 @@ def test_others_do_not(affected, monkeypatch, without):
     assert "XLA_FLAGS" not in os.environ
 
 
+@pytest.mark.row("F25")
 @pytest.mark.parametrize("why", ["a device was used", "other options are given"])
 def test_where_the_flag_cannot_be_set_there_is_a_warning(
     affected, monkeypatch, caplog, why

@@ -1,5 +1,6 @@
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from embedder.model.tables import tables
 from embedder.train.loop import EpochSums, host_batches, steps
@@ -74,6 +75,7 @@ def run(superblocks, rate) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.row("F22")
 def test_steps_give_each_state_before_they_donate_it():
     superblocks = [(CASE.updates(seed), 16) for seed in range(3)]
     first, second, third = run(superblocks, lambda progress: 0.05 * (1 - progress))

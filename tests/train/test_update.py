@@ -115,6 +115,7 @@ def test_a_second_call_does_not_trace_again(monkeypatch):
     assert len(traces) == num_traces
 
 
+@pytest.mark.row("F22")
 def test_the_state_is_donated():
     step = make_updates(model(), OPTIMIZER, update="rows", loss_interval=1)
     before = state()

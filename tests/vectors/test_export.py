@@ -75,6 +75,7 @@ def assert_same(actual: Vectors, desired: Vectors, *, counts: bool):
 # --- round trips
 
 
+@pytest.mark.row("B12")
 @pytest.mark.parametrize("ending", WORD2VEC)
 @settings(deadline=None)
 @example(vectors=SMALL)
@@ -83,6 +84,7 @@ def test_word2vec_round_trip(ending, vectors):
     assert_same(round_trip(vectors, ending), vectors, counts=False)
 
 
+@pytest.mark.row("B12")
 @pytest.mark.parametrize("ending", [".safetensors", ".npz"])
 @settings(deadline=None)
 @example(vectors=BLANK_KEYS)
@@ -264,6 +266,7 @@ def test_text_of_other_writers(tmp_path, text):
 # --- what cannot be written
 
 
+@pytest.mark.row("B12")
 @pytest.mark.parametrize("key", ["a b", "a\nb", " a", "a\t", "\x0b"])
 @pytest.mark.parametrize("ending", WORD2VEC)
 def test_word2vec_refuses_keys_with_white_space(tmp_path, ending, key):
@@ -339,6 +342,7 @@ def test_files_have_the_usual_mode_and_links_stay(tmp_path, ending):
 # --- damaged files
 
 
+@pytest.mark.row("B13")
 @pytest.mark.parametrize(
     ("text", "error", "match"),
     [
@@ -451,6 +455,7 @@ def test_inconsistent_arrays(tmp_path, ending, change, match):
         read_vectors(path)
 
 
+@pytest.mark.row("B11")
 def test_npz_with_pickled_objects_is_refused(tmp_path):
     path = tmp_path / "v.npz"
     np.savez(path, **PARTS | {"vectors": np.array([[{}], [1]], object)})
@@ -458,6 +463,7 @@ def test_npz_with_pickled_objects_is_refused(tmp_path):
         read_vectors(path)
 
 
+@pytest.mark.row("B11")
 def test_npz_bombs_are_refused_before_they_are_read(tmp_path):
     path = tmp_path / "v.npz"
     np.savez_compressed(path, **PARTS)

@@ -1,0 +1,70 @@
+"""Every row of the matrix of faults and bad inputs is a test, or says why not.
+
+A test names its rows by `@pytest.mark.row`; `python -m pytest --collect-only -m row`
+lists them.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FAULTS = {
+    "F1": "kill -9 at a random step, in each mode",
+    "F2": "kill -9 within a save, or in the window of its renaming",
+    "F3": "kill -9 between two parts of what is saved",
+    "F4": "SIGTERM, and a second one",
+    "F5": "SIGTERM to one of two processes",
+    "F6": "SIGINT within compiling or loading",
+    "F7": "another process of the run is killed",
+    "F8": "another process of the run hangs",
+    "F9": "wrong address, taken port, an id given twice",
+    "F10": "processes that see different files",
+    "F11": "a full disk, a quota",
+    "F12": "no folder to write checkpoints to",
+    "F13": "a flipped bit in a checkpoint",
+    "F14": "a missing or short file of a checkpoint",
+    "F15": "a checkpoint of other sizes or settings",
+    "F16": "going on with another mode or number of devices",
+    "F17": "parameters that are not finite",
+    "F18": "a leap of the loss, gradients of zero, a loader that stalls",
+    "F19": "more memory than there is",
+    "F20": "a disk slower than the interval of saving",
+    "F21": "two runs in one folder",
+    "F22": "buffers that were donated",
+    "F23": "several devices compute what one does",
+    "F24": "an error within a loader's thread",
+    "F25": "versions of JAX that are slow on a GPU",
+}
+INPUTS = {
+    "B1": "missing, empty, a folder for a file",
+    "B2": "a .gz cut short",
+    "B4": "bytes that are not UTF-8, NUL, CRLF, byte order marks",
+    "B5": "a line or a sentence without an end",
+    "B6": "ids and numbers out of range",
+    "B7": "nothing left to learn from",
+    "B8": "settings out of bounds",
+    "B9": "batches that devices do not divide",
+    "B10": "counts all equal, or one word nearly all",
+    "B11": "arrays with objects, bombs, other orders and dtypes",
+    "B12": "model files whose parts do not fit, odd words",
+    "B13": "text vectors with faulty lines",
+    "B14": "settings that nobody knows",
+    "B15": "odd paths",
+    "B16": "a corpus that changed between save and resume",
+}
+NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
+
+
+def marked(tree: ast.AST) -> Iterator[str]:
+    """The rows that the tests of a module name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.row":
+            yield from (argument.value for argument in node.args)
+
+
+def test_every_row_has_a_test():
+    paths = sorted(ROOT.rglob("test_*.py"))
+    found = {row for path in paths for row in marked(ast.parse(path.read_text()))}
+    assert found == {*FAULTS, *INPUTS}
+    assert not found & {*NOT_HERE}
