@@ -124,7 +124,7 @@ class EncoderConfig:
                 "`layers` must be three widths or more, from features to classes, got "
                 f"{self.layers}."
             )
-        for name in ("label", "key"):
+        for name in ("optimizer", "label", "key"):
             check_text(self, name)
         if not isinstance(self.optimizer_args, list | tuple):
             raise TypeError(

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.data.images import IMAGES, read_image
-from embedder.encoder_training import embed, scores
+from embedder.encoder_outputs import embed, network_of, probabilities
 from embedder.files import errors_named, map_array, short_reason
-from embedder.model.encoder import encoder, params_of
 from embedder.model.encoder_file import EncoderFile, read_encoder
 from embedder.vectors.vectors import Vectors
 from embedder.workdir import Workdir
@@ -36,13 +35,10 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
         keys.extend([name] if single else [f"{name}:{i}" for i in range(len(features))])
         parts.append(features)
     x = np.concatenate(parts)
-    widths = [len(model.layers[0][0]), *(len(biases) for _, biases in model.layers)]
-    network = encoder(widths, dtype=model.settings["dtype"], seed=0)
-    params = params_of(model.layers)
-    found = scores(network, params, x)
-    best = found.argmax(axis=1)
-    shares = 1 / np.exp(found - found.max(axis=1, keepdims=True)).sum(axis=1)
-    labels = [str(model.classes[i]) for i in best]
+    network, params = network_of(model.layers)
+    found = probabilities(network, params, x)
+    labels = [str(model.classes[i]) for i in found.argmax(axis=1)]
+    shares = found.max(axis=1)
     return Embedded(
         Vectors(keys, embed(network, params, x)),
         list(zip(keys, labels, shares.tolist(), strict=True)),

@@ -9,7 +9,8 @@ import polars as pl
 from embedder import workdir as folder
 from embedder.config import Config, options_of, parse_arguments
 from embedder.data.examples import Examples, open_examples
-from embedder.encoder_training import EncoderTraining, embed, scores
+from embedder.encoder_outputs import embed, probabilities
+from embedder.encoder_training import EncoderTraining
 from embedder.epochs import Snapshot
 from embedder.files import whole_file
 from embedder.model.encoder import layers_of
@@ -87,16 +88,16 @@ def model_settings(config: Config) -> dict[str, Any]:
 def _write_labels(path: Path, training: EncoderTraining, end: Snapshot) -> None:
     """key, label, predicted, probability, and whether the example was trained on."""
     examples: Examples = training.examples
-    found = scores(training.program.encoder, end.state.params, examples.features)
+    network = training.program.encoder
+    found = probabilities(network, end.state.params, examples.features)
     best = found.argmax(axis=1)
-    shares = np.exp(found - found.max(axis=1, keepdims=True))
     classes = np.array(examples.classes)
     frame = pl.DataFrame(
         {
             "key": examples.keys,
             "label": classes[examples.labels],
             "predicted": classes[best],
-            "probability": 1 / shares.sum(axis=1),
+            "probability": found.max(axis=1),
             "trained": np.isin(np.arange(len(best)), training.source.train),
         }
     )

@@ -23,10 +23,11 @@ from embedder.data.batches import (
 )
 from embedder.data.examples import Examples
 from embedder.devices import capacity, pick_layout
+from embedder.encoder_outputs import judged
 from embedder.epochs import Metrics
 from embedder.model.encoder import Encoder, encoder, initial_params
 from embedder.train import classify
-from embedder.train.classify import AXES, AXES_OF_IDS, Batches, Sums
+from embedder.train.classify import AXES, AXES_OF_IDS, Batches
 from embedder.train.compilation import avoid_slow_scatters, keep_compiled_programs
 from embedder.train.feed import blocks_here, on_mesh
 from embedder.train.loop import Step, steps
@@ -34,7 +35,6 @@ from embedder.train.optimizer import optimizer_by_name
 from embedder.train.parallel import Layout, Spread, mesh_of, place_updates
 from embedder.train.update import TrainState
 
-_AT_ONCE = 1024  # examples that are looked at together where nothing is trained
 _HIDDEN = 128  # width of the one hidden layer where no layers are given
 
 
@@ -65,10 +65,6 @@ class EncoderTraining:
 
     def __init__(self, config: Config, examples: Examples, epochs: range):
         options = config.encoder
-        if not isinstance(options.optimizer, str):
-            raise TypeError(
-                f"`optimizer` must be a name of optax, got {options.optimizer!r}."
-            )
         self.widths = widths_of(options.layers, examples)
         self.config = with_options(config, layers=self.widths)
         self.examples = examples
@@ -205,23 +201,15 @@ class EncoderTraining:
         loss, num, correct = sums
         if not len(self._held):
             return loss / num, correct / num, None, None
-        held = self.evaluate(state.params, self._held)
+        features, labels = self.examples.features, self.examples.labels
+        network = self.program.encoder
+        held = judged(network, state.params, features, labels, self._held)
         return loss / num, correct / num, *held
 
     def score(self, metrics: Metrics) -> float | None:
         """How good an epoch was: more is better."""
         loss = dict(zip(self.metrics, metrics, strict=True))["val_loss"]
         return None if loss is None else -loss
-
-    def evaluate(self, params, which: np.ndarray) -> tuple[float, float]:
-        """Mean loss and accuracy of some examples."""
-        params, total = _on_one_device(params), np.zeros(3)
-        features, labels = self.examples.features, self.examples.labels
-        for start in range(0, len(which), _AT_ONCE):
-            part = which[start : start + _AT_ONCE]
-            sums = _sums(self.program.encoder, params, features[part], labels[part])
-            total += [float(x) for x in sums]
-        return float(total[0] / total[1]), float(total[2] / total[1])
 
     def _data(self) -> tuple[jax.Array, jax.Array]:
         """Features and labels of all examples, on every device."""
@@ -309,60 +297,10 @@ def make_encoder_program(
         parse_arguments(options.optimizer_args),
     )
     updates = classify.updates_function(network, optimizer, layout.exchange)
-    axes = AXES_OF_IDS if is_resident else AXES
     spread = Spread(
-        axes._replace(ids=None) if not is_resident else axes,
+        AXES_OF_IDS if is_resident else AXES,
         lambda state: state,
         lambda state: state,
         lambda batch: classify.fill(batch, layout.num_blocks(options.batch_size)),
     )
     return EncoderProgram(network, optimizer, *place_updates(updates, layout, spread))
-
-
-def embed(network: Encoder, params, features: np.ndarray) -> np.ndarray:
-    """The last hidden layer of examples, [n, E]."""
-    return _apply(network, _embed, params, features, network.widths[-2])
-
-
-def scores(network: Encoder, params, features: np.ndarray) -> np.ndarray:
-    """The scores of the classes of examples, [n, C]."""
-    return _apply(network, _scores, params, features, network.widths[-1])
-
-
-def _apply(network: Encoder, function, params, features, width: int) -> np.ndarray:
-    found = np.empty((len(features), width), network.dtype)
-    params = _on_one_device(params)
-    with jax.enable_x64(network.dtype == np.float64):
-        for start in range(0, len(features), _AT_ONCE):
-            part = _filled(np.asarray(features[start : start + _AT_ONCE]))
-            rows = found[start : start + _AT_ONCE]
-            rows[:] = np.asarray(function(network, params, part))[: len(rows)]
-    return found
-
-
-def _sums(network: Encoder, params, features, labels) -> Sums:
-    weights = _filled(np.ones(len(labels), network.dtype))
-    with jax.enable_x64(network.dtype == np.float64):
-        return jax.device_get(
-            _batch_sums(network, params, _filled(features), _filled(labels), weights)
-        )
-
-
-def _filled(rows: np.ndarray) -> np.ndarray:
-    """`rows` up to the number that programs are compiled for."""
-    missing = _AT_ONCE - len(rows)
-    return np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
-
-
-_embed = jax.jit(lambda network, params, x: network.embed(params, x), static_argnums=0)
-_scores = jax.jit(
-    lambda network, params, x: network.scores(params, x), static_argnums=0
-)
-_batch_sums = jax.jit(classify.sums_of, static_argnums=0)
-
-
-def _on_one_device(params):
-    """The parameters, which every device has whole, on one of this process."""
-    return jax.tree.map(
-        lambda x: x.addressable_data(0) if isinstance(x, jax.Array) else x, params
-    )

@@ -1,6 +1,5 @@
 """FeatureEncoder: the encoder for scikit-learn, and in place of that of `legacy`."""
 
-import functools
 import math
 import os
 from pathlib import Path
@@ -18,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from embedder.config import Config, with_options
 from embedder.data.examples import Examples
-from embedder.encoder_training import EncoderTraining, embed, scores
+from embedder.encoder_outputs import embed, network_of, probabilities, scores
+from embedder.encoder_training import EncoderTraining
 from embedder.epochs import run_epochs
-from embedder.model.encoder import Encoder, encoder, layers_of, params_of
+from embedder.model.encoder import layers_of
 from embedder.model.encoder_file import (
     ENCODER_SETTINGS,
     EncoderFile,
@@ -125,9 +125,7 @@ class FeatureEncoder(
 
     def predict_proba(self, X) -> np.ndarray:
         """The probability of each class, [n, classes]."""
-        found = self._outputs(scores, X)
-        shares = np.exp(found - found.max(axis=1, keepdims=True))
-        return shares / shares.sum(axis=1, keepdims=True)
+        return self._outputs(probabilities, X)
 
     def transform(self, X) -> np.ndarray:
         """The embedding of each row: the last hidden layer, [n, layers[-2]]."""
@@ -201,9 +199,7 @@ class FeatureEncoder(
     def _outputs(self, function, X) -> np.ndarray:
         check_is_fitted(self)
         x = validate_data(self, _flat(X), reset=False, dtype=_DTYPES)
-        widths = len(self.layers_[0][0]), *(len(b) for _, b in self.layers_)
-        network = _network(widths, self._dtype)
-        return function(network, params_of(self.layers_), x)
+        return function(*network_of(self.layers_), x)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -215,12 +211,6 @@ class FeatureEncoder(
 
 
 _DTYPES: Any = [np.float64, np.float32, np.uint8]  # others become the first
-
-
-@functools.lru_cache(maxsize=8)
-def _network(widths: tuple[int, ...], dtype: str) -> Encoder:
-    """The network, kept so that the same again is not compiled again."""
-    return encoder(widths, dtype=dtype, seed=0)
 
 
 def _flat(X) -> Any:

@@ -333,7 +333,7 @@ def test_wrong_data_is_one_line_and_leaves_nothing(capsys, data, message):
 def test_a_config_file_names_the_optimizer_in_words(capsys):
     Path("c.toml").write_text('[model]\nmodel = "encoder"\n[encoder]\noptimizer = 5\n')
     assert train("points.npz", "r", "--config", "c.toml") == 2
-    assert "`optimizer` must be a name of optax, got 5." in error_line(capsys)
+    assert "`optimizer` must be text, got 5." in error_line(capsys)
 
 
 def test_diverged_training_is_one_line_and_leaves_no_vectors(capsys):

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import embedder
 import legacy
-from embedder import encoder_training
+from embedder import encoder_outputs
 from embedder.feature_encoder import FeatureEncoder
 from embedder.model.encoder_file import read_encoder
 from legacy.network import initial_layers
@@ -355,9 +355,9 @@ def test_load_names_a_file_that_is_not_there(tmp_path):
 
 def test_a_second_look_compiles_nothing(encoder):
     encoder.predict(X)
-    before = encoder_training._scores._cache_size()
+    before = encoder_outputs._scores._cache_size()
     encoder.predict(X)
-    assert encoder_training._scores._cache_size() == before
+    assert encoder_outputs._scores._cache_size() == before
 
 
 def test_import_of_the_package_loads_neither_sklearn_nor_jax():

@@ -21,7 +21,6 @@ class Encoder(NamedTuple):
     scores: object  # scores(params, x [B, F]) -> [B, C]
     widths: tuple[int, ...]
     dtype: np.dtype
-    precision: str
 
 
 def encoder(
@@ -53,7 +52,7 @@ def encoder(
 
     transformed = hk.without_apply_rng(hk.multi_transform(network))
     embed, scores = (_at(precision, function) for function in transformed.apply)
-    return Encoder(transformed.init, embed, scores, tuple(widths), dtype, precision)
+    return Encoder(transformed.init, embed, scores, tuple(widths), dtype)
 
 
 def scaled(x: jax.Array, dtype) -> jax.Array:

@@ -1,5 +1,6 @@
 """Two runs in one folder: the second is refused, and the first goes on."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,7 @@ def training():
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     for line in process.stderr:
         if line.startswith("epoch 3/"):
@@ -53,6 +56,16 @@ def test_a_second_run_is_refused_and_the_first_goes_on(training, capsys):
     *_, last = training.communicate(timeout=60)[1].splitlines()
     assert training.returncode == 143 and "Stopped after" in last
     assert not Path("run/.lock").exists()
+    assert not list(of_session(training.pid))
+
+
+def of_session(session: int) -> Iterator[int]:
+    """Processes that a process has left, which led the session."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                yield int(path.parent.name)
 
 
 @pytest.mark.row("F21")

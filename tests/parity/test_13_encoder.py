@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import embedder.encoder_outputs
 import embedder.encoder_training
 from embedder.config import Config, EncoderConfig, with_options
 from embedder.data import batches
@@ -169,7 +170,7 @@ def fresh_programs():
     """Nothing compiled with a planted piece is used elsewhere, nor the reverse."""
     caches = (
         embedder.encoder_training.make_encoder_program.cache_clear,
-        embedder.encoder_training._batch_sums.clear_cache,
+        embedder.encoder_outputs._batch_sums.clear_cache,
     )
 
     def clear() -> None:
