@@ -1,9 +1,10 @@
 """What checkpoints cost: a training of which every other stretch has a save.
 
-Stretches of as many updates follow each other: one that begins with a save, one
-without, and so on. What a save costs is the time of its stretch beyond the mean of the
-two beside it, which have none: the time in which the training waits for the call, and
-that by which it is slower while a thread writes.
+Stretches of some seconds follow each other: one that begins with a save, one without,
+and so on. What a save costs is the time that its stretch would have taken less at the
+mean speed of the two beside it, which have none: the time in which the training waits
+for the call, and that by which it is slower while a thread writes. It cannot be more
+than the time until the checkpoint is whole.
 """
 
 import bisect
@@ -34,8 +35,8 @@ from embedder.training import Training
 
 _EPOCHS = 10_000  # more than are ever run
 _ROWS = 1_000_000  # of the large tables
-STRETCHES = {"wiki": 50 * 1024, "large": 350 * 1024, "encoder": 7500}
-"""Updates of a stretch, in which a checkpoint becomes whole; by what is trained."""
+SECONDS = {"wiki": 4.0, "large": 20.0, "encoder": 4.0}
+"""Of a stretch, in which a checkpoint becomes whole; by what is trained."""
 TITLES = {
     "wiki": "tables, V = 68 k",
     "large": "tables, V = 1 M",
@@ -53,7 +54,7 @@ class Mark(NamedTuple):
 class Saved(NamedTuple):
     """One save."""
 
-    updates: int
+    start: float  # seconds, of the clock of marks
     blocked: float  # seconds in which the training waited for the call
     whole: float  # seconds from the call until the checkpoint was whole
 
@@ -69,8 +70,8 @@ def run(names: list[str], saves: int) -> Table:
         with tempfile.TemporaryDirectory() as folder:
             training = make_training(name, Path(folder))
             path = Path(folder, "checkpoints")
-            samples[name] = measure(training, STRETCHES[name], saves, path)
-    settings = {"saves": saves, "stretch": {n: STRETCHES[n] for n in names}}
+            samples[name] = measure(training, SECONDS[name], saves, path)
+    settings = {"saves": saves, "seconds": {n: SECONDS[n] for n in names}}
     write_results("checkpoints", machine=machine(), settings=settings, samples=samples)
     return _table(samples)
 
@@ -110,93 +111,84 @@ def drawn_corpus(num_rows: int, num_tokens: int) -> Encoded:
     )
 
 
-def measure(training: Trainable, stretch: int, saves: int, path: Path) -> dict:
-    """Seconds of each save after the first, and the bytes of what is saved."""
-    recorder = _Recorder(stretch, saves, path)
+def measure(training: Trainable, seconds: float, saves: int, path: Path) -> dict:
+    """What each save took after the first, and the bytes of what is saved."""
+    recorder = _Recorder(seconds, saves, path)
     state = training.initial_state()
     try:
         run_epochs(training, state, recorder)
     except _Enough:
         recorder.saver.finish()
-    starts = [each.updates for each in recorder.saved]
     return {
         "bytes": sum(array.nbytes for array in arrays_of(state).values()),
         "first": recorder.saved[0]._asdict(),
         "saves": [each._asdict() for each in recorder.saved[1:]],
-        "lost": lost(recorder.marks, starts, stretch)[1:],
-        "stretch_seconds": statistics.median(
-            stretch * without for _, without in _speeds(recorder.marks, starts, stretch)
-        ),
+        "lost": lost(recorder.marks, [each.start for each in recorder.saved], seconds),
     }
 
 
 class _Recorder:
     """Saves as a run does, every two stretches, and writes down when."""
 
-    def __init__(self, stretch: int, saves: int, path: Path):
-        self._end = 2 * stretch * (saves + 2)
+    def __init__(self, seconds: float, saves: int, path: Path):
         self._checkpoints = Checkpoints(path)
-        every = Interval(updates=2 * stretch)
+        every = Interval(seconds=2 * seconds)
         self.saver = Saver(self._checkpoints, every, Stop(), start=Place(0), facts={})
         self.marks: list[Mark] = []
         self.saved: list[Saved] = []
-        self._pending: Mark | None = None  # when the checkpoint was begun
+        self._num = saves + 1  # the first is not counted
+        self._pending: float | None = None  # when the checkpoint was begun
 
     def __call__(self, status: Status) -> None:
-        mark = Mark(status.updates, time.perf_counter())
-        self.marks.append(mark)
+        now = time.perf_counter()
+        self.marks.append(Mark(status.updates, now))
         if self._pending and self._checkpoints.is_written():
             last = self.saved.pop()
-            whole = mark.seconds - self._pending.seconds
-            self.saved.append(last._replace(whole=whole))
+            self.saved.append(last._replace(whole=now - self._pending))
             self._pending = None
-        if status.updates >= self._end:
-            raise _Enough
         self.saver(status)
-        if not (self._pending or self._checkpoints.is_written()):
-            blocked = time.perf_counter() - mark.seconds
-            self.saved.append(Saved(status.updates, blocked, whole=0))
-            self._pending = mark
+        if self._pending is None and not self._checkpoints.is_written():
+            if len(self.saved) == self._num:  # this one ends the last stretch
+                raise _Enough
+            blocked = time.perf_counter() - now
+            self.saved.append(Saved(now, blocked, whole=0))
+            self._pending = now
 
 
-def lost(marks: list[Mark], starts: list[int], stretch: int) -> list[float]:
-    """Seconds that each save costs, but for the first, which has no stretch before it.
+def lost(marks: list[Mark], starts: list[float], seconds: float) -> list[float]:
+    """Seconds that each save costs, but for the first, which has none before it.
 
-    The stretch after each start has a save, the one after that has none.
+    The stretch of so many seconds from each start on has a save, the next has none.
     """
-    speeds = _speeds(marks, starts, stretch)
-    return [
-        stretch * (save - (before + after) / 2)
-        for (_, before), (save, after) in itertools.pairwise(speeds)
-    ]
+    times = [mark.seconds for mark in marks]
 
-
-def _speeds(marks: list[Mark], starts: list[int], stretch: int):
-    """Seconds of an update with a save, and without, for each start."""
-    updates = [mark.updates for mark in marks]
-
-    def seconds_of_update(start: int) -> float:
+    def stretch(start: float) -> tuple[float, float]:
+        """How long it is, and updates in a second."""
         first, last = (
-            marks[bisect.bisect_left(updates, place)]
-            for place in (start, start + stretch)
+            marks[min(bisect.bisect_left(times, time), len(times) - 1)]
+            for time in (start, start + seconds)
         )
-        return (last.seconds - first.seconds) / (last.updates - first.updates)
+        length = last.seconds - first.seconds
+        return length, (last.updates - first.updates) / length
 
-    return [
-        (seconds_of_update(start), seconds_of_update(start + stretch))
-        for start in starts
-    ]
+    found = []
+    for before, start in itertools.pairwise(starts):
+        length, speed = stretch(start)
+        without = stretch(before + seconds)[1], stretch(start + seconds)[1]
+        found.append(length * (1 - speed / statistics.mean(without)))
+    return found
 
 
 def _table(samples: dict[str, dict[str, Any]]) -> Table:
     default = read_interval(SaveConfig().save_every).seconds
     rows = []
     for name, found in samples.items():
-        times = [
-            [each[part] for each in found["saves"]] for part in ("blocked", "whole")
-        ]
+        saves = found["saves"]
+        times = [[each[part] for each in saves] for part in ("blocked", "whole")]
         shares = [100 * seconds / default for seconds in found["lost"]]
-        cells = map(cell, [*times, found["lost"], shares])
+        most = 100 * max(times[1]) / default
+        cells = [*map(cell, [*times, found["lost"], shares]), f"{most:.2f}"]
         rows.append([TITLES[name], f"{found['bytes'] / 2**20:.0f}", *cells])
     columns = ["training", "MiB saved", "s waited for the call", "s until whole"]
-    return Table([*columns, "s lost", f"% at one in {default:.0f} s"], rows)
+    columns += ["s lost", f"% at one in {default:.0f} s", "% at most"]
+    return Table(columns, rows)
