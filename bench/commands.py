@@ -196,7 +196,7 @@ def encoder_busy_bench(updates_of_a_call: int = 334, data: str = "mnist") -> Non
 
 
 def checkpoints_bench(
-    names: tuple[str, ...] = tuple(checkpoints.TITLES), saves: int = 8
+    names: tuple[str, ...] = tuple(checkpoints.TITLES), saves: int = 6
 ) -> None:
     """What checkpoints cost a training.
 

@@ -39,8 +39,13 @@ ESTIMATED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "V = 1 M, memory": ("many", {"loader": "memory", "min_count": 1}),
     "V = 1 M, tfdata": ("many", {"loader": "tfdata", "min_count": 1}),
+    "V = 1 M, saved every 3 s": (
+        "many",
+        {"loader": "memory", "min_count": 1, "save_every": "3s"},
+    ),
+    "1 M types, V = 20 k": ("many", {"loader": "memory", "min_count": 100}),
 }
-"""What is estimated: the text, and settings. All have 100 dimensions otherwise."""
+"""What is estimated: the text, and settings; 100 dimensions, no saves otherwise."""
 
 
 def run(limit: float, times: list[float], sample: float) -> Table:
@@ -69,7 +74,7 @@ def run(limit: float, times: list[float], sample: float) -> Table:
 def run_estimates(names: list[str]) -> Table:
     """What `--dry-run` states, and the peak beyond that of next to nothing."""
     texts = {"wiki": wiki, "many": lambda: many_types(1_000_000, 10_000_000)}
-    base = {"epochs": 1, "backend": "numba"}
+    base = {"epochs": 1, "backend": "numba", "save_every": "never"}
     samples = []
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "corpus.txt")
@@ -115,7 +120,8 @@ def measure(limit: int, corpus: Path, **options) -> dict[str, Any]:
     """Peak memory and seconds of a training on `corpus`, which may fail."""
     with tempfile.TemporaryDirectory(dir=corpus.parent) as folder:
         arguments = ["train", str(corpus), "--workdir", str(Path(folder, "run"))]
-        return _in_child(limit, arguments + _flags(options))
+        found = _in_child(limit, arguments + _flags(options))
+    return {name: value for name, value in found.items() if name != "output"}
 
 
 def estimate(corpus: Path, **options) -> int:
@@ -136,7 +142,7 @@ def _in_child(limit: int, arguments: list[str]) -> dict[str, Any]:
         capture_output=True,
         text=True,
     )
-    if done.returncode:  # killed, or out of memory
+    if done.returncode:  # it could not even say so
         return {"code": done.returncode, "error": done.stderr[-500:]}
     return json.loads(done.stdout.splitlines()[-1])
 
