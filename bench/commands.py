@@ -6,11 +6,13 @@ from typing import Literal
 import tyro
 
 from bench import (
+    checkpoints,
     cpu,
     dropin,
     encoder,
     gpu,
     loader,
+    memory,
     modes,
     parts,
     quality,
@@ -193,6 +195,42 @@ def encoder_busy_bench(updates_of_a_call: int = 334, data: str = "mnist") -> Non
     print(encoder.run_busy(updates_of_a_call, data).markdown())
 
 
+def checkpoints_bench(
+    names: tuple[str, ...] = tuple(checkpoints.TITLES), saves: int = 6
+) -> None:
+    """What checkpoints cost a training.
+
+    Args:
+        names: what to train; none given: all.
+        saves: how many are measured of each.
+    """
+    print(checkpoints.run(list(names), saves).markdown())
+
+
+def memory_bench(
+    times: tuple[float, ...] = (0.1, 1), limit: float = 2, sample: float = 1e-7
+) -> None:
+    """Peak memory against the size of the corpus, under a limit of the system.
+
+    Args:
+        times: sizes of the text, to the limit; 10 takes 25 times as much disk.
+        limit: GiB that a training may allocate.
+        sample: as in a training; small, so that it takes minutes.
+    """
+    print(memory.run(limit, list(times), sample).markdown())
+
+
+def memory_estimates_bench(
+    names: tuple[str, ...] = tuple(memory.ESTIMATED),
+) -> None:
+    """Memory as `--dry-run` states it, and as it is.
+
+    Args:
+        names: what to train; none given: all.
+    """
+    print(memory.run_estimates(list(names)).markdown())
+
+
 def encoded_bench(corpus: Path, to: Path) -> None:
     """Write a corpus as the file of ids that the bench gpu reads.
 
@@ -216,6 +254,9 @@ def main() -> None:
             "loader": loader_bench,
             "modes": modes_bench,
             "quality": quality_bench,
+            "checkpoints": checkpoints_bench,
+            "memory": memory_bench,
+            "memory-estimates": memory_estimates_bench,
             "encoded": encoded_bench,
             "encoder": encoder_bench,
             "encoder-modes": encoder_modes_bench,

@@ -37,6 +37,8 @@ _DISK_ERRORS = (
     None,  # a library's own, without a number
 )
 
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED", "can't start new thread"
+
 
 def program() -> NoReturn:
     """`main`, then out at once: threads may be in the midst of importing TensorFlow."""
@@ -72,6 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (FloatingPointError, MemoryError) as error:
         return _fail(_message(error), 3)
     except RuntimeError as error:
+        if any(sign in str(error) for sign in _OUT_OF_MEMORY):
+            return _fail(f"Out of memory: {_message(error)[:200]}", 3)
         if not _is_of_several():
             raise
         return _fail(_fault_of_several(error), 3)

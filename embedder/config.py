@@ -216,23 +216,24 @@ class SaveConfig:
     never."""
     keep: int = 2
     """How many of these checkpoints stay, the newest; besides the best."""
-    best_by: str | None = None
+    best_by: str = ""
     """Similarity set to score the vectors by after each pass: the checkpoint of the
-    best stays. An encoder is scored by its loss on what validates."""
+    best stays. An encoder is scored by its loss on what validates instead."""
     result: Literal["last", "best"] = "last"
     """Whether the run ends with the vectors of the last pass, or of the best."""
 
     def __post_init__(self):
         check_interval(self, "save_every")
         check_integer(self, "keep", 1)
-        if self.best_by is not None:
+        check_text(self, "best_by")
+        if self.best_by:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
         check_choice(self, "result", ("last", "best"))
 
     @property
     def saves_best(self) -> bool:
         """Whether each pass that is better than all before is saved."""
-        return self.result == "best" or self.best_by is not None
+        return self.result == "best" or bool(self.best_by)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from embedder.checks import Interval, read_interval
 from embedder.config import Config
 from embedder.data.encoded import Encoded
 
@@ -19,12 +20,15 @@ def memory_needed(
     num_rows = len(encoded.vocabulary)
     width = -(-model.vector_size // 16) * 16  # as wide as rows of the kernel are
     table = num_rows * width * np.dtype(model.dtype).itemsize
+    is_saved = read_interval(config.save.save_every) != Interval()
     shards = (data.workers + 2) * int(max(encoded.shard_tokens, default=0))
     superblocks = 3 * superblock_size * data.block * data.blocks_per_update
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
     return {
         "tables": 2 * table,
+        "first vectors": table,
         "vectors to write": 2 * table,
+        "checkpoints": 4 * table if is_saved else 0,  # packed, and the one before
         "vocabulary": 150 * num_rows,
         "blocks": int((shards + superblocks) * per_token),
         "TensorFlow": 650 * 2**20 if data.loader == "tfdata" else 0,

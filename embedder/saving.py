@@ -90,7 +90,7 @@ class Saver:
         if self._stop.number:
             return self._stop.number
         try:
-            if self._checkpoints.is_written():
+            if is_written := self._checkpoints.is_written():
                 self._error = None
         except OSError as error:
             is_second, self._error = self._error is not None, error
@@ -100,6 +100,7 @@ class Saver:
             return _SAVE
         is_time = (
             processes.is_first()
+            and is_written  # else a slow disk would hold up every step
             and time.monotonic() - self._saved.time >= self._interval.seconds
         )
         return _SAVE if is_time or self._is_due(status) else 0

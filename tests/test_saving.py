@@ -17,6 +17,7 @@ class Disk:
     def __init__(self):
         self.saved, self.waits = [], 0
         self.fails = []  # whether the writes fail, one after the other
+        self.is_slow = False  # whether it is still writing
 
     def save(self, step, arrays, facts, best):
         self.saved.append((step, facts["place"]["epoch"]))
@@ -24,7 +25,7 @@ class Disk:
     def is_written(self):
         if self.fails and self.saved and self.fails.pop(0):
             raise OSError(28, "The checkpoint was not written: full", "run/1")
-        return True
+        return not self.is_slow
 
     def wait(self):
         self.waits += 1
@@ -86,6 +87,17 @@ def test_a_pass_that_is_best_is_saved_where_that_is_wanted():
             each.best = best
             made(each)
         assert disk.saved == saved
+
+
+def test_it_trains_while_the_disk_is_slower_than_the_interval(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(saving.time, "monotonic", lambda: now[0])
+    disk = Disk()
+    save = saver(disk, seconds=60)
+    for seconds, disk.is_slow in ((160, False), (230, True), (300, True), (301, False)):
+        now[0] = seconds
+        save(status(seconds))
+    assert [step for step, _ in disk.saved] == [160, 301]
 
 
 def test_never_is_never():

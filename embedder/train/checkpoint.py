@@ -76,6 +76,13 @@ def tree_of(arrays: dict[str, np.ndarray], like):
     return structure.unflatten([arrays[name] for name in expected])
 
 
+class _Still(np.ndarray):
+    """An array that nobody changes while it is written: Orbax need not copy it."""
+
+    def __deepcopy__(self, memo) -> "_Still":
+        return self
+
+
 class Checkpoints:
     """The checkpoints in `folder`, of which the newest `keep` stay.
 
@@ -192,8 +199,9 @@ class Checkpoints:
     def _write(self, step: int, arrays, facts, best: int | None) -> None:
         ocp = _orbax()
         path = self.folder / str(step)
+        still = {name: array.view(_Still) for name, array in arrays.items()}
         args = ocp.args.Composite(
-            state=ocp.args.StandardSave(arrays),
+            state=ocp.args.StandardSave(still),
             facts=ocp.args.JsonSave(_sealed(arrays, facts)),
         )
         try:

@@ -186,6 +186,26 @@ def test_what_memory_cannot_hold_is_refused_before_anything_is_written(capsys):
 
 
 @pytest.mark.row("F19")
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 9 GiB"),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_memory_that_ends_while_it_trains_is_one_line(monkeypatch, capsys, error):
+    """Of NumPy, of a device, of the system."""
+
+    def run_epochs(*arguments):
+        raise error
+
+    monkeypatch.setattr("embedder.run.run_epochs", run_epochs)
+    assert train() == 3
+    assert str(error) in error_line(capsys)
+
+
+@pytest.mark.row("F19")
 @pytest.mark.parametrize("options", [["--dry-run"], []], ids=["dry run", "run"])
 def test_memory_is_said_before_it_is_taken(capsys, options):
     assert train(*options) == 0

@@ -1,0 +1,195 @@
+"""Memory that a training takes: against the size of its corpus, and as estimated.
+
+Each training is the command line of the port, in a process of its own that has a limit
+of the system on its data (`RLIMIT_DATA`: what it allocates, be it used or not; pages of
+files are not in it).
+
+`python -m bench.memory BYTES ARGUMENT...` runs `embedder ARGUMENT...` with such a limit
+(0: none) and prints a line of JSON.
+"""
+
+import contextlib
+import gzip
+import io
+import json
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.results import Table, data_folder, write_results
+from bench.systems import machine
+
+_COUNT = 5  # `min_count` for each copy of the text: the vocabulary stays the same
+_FLOOR_BYTES = 2**20  # of text: next to nothing
+_MIB = 2**20
+_GIB = 2**30
+ESTIMATED: dict[str, tuple[str, dict[str, Any]]] = {
+    "wiki, memory": ("wiki", {"loader": "memory"}),
+    "wiki, tfdata": ("wiki", {"loader": "tfdata"}),
+    "wiki, 300 dimensions, 16 blocks": (
+        "wiki",
+        {"loader": "memory", "vector_size": 300, "blocks_per_update": 16},
+    ),
+    "V = 1 M, memory": ("many", {"loader": "memory", "min_count": 1}),
+    "V = 1 M, tfdata": ("many", {"loader": "tfdata", "min_count": 1}),
+    "V = 1 M, saved every 3 s": (
+        "many",
+        {"loader": "memory", "min_count": 1, "save_every": "3s"},
+    ),
+    "1 M types, V = 20 k": ("many", {"loader": "memory", "min_count": 100}),
+}
+"""What is estimated: the text, and settings; 100 dimensions, no saves otherwise."""
+
+
+def run(limit: float, times: list[float], sample: float) -> Table:
+    """Trains on texts that are so many times as large as the limit, in GiB.
+
+    The text is that of Wikipedia over and over. Each is removed when it is done.
+    """
+    settings = {"limit_gib": limit, "loader": "tfdata", "epochs": 1, "sample": sample}
+    samples = []
+    text = wiki()
+    for share in (0, *times):
+        size = max(_FLOOR_BYTES, int(share * limit * _GIB))
+        copies = size / len(text)
+        options = {name: settings[name] for name in ("loader", "epochs", "sample")}
+        options["min_count"] = max(1, round(_COUNT * copies))
+        with tempfile.TemporaryDirectory() as folder:
+            corpus = Path(folder, "corpus.txt")
+            write_copies(text, size, corpus)
+            found = measure(int(limit * _GIB), corpus, **options)
+        samples.append({"bytes": size, "min_count": options["min_count"], **found})
+        print(samples[-1], file=sys.stderr, flush=True)
+    write_results("memory", machine=machine(), settings=settings, samples=samples)
+    return _table(samples, limit)
+
+
+def run_estimates(names: list[str]) -> Table:
+    """What `--dry-run` states, and the peak beyond that of next to nothing."""
+    texts = {"wiki": wiki, "many": lambda: many_types(1_000_000, 10_000_000)}
+    base = {"epochs": 1, "backend": "numba", "save_every": "never"}
+    samples = []
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder, "corpus.txt")
+        write_copies(wiki(), _FLOOR_BYTES, corpus)
+        floor = measure(0, corpus, **base, loader="memory", vector_size=16)
+        for name in names:
+            text, options = ESTIMATED[name]
+            corpus.write_bytes(texts[text]())
+            found = measure(0, corpus, **base | options)
+            found["estimate"] = estimate(corpus, **base | options)
+            samples.append({"name": name, "floor": floor["peak"], **found})
+            print(samples[-1], file=sys.stderr, flush=True)
+    write_results("memory-estimates", machine=machine(), settings=base, samples=samples)
+    return _estimates_table(samples)
+
+
+def wiki() -> bytes:
+    """17 M words."""
+    return gzip.decompress((data_folder() / "wiki" / "wiki17m-0.txt.gz").read_bytes())
+
+
+def many_types(num_types: int, num_tokens: int) -> bytes:
+    """A text of so many types, each once, and of tokens drawn by rank, in lines."""
+    rng = np.random.default_rng(0)
+    weight = np.arange(1, num_types + 1) ** -0.8
+    drawn = rng.choice(num_types, num_tokens - num_types, p=weight / weight.sum())
+    ids = rng.permutation(np.concatenate([np.arange(num_types), drawn]))
+    lines = (" ".join(map("w{:07d}".format, part)) for part in ids.reshape(-1, 100))
+    return "\n".join(lines).encode()
+
+
+def write_copies(text: bytes, size: int, path: Path) -> None:
+    """Writes `text` over and over, up to the end of a line near `size`."""
+    with open(path, "wb") as file:
+        while (left := size - file.tell()) > 0:
+            end = len(text) if left >= len(text) else text.rfind(b"\n", 0, left) + 1
+            file.write(text[:end])
+            if end < len(text):
+                break
+
+
+def measure(limit: int, corpus: Path, **options) -> dict[str, Any]:
+    """Peak memory and seconds of a training on `corpus`, which may fail."""
+    with tempfile.TemporaryDirectory(dir=corpus.parent) as folder:
+        arguments = ["train", str(corpus), "--workdir", str(Path(folder, "run"))]
+        found = _in_child(limit, arguments + _flags(options))
+    return {name: value for name, value in found.items() if name != "output"}
+
+
+def estimate(corpus: Path, **options) -> int:
+    """Bytes that `embedder train --dry-run` states."""
+    arguments = ["train", str(corpus), "--dry-run", *_flags(options)]
+    found = _in_child(0, arguments)
+    return int(re.search(r"^memory: (\d+) MiB", found["output"], re.M)[1]) * _MIB
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    pairs = ((f"--{k.replace('_', '-')}", str(v)) for k, v in options.items())
+    return [text for pair in pairs for text in pair]
+
+
+def _in_child(limit: int, arguments: list[str]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.memory", str(limit), *arguments],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:  # it could not even say so
+        return {"code": done.returncode, "error": done.stderr[-500:]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _table(samples: list[dict[str, Any]], limit: float) -> Table:
+    rows = []
+    for each in samples:
+        row = [f"{each['bytes'] / 1e9:.3f}", f"{each['bytes'] / limit / _GIB:.2g}"]
+        if each["code"]:
+            rows.append([*row, "failed", "", ""])
+            continue
+        sizes = [f"{each[name] / _MIB:.0f}" for name in ("peak", "data")]
+        rows.append([*row, *sizes, f"{each['seconds']:.0f}"])
+    columns = ["text, GB", "to the limit", "peak resident, MiB", "data, MiB", "s"]
+    return Table(columns, rows)
+
+
+def _estimates_table(samples: list[dict[str, Any]]) -> Table:
+    rows = []
+    for each in samples:
+        beyond = each["peak"] - each["floor"]
+        sizes = [each["peak"], beyond, each["estimate"]]
+        row = [f"{size / _MIB:.0f}" for size in sizes]
+        rows.append([each["name"], *row, f"{each['estimate'] / beyond:.2f}"])
+    columns = ["training", "peak, MiB", "beyond the floor", "estimate", "ratio"]
+    return Table(columns, rows)
+
+
+def main(limit: int, arguments: list[str]) -> None:
+    """Runs the command line `arguments` of the port, and says what it took."""
+    if limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    from embedder import cli
+
+    started, output = time.perf_counter(), io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = cli.main(arguments)
+    found = {"code": code, "peak": _status("VmHWM"), "data": _status("VmData")}
+    found["seconds"] = time.perf_counter() - started
+    print(json.dumps(found | {"output": output.getvalue()}), flush=True)
+
+
+def _status(name: str) -> int:
+    """Bytes that the system counts for this process."""
+    text = Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(rf"^{name}:\s+(\d+)", text, re.M)[1])
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
