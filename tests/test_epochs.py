@@ -42,6 +42,7 @@ def snapshots_of(training: Training):
     return state.params["tables"], place.losses, seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -368,6 +368,7 @@ def test_import_of_the_package_loads_neither_sklearn_nor_jax():
 # --- scikit-learn
 
 
+@pytest.mark.slow
 @parametrize_with_checks([FeatureEncoder(learning_rate=0.1, epochs=5)])
 def test_encoder_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)

@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parent.parent / "README.md"
 
 
@@ -26,6 +28,7 @@ def run(example: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_python_examples_run_as_written(tmp_path):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     tokens, encoder = (run(example, tmp_path) for example in examples)

@@ -178,6 +178,7 @@ gpu.main([sys.argv[1], *"--blocks 1 2 --samples 1 --vector-size 8".split()])
 """
 
 
+@pytest.mark.slow
 def test_gpu_bench_runs_with_jax_numpy_haiku_and_optax_alone(tmp_path, text_file):
     encoded = encode(text_corpus(text_file), 1)
     path = tmp_path / "corpus.npz"

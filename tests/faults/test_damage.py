@@ -146,9 +146,9 @@ def test_exported_vectors_never_give_others(tmp_path, ending):
     write_vectors(vectors, path)
     data = path.read_bytes()
     refused, places = 0, range(0, len(data), 1 if ending == ".safetensors" else 7)
-    if ending == ".parquet":  # some bits of its header make the reader abort
+    if ending == ".parquet":  # each is read on trial, by a process: few do
         start = data.index(matrix.tobytes())
-        places = range(start, start + matrix.nbytes)
+        places = range(start, start + matrix.nbytes, 9)
     for at in places:
         flip_at = bytearray(data)
         flip_at[at] ^= 2

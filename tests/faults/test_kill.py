@@ -45,7 +45,7 @@ def embedder(
 
 def digests() -> dict[str, str]:
     """Of all that is left in the run but what tells the time."""
-    timed = "metrics.jsonl", "corpus.json"
+    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS"
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in Path("run").iterdir()
@@ -74,13 +74,11 @@ def kill_and_resume(options: tuple[str, ...], kills: int, seed: int) -> None:
         done += 1
 
 
+@pytest.mark.slow
 @pytest.mark.row("F1", "F2", "F3")
 @pytest.mark.parametrize(
     ("mode", "kills"),
-    [
-        ("jit", 2),
-        *(pytest.param(mode, 10, marks=pytest.mark.slow) for mode in MODES),
-    ],
+    [(mode, 10) for mode in MODES],
 )
 def test_a_killed_run_ends_as_one_that_never_was(
     tmp_path, text_file, monkeypatch, mode, kills

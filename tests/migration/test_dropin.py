@@ -32,6 +32,7 @@ def close(value):
     return pytest.approx(value, rel=1e-9, abs=1e-9) if type(value) is float else value
 
 
+@pytest.mark.slow
 def test_an_old_program_does_the_same_with_the_port(tmp_path, text_file):
     arguments = PROGRAM, text_file, tmp_path
     desired = json.loads(run(*arguments))

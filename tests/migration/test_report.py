@@ -16,6 +16,7 @@ def parity(text_file, *options) -> int:
     return main(["parity", "--corpus", str(text_file), *OPTIONS, *options])
 
 
+@pytest.mark.slow
 def test_report_climbs_the_rungs(capsys, text_file):
     exact = [rung for rung in RUNGS if rung != "workers"]  # a matter of chance, here
     assert parity(text_file, "--rungs", *exact) == 0
@@ -54,12 +55,14 @@ def test_report_as_json(capsys, text_file):
     assert {line["rung"] for line in report["lines"]} == set(QUICK[1:])
 
 
+@pytest.mark.slow
 def test_words_bounds_what_is_trained_on(capsys, text_file):
     assert parity(text_file, *QUICK, "--json", "--words", "1000") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["words_trained"] == 1000 < report["words"]
 
 
+@pytest.mark.slow
 def test_several_files_are_one_corpus(capsys, tmp_path, text_file):
     (tmp_path / "b.txt").write_text("\ufeffw1 w2 new\n\nw1", encoding="utf-8")
     assert parity(tmp_path, *QUICK, "--min-count", "1") == 0

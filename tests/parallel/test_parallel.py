@@ -55,7 +55,7 @@ def test_an_encoder_is_the_same_on_any_devices(num_devices):
         assert [4] in each["moved"] or [5, 4] in each["moved"], each
 
 
-@pytest.mark.parametrize("num_devices", [2, 4])
+@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_dense_update_is_that_of_the_oracle(num_devices):
     for each in run(num_devices, "dense"):
         assert all(passed for _, passed in each["update"]), each

@@ -17,6 +17,7 @@ import pytest
 from embedder.config import PeersConfig
 from embedder.joining import LOST, join
 from embedder.vectors.export import read_vectors
+from tests.commands import OF_A_RUN
 
 OPTIONS = ("--blocks-per-update", "4", "--epochs", "2", "--loader", "memory")
 OPTIONS += ("--dtype", "float64", "--vector-size", "8", "--min-count", "1")
@@ -44,6 +45,7 @@ def status(self, place, *arguments):
     return tell(self, place, *arguments)
 embedder.epochs._Clock._status = status
 from embedder.cli import program
+from tests.commands import OF_A_RUN
 program()
 """
 
@@ -128,8 +130,10 @@ def assert_equal_to_one_process(folder: Path, one_process) -> None:
 def test_two_processes_train_what_one_does(folder, one_process):
     first, second = ends(start_two("--workdir", "two"))
     assert (first[0], second) == (0, (0, []))
-    assert first[1][0].startswith("devices: 4 as 4 x 1, by sharded, tables replicated")
-    assert [line[:10] for line in first[1][1:]] == ["epoch 1/2:", "epoch 2/2:"]
+    *memory, devices, one, two = first[1]
+    assert all(line.startswith(OF_A_RUN) for line in memory)
+    assert devices.startswith("devices: 4 as 4 x 1, by sharded, tables replicated")
+    assert [one[:10], two[:10]] == ["epoch 1/2:", "epoch 2/2:"]
     assert_equal_to_one_process(folder, one_process)
     again = ends(start_two("--workdir", "two"))
     assert again == [(0, []), (0, [])]
@@ -236,10 +240,11 @@ def wait_for(workdir: str, pattern: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.row("F7")
 @pytest.mark.parametrize(
     "signal_number",
-    [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)],
+    [signal.SIGKILL, signal.SIGSTOP],
 )
 @pytest.mark.parametrize("lost", [0, 1])
 def test_losing_a_process_ends_the_others_with_one_line(folder, lost, signal_number):
@@ -256,7 +261,7 @@ def test_losing_a_process_ends_the_others_with_one_line(folder, lost, signal_num
             process.communicate()
     assert time.monotonic() - began < 15
     lines = error.splitlines()
-    (fault,) = [line for line in lines if not line.startswith(("epoch", "devices"))]
+    (fault,) = [line for line in lines if not line.startswith(("epoch", *OF_A_RUN))]
     assert other.returncode == 3
     assert LOST in fault or "a process of the run hangs" in fault
 

@@ -24,7 +24,9 @@ def test_tables_are_those_of_the_oracle(case, architecture):
 
 
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "architecture", ["skipgram", pytest.param("cbow", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -39,6 +41,7 @@ def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options
     assert_pass(one_update_rung(case.sample(architecture, **options)))
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     num_rows=st.integers(1, 30),

@@ -10,8 +10,12 @@ CLASSIC = Case("classic", 200, (100, 1, 32), tile=1, noise=NEGATIVE, window=5)
 SEVERAL_BLOCKS = Case("several_blocks", 50, (100, 3, 32), tile=8, noise=8, window=5)
 
 
-@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "architecture", ["skipgram", pytest.param("cbow", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("case", "update", "cap"),
     [

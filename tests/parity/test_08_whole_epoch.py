@@ -39,8 +39,14 @@ def assert_same_epoch(config, sequences):
 
 @pytest.mark.parametrize(
     ("architecture", "form", "cap", "sample", "update", "dtype"),
-    WAYS,
-    ids=["-".join(map(str, way)) for way in WAYS],
+    [
+        pytest.param(
+            *way,
+            id="-".join(map(str, way)),
+            marks=[pytest.mark.slow] if number % 5 else [],
+        )
+        for number, way in enumerate(WAYS)
+    ],
 )
 def test_an_epoch_is_that_of_the_oracle(
     sequences, architecture, form, cap, sample, update, dtype
@@ -57,6 +63,7 @@ def test_an_epoch_is_that_of_the_oracle(
     assert_same_epoch(config, sequences)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     sequences=st.lists(

@@ -25,6 +25,9 @@ CASES = {
 }
 
 
+SLOW = pytest.mark.slow
+
+
 def passes(rung: str, **options) -> bool:
     return all(line.passed for line in encoder_ladder(subject(**options), [rung]))
 
@@ -32,7 +35,9 @@ def passes(rung: str, **options) -> bool:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=name, marks=[] if name == "images" else pytest.mark.slow)
+        pytest.param(
+            case, id=name, marks=[] if name == "features" else pytest.mark.slow
+        )
         for name, case in CASES.items()
     ],
 )
@@ -43,6 +48,7 @@ def test_port_is_the_oracle(rung, case):
     assert [line for line in lines if not line.passed] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -36,16 +36,19 @@ def test_a_later_run_finds_what_an_earlier_one_compiled(tmp_path):
     assert compiled_programs(tmp_path) == first
 
 
+@pytest.mark.slow
 def test_a_folder_given_to_jax_is_used_instead(tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     assert not compiled_programs(ours, JAX_COMPILATION_CACHE_DIR=str(theirs))
 
 
+@pytest.mark.slow
 def test_no_folder_to_write_to_is_no_error(tmp_path):
     (tmp_path / "file").touch()
     assert not compiled_programs(tmp_path / "file" / "cache")
 
 
+@pytest.mark.slow
 def test_the_cache_can_be_switched_off(tmp_path):
     assert not compiled_programs(tmp_path, JAX_ENABLE_COMPILATION_CACHE="false")
 

@@ -60,8 +60,13 @@ def arrays(state) -> dict[str, np.ndarray]:
     return {name: np.array(x) for name, x in state.params["tables"].items()}
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 2e-6), ("float64", 1e-13)])
+@pytest.mark.parametrize(
+    "architecture", ["skipgram", pytest.param("cbow", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    ("dtype", "rtol"),
+    [("float32", 2e-6), pytest.param("float64", 1e-13, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("case", [*CASES, MANY], ids=lambda case: case.name)
 def test_tables_and_losses_are_those_of_jax(case, dtype, rtol, architecture):
     ours, our_loss = by_kernel(case, architecture, dtype=dtype)
@@ -77,7 +82,9 @@ def test_tables_and_losses_are_those_of_jax(case, dtype, rtol, architecture):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("dim", [1, 15, 16, 17, 100])
+@pytest.mark.parametrize(
+    "dim", [1, 17, *(pytest.param(d, marks=pytest.mark.slow) for d in (15, 16, 100))]
+)
 def test_vectors_may_have_any_number_of_dimensions(dim, architecture):
     ours, theirs = by_kernel(MANY, architecture, dim), by_jax(MANY, architecture, dim)
     for name, table in arrays(theirs[0]).items():
