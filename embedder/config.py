@@ -412,6 +412,22 @@ def options_of(config: Config) -> dict[str, Any]:
     return {name: value for section in sections for name, value in section.items()}
 
 
+_NO_MATTER = {  # any give the same vectors, those of devices up to rounding
+    *("loader", "workers", "threads", "mode", "tables", "devices", "table_devices"),
+    *("save_every", "keep", "result"),
+}
+
+
+def differences(before: Config, now: Config) -> list[str]:
+    """What two configs differ in, as text, of what matters to the vectors."""
+    old, new = options_of(before), options_of(now)
+    return [
+        f"`{name}` {old[name]!r} there, {new[name]!r} now"
+        for name in new
+        if new[name] != old[name] and name not in _NO_MATTER
+    ]
+
+
 def to_toml(config: Config) -> str:
     """TOML text of `config`, one table a section, without what is None or of no use."""
     import tomli_w
@@ -437,6 +453,11 @@ def read_toml(path: Path) -> Config:
         return _from_tables(tables)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def from_toml(text: str) -> Config:
+    """The config in the text of `to_toml`."""
+    return _from_tables(tomllib.loads(text))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ import logging
 from importlib.metadata import version
 
 from embedder import processes
+from embedder.config import differences, from_toml
 from embedder.epochs import Place, Snapshot, Trainable
 from embedder.train.checkpoint import (
     Checkpoint,
@@ -49,6 +50,7 @@ def taken_up(
         )
         return None
     try:
+        _check_settings(found, training)
         snapshot = snapshot_of(found, training)
     except CheckpointError as error:
         raise CheckpointError(
@@ -63,6 +65,12 @@ def taken_up(
     )
     _compare(found.facts["origin"], origin(training), training.unit)
     return snapshot
+
+
+def _check_settings(found: Checkpoint, training: Trainable) -> None:
+    different = differences(from_toml(found.facts["config"]), training.config)
+    if different:
+        raise CheckpointError(", ".join(different))
 
 
 def snapshot_of(found: Checkpoint, training: Trainable) -> Snapshot:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from embedder import processes
 from embedder import workdir as folder
 from embedder.checks import read_interval
-from embedder.config import Config, options_of
+from embedder.config import Config, options_of, to_toml
 from embedder.encoder_run import EncoderJob
 from embedder.epochs import Snapshot, Status, Trainable, run_epochs
 from embedder.events import Events
@@ -202,7 +202,7 @@ def _train_into(
     for line in memory_lines(training) if processes.is_first() else ():
         _log.info(line)
     interval = read_interval(save.save_every)
-    facts = {"origin": origin(training)}
+    facts = {"origin": origin(training), "config": to_toml(training.config)}
     saver = Saver(
         *(checkpoints, interval, stop),
         saves_best=save.saves_best,

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from embedder.config import Config, options_of, read_toml, to_toml
+from embedder.config import Config, differences, read_toml, to_toml
 from embedder.digests import SUMS, check_file, read_sums, write_sums
 from embedder.files import short_reason, whole_file
 from embedder.lock import held
@@ -127,12 +127,6 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         )
 
 
-_NO_MATTER = {  # any give the same vectors, those of devices up to rounding
-    *("loader", "workers", "threads", "mode", "tables", "devices", "table_devices"),
-    *("save_every", "keep", "result"),
-}
-
-
 def check_same(
     workdir: Workdir,
     config: Config,
@@ -148,24 +142,18 @@ def check_same(
     Raises:
       ValueError: they differ; the message names what does.
     """
-    before = options_of(read_toml(workdir.config))
-    now = options_of(config)
-    differences = [
-        f"`{name}` {before[name]!r} there, {now[name]!r} now"
-        for name in now
-        if now[name] != before[name] and name not in _NO_MATTER
-    ]
+    found = differences(read_toml(workdir.config), config)
     if _corpus(workdir, "resume", (dict, type(None))) != base:
-        differences.append("`resume` of another run")
+        found.append("`resume` of another run")
     if _corpus(workdir, "manifest", (list,)) != manifest:
         if force:
             _log.warning("%s was begun with another corpus.", workdir.path)
         else:
-            differences.append("another corpus")
-    if differences:
+            found.append("another corpus")
+    if found:
         raise ValueError(
             f"{workdir.path} holds a run with other settings: "
-            f"{', '.join(differences)}. Give another --workdir, or --overwrite "
+            f"{', '.join(found)}. Give another --workdir, or --overwrite "
             "to start anew."
         )
 

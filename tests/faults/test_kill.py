@@ -11,19 +11,21 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHARED = ("--loader", "memory", "--epochs", "3", "--save-every", "16")
+SHARED = ("--epochs", "3", "--save-every", "16")
 TABLES = ("corpus.txt", "--vector-size", "5", "--min-count", "1", "--block", "32")
 TABLES += ("--blocks-per-update", "2")
+MEMORY = ("--loader", "memory")
 ENCODER = ("examples.npz", "--model", "encoder", "--optimizer", "adam")
 ENCODER += ("--validation-fraction", "0.2", "--batch-size", "4")
 TWO = ("--devices", "2", "--mode")
 MODES = {
-    "jit": (*TABLES, "--backend", "xla"),
-    "numba": (*TABLES, "--backend", "numba"),
-    "sharded": (*TABLES, *TWO, "sharded", "--tables", "rows"),
-    "pmap": (*TABLES, *TWO, "pmap"),
-    "encoder": ENCODER,
-    "encoder, pmap": (*ENCODER, *TWO, "pmap"),
+    "jit": (*TABLES, *MEMORY, "--backend", "xla"),
+    "jit, tf.data": TABLES,
+    "numba": (*TABLES, *MEMORY, "--backend", "numba"),
+    "sharded": (*TABLES, *MEMORY, *TWO, "sharded", "--tables", "rows"),
+    "pmap": (*TABLES, *MEMORY, *TWO, "pmap"),
+    "encoder": (*ENCODER, *MEMORY),
+    "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),
 }
 
 
@@ -78,7 +80,7 @@ def kill_and_resume(options: tuple[str, ...], kills: int, seed: int) -> None:
 @pytest.mark.row("F1", "F2", "F3")
 @pytest.mark.parametrize(
     ("mode", "kills"),
-    [(mode, 10) for mode in MODES],
+    [(mode, 4 if "tf.data" in mode else 9) for mode in MODES],
 )
 def test_a_killed_run_ends_as_one_that_never_was(
     tmp_path, text_file, monkeypatch, mode, kills
@@ -115,7 +117,7 @@ def test_a_killed_export_leaves_the_old_file_or_the_new_one(
 ):
     """At every event of it in turn; what was half written is not mistaken for it."""
     monkeypatch.chdir(tmp_path)
-    options = (*TABLES, "--workdir", "run", *SHARED)
+    options = (*TABLES, *MEMORY, "--workdir", "run", *SHARED)
     assert verb(-1, "train", *options).returncode == 0
     whole = verb(-1, *arguments)
     assert whole.returncode == 0, whole.stderr
