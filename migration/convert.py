@@ -23,6 +23,7 @@ def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> Mode
     does not know the corpus: `embedder train` into the same folder is refused.
 
     Raises:
+      LockedError: another process writes to `run`.
       FileExistsError: `run` holds a run or other files, and `overwrite` is not given.
       FileNotFoundError, ValueError: there is no whole model file at `model`.
     """
@@ -31,7 +32,7 @@ def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> Mode
     folder.check_free(target, "TARGET")
     if target.is_begun and not overwrite:
         raise FileExistsError(_taken(target.path))
-    with folder.made(target.path), errors_named(target.path):
+    with folder.locked(target), errors_named(target.path):
         with tempfile.TemporaryDirectory(prefix=".", dir=target.path) as whole:
             made = Workdir(whole)
             _write_run(made, path, read)

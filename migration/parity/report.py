@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from embedder.config import Config, nearest, options_of, with_options
+from embedder.terminal import say, shown
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
 from embedder.vectors.vectors import Vectors
 from migration.parity.difference import Difference
@@ -89,7 +91,7 @@ def _report(
         if as_json:
             print(to_json(lines, about | {"settings": options_of(config)}))
         else:
-            print(", ".join(f"{name} {value}" for name, value in about.items()))
+            say(", ".join(f"{name} {value}" for name, value in about.items()))
             width = None if Console().is_terminal else _WIDTH
             print_table(lines, Console(width=width))
     return passed
@@ -159,7 +161,7 @@ def _cells(line: Difference, rung_before: str | None) -> tuple[str, ...]:
     return (
         "" if line.rung == rung_before else line.rung,
         line.dtype,
-        line.quantity,
+        escape(shown(line.quantity)),
         f"{line.size:,}",
         _number(line.absolute),
         _number(line.relative),

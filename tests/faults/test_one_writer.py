@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli import main
+from embedder.estimator import EmbeddingTrainer
 from tests.commands import error_line
 
 ROOT = Path(__file__).parents[2]
@@ -48,10 +49,14 @@ def training():
 
 @pytest.mark.row("F21")
 def test_a_second_run_is_refused_and_the_first_goes_on(training, capsys):
+    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0)
+    trainer.fit([["a", "b"]]).save("model.npz")
     for options in ([], ["--overwrite"]):
         assert main(["train", "text.txt", "--workdir", "run", *LONG, *options]) == 2
         message = f"run is in use by process {training.pid} of host "
         assert message in error_line(capsys)
+    assert main(["convert", "model.npz", "run", "--overwrite"]) == 2
+    assert message in error_line(capsys)
     training.send_signal(signal.SIGTERM)
     *_, last = training.communicate(timeout=60)[1].splitlines()
     assert training.returncode == 143 and "Stopped after" in last
