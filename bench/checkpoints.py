@@ -27,9 +27,9 @@ from embedder.data.examples import open_examples
 from embedder.data.vocabulary import Vocabulary
 from embedder.encoder_training import EncoderTraining
 from embedder.epochs import Place, Status, Trainable, run_epochs
-from embedder.saving import Saver
-from embedder.stopping import Stop
-from embedder.tables_run import open_corpus, plan
+from embedder.runs.saving import Saver
+from embedder.runs.stopping import Stop
+from embedder.runs.tables import open_corpus, plan
 from embedder.train.checkpoint import Checkpoints, arrays_of
 from embedder.training import Training
 

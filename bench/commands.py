@@ -24,7 +24,7 @@ from bench.encoders import SYSTEMS
 from bench.results import data_folder
 from embedder import Config, read_vectors
 from embedder.data.encode import encode
-from embedder.tables_run import open_corpus
+from embedder.runs.tables import open_corpus
 
 
 def cpu_bench(

@@ -22,8 +22,8 @@ from embedder.config import Config, resolve, with_options
 from embedder.data import loader
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import Vocabulary
+from embedder.disk.files import pack_strings, unpack_strings
 from embedder.epochs import run_epochs
-from embedder.files import pack_strings, unpack_strings
 from embedder.train.parallel import Layout
 from embedder.train.update import Batch
 from embedder.training import Training

@@ -18,7 +18,7 @@ from bench.results import Table, write_results
 from bench.stages import first_superblocks
 from bench.systems import machine
 from embedder.config import Config, with_options
-from embedder.tables_run import open_corpus, plan
+from embedder.runs.tables import open_corpus, plan
 from embedder.train import kernel, products, tiles
 from embedder.train.update import Batch
 from embedder.training import Training

@@ -19,7 +19,7 @@ from bench.systems import machine
 from embedder.config import Config, with_options
 from embedder.data import loader
 from embedder.epochs import run_epochs
-from embedder.tables_run import open_corpus, plan
+from embedder.runs.tables import open_corpus, plan
 from embedder.train.update import Batch
 from embedder.training import Training
 

@@ -49,8 +49,9 @@ def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
 
 def train_port(corpus: Path, vectors: Path, **settings) -> dict:
     """`embedder train` as it is: tf.data loader, defaults unless given."""
-    from embedder import config, run, tables_run
+    from embedder import config, run
     from embedder.data.encode import encode_cached
+    from embedder.runs import tables as tables_run
     from embedder.vectors.export import write_vectors
 
     statuses = []

@@ -51,7 +51,7 @@ def program() -> NoReturn:
         traceback.print_exc()  # and out: Python's own end would wait for the others
         code = 1
     if code == 0 and _is_of_several():
-        from embedder.joining import leave
+        from embedder.hosts.joining import leave
 
         leave()
     with contextlib.suppress(BrokenPipeError):
@@ -131,7 +131,7 @@ def _is_of_several() -> bool:
 
 def _fault_of_several(error: RuntimeError) -> str:
     """What stands for an error of what devices exchange: most often a lost process."""
-    from embedder.joining import LOST
+    from embedder.hosts.joining import LOST
 
     signs = "Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination service"
     message = _message(error)
@@ -140,11 +140,12 @@ def _fault_of_several(error: RuntimeError) -> str:
 
 
 def _train(args: Train) -> None:
-    from embedder import processes, run
-    from embedder.joining import join
-    from embedder.stopping import Stop
-    from embedder.tables_run import open_base
-    from embedder.workdir import Workdir
+    from embedder import run
+    from embedder.hosts import processes
+    from embedder.hosts.joining import join
+    from embedder.runs.stopping import Stop
+    from embedder.runs.tables import open_base
+    from embedder.runs.workdir import Workdir
 
     config = settings(args)
     join(args.peers)
@@ -184,9 +185,9 @@ def _train(args: Train) -> None:
 
 
 def _devices(args: Devices) -> None:
-    from embedder.joining import join
+    from embedder.hosts.joining import join
+    from embedder.hosts.processes import is_first
     from embedder.preview import devices_report
-    from embedder.processes import is_first
 
     join(args.peers)
     report = devices_report(settings(args), args.vocabulary)
@@ -200,16 +201,16 @@ def _ignore(status) -> None:
 
 def _shown_progress():
     """A function that shows how far a run is, in the first process."""
-    from embedder.processes import is_first
-    from embedder.progress import progress
+    from embedder.hosts.processes import is_first
+    from embedder.runs.progress import progress
 
     return progress() if is_first() else contextlib.nullcontext(_ignore)
 
 
 def _read(path: Path):
     """The vectors of a run, or of a file."""
+    from embedder.runs.workdir import Workdir
     from embedder.vectors.export import read_vectors
-    from embedder.workdir import Workdir
 
     if not path.exists():
         raise FileNotFoundError(f"RUN {path} does not exist.")
@@ -239,9 +240,9 @@ def _analogy(args: Analogy) -> None:
 
 def _labels(run: Path) -> dict[str, str]:
     """What the examples of an encoder are, by their names; of tables nothing."""
-    from embedder.digests import check_file, read_sums
-    from embedder.parquet import read_table
-    from embedder.workdir import Workdir
+    from embedder.disk.digests import check_file, read_sums
+    from embedder.disk.parquet import read_table
+    from embedder.runs.workdir import Workdir
 
     path = Workdir(run).labels
     if not path.exists():
@@ -301,8 +302,8 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
 
 
 def _embed(args: Embed) -> None:
+    from embedder.disk.files import errors_named
     from embedder.embedding import embed_files
-    from embedder.files import errors_named
     from embedder.vectors.export import write_vectors
 
     if not args.files:
@@ -322,7 +323,7 @@ def _embed(args: Embed) -> None:
 
 
 def _export(args: Export) -> None:
-    from embedder.files import errors_named
+    from embedder.disk.files import errors_named
     from embedder.vectors.export import write_vectors
 
     vectors = _read(args.run)
@@ -341,7 +342,7 @@ def _convert(args: Convert) -> None:
 
 
 def _verify(args: Verify) -> int:
-    from embedder.verify import verify
+    from embedder.runs.verify import verify
 
     findings = []
     for finding in verify(args.run):

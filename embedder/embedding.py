@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.data.images import IMAGES, read_image
+from embedder.disk.files import errors_named, map_array, short_reason
 from embedder.encoder_outputs import embed, network_of, probabilities
-from embedder.files import errors_named, map_array, short_reason
 from embedder.model.encoder_file import EncoderFile, read_encoder
+from embedder.runs.workdir import Workdir
 from embedder.vectors.vectors import Vectors
-from embedder.workdir import Workdir
 
 
 class Embedded(NamedTuple):

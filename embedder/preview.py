@@ -22,7 +22,7 @@ from embedder.devices import (
 from embedder.encoder_training import EncoderTraining
 from embedder.memory import memory_lines
 from embedder.run import open_job
-from embedder.tables_run import Base
+from embedder.runs.tables import Base
 from embedder.train.parallel import Layout, batch_spec, mesh_of, table_spec
 from embedder.training import Training
 

@@ -6,23 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from embedder import processes
-from embedder import workdir as folder
 from embedder.checks import read_interval
 from embedder.config import Config, options_of, to_toml
-from embedder.encoder_run import EncoderJob
+from embedder.disk.files import errors_named
 from embedder.epochs import Snapshot, Status, Trainable, run_epochs
-from embedder.events import Events
-from embedder.files import errors_named
+from embedder.hosts import processes
 from embedder.memory import check_memory, memory_lines
-from embedder.resuming import from_first, origin, snapshot_of, taken_up
-from embedder.saving import Saver
-from embedder.stopping import Stop
-from embedder.tables_run import Base, TablesJob, open_base
+from embedder.runs import workdir as folder
+from embedder.runs.encoder import EncoderJob
+from embedder.runs.events import Events
+from embedder.runs.resuming import from_first, origin, snapshot_of, taken_up
+from embedder.runs.saving import Saver
+from embedder.runs.stopping import Stop
+from embedder.runs.tables import Base, TablesJob, open_base
+from embedder.runs.workdir import Workdir
 from embedder.train.checkpoint import Checkpoints, check_path
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
-from embedder.workdir import Workdir
 
 _OF_A_HOST = {"loader", "workers", "threads"}  # each may have its own
 _RUINED = 10  # times the loss of the first vectors: far above all that learns

@@ -5,13 +5,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from embedder import workdir as folder
 from embedder.config import Config, resolve, with_options
 from embedder.data.vocabulary import Vocabulary, write_vocabulary
-from embedder.files import errors_named, whole_file
+from embedder.disk.files import errors_named, whole_file
 from embedder.model.file import ModelFile, read_model
-from embedder.tables_run import write_results
-from embedder.workdir import Workdir
+from embedder.runs import workdir as folder
+from embedder.runs.tables import write_results
+from embedder.runs.workdir import Workdir
 
 Source = str | os.PathLike[str]
 

@@ -398,7 +398,7 @@ def test_full_disk_is_one_line_and_fails_as_training(capsys, monkeypatch):
     def full(vectors, path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("embedder.tables_run.write_vectors", full)
+    monkeypatch.setattr("embedder.runs.tables.write_vectors", full)
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 3
     assert error_line(capsys) == "embedder: r: No space left on device."
 

@@ -9,24 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *(
-        "checks",
-        "config",
-        "files",
-        "parquet",
-        "digests",
-        "lock",
-        "data",
-        "memory",
-        "model",
-        "train",
-        "devices",
-    ),
-    *("vectors", "workdir", "epochs", "training", "encoder_outputs"),
-    *("encoder_training", "stopping"),
-    "watch",
-    *("joining", "processes", "saving", "resuming", "events", "verify", "terminal"),
-    *("tables_run", "encoder_run", "run", "preview", "progress"),
+    *("checks", "config", "terminal", "disk", "data", "memory", "model", "train"),
+    *("devices", "vectors", "epochs", "training", "encoder_outputs"),
+    *("encoder_training", "hosts", "runs", "run", "preview"),
     *("estimator", "feature_encoder", "embedding", "arguments", "cli"),
 )
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))

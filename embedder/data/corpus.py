@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from embedder.data.ahead import read_ahead
-from embedder.files import errors_named
+from embedder.disk.files import errors_named
 
 _CHUNK_BYTES = 2**22  # of text: more is slower, by new pages of memory
 _CHUNK_TOKENS = 2**21  # of sequences in memory

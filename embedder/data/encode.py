@@ -32,8 +32,8 @@ from embedder.data.vocabulary import (
     select_tokens,
     write_vocabulary,
 )
-from embedder.digests import SUMS, check_file, files_in, read_sums, write_sums
-from embedder.files import read_member, short_reason
+from embedder.disk.digests import SUMS, check_file, files_in, read_sums, write_sums
+from embedder.disk.files import read_member, short_reason
 
 SHARD_TOKENS = 2_000_000
 _FORMAT = 2  # of the cache: a change of it makes a new digest

@@ -18,8 +18,8 @@ import polars as pl
 from embedder.config import EncoderConfig
 from embedder.data.corpus import describe_file
 from embedder.data.images import IMAGES, decoded
-from embedder.files import errors_named, read_packed, short_reason
-from embedder.parquet import read_table
+from embedder.disk.files import errors_named, read_packed, short_reason
+from embedder.disk.parquet import read_table
 
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _WIDE = (pl.Int128, pl.UInt128)  # integers that NumPy does not have

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from embedder.data.ahead import map_ahead
-from embedder.digests import check_folder, files_in, write_sums
-from embedder.files import errors_named, map_array, short_reason
+from embedder.disk.digests import check_folder, files_in, write_sums
+from embedder.disk.files import errors_named, map_array, short_reason
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """Endings of their names."""

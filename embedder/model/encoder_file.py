@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.files import errors_named, read_member, short_reason, whole_file
+from embedder.disk.files import errors_named, read_member, short_reason, whole_file
 
 _FORMAT = b"embedder-encoder-model 1"
 ENCODER_SETTINGS = (

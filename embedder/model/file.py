@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.files import (
+from embedder.disk.files import (
     errors_named,
     pack_strings,
     read_member,

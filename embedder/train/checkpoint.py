@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from embedder.digests import SUMS, check_folder, files_in, write_sums
+from embedder.disk.digests import SUMS, check_folder, files_in, write_sums
 
 _log = logging.getLogger(__name__)
 

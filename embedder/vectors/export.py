@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embedder.files import (
+from embedder.disk.files import (
     pack_strings,
     read_member,
     short_reason,
@@ -208,7 +208,7 @@ def _write_parquet(vectors: Vectors, path: Path) -> None:
 def _read_parquet(path: Path) -> Vectors:
     import polars as pl
 
-    from embedder.parquet import read_table
+    from embedder.disk.parquet import read_table
 
     with _damage_named(path, pl.exceptions.PolarsError):
         table = read_table(path)

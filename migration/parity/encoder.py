@@ -13,10 +13,10 @@ import embedder
 import legacy
 from embedder.config import Config, parse_arguments, with_options
 from embedder.data.examples import Examples, open_examples
-from embedder.encoder_run import model_settings
 from embedder.encoder_training import EncoderTraining
 from embedder.epochs import run_epochs
 from embedder.model.encoder import layers_of, params_of
+from embedder.runs.encoder import model_settings
 from embedder.train import classify
 from embedder.train.update import TrainState
 from legacy import network

@@ -20,7 +20,7 @@ from embedder.data.corpus import Corpus, sequences_corpus, text_files
 from embedder.data.demo import demo_sequences
 from embedder.data.encode import encode, encode_cached
 from embedder.data.encoded import Encoded
-from embedder.tables_run import open_corpus
+from embedder.runs.tables import open_corpus
 from embedder.training import Training
 from migration.parity import data, training, updates
 from migration.parity.difference import Difference

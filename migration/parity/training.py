@@ -13,8 +13,8 @@ from embedder.config import Config, options_of, resolve, with_options
 from embedder.data.encoded import Encoded
 from embedder.epochs import run_epochs
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model
+from embedder.runs.workdir import Workdir
 from embedder.training import Training
-from embedder.workdir import Workdir
 from migration.convert import model_to_run, run_to_model
 from migration.parity.difference import (
     Difference,

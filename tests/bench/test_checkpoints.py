@@ -7,7 +7,7 @@ import pytest
 from bench import checkpoints, results
 from bench.checkpoints import Mark
 from embedder.config import Config, with_options
-from embedder.tables_run import open_corpus, plan
+from embedder.runs.tables import open_corpus, plan
 
 
 def test_a_save_costs_what_its_stretch_would_have_taken_less():

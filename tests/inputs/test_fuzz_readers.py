@@ -32,9 +32,9 @@ from embedder.data.corpus import sequences_corpus, text_corpus
 from embedder.data.encode import encode_cached
 from embedder.data.examples import read_idx, read_npz, read_parquet
 from embedder.data.images import decoded, read_image
-from embedder.digests import files_in, write_sums
+from embedder.disk.digests import files_in, write_sums
+from embedder.disk.files import pack_strings
 from embedder.embedding import _features
-from embedder.files import pack_strings
 from embedder.model.encoder_file import (
     ENCODER_SETTINGS,
     EncoderFile,
@@ -42,17 +42,17 @@ from embedder.model.encoder_file import (
     write_encoder,
 )
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
-from embedder.train.checkpoint import CheckpointError, Checkpoints
-from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
-from embedder.vectors.export import read_vectors, write_vectors
-from embedder.vectors.vectors import Vectors
-from embedder.workdir import (
+from embedder.runs.workdir import (
     Workdir,
     check_same,
     cut_metrics,
     source_of,
     write_settings,
 )
+from embedder.train.checkpoint import CheckpointError, Checkpoints
+from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
+from embedder.vectors.export import read_vectors, write_vectors
+from embedder.vectors.vectors import Vectors
 
 MANY = 10**12
 KEYS = ["a", "B", "\u00e4\u4e2d", "d", "eeeeeeeeeeee"]

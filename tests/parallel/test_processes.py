@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from embedder.config import PeersConfig
-from embedder.joining import LOST, join
+from embedder.hosts.joining import LOST, join
 from embedder.vectors.export import read_vectors
 from tests.commands import OF_A_RUN
 

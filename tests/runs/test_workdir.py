@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from embedder import workdir as folder
 from embedder.config import Config, read_toml, resolve, with_options
-from embedder.workdir import Workdir
+from embedder.runs import workdir as folder
+from embedder.runs.workdir import Workdir
 
 CONFIG = resolve(Config(), 1000)
 MANIFEST = [{"file": "text.txt", "bytes": 3}]

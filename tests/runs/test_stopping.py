@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from embedder.stopping import Stop, Stopped
+from embedder.runs.stopping import Stop, Stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -30,7 +30,7 @@ def test_a_signal_that_is_awaited_is_kept():
 def test_a_second_signal_ends_the_process(number):
     script = f"""
 import os
-from embedder.stopping import Stop
+from embedder.runs.stopping import Stop
 stop = Stop()
 with stop.listening():
     stop.is_awaited = True

@@ -5,7 +5,13 @@ import subprocess
 
 import pytest
 
-from embedder.digests import check_file, check_folder, files_in, read_sums, write_sums
+from embedder.disk.digests import (
+    check_file,
+    check_folder,
+    files_in,
+    read_sums,
+    write_sums,
+)
 
 
 @pytest.fixture

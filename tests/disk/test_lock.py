@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from embedder.lock import LockedError, held
+from embedder.disk.lock import LockedError, held
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, time
 from pathlib import Path
-from embedder.lock import held
+from embedder.disk.lock import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -15,10 +15,10 @@ from embedder.epochs import run_epochs
 from embedder.memory import check_memory, memory_needed
 from embedder.preview import preview
 from embedder.run import train
-from embedder.tables_run import open_corpus, plan
+from embedder.runs.tables import open_corpus, plan
+from embedder.runs.workdir import Workdir
 from embedder.training import Training
 from embedder.vectors.export import read_vectors
-from embedder.workdir import Workdir
 
 SMALL = with_options(
     Config(), loader="memory", vector_size=4, epochs=2, block=64, min_count=2

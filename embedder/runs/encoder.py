@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from embedder import workdir as folder
 from embedder.config import Config, options_of, parse_arguments
 from embedder.data.examples import Examples, open_examples
+from embedder.disk.files import whole_file
 from embedder.encoder_outputs import embed, probabilities
 from embedder.encoder_training import EncoderTraining
 from embedder.epochs import Snapshot
-from embedder.files import whole_file
 from embedder.model.encoder import layers_of
 from embedder.model.encoder_file import ENCODER_SETTINGS, EncoderFile, write_encoder
+from embedder.runs import workdir as folder
+from embedder.runs.workdir import Workdir
 from embedder.vectors.vectors import Vectors
-from embedder.workdir import Workdir
 
 
 class EncoderJob:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from embedder.joining import leave
+from embedder.hosts.joining import leave
 
 _MESSAGE_BYTES = 2**14
 _PIECE_BYTES = 2**26  # of what goes from one to all at once

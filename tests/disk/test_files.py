@@ -2,7 +2,7 @@
 
 import pytest
 
-from embedder.files import errors_named, pack_strings, unpack_strings, whole_file
+from embedder.disk.files import errors_named, pack_strings, unpack_strings, whole_file
 
 
 def test_whole_file_takes_its_place_when_it_is_whole(tmp_path):

@@ -4,11 +4,11 @@ import types
 
 import pytest
 
-from embedder import saving
 from embedder.checks import Interval
 from embedder.epochs import Place, Snapshot
-from embedder.saving import Saver
-from embedder.stopping import Stop, Stopped
+from embedder.runs import saving
+from embedder.runs.saving import Saver
+from embedder.runs.stopping import Stop, Stopped
 
 
 class Disk:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from embedder.digests import SUMS, check_folder, fault, read_sums
+from embedder.disk.digests import SUMS, check_folder, fault, read_sums
+from embedder.runs.workdir import Workdir
 from embedder.train.checkpoint import CheckpointError, Checkpoints
-from embedder.workdir import Workdir
 
 _ANEW = "train anew with --overwrite, or from a copy"
 _AGAIN = "delete {path}; the same command goes on from the last whole checkpoint"

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config, differences, read_toml, to_toml
-from embedder.digests import SUMS, check_file, read_sums, write_sums
-from embedder.files import short_reason, whole_file
-from embedder.lock import held
+from embedder.disk.digests import SUMS, check_file, read_sums, write_sums
+from embedder.disk.files import short_reason, whole_file
+from embedder.disk.lock import held
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 

@@ -4,11 +4,11 @@ import logging
 import time
 from typing import NamedTuple
 
-from embedder import processes
 from embedder.checks import Interval
 from embedder.epochs import Place, Status
-from embedder.joining import leave, watch
-from embedder.stopping import Stop, Stopped
+from embedder.hosts import processes
+from embedder.hosts.joining import leave, watch
+from embedder.runs.stopping import Stop, Stopped
 from embedder.train.checkpoint import Checkpoints, arrays_of
 
 _SAVE, _FAIL = 1, 100  # what a process wants; between them: to stop at that signal

@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from embedder import workdir as folder
 from embedder.config import Config, options_of, read_toml, resolve
 from embedder.data import loader
 from embedder.data.corpus import Corpus, text_corpus
@@ -20,14 +19,15 @@ from embedder.data.vocabulary import (
     read_vocabulary,
     write_vocabulary,
 )
-from embedder.digests import SUMS, file_digest
+from embedder.disk.digests import SUMS, file_digest
 from embedder.epochs import Snapshot
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.runs import workdir as folder
+from embedder.runs.workdir import Workdir
 from embedder.train.checkpoint import Checkpoints
 from embedder.training import Training
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
-from embedder.workdir import Workdir
 
 _log = logging.getLogger(__name__)
 

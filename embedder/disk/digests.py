@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 
-from embedder.files import whole_file
+from embedder.disk.files import whole_file
 
 SUMS = "SHA256SUMS"
 

@@ -3,9 +3,9 @@
 import logging
 from importlib.metadata import version
 
-from embedder import processes
 from embedder.config import differences, from_toml
 from embedder.epochs import Place, Snapshot, Trainable
+from embedder.hosts import processes
 from embedder.train.checkpoint import (
     Checkpoint,
     CheckpointError,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from embedder.watch import Watch
+from embedder.hosts.watch import Watch
 
 
 def status(updates: int, loss: float = 2.0, recent: float = 2.0, epoch: int = 0):

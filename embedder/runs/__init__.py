@@ -1,0 +1,1 @@
+"""A run and its folder: what it writes, when it saves, where it goes on."""
