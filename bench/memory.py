@@ -128,7 +128,8 @@ def estimate(corpus: Path, **options) -> int:
     """Bytes that `embedder train --dry-run` states."""
     arguments = ["train", str(corpus), "--dry-run", *_flags(options)]
     found = _in_child(0, arguments)
-    return int(re.search(r"^memory: (\d+) MiB", found["output"], re.M)[1]) * _MIB
+    size = re.search(r"^memory: ([\d.]+) MiB", found["output"], re.M)[1]
+    return round(float(size) * _MIB)
 
 
 def _flags(options: dict[str, Any]) -> list[str]:

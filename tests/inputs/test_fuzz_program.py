@@ -181,7 +181,7 @@ def test_any_tokens_get_vectors(tokens, seed, capsys):
 @pytest.mark.slow
 @pytest.mark.row("B4", "B12")
 @given(tokens=TOKEN_LISTS, seed=st.integers(0, 2**32))
-@few(100)
+@few(60)
 def test_any_of_many_tokens_get_vectors(tokens, seed, capsys):
     check_tokens(tokens, seed, capsys)
 
@@ -216,7 +216,7 @@ def test_any_options_are_used_or_refused(options, capsys):
 @pytest.mark.slow
 @pytest.mark.row("B8")
 @given(options=OPTIONS)
-@few(150)
+@few(100)
 def test_any_of_many_options_are_used_or_refused(options, capsys):
     check_options(options, capsys)
 

@@ -101,7 +101,7 @@ def test_parquet_round_trip(vectors):
 
 
 @pytest.mark.slow
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(vectors=some_vectors(keys) | some_vectors(keys, width=64))
 def test_many_parquet_round_trips(vectors):
     assert_same(round_trip(vectors, ".parquet"), vectors, counts=True)
