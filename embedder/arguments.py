@@ -269,12 +269,12 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
     if not run.is_begun:
         return verb
     verb = _parse(arguments, read_toml(run.config))
-    base = base_of(run) or {"path": None, "grow": False}
+    base = base_of(run)
     return dataclasses.replace(
         verb,
         corpus=source_of(run),
-        resume=base["path"] and Path(base["path"]),
-        grow=base["grow"],
+        resume=base and run.base,
+        grow=base is not None and base["grow"],
     )
 
 

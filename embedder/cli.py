@@ -159,8 +159,8 @@ def _train(args: Train) -> None:
         return
     with processes.together():
         base = open_base(args.resume, args.grow)
-        job = run.open_job(config, args.corpus, base)
-    workdir = args.workdir or Path(f"embedder-{job.name}")
+        name = run.open_job(config, args.corpus, base).name
+    workdir = args.workdir or Path(f"embedder-{name}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite
     stop = Stop()
     with stop.listening(), _shown_progress() as on_status:

@@ -60,6 +60,7 @@ class EncoderTraining:
     rate_name = "learning_rate"
     metrics = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
     diverged = "training diverged. Give a smaller `learning_rate`."
+    smaller = "give --loader tfdata, smaller `layers` or a smaller `batch_size`."
     idle = "Every example is told for certain: nothing is learned."
     backend = "xla"
 

@@ -1,6 +1,7 @@
 """Epochs of a training: how far they are, and where they can be taken up again."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -29,6 +30,7 @@ class Trainable(Protocol):
     items: int  # of these, in an epoch
     metrics: tuple[str, ...]  # names of what `summary` gives; the first is a loss
     diverged: str  # what to do against it
+    smaller: str  # what to do where memory is short
     idle: str  # what a loss of 0 means
     rate_name: str  # of the learning rate
     content: str  # digest of the tokens, or of the classes
@@ -106,8 +108,11 @@ def run_epochs(
     state: TrainState,
     on_status: Callable[[Status], None] = lambda status: None,
     place: Place | None = None,
+    on_pause: Callable[[], None] = lambda: None,
 ) -> Snapshot:
     """What all epochs of `training` lead to.
+
+    `on_pause` is called before what takes its time besides the steps.
 
     `state` stays as it is; arrays are of NumPy before and after. It is the state at
     `place`; None: before the first update.
@@ -131,6 +136,7 @@ def run_epochs(
                 updates=place.updates + step.num_updates,
             )
             clock.tell(state, place, sums, step.call_seconds)
+        on_pause()
         metrics = training.summary(sums.result(), state)
         history = (*place.history, metrics)
         if place.losses and place.losses[-1] == metrics[0] != 0:
@@ -144,6 +150,7 @@ def run_epochs(
         best = _better(place.best, training.score(metrics), place.updates)
         place = Place(epoch + 1, (), done, place.updates, history, best=best)
         clock.tell_end(state, place)
+    on_pause()
     clock.tell_compiling()
     if place.losses and not any(place.losses):
         _log.warning(training.idle)
@@ -152,7 +159,7 @@ def run_epochs(
 
 def _better(best: tuple, score: float | None, updates: int) -> tuple:
     """The better of the best so far and an epoch that ended after `updates`."""
-    if score is None or (best and best[0] >= score):
+    if score is None or not math.isfinite(score) or (best and best[0] >= score):
         return best
     return score, updates
 

@@ -21,7 +21,8 @@ def memory_needed(
     width = -(-model.vector_size // 16) * 16  # as wide as rows of the kernel are
     table = num_rows * width * np.dtype(model.dtype).itemsize
     is_saved = read_interval(config.save.save_every) != Interval()
-    shards = (data.workers + 2) * int(max(encoded.shard_tokens, default=0))
+    num_shards = min(data.workers + 2, len(encoded.shard_tokens))
+    shards = num_shards * int(max(encoded.shard_tokens, default=0))
     superblocks = 3 * superblock_size * data.block * data.blocks_per_update
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
     return {
@@ -35,8 +36,12 @@ def memory_needed(
     }
 
 
-def check_memory(needed: dict[str, int]) -> None:
+def check_memory(needed: dict[str, int], advice: str) -> None:
     """Refuses a run that this machine can never hold, before anything is made.
+
+    Args:
+      needed: bytes, by what needs them.
+      advice: what to do, a clause.
 
     Raises:
       ValueError: as said; the message says what needs how much.
@@ -47,8 +52,7 @@ def check_memory(needed: dict[str, int]) -> None:
         parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in needed.items())
         raise ValueError(
             f"The run must fit in the {machine / 2**30:.1f} GiB of this machine, got "
-            f"{total / 2**30:.1f} GiB ({parts}): give a smaller `vector_size` or "
-            "`block`, or a larger `min_count`."
+            f"{total / 2**30:.1f} GiB ({parts}): {advice}"
         )
 
 

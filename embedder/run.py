@@ -15,12 +15,12 @@ from embedder.memory import check_memory, memory_lines
 from embedder.runs import workdir as folder
 from embedder.runs.encoder import EncoderJob
 from embedder.runs.events import Events
-from embedder.runs.resuming import from_first, origin, snapshot_of, taken_up
+from embedder.runs.resuming import check_best, from_first, origin, snapshot_of, taken_up
 from embedder.runs.saving import Saver
 from embedder.runs.stopping import Stop
 from embedder.runs.tables import Base, TablesJob, open_base
 from embedder.runs.workdir import Workdir
-from embedder.train.checkpoint import Checkpoints, check_path
+from embedder.train.checkpoint import CheckpointError, Checkpoints, check_path
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 
@@ -111,6 +111,8 @@ def train(
     """
     run, again = Workdir(workdir), _Again(overwrite, step, force)
     base = open_base(resume, grow)
+    if base is not None:
+        folder.check_apart(run, base.path)
     with contextlib.ExitStack() as stack:
         with processes.together():
             check_path(run.path)
@@ -119,6 +121,7 @@ def train(
                 folder.check_free(run)
                 stack.enter_context(folder.locked(run))
                 folder.remove_parts(run)
+                _check_step(run, again)
         training = _plan_together(config, run, job, cache or run.cache)
         with processes.together():
             finished = processes.is_first() and _is_finished(
@@ -134,9 +137,10 @@ def _plan_together(config: Config, run: Workdir, job: Job, cache: Path) -> Train
     training = None
     with processes.together():
         if processes.is_first():
-            with folder.made(run.path), folder.made(cache), errors_named(cache):
+            is_shared = cache != run.cache
+            with folder.made(cache, is_shared), errors_named(cache):
                 training = job.plan(config, cache)
-                check_memory(training.memory)
+                check_memory(training.memory, training.smaller)
     with processes.together():
         if training is None:  # memory is not shared with processes of other hosts
             training = job.plan(config, cache if cache.exists() else None)
@@ -151,6 +155,8 @@ def _facts(training: Trainable, job: Job) -> dict[str, object]:
         **origin(training),
         **{f"`{name}`": value for name, value in options if name not in _OF_A_HOST},
         "superblock size": training.superblock_size,
+        "epochs": [training.epochs.start, training.epochs.stop],
+        "`resume`": job.base and {**job.base, "path": None},
         "corpus": [{**file, "mtime_ns": None} for file in job.manifest],
     }
 
@@ -165,12 +171,21 @@ def _is_finished(run: Workdir, config: Config, job: Job, again: _Again) -> bool:
         return False
     folder.check_sound(run)
     folder.check_same(run, config, job.manifest, job.base, force=again.force)
-    if run.is_finished and again.step is not None:
-        raise ValueError(
-            f"`step` must be of a run that goes on, got {again.step}: {run.path} is "
-            "finished."
-        )
     return run.is_finished
+
+
+def _check_step(run: Workdir, again: _Again) -> None:
+    """Refuses a checkpoint of a run that does not go on."""
+    if again.step is None or (
+        run.is_begun and not run.is_finished and not again.overwrite
+    ):
+        return
+    why = "holds no run"
+    if run.is_begun:
+        why = "is to be overwritten" if again.overwrite else "is finished"
+    raise ValueError(
+        f"`step` must be of a run that goes on, got {again.step}: {run.path} {why}."
+    )
 
 
 def _train_into(
@@ -189,12 +204,14 @@ def _train_into(
         if processes.is_first():
             if run.is_begun and not again.overwrite:
                 start = taken_up(checkpoints, training, again.step)
+            if start is not None and save.result == "best":
+                check_best(checkpoints, start.place)
             if start is None:
                 folder.clear(run)
+                job.begin(run, training)
                 folder.write_settings(
                     run, training.config, source, job.manifest, job.base
                 )
-                job.begin(run, training)
                 folder.seal(run)
             else:
                 folder.cut_metrics(run, len(start.place.history))
@@ -227,7 +244,7 @@ def _run_epochs(
 ) -> Snapshot:
     """All epochs after `start`; they are saved, and told of in the folder."""
     is_first = processes.is_first()
-    events = Events(run.events, len(start.place.history))
+    events = Events(run.events, start.place.epoch)
 
     def record(status: Status) -> None:
         if status.is_epoch_end:
@@ -240,22 +257,26 @@ def _run_epochs(
         saver(status)
 
     try:
-        return run_epochs(training, start.state, record, start.place)
+        return run_epochs(training, start.state, record, start.place, saver.pause)
     finally:
         saver.finish()
         events.close()
 
 
 def _best(checkpoints: Checkpoints, training: Trainable, end: Snapshot) -> Snapshot:
-    """What the best epoch before `end` led to."""
+    """What the best epoch before `end` led to; `end`, if that cannot be read."""
     score, updates = end.place.best
     best = None
-    with processes.together():
-        if processes.is_first():
+    if processes.is_first():
+        try:
             best = snapshot_of(checkpoints.read(updates), training)
             _log.info(
                 "The best is epoch %d, with a score of %.4f.", best.place.epoch, score
             )
+        except CheckpointError as error:
+            _log.warning("%s: the last epoch is the result, not the best.", error)
+    if not processes.first_says(best is not None):
+        return end
     return from_first(best, training)
 
 

@@ -39,6 +39,7 @@ class Training:
     unit = "words"
     rate_name = "alpha"
     diverged = "training diverged. Give a smaller `alpha` or `cap`."
+    smaller = "give a smaller `vector_size` or `block`, or a larger `min_count`."
     idle = "No token has another in its window: nothing is learned."
 
     def __init__(

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from embedder.config import Config, resolve, with_options
@@ -33,8 +32,8 @@ def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> Mode
     if target.is_begun and not overwrite:
         raise FileExistsError(_taken(target.path))
     with folder.locked(target), errors_named(target.path):
-        with tempfile.TemporaryDirectory(prefix=".", dir=target.path) as whole:
-            made = Workdir(whole)
+        folder.remove_parts(target)
+        with folder.part(target) as made:
             _write_run(made, path, read)
             folder.clear(target)  # all that can fail has been done
             for file in made.files:

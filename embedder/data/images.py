@@ -40,7 +40,7 @@ def decoded(
     key = json.dumps([_FORMAT, size, manifest]).encode()
     folder = cache / hashlib.sha256(key).hexdigest()[:16]
     path = folder / "images.npy"
-    if not path.exists():
+    if not folder.exists():
         part = cache / f".{folder.name}-{uuid.uuid4().hex[:8]}"
         part.mkdir(parents=True)
         try:

@@ -4,6 +4,7 @@ The kernel holds it (flock), and lets it go when the process ends, however that 
 file says who holds it, for people, and for hosts that share the disk but not the lock.
 """
 
+import errno
 import fcntl
 import json
 import logging
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 _log = logging.getLogger(__name__)
 
 
@@ -70,9 +72,16 @@ def _locked(path: Path) -> IO[str]:
                 f"{path.parent} is in use by {who or 'another process'}: wait for its "
                 "end, or give another --workdir."
             ) from None
-        except OSError:
-            file.close()
-            raise
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                file.close()
+                raise
+            _log.warning(
+                "%s: the disk has no locks (%s): see that no other run writes there.",
+                path.parent,
+                error.strerror,
+            )
+            return file
 
 
 def _is_at(file: IO[str], path: Path) -> bool:

@@ -82,7 +82,10 @@ def watch() -> Watch:
 
 
 def _end_hanging(seconds: float) -> None:
-    message = f"No step has come for {seconds:.0f} s: a process of the run hangs."
+    message = (
+        f"No step has come for {seconds:.0f} s: a process of the run hangs. Where "
+        "steps take that long, raise --lost-after."
+    )
     _Ending(message, code=3, error=sys.stderr.fileno())()
 
 

@@ -120,7 +120,8 @@ def check_same(facts: Mapping[str, object]) -> None:
         leave()
         here = ", ".join(f"{name} {texts.get(name)}"[:100] for name in different)
         raise ValueError(
-            f"Processes differ in {', '.join(different)}; process {process} has {here}."
+            f"Processes differ in {', '.join(different)}; process {process} has "
+            f"{here}: give all of them the same whole command."
         )
 
 

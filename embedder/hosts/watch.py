@@ -31,7 +31,8 @@ class Watch:
         self._limit = limit
         self._stalled = stalled
         self._on_hang = on_hang
-        self._longest = 0.0  # between two steps, so far
+        self._longest = 0.0  # between two steps, so far; the first compiles
+        self._before = time.monotonic()
         self._last: float | None = None  # step; None: there is nothing to wait for
         self._updates = 0
         self._leapt = -1  # epoch whose leap was said
@@ -41,9 +42,9 @@ class Watch:
     def beat(self, status) -> None:
         """To be called after each step."""
         now = time.monotonic()
-        if self._last is not None:
-            self._longest = max(self._longest, now - self._last)
-        self._last, self._updates = now, status.updates
+        self._longest = max(self._longest, now - self._before)
+        self._before = self._last = now
+        self._updates = status.updates
         self._check_leap(status)
 
     def pause(self) -> None:

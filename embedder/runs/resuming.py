@@ -68,9 +68,24 @@ def taken_up(
 
 
 def _check_settings(found: Checkpoint, training: Trainable) -> None:
+    if "config" not in found.facts:
+        raise CheckpointError("of an earlier version")
     different = differences(from_toml(found.facts["config"]), training.config)
     if different:
         raise CheckpointError(", ".join(different))
+
+
+def check_best(checkpoints: Checkpoints, place: Place) -> None:
+    """Refuses to end with the best epoch where what it led to was not kept.
+
+    Raises:
+      CheckpointError: as said.
+    """
+    if place.best and place.best[1] not in checkpoints.steps():
+        raise CheckpointError(
+            f"`result` best needs checkpoint {place.best[1]} of the best epoch so far, "
+            "which was not kept: give --result last, or --overwrite to start anew."
+        )
 
 
 def snapshot_of(found: Checkpoint, training: Trainable) -> Snapshot:

@@ -1,5 +1,6 @@
 """When a run saves where it is, and when it stops."""
 
+import contextlib
 import logging
 import time
 from typing import NamedTuple
@@ -61,9 +62,12 @@ class Saver:
         self._stop.is_awaited = True
         self._watch.beat(status)
         self._steps += 1
-        wanted = self._wanted(status)
-        if processes.num_processes() > 1:
-            wanted = processes.largest(wanted) if self._is_meeting(status) else 0
+        if processes.num_processes() == 1:
+            wanted = self._wanted(status)
+        elif self._is_meeting(status):
+            wanted = processes.largest(self._wanted(status))
+        else:
+            return
         if wanted == _FAIL:
             with processes.together():
                 if self._error:
@@ -77,6 +81,10 @@ class Saver:
                 wanted, f"Stopped after {status.updates} updates, which are saved."
             )
 
+    def pause(self) -> None:
+        """To be called before what takes its time."""
+        self._watch.pause()
+
     def finish(self) -> None:
         """Waits for what is being written; from now on a signal stops at once."""
         self._stop.is_awaited = False
@@ -85,6 +93,9 @@ class Saver:
             self._checkpoints.wait()
         except OSError as error:  # no matter: what comes now is the whole result
             _log.warning("%s: %s.", error.filename, error.strerror)
+            if self._saves_best and self._checkpoints.retry():
+                with contextlib.suppress(OSError):
+                    self._checkpoints.wait()
 
     def _wanted(self, status: Status) -> int:
         if self._stop.number:
@@ -97,7 +108,7 @@ class Saver:
             if is_second:
                 return _FAIL
             _log.warning("%s: %s: tried again.", error.filename, error.strerror)
-            return _SAVE
+            return 0 if self._saves_best and self._checkpoints.retry() else _SAVE
         is_time = (
             processes.is_first()
             and is_written  # else a slow disk would hold up every step
@@ -127,3 +138,5 @@ class Saver:
             facts = self._facts | {"place": place._asdict()}
             arrays = arrays_of(state)
             self._checkpoints.save(place.updates, arrays, facts, status.best)
+        if processes.num_processes() > 1:
+            processes.largest(0)  # the first may have waited for its disk

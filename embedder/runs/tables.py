@@ -1,5 +1,6 @@
 """Runs of tables over a text: what is read at their beginning and left at their end."""
 
+import hashlib
 import logging
 import os
 import threading
@@ -19,7 +20,6 @@ from embedder.data.vocabulary import (
     read_vocabulary,
     write_vocabulary,
 )
-from embedder.disk.digests import SUMS, file_digest
 from embedder.epochs import Snapshot
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.runs import workdir as folder
@@ -62,14 +62,14 @@ class TablesJob:
         errors: Literal["strict", "replace"] = "strict",
     ):
         self._corpus = open_corpus(source, errors)
-        self._base, digest = _read_base(base) if base else (None, "")
+        self._base = base and _read_base(base)
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
         self.base = base and {
             "path": os.path.abspath(base.path),
             "grow": base.grow,
-            "sha256": digest,
+            "sha256": _digest(self._base),
         }
 
     def plan(self, config: Config, cache: Path | None) -> Training:
@@ -83,6 +83,7 @@ class TablesJob:
         encoded = training.encoded
         write_vocabulary(encoded.vocabulary, run.vocabulary)
         if self._base is not None:
+            write_model(run.base, self._base)  # the run needs nothing else of it
             _log.info(
                 "Goes on from %d tokens; %d are new, %.1f %% of the text is known.",
                 len(self._base.tokens),
@@ -111,8 +112,8 @@ def open_corpus(
     return demo_corpus() if source is None else text_corpus(source, errors)
 
 
-def _read_base(base: Base) -> tuple[ModelFile, str]:
-    """The model of `base`, and a digest of it.
+def _read_base(base: Base) -> ModelFile:
+    """The model of `base`.
 
     Raises:
       OSError, ValueError: there is none.
@@ -126,10 +127,10 @@ def _read_base(base: Base) -> tuple[ModelFile, str]:
         raise FileNotFoundError(
             f"`resume` must be a run of tables, or a model file: {path} does not exist."
         )
-    return read_model(path), file_digest(path)
+    return read_model(path)
 
 
-def _from_checkpoint(run: Workdir) -> tuple[ModelFile, str]:
+def _from_checkpoint(run: Workdir) -> ModelFile:
     """What an unfinished run has reached; perhaps it diverged after that."""
     found = Checkpoints(run.checkpoints).newest()
     folder.check_sound(run)
@@ -141,16 +142,26 @@ def _from_checkpoint(run: Workdir) -> tuple[ModelFile, str]:
     _log.info("%s is not finished: its checkpoint %d is taken.", run.path, found.step)
     options = options_of(read_toml(run.config)) | {"workers": 1}
     vocabulary = read_vocabulary(run.vocabulary)
-    model = ModelFile(
+    before = read_model(run.base).loss_history if run.base.exists() else []
+    history = found.facts["place"]["history"]
+    return ModelFile(
         settings={name: options[name] for name in MODEL_SETTINGS},
         block=options["block"],
         tokens=vocabulary.tokens,
         counts=vocabulary.counts,
         input=found.arrays["params.tables.input"],
         output=found.arrays["params.tables.output"],
-        loss_history=[metrics[0] for metrics in found.facts["place"]["history"]],
+        loss_history=before + [metrics[0] for metrics in history],
     )
-    return model, file_digest(run.checkpoints / str(found.step) / SUMS)
+
+
+def _digest(model: ModelFile) -> str:
+    """SHA-256 of what a run takes from a model, whatever file that is in."""
+    digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
+    for array in (model.input, model.output, np.array(model.loss_history)):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def plan(
@@ -179,6 +190,10 @@ def plan(
             encoded = encode_cached(corpus, min_count, cache, known)
     except NoTokensError as error:
         raise ValueError(f"Corpus {corpus.source}: {error}") from error
+    if not encoded.num_tokens:
+        raise ValueError(
+            f"Corpus {corpus.source} has no token that is known: give --grow."
+        )
     resolved = resolve(config, encoded.num_tokens)
     epochs = range(first, first + config.train.epochs)
     return Training(resolved, encoded, epochs, base)

@@ -10,6 +10,7 @@ from embedder.runs.workdir import Workdir
 from embedder.train.checkpoint import CheckpointError, Checkpoints
 
 _ANEW = "train anew with --overwrite, or from a copy"
+_CURVE = "nothing else depends on it; only training anew makes it again"
 _AGAIN = "delete {path}; the same command goes on from the last whole checkpoint"
 
 
@@ -52,7 +53,7 @@ def _files(run: Workdir) -> Iterator[Finding]:
     try:
         sums = read_sums(run.path)
     except FileNotFoundError:
-        yield Finding(SUMS, "is missing", "it comes with the end of the run")
+        yield Finding(SUMS, "is missing", "it comes with the next run here")
         return
     except ValueError as error:
         yield Finding(SUMS, f"is damaged ({error})", _ANEW)
@@ -60,7 +61,11 @@ def _files(run: Workdir) -> Iterator[Finding]:
     settings = {run.config.name, run.corpus.name, run.vocabulary.name}
     for name, expected in sums.items():
         path = run.path / name
-        advice = _ANEW if name in settings else _AGAIN.format(path=run.vectors)
+        advice = _AGAIN.format(path=run.vectors)
+        if name in settings:
+            advice = _ANEW
+        elif path == run.metrics or path.parent == run.events:
+            advice = _CURVE
         yield Finding(name, fault(path, expected), advice)
 
 

@@ -2,6 +2,7 @@
 
 config.toml          the settings, none left open
 corpus.json          the corpus: where it was, and digests of it
+base.npz             of a run that goes on from another: the tables of that
 vocab.parquet        tokens and counts, in the order of ids
 cache/               the encoded corpus, where no other cache is given
 metrics.jsonl        one JSON object an epoch
@@ -21,6 +22,7 @@ import logging
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +54,7 @@ class Workdir:
         self.checkpoints = self.path / "checkpoints"
         self.metrics = self.path / "metrics.jsonl"
         self.labels = self.path / "labels.parquet"
+        self.base = self.path / "base.npz"
         self.model = self.path / "model.npz"
         self.text_vectors = self.path / "vectors.txt"
         self.vectors = self.path / "vectors.safetensors"
@@ -69,6 +72,7 @@ class Workdir:
             self.sums,
             self.corpus,
             self.config,
+            self.base,
             self.vocabulary,
             self.metrics,
             self.model,
@@ -121,6 +125,7 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
     if not path.is_dir():
         raise FileExistsError(f"{argument} must be a folder, got the file {path}.")
     own = {workdir.lock, workdir.cache, *workdir.files, *workdir.parts}
+    own |= {p for p in (workdir.checkpoints, workdir.events) if p.is_dir()}
     if not own.issuperset(path.iterdir()):
         raise FileExistsError(
             f"{argument} must be a run, or empty, or new: {path} holds other files."
@@ -143,8 +148,8 @@ def check_same(
       ValueError: they differ; the message names what does.
     """
     found = differences(read_toml(workdir.config), config)
-    if _corpus(workdir, "resume", (dict, type(None))) != base:
-        found.append("`resume` of another run")
+    if _content(base_of(workdir)) != _content(base):
+        found.append("`resume` of another run (--workdir alone goes on with its own)")
     if _corpus(workdir, "manifest", (list,)) != manifest:
         if force:
             _log.warning("%s was begun with another corpus.", workdir.path)
@@ -168,13 +173,32 @@ def base_of(workdir: Workdir) -> dict | None:
     return _corpus(workdir, "resume", (dict, type(None)))
 
 
+def _content(base: dict | None) -> tuple | None:
+    """What matters of a base: not where it lies."""
+    return base and (base["grow"], base["sha256"])
+
+
+def check_apart(workdir: Workdir, base: Path) -> None:
+    """Refuses a base that the run here would write over.
+
+    Raises:
+      ValueError: as said.
+    """
+    path, own = base.resolve(), workdir.path.resolve()
+    if own in (path, *path.parents) and path != workdir.base.resolve():
+        raise ValueError(
+            "`workdir` must be another folder than that of the run to go on from, "
+            f"{base}: give --workdir NEW."
+        )
+
+
 def _corpus(workdir: Workdir, key: str, kinds: tuple[type, ...]) -> Any:
     try:
-        value = json.loads(workdir.corpus.read_text(encoding="utf-8"))[key]
+        value = json.loads(workdir.corpus.read_text(encoding="utf-8")).get(key)
         if not isinstance(value, kinds):
             raise ValueError(f"`{key}` is {value!r}")
         return value
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         reason = short_reason(error)
         raise ValueError(
             f"{workdir.corpus} is damaged ({reason}): give another --workdir, or "
@@ -190,7 +214,7 @@ def check_sound(workdir: Workdir) -> None:
     """
     try:
         sums = read_sums(workdir.path)
-        for path in (workdir.config, workdir.corpus, workdir.vocabulary):
+        for path in (workdir.config, workdir.corpus, workdir.base, workdir.vocabulary):
             if path.name in sums:
                 check_file(path, sums[path.name])
     except FileNotFoundError:
@@ -233,11 +257,12 @@ def finish(workdir: Workdir, vectors: Vectors) -> None:
 
 def clear(workdir: Workdir) -> None:
     """Removes what a run wrote here, and nothing else; the cache stays."""
-    for path in reversed(workdir.files):
-        path.unlink()
+    workdir.vectors.unlink(missing_ok=True)  # it is not finished from here on
     for path in (workdir.checkpoints, workdir.events):
         if path.exists():
             shutil.rmtree(path)
+    for path in reversed(workdir.files):  # the settings last: it is a run until then
+        path.unlink()
 
 
 def remove_parts(workdir: Workdir) -> None:
@@ -248,6 +273,17 @@ def remove_parts(workdir: Workdir) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def part(workdir: Workdir) -> Iterator[Workdir]:
+    """A run within this one, for files that are to be moved here when all are whole."""
+    made = Workdir(workdir.path / f".run.{uuid.uuid4().hex[:8]}.tmp")
+    made.path.mkdir()
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made.path, ignore_errors=True)
 
 
 def cut_metrics(workdir: Workdir, epochs: int) -> None:
@@ -271,15 +307,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """Makes `folder` for what follows; if that fails, removes what was made."""
+def made(folder: Path, is_shared: bool = False) -> Iterator[None]:
+    """Makes `folder` for what follows; if that fails, removes what was made.
+
+    Of a shared one, what is empty.
+    """
     missing = _missing(folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except BaseException:
-        if missing:
+        if missing and not is_shared:
             shutil.rmtree(missing[-1], ignore_errors=True)
+        with contextlib.suppress(OSError):  # others have put something there
+            for path in missing:
+                path.rmdir()
         raise
 
 

@@ -95,6 +95,7 @@ class Checkpoints:
         self._keep = keep
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future | None = None
+        self._work: tuple | None = None  # what is being written, until it is whole
 
     def save(
         self,
@@ -118,7 +119,15 @@ class Checkpoints:
             )
         self.wait()
         if not self._is_sound(step):
-            self._pending = self._thread.submit(self._write, step, arrays, facts, best)
+            self._work = step, arrays, facts, best
+            self._pending = self._thread.submit(self._write, *self._work)
+
+    def retry(self) -> bool:
+        """Begins to write again what failed, if that was the best; whether it was."""
+        if self._work is None or self._work[0] != self._work[-1]:
+            return False
+        self._pending = self._thread.submit(self._write, *self._work)
+        return True
 
     def is_written(self) -> bool:
         """Whether all is; raises what has gone wrong. It does not wait."""
@@ -131,6 +140,7 @@ class Checkpoints:
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
+            self._work = None
 
     def steps(self) -> list[int]:
         """Of whole checkpoints, the newest first; such as can still be damaged."""

@@ -86,6 +86,18 @@ def test_a_file_that_nobody_holds_and_nobody_can_read_is_taken(tmp_path, text):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_disk_without_locks_is_said(tmp_path, monkeypatch, caplog):
+    import errno
+    import fcntl
+
+    def flock(file, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with held(tmp_path / ".lock"):
+        assert f"{tmp_path}: the disk has no locks" in caplog.text
+
+
 def test_a_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch):
     """Between opening and locking, the one before deletes the file."""
     import fcntl

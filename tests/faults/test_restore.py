@@ -88,6 +88,17 @@ def test_a_step_that_is_asked_for_is_taken_and_no_other(unfinished, expected, ca
     assert "copy is finished" in error_line(capsys)
 
 
+@pytest.mark.row("F14")
+@pytest.mark.parametrize("options", [[], ["--overwrite"]])
+def test_a_step_of_nothing_is_refused(unfinished, capsys, options):
+    run = "run" if options else "new"
+    command = ["train", "text.txt", "--workdir", run, *OPTIONS, "--step", "7"]
+    assert main([*command, *options]) == 2
+    assert "`step` must be of a run that goes on, got 7: " in error_line(capsys)
+    assert len(list(Path("run/checkpoints").iterdir())) == 2
+    assert not Path("new").exists()
+
+
 @pytest.mark.row("F15")
 @pytest.mark.parametrize(
     ("options", "difference"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from embedder.cli import main
-from embedder.train.checkpoint import Checkpoints
+from embedder.train.checkpoint import CheckpointError, Checkpoints
 from embedder.vectors.evaluate import evaluate_pairs
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line
@@ -81,6 +81,19 @@ def test_an_encoder_is_judged_by_its_loss_on_what_validates(capsys):
     assert [each["val_loss"] for each in history] == losses[: best + 1]
 
 
+def test_the_last_is_the_result_where_the_best_is_lost(monkeypatch, capsys):
+    """The disk was full when it was to be written, say."""
+
+    def lost(self, step):
+        raise CheckpointError(f"Checkpoint {step} is damaged (by a test)")
+
+    monkeypatch.setattr(Checkpoints, "read", lost)
+    assert train("text.txt", *TABLES, "--result", "best") == 0
+    assert "the last epoch is the result, not the best." in capsys.readouterr().err
+    found = read_vectors("run/vectors.safetensors")
+    assert evaluate_pairs(found, "pairs.tsv").spearman == metrics("spearman")[-1]
+
+
 def test_a_stopped_run_remembers_the_best(stopped):
     options = [*TABLES, "--result", "best"]
     assert train("text.txt", *options, run="whole") == 0
@@ -88,6 +101,31 @@ def test_a_stopped_run_remembers_the_best(stopped):
     assert main(["train", "--workdir", "run"]) == 0
     for name in ("model.npz", "vectors.safetensors"):
         assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
+
+
+def test_a_best_that_could_not_be_written_is_tried_again(monkeypatch, capsys):
+    before, failed = Checkpoints._write, []
+
+    def write(self, step, *rest):
+        if not failed:
+            failed.append(step)
+            raise OSError(28, "No space left on device", "run")
+        before(self, step, *rest)
+
+    monkeypatch.setattr(Checkpoints, "_write", write)
+    assert train("examples.npz", *VALIDATED, "--result", "best") == 0
+    losses = metrics("val_loss")
+    said = capsys.readouterr().err
+    assert f"The best is epoch {int(np.argmin(losses)) + 1}, " in said
+    assert len(failed) == 1
+
+
+def test_a_best_that_was_not_kept_is_said_at_the_start(stopped, capsys):
+    stopped("examples.npz", "--workdir", "run", *VALIDATED, "--save-every", "never")
+    assert train("examples.npz", *VALIDATED, "--result", "best") == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "of the best epoch so far, which was not kept: give --result last" in line
+    assert train("examples.npz", *VALIDATED) == 0
 
 
 @pytest.mark.parametrize(

