@@ -18,8 +18,8 @@ class Watch:
     heartbeats, which come from threads of its own; not one that waits for its disk.
 
     Args:
-      limit: seconds without a step, or ten times the longest so far, after which
-        `on_hang` is called with the seconds.
+      limit: seconds without a step, or ten times the longest so far, or twice the
+        first, after which `on_hang` is called with the seconds.
     """
 
     def __init__(
@@ -31,8 +31,8 @@ class Watch:
         self._limit = limit
         self._stalled = stalled
         self._on_hang = on_hang
-        self._longest = 0.0  # between two steps, so far; the first compiles
-        self._before = time.monotonic()
+        self._longest = 0.0  # between two steps, so far
+        self._born, self._first = time.monotonic(), 0.0  # until the first, compiling
         self._last: float | None = None  # step; None: there is nothing to wait for
         self._updates = 0
         self._leapt = -1  # epoch whose leap was said
@@ -42,9 +42,10 @@ class Watch:
     def beat(self, status) -> None:
         """To be called after each step."""
         now = time.monotonic()
-        self._longest = max(self._longest, now - self._before)
-        self._before = self._last = now
-        self._updates = status.updates
+        self._first = self._first or now - self._born
+        if self._last is not None:
+            self._longest = max(self._longest, now - self._last)
+        self._last, self._updates = now, status.updates
         self._check_leap(status)
 
     def pause(self) -> None:
@@ -77,9 +78,10 @@ class Watch:
             if last is None:
                 continue
             waited = time.monotonic() - last
-            if waited > max(self._limit, 10 * self._longest):
+            usual = max(10 * self._longest, 2 * self._first)
+            if waited > max(self._limit, usual):
                 self._on_hang(waited)
-            if waited > max(self._stalled, 10 * self._longest) and said != last:
+            if waited > max(self._stalled, usual) and said != last:
                 said = last
                 _log.warning(
                     "No step has come for %.0f s, since update %d: the loader or a "

@@ -65,10 +65,10 @@ def test_a_run_whose_steps_are_long_is_given_its_time(watch, caplog):
 
 def test_the_first_step_counts_among_the_long_ones(watch):
     seconds = []
-    each = watch(0.2, on_hang=seconds.append)
-    time.sleep(0.1)  # it compiles
+    each = watch(0.1, on_hang=seconds.append)
+    time.sleep(0.5)  # it compiles
     each.beat(status(1))
-    time.sleep(0.5)
+    time.sleep(0.6)
     assert not seconds
 
 

@@ -196,7 +196,7 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
     assert needed["checkpoints"] == 4 * 3 * 112 * 8
     never = with_options(config, save_every="never")
     assert memory_needed(never, encoded, superblock_size=16)["checkpoints"] == 0
-    # 4 shards of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
+    # A shard of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
     assert needed["blocks"] == (1 * 3 + 3 * 16 * 64) * 33
     assert needed["TensorFlow"] == 0
 
