@@ -119,9 +119,10 @@ def train(
             job = open_job(config, source, base)
             if processes.is_first():
                 folder.check_free(run)
-                stack.enter_context(folder.locked(run))
-                folder.remove_parts(run)
                 _check_step(run, again)
+                if overwrite or not run.is_finished:  # else it is only read
+                    stack.enter_context(folder.locked(run))
+                    folder.remove_parts(run)
         training = _plan_together(config, run, job, cache or run.cache)
         with processes.together():
             finished = processes.is_first() and _is_finished(

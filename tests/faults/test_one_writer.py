@@ -95,6 +95,21 @@ def test_the_lock_of_another_host_is_left_alone(capsys):
     assert os.listdir("run") == [".lock"]
 
 
+@pytest.mark.row("F21")
+def test_a_finished_run_is_read_where_nothing_can_be_written(capsys, monkeypatch):
+    command = ["train", "text.txt", "--workdir", "run", *FAST]
+    assert main(command) == 0
+
+    def held(path):
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr("embedder.runs.workdir.held", held)
+    assert main(command) == 0
+    assert "run: finished before" in capsys.readouterr().out
+    assert main([*command, "--overwrite"]) == 3
+    assert "run/.lock: Read-only file system." in error_line(capsys)
+
+
 @pytest.mark.row("F4")
 def test_a_second_signal_ends_at_once(training):
     """Whatever it was doing: the checkpoint before is whole, by its name."""
