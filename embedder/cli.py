@@ -157,10 +157,12 @@ def _train(args: Train) -> None:
                 base = open_base(args.resume, args.grow)
                 say(preview(config, args.corpus, base, cache=args.cache))
         return
-    with processes.together():
-        base = open_base(args.resume, args.grow)
-        name = run.open_job(config, args.corpus, base).name
-    workdir = args.workdir or Path(f"embedder-{name}")
+    workdir = args.workdir
+    if workdir is None:
+        with processes.together():
+            base = open_base(args.resume, args.grow)
+            name = run.open_job(config, args.corpus, base).name
+        workdir = Path(f"embedder-{name}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite
     stop = Stop()
     with stop.listening(), _shown_progress() as on_status:

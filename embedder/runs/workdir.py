@@ -108,9 +108,7 @@ def locked(workdir: Workdir) -> Iterator[None]:
         with held(workdir.lock):
             yield
     finally:
-        with contextlib.suppress(OSError):  # there are files
-            for path in missing:
-                path.rmdir()
+        _remove_empty(missing)
 
 
 def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
@@ -319,10 +317,16 @@ def made(folder: Path, is_shared: bool = False) -> Iterator[None]:
     except BaseException:
         if missing and not is_shared:
             shutil.rmtree(missing[-1], ignore_errors=True)
-        with contextlib.suppress(OSError):  # others have put something there
-            for path in missing:
-                path.rmdir()
+        elif is_shared:
+            _remove_empty(missing)  # others may have put something there
         raise
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Removes them, the innermost first, up to one with something in it."""
+    with contextlib.suppress(OSError):
+        for path in folders:
+            path.rmdir()
 
 
 def _missing(folder: Path) -> list[Path]:
