@@ -35,6 +35,16 @@ FAULTS = {
     "F23": "several devices compute what one does",
     "F24": "an error within a loader's thread",
     "F25": "versions of JAX that are slow on a GPU",
+    "F26": "the log or standard output fails: full disk, closed, no reader",
+    "F27": "SIGHUP: the terminal is closed",
+    "F28": "a cache of compiled programs that is damaged, full or read-only",
+    "F29": "kill -9 in a container that starts again under another hostname",
+    "F30": "kill -9 while encoding into a shared cache",
+    "F31": "fork after training, then training in the child",
+    "F32": "another busy process on a core of the kernel",
+    "F33": "a memory limit of a container, or of the address space",
+    "F34": "concurrent calls on one trainer",
+    "F35": "a pickled subclass of a trainer",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -52,6 +62,14 @@ INPUTS = {
     "B14": "settings that nobody knows",
     "B15": "odd paths",
     "B16": "a corpus that changed between save and resume",
+    "B17": "a file whose content is another format than its name says",
+    "B18": "names that are not UTF-8",
+    "B19": "a corpus that grows or changes while it is read",
+    "B20": "tables and edge lists given as text",
+    "B21": "metadata that claim little where the data are large",
+    "B22": "a target or an input that is part of the run itself",
+    "B23": "a token of megabytes",
+    "B24": "a corpus that is no regular file: a pipe, standard input",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
