@@ -3,7 +3,8 @@
 What computes is imported by the verb that needs it, so that `--help` answers at once.
 
 Exit codes: 0 done, 1 `parity` found a difference or `verify` damage, 2 wrong usage or
-input, 3 training failed, 130 interrupted, 143 ended by SIGTERM.
+input, 3 training failed or the result could not be written; stopped after saving: 130
+by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 because the reader of the log has gone.
 """
 
 import contextlib
@@ -30,10 +31,17 @@ from embedder.arguments import (
     parse,
     settings,
 )
-from embedder.terminal import say, shown
+from embedder.terminal import (
+    LogStream,
+    flush_output,
+    open_standard_streams,
+    say,
+    say_done,
+    shown,
+)
 
 _DISK_ERRORS = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF),
     None,  # a library's own, without a number
 )
 
@@ -42,6 +50,7 @@ _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED", "can't start new thread"
 
 def program() -> NoReturn:
     """`main`, then out at once: threads may be in the midst of importing TensorFlow."""
+    open_standard_streams()
     sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has UTF-8
     try:
         code = main()
@@ -54,19 +63,15 @@ def program() -> NoReturn:
         from embedder.hosts.joining import leave
 
         leave()
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
-    sys.stderr.flush()
+    LogStream(sys.stderr).flush()
     os._exit(code)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     try:
-        return _run(parse(sys.argv[1:] if arguments is None else arguments))
-    except SystemExit as stop:  # after --help
-        return stop.code or 0
-    except BrokenPipeError:  # whoever read our output has had enough
+        code = _run_and_flush(sys.argv[1:] if arguments is None else arguments)
+    except BrokenPipeError:  # the reader of standard output has gone
         return 128 + signal.SIGPIPE
     except (OSError, ValueError, TypeError, EOFError, KeyError) as error:
         is_disk = type(error) is OSError and error.errno in _DISK_ERRORS
@@ -82,6 +87,21 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         number = getattr(stop, "number", signal.SIGINT)
         return _fail(str(stop) or "Interrupted.", 128 + number)
+    return code
+
+
+def _run_and_flush(arguments: list[str]) -> int:
+    """The exit code, once standard output has been written.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    try:
+        code = _run(parse(arguments))
+    except SystemExit as stop:  # after --help
+        code = stop.code or 0
+    flush_output()
+    return code
 
 
 def _run(verb: Verb) -> int:
@@ -110,7 +130,7 @@ def _run(verb: Verb) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    say(f"embedder: {message}", sys.stderr)
+    say(f"embedder: {message}", LogStream(sys.stderr))
     return code
 
 
@@ -165,7 +185,7 @@ def _train(args: Train) -> None:
         workdir = Path(f"embedder-{name}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite
     stop = Stop()
-    with stop.listening(), _shown_progress() as on_status:
+    with stop.listening(), _shown_progress(stop) as on_status:
         vectors = run.train(
             config,
             workdir,
@@ -183,7 +203,7 @@ def _train(args: Train) -> None:
         return
     done = "finished before: --overwrite starts anew" if was_finished else "done"
     num_rows, size = vectors.matrix.shape
-    say(f"{shown(str(workdir))}: {done}. {num_rows} vectors of {size} numbers.")
+    say_done(f"{shown(str(workdir))}: {done}. {num_rows} vectors of {size} numbers.")
 
 
 def _devices(args: Devices) -> None:
@@ -201,12 +221,12 @@ def _ignore(status) -> None:
     """The others leave it to the first process to show how far the run is."""
 
 
-def _shown_progress():
+def _shown_progress(stop):
     """A function that shows how far a run is, in the first process."""
     from embedder.hosts.processes import is_first
     from embedder.runs.progress import progress
 
-    return progress() if is_first() else contextlib.nullcontext(_ignore)
+    return progress(stop) if is_first() else contextlib.nullcontext(_ignore)
 
 
 def _read(path: Path):
@@ -314,7 +334,7 @@ def _embed(args: Embed) -> None:
     if args.to is not None:
         with errors_named(args.to):
             write_vectors(found.vectors, args.to)
-        say(f"{len(found.vectors)} vectors in {shown(str(args.to))}")
+        say_done(f"{len(found.vectors)} vectors in {shown(str(args.to))}")
         return
     nearest = [[]] * len(found.predictions)
     if args.run.is_dir():
@@ -331,7 +351,7 @@ def _export(args: Export) -> None:
     vectors = _read(args.run)
     with errors_named(args.to):
         write_vectors(vectors, args.to)
-    say(f"{len(vectors)} vectors in {shown(str(args.to))}")
+    say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
 
 
 def _convert(args: Convert) -> None:
@@ -340,7 +360,7 @@ def _convert(args: Convert) -> None:
     convert = run_to_model if args.source.is_dir() else model_to_run
     model = convert(args.source, args.target, overwrite=args.overwrite)
     num_rows, size = model.input.shape
-    say(f"{shown(str(args.target))}: done. {num_rows} vectors of {size} numbers.")
+    say_done(f"{shown(str(args.target))}: done. {num_rows} vectors of {size} numbers.")
 
 
 def _verify(args: Verify) -> int:

@@ -1,14 +1,116 @@
-"""Text for people: what a file or a corpus brings along does not rule the terminal."""
+"""Output for people, on standard output and standard error.
 
+Text from files and corpora is escaped, so that it cannot control the terminal. A log
+that cannot be written never ends a training.
+"""
+
+import contextlib
+import os
 import sys
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 _JOINERS = "\u200c\u200d"  # of Persian and Indic words, and of emoji
 
 
-def say(text: str, to: TextIO | None = None) -> None:
-    """Prints `text`, of any number of lines, as it is shown."""
-    print("\n".join(map(shown, text.split("\n"))), file=to or sys.stdout)
+class LogStream:
+    """A text stream whose errors do not reach the writer: it drops what fails.
+
+    Other attributes are those of `stream`.
+
+    Args:
+      stream: the stream to write to.
+      on_broken_pipe: called when the reader of the stream has gone, each time.
+    """
+
+    def __init__(
+        self, stream: TextIO, on_broken_pipe: Callable[[], None] = lambda: None
+    ):
+        self._stream = stream
+        self._on_broken_pipe = on_broken_pipe
+        self.num_failed = 0
+        """Calls that failed."""
+        self.error: Exception | None = None
+        """The first error."""
+
+    def __getattr__(self, name: str):
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes `text` if the stream takes it; returns its length."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes the stream if it can be flushed."""
+        self._try(self._stream.flush)
+
+    def _try(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self.num_failed += 1
+            self.error = self.error or error
+            if isinstance(error, BrokenPipeError):
+                self._on_broken_pipe()
+
+
+def open_standard_streams() -> None:
+    """Opens those of file descriptors 0, 1 and 2 that the parent process closed.
+
+    Otherwise the next file that is opened gets the number, and what a library prints
+    goes into that file. Reading and writing them fails, as it would on a closed one.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            is_input = number == 0
+            os.open(os.devnull, os.O_WRONLY if is_input else os.O_RDONLY)
+            mode = "r" if is_input else "w"
+            stream = open(number, mode, errors="backslashreplace", closefd=False)
+            setattr(sys, name, stream)
+
+
+def say(text: str, to: TextIO | LogStream | None = None) -> None:
+    """Prints `text`, of any number of lines, with escapes for control characters.
+
+    Raises:
+      OSError: standard output cannot be written; it names that.
+    """
+    with _output_named():
+        print("\n".join(map(shown, text.split("\n"))), file=to or sys.stdout)
+
+
+def flush_output() -> None:
+    """Writes what standard output still holds.
+
+    Raises:
+      OSError: it cannot be written; it names that.
+    """
+    with _output_named():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _output_named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = "standard output"
+        raise
+
+
+def say_done(text: str) -> None:
+    """Prints `text` on standard output, which may fail: the work itself is done."""
+    try:
+        say(text)
+        flush_output()
+    except OSError:  # drop the buffer, or it is written again at exit
+        with contextlib.suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stdout.fileno())
+            os.close(null)
 
 
 def shown(text: str) -> str:

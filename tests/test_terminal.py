@@ -1,10 +1,13 @@
-"""What prints nothing is shown as escapes."""
+"""Control characters are escaped; a stream that fails ends nothing."""
 
 import io
+import os
+import subprocess
+import sys
 
 import pytest
 
-from embedder.terminal import say, shown
+from embedder.terminal import LogStream, flush_output, say, say_done, shown
 
 
 @pytest.mark.parametrize(
@@ -29,3 +32,90 @@ def test_say_keeps_its_lines():
     file = io.StringIO()
     say("a\x1b\nb", file)
     assert file.getvalue() == "a\\x1b\nb\n"
+
+
+class Failing(io.StringIO):
+    """A stream that raises `error` while that is set."""
+
+    error: Exception | None = None
+
+    def write(self, text: str) -> int:
+        if self.error:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.row("F26")
+def test_log_stream_drops_what_fails_and_goes_on():
+    stream = Failing()
+    log = LogStream(stream)
+    stream.error = OSError(28, "No space left on device")
+    assert log.write("lost") == 4
+    stream.error = ValueError("I/O operation on closed file.")
+    print("lost", file=log, flush=True)
+    stream.error = None
+    log.write("kept")
+    assert stream.getvalue() == "kept"
+    assert log.num_failed == 3 and log.error.errno == 28
+    assert log.encoding == stream.encoding and not log.isatty()
+
+
+@pytest.mark.row("F26")
+def test_log_stream_tells_that_its_reader_has_gone():
+    stream, calls = Failing(), []
+    log = LogStream(stream, lambda: calls.append("gone"))
+    stream.error = OSError(28, "No space left on device")
+    log.write("a")
+    assert calls == []
+    stream.error = BrokenPipeError(32, "Broken pipe")
+    log.write("b")
+    assert calls == ["gone"]
+
+
+def test_log_stream_passes_on_what_is_no_error_of_the_stream():
+    stream = Failing()
+    stream.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        LogStream(stream).write("a")
+
+
+@pytest.mark.row("F26")
+def test_full_standard_output_is_named(monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        say("a")
+        with pytest.raises(OSError) as caught:
+            flush_output()
+        assert caught.value.filename == "standard output"
+        say_done("b")  # drops it all
+        flush_output()
+
+
+OPEN = """
+import os, sys
+from embedder.terminal import open_standard_streams
+open_standard_streams()
+number = os.open(sys.argv[1], os.O_WRONLY)
+for stream in (sys.stdout, sys.stderr):
+    try:
+        print("lost", file=stream, flush=True)
+    except OSError as error:
+        os.write(number, f"{error.strerror}\\n".encode())
+os.write(number, b"%d" % number)
+os._exit(0)
+"""
+
+
+@pytest.mark.row("F26")
+def test_closed_streams_are_not_given_to_files(tmp_path):
+    """The file gets none of what is printed."""
+    path = tmp_path / "file"
+    path.touch()
+    command = 'exec "$@" <&- >&- 2>&-'
+    subprocess.run(
+        ["sh", "-c", command, "sh", sys.executable, "-c", OPEN, str(path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+    )
+    *errors, number = path.read_text().splitlines()
+    assert errors == ["Bad file descriptor"] * 2 and int(number) > 2

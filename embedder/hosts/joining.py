@@ -179,7 +179,8 @@ class _Ending:
     error: int = 2  # where standard error goes
 
     def __call__(self) -> NoReturn:
-        os.write(self.error, f"embedder: {self.message}\n".encode())
+        with contextlib.suppress(OSError):  # the exit code still tells
+            os.write(self.error, f"embedder: {self.message}\n".encode())
         os._exit(self.code)
 
 

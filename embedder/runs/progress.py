@@ -1,6 +1,8 @@
 """How a run shows how far it is: a bar on a terminal, plain lines elsewhere."""
 
+import functools
 import logging
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,21 +11,32 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from embedder.epochs import Status
-from embedder.terminal import shown
+from embedder.runs.stopping import Stop
+from embedder.terminal import LogStream, say_done, shown
 
 _silent = logging.NullHandler()
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[Status], None]]:
-    """A function that takes each `Status` of a run and shows it on standard error."""
-    console = Console(stderr=True)
-    with _log_to(console):
-        if console.is_terminal:
-            with _shown(console) as show:
-                yield show
-        else:
-            yield _print_line
+def progress(stop: Stop) -> Iterator[Callable[[Status], None]]:
+    """A function that takes each `Status` of a run and shows it on standard error.
+
+    Where standard error cannot be written the run goes on, and standard output says so
+    at the end. Where its reader has gone, `stop` is told, as by SIGTERM.
+    """
+    log = LogStream(sys.stderr, lambda: stop.request(signal.SIGPIPE))
+    console = Console(file=log)
+    try:
+        with _log_to(console):
+            if console.is_terminal:
+                with _shown(console) as show:
+                    yield show
+            else:
+                yield functools.partial(_print_line, log)
+    finally:
+        if log.error:
+            reason = getattr(log.error, "strerror", None) or log.error
+            say_done(f"The log has gaps: standard error failed ({reason}).")
 
 
 @contextmanager
@@ -93,14 +106,14 @@ def _fields(status: Status) -> dict[str, str]:
     return fields
 
 
-def _print_line(status: Status) -> None:
+def _print_line(log: LogStream, status: Status) -> None:
     """One line an epoch."""
     if status.is_epoch_end:
         print(
             f"epoch {status.epoch + 1}/{status.epochs}: {_metrics(status)}, "
             f"{_rate(status)}, {status.seconds:.1f} s "
             f"({status.compile_seconds:.1f} s to compile)",
-            file=sys.stderr,
+            file=log,
             flush=True,
         )
 

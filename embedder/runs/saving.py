@@ -12,7 +12,7 @@ from embedder.hosts.joining import leave, watch
 from embedder.runs.stopping import Stop, Stopped
 from embedder.train.checkpoint import Checkpoints, arrays_of
 
-_SAVE, _FAIL = 1, 100  # what a process wants; between them: to stop at that signal
+_SAVE, _STOP, _FAIL = 1, 100, 1000  # what a process wants; _STOP: plus the signal
 _MEET_EVERY = 16  # steps: some ten in a second are usual
 _log = logging.getLogger(__name__)
 
@@ -74,11 +74,12 @@ class Saver:
                     raise self._error
         if wanted:
             self._save(status)
-        if wanted > _SAVE:
+        if wanted > _STOP:
             self._checkpoints.wait()
             leave()
             raise Stopped(
-                wanted, f"Stopped after {status.updates} updates, which are saved."
+                wanted - _STOP,
+                f"Stopped after {status.updates} updates, which are saved.",
             )
 
     def pause(self) -> None:
@@ -99,7 +100,7 @@ class Saver:
 
     def _wanted(self, status: Status) -> int:
         if self._stop.number:
-            return self._stop.number
+            return _STOP + self._stop.number
         try:
             if is_written := self._checkpoints.is_written():
                 self._error = None

@@ -1,11 +1,11 @@
-"""Signals that end a run: it finishes the step, saves, and says so by its exit code."""
+"""Signals that stop a run: it finishes the step, saves, and exits with 128 + number."""
 
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(KeyboardInterrupt):
@@ -27,15 +27,23 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes SIGINT and SIGTERM until the end of the body; the second ends all."""
+        """Handles SIGINT, SIGTERM and SIGHUP in the body; a second one exits at once.
+
+        A signal that the parent process ignores, as `nohup` does, stays ignored.
+        """
         before = [(number, signal.getsignal(number)) for number in _SIGNALS]
-        for number in _SIGNALS:
+        before = [pair for pair in before if pair[1] != signal.SIG_IGN]
+        for number, _ in before:
             signal.signal(number, self._take)
         try:
             yield
         finally:
             for number, handler in before:
                 signal.signal(number, handler)
+
+    def request(self, number: int) -> None:
+        """Stops the run after its next step, as if the signal `number` had come."""
+        self.number = self.number or number
 
     def _take(self, number: int, frame) -> None:
         if self.number:

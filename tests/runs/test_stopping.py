@@ -7,8 +7,14 @@ import pytest
 
 from embedder.runs.stopping import Stop, Stopped
 
+SIGNALS = [
+    signal.SIGINT,
+    signal.SIGTERM,
+    pytest.param(signal.SIGHUP, marks=pytest.mark.row("F27")),
+]
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_that_nobody_awaits_stops_at_once(number):
     before = signal.getsignal(number)
     with pytest.raises(Stopped, match="Interrupted") as caught, Stop().listening():
@@ -25,8 +31,28 @@ def test_a_signal_that_is_awaited_is_kept():
     assert stop.number == signal.SIGTERM
 
 
+@pytest.mark.row("F27")
+def test_an_ignored_signal_stays_ignored():
+    """As `nohup` ignores SIGHUP."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop().listening():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_request_counts_as_a_signal_and_keeps_the_first():
+    stop = Stop()
+    with stop.listening():
+        stop.request(signal.SIGPIPE)
+        stop.request(signal.SIGTERM)
+    assert stop.number == signal.SIGPIPE
+
+
 @pytest.mark.row("F4")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_second_signal_ends_the_process(number):
     script = f"""
 import os

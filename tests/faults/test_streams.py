@@ -1,0 +1,109 @@
+"""Standard output and standard error that fail, and terminals that are closed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from embedder.cli import main
+
+ROOT = Path(__file__).parents[2]
+TRAIN = ["train", "text.txt", "--workdir", "run", "--loader", "memory"]
+TRAIN += ["--vector-size", "4", "--min-count", "1", "--sample", "0"]
+ENDLESS = ["--epochs", "100000"]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("a b c d a c\n" * 100)
+
+
+def program(*arguments: str, streams: str = "", **pipes) -> subprocess.Popen:
+    """`embedder`, with its streams redirected as a shell does."""
+    command = [sys.executable, "-m", "embedder.cli", *arguments]
+    return subprocess.Popen(
+        ["sh", "-c", f'exec "$@" {streams}', "sh", *command],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        text=True,
+        **pipes,
+    )
+
+
+def wait_for_epochs(process: subprocess.Popen, num: int = 3) -> None:
+    path = Path("run/metrics.jsonl")
+    while not (path.exists() and len(path.read_text().splitlines()) >= num):
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+def check_saved_and_goes_on() -> None:
+    """The same command goes on from a checkpoint."""
+    steps = [int(path.name) for path in Path("run/checkpoints").iterdir()]
+    epochs = len(Path("run/metrics.jsonl").read_text().splitlines())
+    assert steps and epochs >= 3
+    done = program(*TRAIN, *ENDLESS, stderr=subprocess.PIPE)
+    for line in done.stderr:
+        if line.startswith("Goes on after "):
+            assert int(line.split()[3]) in steps
+            break
+    done.kill()
+    done.communicate()
+
+
+@pytest.mark.row("F26")
+@pytest.mark.parametrize(
+    ("streams", "said"),
+    [
+        ("2>/dev/full", "The log has gaps: standard error failed (No space left"),
+        pytest.param("<&- >&- 2>&-", "", marks=pytest.mark.slow),
+        pytest.param(">/dev/full 2>/dev/full", "", marks=pytest.mark.slow),
+    ],
+)
+def test_training_does_not_need_its_log(streams, said):
+    process = program(*TRAIN, "--epochs", "3", streams=streams, stdout=subprocess.PIPE)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert out.startswith(said)
+    metrics = Path("run/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in metrics] == [1, 2, 3]
+    assert main(["verify", "run"]) == 0
+
+
+@pytest.mark.row("F26")
+def test_a_log_whose_reader_goes_away_stops_the_run_and_saves():
+    process = program(*TRAIN, *ENDLESS, streams="2>&1", stdout=subprocess.PIPE)
+    process.stdout.readline()
+    wait_for_epochs(process)
+    process.stdout.close()
+    assert process.wait(timeout=60) == 128 + signal.SIGPIPE
+    check_saved_and_goes_on()
+
+
+@pytest.mark.row("F27")
+def test_a_closed_terminal_stops_the_run_and_saves():
+    process = program(*TRAIN, *ENDLESS, stderr=subprocess.PIPE)
+    wait_for_epochs(process)
+    process.send_signal(signal.SIGHUP)
+    *_, last = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 128 + signal.SIGHUP
+    assert last.startswith("embedder: Stopped after ")
+    check_saved_and_goes_on()
+
+
+@pytest.mark.row("F26")
+def test_answers_that_cannot_be_written_are_an_error():
+    """Where the output is the result."""
+    assert main([*TRAIN, "--epochs", "1"]) == 0
+    command = ["neighbors", "run", "a"]
+    for streams, code in ((">/dev/full", 3), (">&-", 3), (">/dev/null 2>&-", 0)):
+        process = program(*command, streams=streams, stderr=subprocess.PIPE)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert errors.startswith("embedder: standard output: " if code else "")
+        assert len(errors.splitlines()) == bool(code)
