@@ -14,6 +14,7 @@ import functools
 import hashlib
 import math
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,7 @@ from embedder.train.simd import (
     store,
     subtract_scaled,
 )
+from embedder.train.team import TeamSize
 from embedder.train.tiles import (
     differentiate_cbow,
     differentiate_skipgram,
@@ -56,6 +58,7 @@ _SOURCES = hashlib.sha256(
 ).hexdigest()[:16]
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _LINE = 64  # bytes of a cache line
+_CHUNK_TOKENS = 8192  # after which the size of a disturbed team may change
 _SPINS = 1_000  # readings of the counter before a waiting thread gives way
 
 
@@ -82,10 +85,15 @@ def make_updates(
     changes in place. Tokens of a sequence stand together in their block.
     """
 
+    @functools.cache
+    def team(num_tiles: int) -> TeamSize:
+        return TeamSize(min(threads, num_tiles))
+
     def updates(state: TrainState, batch: Batch) -> tuple[TrainState, Loss]:
         tables = {name: _filled_up(x) for name, x in state.params["tables"].items()}
         batch = Batch(*map(_read_only, batch))
-        loss = _apply(model, cap, loss_interval, threads, tables, batch)
+        num_tiles = math.prod(batch.noise.shape[1:3])
+        loss = _apply(model, cap, loss_interval, team(num_tiles), tables, batch)
         step = np.asarray(state.step + len(batch.rate), np.int32)
         dim = state.params["tables"]["input"].shape[1]
         tables = {name: _cut(whole, dim) for name, whole in tables.items()}
@@ -159,7 +167,7 @@ def _cut(whole: np.ndarray, dim: int) -> _Table:
 
 
 def _apply(
-    model: Model, cap: float, interval: int, threads: int, tables, batch: Batch
+    model: Model, cap: float, interval: int, team: TeamSize, tables, batch: Batch
 ) -> Loss:
     """Applies the updates of `batch` to `tables`, in place."""
     width = tables["input"].shape[1]
@@ -167,50 +175,75 @@ def _apply(
     num_updates, num_blocks, num_tiles, num_noise = batch.noise.shape
     block = batch.ids.shape[2]
     num_tiles *= num_blocks
-    threads = min(threads, num_tiles)
     tile = block * num_blocks // num_tiles
     sizes = tile_sizes(tile, model.window, num_noise)
     gathered = new_gathered(num_tiles, sum(sizes), width, dtype)
     reports = tuple(
         np.zeros((-(-num_updates // interval), num_tiles)) for _ in range(2)
     )
-    counter = np.zeros(2, np.int64)  # arrivals at the barrier; whether to give up
     is_skipgram = model.architecture == "skipgram"
     work = _work(dtype.name)
-
     scratch = [
         (
             new_tile(sizes, width, block, dtype),
             _new_found(num_tiles * sum(sizes), dtype),
         )
-        for _ in range(threads)
+        for _ in range(team.threads)
     ]
 
-    def take_part(thread: int) -> None:
+    def take_part(thread: int, threads: int, counter, updates: slice) -> float:
+        """Works as one of `threads`; returns the seconds that this one computed."""
+        own, found = scratch[thread]
+        found.update[:] = 0
+        start = time.thread_time()
+        work(
+            (thread, threads, counter),
+            (tables["input"], tables["output"]),
+            tuple(array[updates] for array in batch),
+            (dtype.type(cap), dtype.type(model.negative / num_noise)),
+            (is_skipgram, model.window, interval),
+            gathered,
+            own,
+            found,
+            tuple(report[updates.start // interval :] for report in reports),
+        )
+        return time.thread_time() - start
+
+    size = round_up(-(-_CHUNK_TOKENS // (block * num_blocks)), interval)
+    with ThreadPoolExecutor(team.threads) as pool:
+        stop = 0
+        while stop < num_updates:
+            start, stop = stop, min(stop + size, num_updates)
+            if not team.is_disturbed:
+                stop = num_updates
+            _work_together(pool, team, take_part, slice(start, stop))
+    return Loss(*(report.sum(axis=1).astype(dtype) for report in reports))
+
+
+def _work_together(
+    pool: ThreadPoolExecutor, team: TeamSize, take_part: Callable, updates: slice
+) -> None:
+    """Lets as many threads as `team` picks apply the updates of a slice."""
+    threads = team.pick()
+    counter = np.zeros(2, np.int64)  # arrivals at the barrier; whether to give up
+
+    def take_part_or_tell(thread: int) -> float:
         try:
-            work(
-                (thread, threads, counter),
-                (tables["input"], tables["output"]),
-                tuple(batch),
-                (dtype.type(cap), dtype.type(model.negative / num_noise)),
-                (is_skipgram, model.window, interval),
-                gathered,
-                *scratch[thread],
-                reports,
-            )
+            return take_part(thread, threads, counter, updates)
         except BaseException:  # the others would wait for this one
             counter[1] = 1
             raise
 
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            parts = [pool.submit(take_part, thread) for thread in range(threads)]
-            for part in parts:
-                part.result()
-        except BaseException:
-            counter[1] = 1
-            raise
-    return Loss(*(report.sum(axis=1).astype(dtype) for report in reports))
+    began = time.perf_counter()
+    try:
+        parts = [pool.submit(take_part_or_tell, thread) for thread in range(threads)]
+        computed = min(part.result() for part in parts)
+    except BaseException:
+        counter[1] = 1
+        raise
+    seconds = time.perf_counter() - began
+    num_updates = updates.stop - updates.start
+    team.record(threads, num_updates, seconds, computed / seconds)
 
 
 def _new_found(num_gathered: int, dtype) -> _Found:
