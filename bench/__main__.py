@@ -2,12 +2,18 @@
 
 import sys
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["gpu"]:  # for machines that have little installed
+
+def main(arguments: list[str]) -> None:
+    """Runs the bench that the command line names."""
+    if arguments[:1] == ["gpu"]:  # for machines that have little installed
         from bench import gpu
 
-        gpu.main(sys.argv[2:])
+        gpu.main(arguments[1:])
     else:
         from bench import commands
 
-        commands.main()
+        commands.main(arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -63,15 +63,19 @@ class _Enough(Exception):
     """All saves are measured."""
 
 
-def run(names: list[str], saves: int) -> Table:
-    """Measures so many saves of each training, but for the first: it imports Orbax."""
+def run(names: list[str], saves: int, seconds: float | None = None) -> Table:
+    """Measures so many saves of each training, but for the first: it imports Orbax.
+
+    Stretches have so many `seconds`, or those of SECONDS.
+    """
     samples = {}
+    stretches = {name: seconds or SECONDS[name] for name in names}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             training = make_training(name, Path(folder))
             path = Path(folder, "checkpoints")
-            samples[name] = measure(training, SECONDS[name], saves, path)
-    settings = {"saves": saves, "seconds": {n: SECONDS[n] for n in names}}
+            samples[name] = measure(training, stretches[name], saves, path)
+    settings = {"saves": saves, "seconds": stretches}
     write_results("checkpoints", machine=machine(), settings=settings, samples=samples)
     return _table(samples)
 

@@ -1,5 +1,6 @@
 """What stands on the command line of each bench, read by tyro."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -49,23 +50,32 @@ def cpu_bench(
     print(cpu.run(list(programs), epochs, list(seeds), options, name).markdown())
 
 
-def small_bench(reference: Path, seeds: tuple[int, ...] = (1, 2, 3)) -> None:
+def small_bench(
+    reference: Path,
+    seeds: tuple[int, ...] = (1, 2, 3),
+    programs: tuple[str, ...] = tuple(small.PROGRAMS),
+) -> None:
     """Neighbours after training on 60 k words.
 
     Args:
         reference: file of vectors that a large corpus gave.
         seeds: one training of each program for each.
+        programs: which to run; none given: all.
     """
-    print(small.run(read_vectors(reference), list(seeds)).markdown())
+    vectors = read_vectors(reference)
+    print(small.run(vectors, list(seeds), list(programs)).markdown())
 
 
-def dropin_bench(samples: int = 5) -> None:
+def dropin_bench(
+    samples: int = 5, programs: tuple[str, ...] = tuple(dropin.PROGRAMS)
+) -> None:
     """What a script pays for the port in the place of the NumPy trainer.
 
     Args:
         samples: processes of each program.
+        programs: which to run; none given: all.
     """
-    print(dropin.run(samples).markdown())
+    print(dropin.run(samples, list(programs)).markdown())
 
 
 def stages_bench(
@@ -101,23 +111,38 @@ def parts_bench(
     print(parts.run(corpus, samples, vector_size).markdown())
 
 
-def vocabulary_bench(samples: int = 9) -> None:
+def vocabulary_bench(
+    samples: int = 9,
+    sizes: tuple[int, ...] = vocabulary.SIZES,
+    updates: int = 1024,
+) -> None:
     """Time of an update against the size of the vocabulary.
 
     Args:
         samples: how often each size is timed.
+        sizes: of the vocabulary.
+        updates: of a call.
     """
-    print(vocabulary.run(samples).markdown())
+    print(vocabulary.run(samples, sizes, updates).markdown())
 
 
-def loader_bench(devices: tuple[int, ...] = (1, 2, 4, 8), samples: int = 5) -> None:
+def loader_bench(
+    devices: tuple[int, ...] = (1, 2, 4, 8),
+    samples: int = 5,
+    rows: int = 1024,
+    tokens: int = 2048,
+    images: int = 64,
+) -> None:
     """Batches onto devices, by DeviceLoader and by one thread.
 
     Args:
         devices: how many; each has a process of its own.
         samples: how often each is timed.
+        rows: of a batch of token ids.
+        tokens: of a row.
+        images: of a batch of images.
     """
-    sizes = {"rows": 1024, "tokens": 2048, "images": 64}
+    sizes = {"rows": rows, "tokens": tokens, "images": images}
     print(loader.run(list(devices), samples, sizes).markdown())
 
 
@@ -126,6 +151,8 @@ def modes_bench(
     samples: int = 5,
     vector_size: int = 100,
     blocks: int = 16,
+    vocabulary: int = 50_000,
+    updates: int = 64,
 ) -> None:
     """Updates by jit, sharded and pmap on one device and on several.
 
@@ -134,9 +161,11 @@ def modes_bench(
         samples: how often each is timed.
         vector_size: dimensions of a vector.
         blocks: of an update; weak scaling: for each device.
+        vocabulary: rows of a table.
+        updates: of a call.
     """
-    sizes = {"vector_size": vector_size, "vocabulary": 50_000}
-    sizes |= {"blocks": blocks, "updates": 64}
+    sizes = {"vector_size": vector_size, "vocabulary": vocabulary}
+    sizes |= {"blocks": blocks, "updates": updates}
     print(modes.run(list(devices), samples, sizes).markdown())
 
 
@@ -173,16 +202,20 @@ def encoder_bench(
 
 
 def encoder_modes_bench(
-    devices: tuple[int, ...] = (1, 2), samples: int = 2, net: str = "deep"
+    devices: tuple[int, ...] = (1, 2),
+    samples: int = 2,
+    net: Literal["mlp", "images", "deep"] = "deep",
+    data: str = "mnist",
 ) -> None:
     """Steps of 90 layers by jit, sharded and pmap.
 
     Args:
         devices: how many; each has a process of its own.
         samples: how often each is timed.
-        net: mlp, images or deep.
+        net: an MLP on MNIST, one on large images, or 90 layers.
+        data: mnist or fashion-mnist, for the net mlp.
     """
-    print(encoder.run_modes(net, list(devices), samples).markdown())
+    print(encoder.run_modes(net, list(devices), samples, data).markdown())
 
 
 def encoder_busy_bench(updates_of_a_call: int = 334, data: str = "mnist") -> None:
@@ -196,15 +229,18 @@ def encoder_busy_bench(updates_of_a_call: int = 334, data: str = "mnist") -> Non
 
 
 def checkpoints_bench(
-    names: tuple[str, ...] = tuple(checkpoints.TITLES), saves: int = 6
+    names: tuple[str, ...] = tuple(checkpoints.TITLES),
+    saves: int = 6,
+    seconds: float | None = None,
 ) -> None:
     """What checkpoints cost a training.
 
     Args:
         names: what to train; none given: all.
         saves: how many are measured of each.
+        seconds: of a stretch; none: 4, or 20 for the large tables.
     """
-    print(checkpoints.run(list(names), saves).markdown())
+    print(checkpoints.run(list(names), saves, seconds).markdown())
 
 
 def memory_bench(
@@ -241,27 +277,32 @@ def encoded_bench(corpus: Path, to: Path) -> None:
     gpu.write_encoded(encode(open_corpus(str(corpus)), Config().data.min_count), to)
 
 
-def main() -> None:
-    """Runs the bench that is named on the command line."""
+BENCHES: dict[str, Callable[..., None]] = {
+    "cpu": cpu_bench,
+    "small": small_bench,
+    "dropin": dropin_bench,
+    "stages": stages_bench,
+    "parts": parts_bench,
+    "vocabulary": vocabulary_bench,
+    "loader": loader_bench,
+    "modes": modes_bench,
+    "quality": quality_bench,
+    "checkpoints": checkpoints_bench,
+    "memory": memory_bench,
+    "memory-estimates": memory_estimates_bench,
+    "encoded": encoded_bench,
+    "encoder": encoder_bench,
+    "encoder-modes": encoder_modes_bench,
+    "encoder-busy": encoder_busy_bench,
+}
+"""All benches but `gpu`, by name."""
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the bench that the command line names."""
     tyro.extras.subcommand_cli_from_dict(
-        {
-            "cpu": cpu_bench,
-            "small": small_bench,
-            "dropin": dropin_bench,
-            "stages": stages_bench,
-            "parts": parts_bench,
-            "vocabulary": vocabulary_bench,
-            "loader": loader_bench,
-            "modes": modes_bench,
-            "quality": quality_bench,
-            "checkpoints": checkpoints_bench,
-            "memory": memory_bench,
-            "memory-estimates": memory_estimates_bench,
-            "encoded": encoded_bench,
-            "encoder": encoder_bench,
-            "encoder-modes": encoder_modes_bench,
-            "encoder-busy": encoder_busy_bench,
-        },
+        BENCHES,
         prog="python -m bench",
         description="Benches; `gpu` has its own --help.",
+        args=arguments,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import encoders
 from bench.encoders import SYSTEMS
-from bench.results import RESULTS, Table, data_folder, write_results
+from bench.results import Table, data_folder, write_picture, write_results
 from bench.systems import machine
 
 NETS: dict[str, dict[str, Any]] = {
@@ -43,9 +43,7 @@ BASE = "PyTorch, eager"
 
 def run(net: str, systems: list[str], samples: int, data: str) -> Table:
     """Measures and writes bench/results/encoder-NET.json."""
-    settings = NETS[net]
-    if net == "mlp":
-        settings = settings | {"data": str(data_folder() / data)}
+    settings = _settings(net, data)
     results: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
     for number in range(samples):
         for system in systems:
@@ -56,6 +54,13 @@ def run(net: str, systems: list[str], samples: int, data: str) -> Table:
     name = f"encoder-{net}" if data == "mnist" or net != "mlp" else f"encoder-{data}"
     write_results(name, machine=machine(), settings=about, samples=results)
     return _table(results, settings)
+
+
+def _settings(net: str, data: str) -> dict[str, Any]:
+    """Those of the net, and where its examples are; the others have random ones."""
+    if net == "mlp":
+        return NETS[net] | {"data": str(data_folder() / data)}
+    return NETS[net]
 
 
 def _table(results: dict[str, list[dict[str, Any]]], settings) -> Table:
@@ -100,11 +105,10 @@ def _range(values: list[float], digits: int) -> str:
 
 def run_busy(updates_of_a_call: int, data: str) -> Table:
     """When a training computes, as a table, and as bench/results/encoder-busy.png."""
-    settings = NETS["mlp"] | {"data": str(data_folder() / data), "kind": "busy"}
-    settings |= {"updates_of_a_call": updates_of_a_call}
+    settings = _settings("mlp", data) | {"updates_of_a_call": updates_of_a_call}
     SYSTEMS["busy"] = {"kind": "busy"}
     spans = encoders.measure("busy", **settings)["spans"]
-    _draw(spans, RESULTS / "encoder-busy.png")
+    write_picture("encoder-busy", lambda path: _draw(spans, path))
     shares = {name: share(each) for name, each in spans.items()}
     about = settings | {"data": data}
     write_results("encoder-busy", machine=machine(), settings=about, samples=shares)
@@ -142,9 +146,9 @@ def _draw(spans: dict[str, list], path: Path) -> None:
     pyplot.close(figure)
 
 
-def run_modes(net: str, devices: list[int], samples: int) -> Table:
+def run_modes(net: str, devices: list[int], samples: int, data: str) -> Table:
     """Steps by jit, sharded and pmap, and bench/results/encoder-modes.json."""
-    settings = NETS[net]
+    settings = _settings(net, data)
     results: dict[str, list[dict[str, Any]]] = {}
     cells = [("jit", 1)] + [(m, n) for n in devices for m in ("sharded", "pmap")]
     for _ in range(samples):
@@ -153,9 +157,8 @@ def run_modes(net: str, devices: list[int], samples: int) -> Table:
             SYSTEMS[f"{mode}, {num}"] = own
             found = encoders.measure(f"{mode}, {num}", **settings)
             results.setdefault(f"{mode}, {num}", []).append(found)
-    write_results(
-        "encoder-modes", machine=machine(), settings=settings, samples=results
-    )
+    about = settings | {"data": data if net == "mlp" else "random"}
+    write_results("encoder-modes", machine=machine(), settings=about, samples=results)
     first = [statistics.median(x["seconds"][1:]) for x in results["jit, 1"]]
     rows = []
     for name, measured in results.items():

@@ -85,6 +85,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
     """Seconds of each epoch, to compile, and accuracy after each."""
     import jax
 
+    from embedder.encoder_outputs import judged
     from embedder.encoder_training import EncoderTraining
 
     epochs = settings["epochs"]
@@ -92,6 +93,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
     training = EncoderTraining(port_config(settings), examples, range(epochs))
     state = training.program.place_state(training.initial_state())
     held = np.arange(training.items, len(examples.labels))
+    validation = examples.features, examples.labels, held
     seconds, accuracies, compiling = [], [], 0.0
     for epoch in range(epochs):
         began = time.perf_counter()
@@ -101,7 +103,8 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
         jax.block_until_ready(state)
         seconds.append(time.perf_counter() - began)
         if len(held):
-            accuracies.append(training.evaluate(state.params, held)[1])
+            network = training.program.encoder
+            accuracies.append(judged(network, state.params, *validation)[1])
     return {
         "start": began - started - sum(seconds[:-1]),
         "compile": compiling,

@@ -167,7 +167,8 @@ def _estimates_table(samples: list[dict[str, Any]]) -> Table:
         beyond = each["peak"] - each["floor"]
         sizes = [each["peak"], beyond, each["estimate"]]
         row = [f"{size / _MIB:.0f}" for size in sizes]
-        rows.append([each["name"], *row, f"{each['estimate'] / beyond:.2f}"])
+        ratio = f"{each['estimate'] / beyond:.2f}" if beyond > 0 else ""
+        rows.append([each["name"], *row, ratio])
     columns = ["training", "peak, MiB", "beyond the floor", "estimate", "ratio"]
     return Table(columns, rows)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import cpu
-from bench.results import RESULTS, Table, write_results
+from bench.results import Table, write_picture, write_results
 from bench.systems import machine
 
 
@@ -17,7 +17,7 @@ def run(programs: list[str], epochs: list[int], seeds: list[int]) -> Table:
     samples = cpu.train(programs, epochs, seeds, {})
     settings = {"epochs": epochs, "seeds": seeds, "corpus": "wiki17m-0"}
     write_results("quality", machine=machine(), settings=settings, samples=samples)
-    draw(programs, samples, RESULTS / "quality.png")
+    write_picture("quality", lambda path: draw(programs, samples, path))
     return table(programs, samples)
 
 

@@ -29,16 +29,16 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def run(reference: Vectors, seeds: list[int]) -> Table:
-    """Trains each program with each seed and scores its neighbours."""
+def run(reference: Vectors, seeds: list[int], programs: list[str]) -> Table:
+    """Trains each of `programs` with each seed and scores its neighbours."""
     samples = [
         {"program": program, "seed": seed, **_sample(program, seed, reference)}
         for seed in seeds
-        for program in PROGRAMS
+        for program in programs
     ]
     settings = SETTINGS | {"seeds": seeds, "corpus": "lee_background.txt.gz"}
     write_results("small", machine=machine(), settings=settings, samples=samples)
-    return _table(samples)
+    return _table(programs, samples)
 
 
 def _sample(program: str, seed: int, reference: Vectors) -> dict[str, float]:
@@ -69,9 +69,9 @@ def neighbour_score(vectors: Vectors, reference: Vectors) -> tuple[float, float]
     return float(score), float(truth[others].mean())
 
 
-def _table(samples: list[dict[str, Any]]) -> Table:
+def _table(programs: list[str], samples: list[dict[str, Any]]) -> Table:
     rows = []
-    for program in PROGRAMS:
+    for program in programs:
         scores = sorted(s["score"] for s in samples if s["program"] == program)
         median = scores[len(scores) // 2]
         rows.append([program, f"{median:.4f} ({scores[0]:.4f} to {scores[-1]:.4f})"])

@@ -17,23 +17,23 @@ from embedder.train.update import Batch, host_state
 from embedder.training import make_program
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
-_UPDATES = 1024
 
 
-def run(samples: int, sizes: tuple[int, ...] = SIZES) -> Table:
-    """Times a superblock `samples` times with each size; the sizes take turns."""
+def run(samples: int, sizes: tuple[int, ...], updates: int) -> Table:
+    """Times a call of `updates` `samples` times with each size; sizes take turns."""
     times: dict[str, dict[int, list[float]]] = {}
     for backend in ("xla", "numba"):
         config = resolve(with_options(Config(), sample=0, backend=backend), 10**7)
         times[backend] = {size: [] for size in sizes}
-        calls = {size: _call(config, size) for size in sizes}
+        calls = {size: _call(config, size, updates) for size in sizes}
         for _ in range(samples):
             for size, call in calls.items():
                 start = time.perf_counter()
                 call()
-                seconds = (time.perf_counter() - start) / _UPDATES
+                seconds = (time.perf_counter() - start) / updates
                 times[backend][size].append(seconds)
-    write_results("vocabulary", machine=machine(), samples=times)
+    settings = {"sizes": sizes, "updates": updates}
+    write_results("vocabulary", machine=machine(), settings=settings, samples=times)
     columns, rows = ["V"], [[f"{size:,}"] for size in sizes]
     for backend, of_size in times.items():
         columns += [f"{backend}, us an update", f"to V = {sizes[0]:,}"]
@@ -44,12 +44,12 @@ def run(samples: int, sizes: tuple[int, ...] = SIZES) -> Table:
     return Table(columns, rows)
 
 
-def _call(config: Config, size: int):
-    """A function that runs a superblock of updates on tables of `size` rows."""
+def _call(config: Config, size: int, updates: int):
+    """A function that runs so many updates on tables of `size` rows."""
     rng = np.random.default_rng(0)
     weight = np.arange(1, size + 1) ** -0.8
     data, dim = config.data, config.model.vector_size
-    shape = _UPDATES, data.blocks_per_update, data.block
+    shape = updates, data.blocks_per_update, data.block
     noise = *shape[:2], data.block // data.tile, data.noise
     probability = weight / weight.sum()
     draw = np.random.Generator.choice
@@ -58,7 +58,7 @@ def _call(config: Config, size: int):
         sequence=np.zeros(shape, np.int32),
         radius=rng.integers(1, data.window + 1, shape, dtype=np.int8),
         noise=draw(rng, size, noise, p=probability).astype(np.int32),
-        rate=np.full(_UPDATES, config.train.alpha, np.float32),
+        rate=np.full(updates, config.train.alpha, np.float32),
     )
     program = make_program(size, data.window, 16, config.model, config.train)
     table = rng.random((size, dim), dtype=np.float32) - np.float32(0.5)

@@ -1,8 +1,9 @@
-"""The benches run, at a size that measures nothing."""
+"""What benches do beside their runs: programs, scores, tables, files."""
 
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,20 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import (
-    cpu,
-    dropin,
-    gpu,
-    loader,
-    modes,
-    parts,
-    quality,
-    results,
-    small,
-    stages,
-    systems,
-    vocabulary,
-)
+from bench import cpu, gpu, quality, results, small, systems
 from embedder import Vectors, read_vectors
 from embedder.data.corpus import text_corpus
 from embedder.data.encode import encode
@@ -76,95 +64,96 @@ def test_table_shows_median_and_range_and_ratios_within_a_seed():
     assert table.markdown().splitlines()[0].startswith("| program | M words/s | to ")
 
 
-def test_results_are_kept_with_their_date(tmp_path, monkeypatch):
+def test_results_are_kept_with_date_and_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(results, "commit", lambda checkout: f"of {checkout}")
     results.write_results("one", samples=[1, 2])
     kept = json.loads((tmp_path / "results" / "one.json").read_text())
     assert kept["samples"] == [1, 2] and len(kept["date"]) == 10
+    assert kept["commit"] == f"of {ROOT}"
 
 
-@pytest.mark.parametrize("program", ["legacy", "drop-in, first"])
-def test_a_small_fit_is_timed_in_its_parts(tmp_path, text_file, program):
-    sample = dropin._sample(dropin.PROGRAMS[program], text_file, tmp_path / "cache")
-    assert sample["fit"] > sample["compile"] and sample["import"] > 0
-    assert (sample["compile"] > 0) == (program != "legacy")
+def git(folder: Path, *arguments: str) -> str:
+    options = "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"
+    command = ["git", "-C", str(folder), *options, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
-@pytest.mark.slow
-def test_every_stage_is_timed(tmp_path, monkeypatch, text_file):
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    table = stages.run(text_file, 1, {"vector_size": 8, "min_count": 1})
-    assert [row[0] for row in table.rows] == [
-        *("import TensorFlow", "vocabulary and encoding", "loader, tfdata"),
-        *("loader, memory", "xla: trace", "xla: compile", "xla: updates alone"),
-        *("xla: training, all together", "numba: compile, or find in the cache"),
-        *("numba: updates alone", "numba: training, all together"),
-    ]
-    kept = json.loads((tmp_path / "stages.json").read_text())
-    assert all(seconds > 0 for times in kept["samples"].values() for seconds in times)
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A repository with a file in each folder of code, one of results and another."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    folder = tmp_path / "checkout"
+    for path in (*results.CODE, "bench/results", "tests"):
+        (folder / path).mkdir(parents=True, exist_ok=True)
+        (folder / path / "file").write_text("before")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "all")
+    return folder
 
 
-def test_updates_are_timed_with_every_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    monkeypatch.setattr(vocabulary, "_UPDATES", 16)
-    table = vocabulary.run(1, sizes=(100, 200))
-    assert [row[0] for row in table.rows] == ["100", "200"]
-    assert [table.rows[0][column] for column in (2, 4)] == ["1.00", "1.00"]
+def test_a_commit_is_named_by_its_short_hash(checkout):
+    name = git(checkout, "rev-parse", "--short", "HEAD")
+    assert name and results.commit(checkout) == name
 
 
-@pytest.mark.slow
-def test_parts_of_an_update_are_timed(tmp_path, monkeypatch, text_file):
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    table = parts.run(text_file, 1, 8)
-    names = [row[0] for row in table.rows]
-    assert names[:4] == [
-        *("gradients, rows at hand", "of these the products"),
-        *("rows, gradients at hand", "all, 1 threads"),
-    ]
-    assert all(float(row[1]) > 0 for row in table.rows)
+@pytest.mark.parametrize("path", ["bench/results/file", "tests/file", "bench/new"])
+def test_a_commit_whose_code_is_as_it_was_is_not_dirty(checkout, path):
+    (checkout / path).write_text("after")
+    assert "dirty" not in results.commit(checkout)
 
 
-@pytest.mark.slow
-def test_every_mode_is_timed(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    sizes = {"vector_size": 8, "vocabulary": 100, "blocks": 2, "updates": 16}
-    table = modes.run([1], 1, sizes)
-    assert [row[:3] for row in table.rows] == [
-        ["strong", "1", mode] for mode in ("jit", "sharded", "pmap")
-    ]
-    assert table.rows[0][5] == "1.00"
+@pytest.mark.parametrize("folder", results.CODE)
+def test_a_commit_whose_code_was_changed_is_dirty(checkout, folder):
+    (checkout / folder / "file").write_text("after")
+    name = git(checkout, "rev-parse", "--short", "HEAD")
+    assert results.commit(checkout) == f"{name} dirty"
 
 
-def test_both_ways_of_loading_are_timed(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    table = loader.run([2], 1, {"rows": 4, "tokens": 8, "images": 4})
-    assert [row[:2] for row in table.rows] == [
-        ["blocks in memory", "2"],
-        ["images in files", "2"],
-    ]
-    assert all(float(row[4]) > 0 and float(row[7]) > 0 for row in table.rows)
+def test_a_commit_is_unknown_without_a_checkout_or_git(checkout, monkeypatch):
+    outside = checkout.parent / "outside"
+    outside.mkdir()
+    assert results.commit(outside) == "unknown"
+    assert results.commit(checkout / "bench") == "unknown"  # of another's checkout
+    monkeypatch.setenv("PATH", "")
+    assert results.commit(checkout) == "unknown"
 
 
-def test_quality_is_drawn(tmp_path, monkeypatch):
-    samples = [
+def quality_samples() -> list[dict]:
+    return [
         {"program": program, "epochs": epochs, "words": 1e6 * epochs, "seed": 1}
         | {"train_seconds": epochs, "ws353": 0.5, "simlex": 0.3, "analogies": 36.0}
         for program in ("embedder", "gensim, 2 workers")
         for epochs in (1, 2)
     ]
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    monkeypatch.setattr(quality, "RESULTS", tmp_path)
-    monkeypatch.setattr(cpu, "train", lambda *_: samples)
-    drawn = importlib.util.find_spec("matplotlib") is not None  # an extra
-    if not drawn:
-        monkeypatch.setattr(quality, "draw", lambda *_: None)
-    table = quality.run(["embedder", "gensim, 2 workers"], [1, 2], [1])
-    assert [row[:3] for row in table.rows[:2]] == [
-        ["embedder", "1", "1.00"],
-        ["embedder", "2", "2.00"],
+
+
+def test_quality_has_a_row_for_each_program_and_number_of_epochs():
+    table = quality.table(["embedder", "gensim, 2 workers"], quality_samples())
+    assert [row[:3] for row in table.rows] == [
+        [program, words, f"{words}.00"]
+        for program in ("embedder", "gensim, 2 workers")
+        for words in ("1", "2")
     ]
-    if drawn:
-        assert (tmp_path / "quality.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_quality_is_drawn(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="needs the extra `bench`")
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
+    programs, samples = ["embedder", "gensim, 2 workers"], quality_samples()
+    results.write_picture("q", lambda path: quality.draw(programs, samples, path))
+    assert (tmp_path / "results/q.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_is_left_out_without_matplotlib(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    results.write_picture("q", lambda path: pytest.fail("it is drawn"))
+    assert capsys.readouterr().err == "bench: q.png needs matplotlib, not drawn.\n"
 
 
 WITHOUT = """
@@ -172,25 +161,28 @@ import sys
 for name in "polars tyro tensorflow rich scipy numba safetensors tomli_w".split():
     sys.modules[name] = None
 from pathlib import Path
-from bench import gpu, results
+from bench import __main__, results
 results.RESULTS = Path(sys.argv[2])
-gpu.main([sys.argv[1], *"--blocks 1 2 --samples 1 --vector-size 8".split()])
+sizes = "--blocks 1 2 --samples 1 --vector-size 8".split()
+__main__.main(["gpu", sys.argv[1], *sizes])
 """
 
 
-@pytest.mark.slow
-def test_gpu_bench_runs_with_jax_numpy_haiku_and_optax_alone(tmp_path, text_file):
+def test_a_corpus_is_the_same_after_a_file_of_ids(tmp_path, text_file):
     encoded = encode(text_corpus(text_file), 1)
-    path = tmp_path / "corpus.npz"
-    gpu.write_encoded(encoded, path)
-    again = gpu.read_encoded(path)
+    gpu.write_encoded(encoded, tmp_path / "corpus.npz")
+    again = gpu.read_encoded(tmp_path / "corpus.npz")
     for shard in range(len(encoded.shard_tokens)):
         for one, other in zip(encoded.read(shard), again.read(shard), strict=True):
             np.testing.assert_array_equal(one, other, strict=True)
     assert again.vocabulary.tokens == encoded.vocabulary.tokens
     assert again.raw_tokens == encoded.raw_tokens
+
+
+@pytest.mark.slow
+def test_gpu_bench_runs_with_jax_numpy_haiku_and_optax_alone(tmp_path, small_data):
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, path, tmp_path],
+        [sys.executable, "-c", WITHOUT, small_data / "encoded.npz", tmp_path],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

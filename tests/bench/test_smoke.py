@@ -1,0 +1,172 @@
+"""Every bench runs from its command line, at a size that measures nothing."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from bench import commands
+
+
+class Smoke(NamedTuple):
+    """Arguments of a run of seconds, and what its table has."""
+
+    arguments: str
+    rows: list[str]  # how the first ones begin, cells joined by " | "
+    positive: tuple[int, ...] = ()  # columns of numbers above 0
+    writes: str = ""  # results, where they are not named as the bench; "-": none
+    is_right: Callable[[Any], bool] = bool  # of the samples in the results
+    slow: bool = True
+
+
+def only_the_port_compiles(samples) -> bool:
+    return all(
+        sample["fit"] > sample["compile"]
+        and (sample["compile"] > 0) == (sample["program"] != "legacy")
+        for sample in samples
+    )
+
+
+def stages_took_time(samples) -> bool:
+    return all(seconds > 0 for times in samples.values() for seconds in times)
+
+
+def saves_took_time(samples) -> bool:
+    """One save was measured, beside the first."""
+    wiki = samples["wiki"]
+    return len(wiki["lost"]) == 1 and all(
+        0 < save["blocked"] <= save["whole"] for save in wiki["saves"]
+    )
+
+
+def accuracy_is_known(samples) -> bool:
+    """After each of 5 epochs; images of a class are alike, so that it is learned."""
+    [sample] = samples["embedder, scan"]
+    return len(sample["accuracy"]) == 5 and 0.2 < sample["accuracy"][-1] <= 1
+
+
+SMOKE = {
+    "cpu": Smoke(
+        "--programs 'legacy, 1 worker' --epochs 1 --vector-size 8",
+        ["legacy, 1 worker"],
+        positive=(1, 3, 5),
+        slow=False,
+    ),
+    "small": Smoke(
+        "--reference {data}/vectors.txt --seeds 1 --programs 'legacy, skip-gram'",
+        ["legacy, skip-gram", "chance"],
+        slow=False,
+    ),
+    "dropin": Smoke(
+        "--samples 1 --programs legacy 'drop-in, first'",
+        ["legacy", "drop-in, first"],
+        positive=(1, 2, 4),
+        is_right=only_the_port_compiles,
+    ),
+    "stages": Smoke(
+        "--corpus {data}/corpus.txt --samples 1 --vector-size 8",
+        [
+            *("import TensorFlow", "vocabulary and encoding", "loader, tfdata"),
+            *("loader, memory", "xla: trace", "xla: compile", "xla: updates alone"),
+            *("xla: training, all together", "numba: compile, or find in the cache"),
+            *("numba: updates alone", "numba: training, all together"),
+        ],
+        is_right=stages_took_time,
+    ),
+    "parts": Smoke(
+        "--corpus {data}/corpus.txt --samples 1 --vector-size 8",
+        [
+            *("gradients, rows at hand", "of these the products"),
+            *("rows, gradients at hand", "all, 1 threads"),
+        ],
+        positive=(1,),
+    ),
+    "vocabulary": Smoke(
+        "--samples 1 --sizes 100 200 --updates 16",
+        ["100 |", "200 |"],
+        positive=(2, 4),
+        slow=False,
+    ),
+    "loader": Smoke(
+        "--devices 2 --samples 1 --rows 4 --tokens 8 --images 4",
+        ["blocks in memory | 2", "images in files | 2"],
+        positive=(4, 7),
+        slow=False,
+    ),
+    "modes": Smoke(
+        "--devices 1 --samples 1 --vector-size 8 --blocks 2 --vocabulary 100 "
+        "--updates 16",
+        [f"strong | 1 | {mode}" for mode in ("jit", "sharded", "pmap")],
+        positive=(4, 5),
+    ),
+    "quality": Smoke(
+        "--programs 'legacy, 1 worker' --epochs 1 2",
+        ["legacy, 1 worker | 0", "legacy, 1 worker | 0"],
+        positive=(2,),
+        slow=False,
+    ),
+    "checkpoints": Smoke(
+        "--names wiki --saves 1 --seconds 0.5",
+        ["tables, V = 68 k"],
+        is_right=saves_took_time,
+    ),
+    "memory": Smoke("--times 1e-5 --sample 0.1", ["0.001", "0.001"], positive=(2, 3)),
+    "memory-estimates": Smoke(
+        "--names 'wiki, memory'", ["wiki, memory"], positive=(1,)
+    ),
+    "encoded": Smoke(
+        "--corpus {data}/corpus.txt --to {tmp}/ids.npz", [], writes="-", slow=False
+    ),
+    "encoder": Smoke(
+        "--systems 'embedder, scan' --samples 1",
+        ["embedder, scan"],
+        positive=(1,),
+        writes="encoder-mlp",
+        is_right=accuracy_is_known,
+        slow=False,
+    ),
+    "encoder-modes": Smoke(
+        "--net mlp --devices 1 --samples 1",
+        ["jit, 1", "sharded, 1", "pmap, 1"],
+        positive=(2,),
+    ),
+    "encoder-busy": Smoke(
+        "--updates-of-a-call 1",
+        [
+            *("no cache, no prefetch", "no cache, prefetch"),
+            *("cache, no prefetch", "cache, prefetch"),
+        ],
+        positive=(2,),
+    ),
+    "gpu": Smoke(
+        "{data}/encoded.npz --blocks 1 2 --samples 1 --vector-size 8",
+        ["1 | 1", "1 | 2"],
+        positive=(3, 4),
+        slow=False,
+    ),
+}
+"""One run of each bench."""
+
+
+def test_every_bench_has_a_smoke_run():
+    assert {*SMOKE} == {*commands.BENCHES, "gpu"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if smoke.slow else [])
+        for name, smoke in SMOKE.items()
+    ],
+)
+def test_bench_runs(run_bench, name):
+    smoke = SMOKE[name]
+    ran = run_bench(name, smoke.arguments)
+    assert len(ran.rows) >= len(smoke.rows)
+    for row, start in zip(ran.rows, smoke.rows, strict=False):
+        assert " | ".join(row).startswith(start)
+        assert all(float(row[column].split()[0]) > 0 for column in smoke.positive), row
+    if smoke.writes != "-":
+        kept = ran.results.pop(smoke.writes or name)
+        assert smoke.is_right(kept["samples"])
+    assert not ran.results
