@@ -7,6 +7,7 @@ from typing import Literal
 import tyro
 
 from bench import (
+    beside,
     checkpoints,
     cpu,
     dropin,
@@ -124,6 +125,23 @@ def vocabulary_bench(
         updates: of a call.
     """
     print(vocabulary.run(samples, sizes, updates).markdown())
+
+
+def beside_bench(
+    samples: int = 5,
+    seconds: float = 3,
+    vocabulary_size: int = 100_000,
+    updates: int = 1024,
+) -> None:
+    """Speed of the kernel beside another program that keeps a core busy.
+
+    Args:
+        samples: how often each row is measured.
+        seconds: how long each time.
+        vocabulary_size: rows of a table.
+        updates: updates of a call.
+    """
+    print(beside.run(samples, seconds, vocabulary_size, updates).markdown())
 
 
 def loader_bench(
@@ -284,6 +302,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "stages": stages_bench,
     "parts": parts_bench,
     "vocabulary": vocabulary_bench,
+    "beside": beside_bench,
     "loader": loader_bench,
     "modes": modes_bench,
     "quality": quality_bench,

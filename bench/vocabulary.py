@@ -25,7 +25,7 @@ def run(samples: int, sizes: tuple[int, ...], updates: int) -> Table:
     for backend in ("xla", "numba"):
         config = resolve(with_options(Config(), sample=0, backend=backend), 10**7)
         times[backend] = {size: [] for size in sizes}
-        calls = {size: _call(config, size, updates) for size in sizes}
+        calls = {size: updates_call(config, size, updates) for size in sizes}
         for _ in range(samples):
             for size, call in calls.items():
                 start = time.perf_counter()
@@ -44,7 +44,7 @@ def run(samples: int, sizes: tuple[int, ...], updates: int) -> Table:
     return Table(columns, rows)
 
 
-def _call(config: Config, size: int, updates: int):
+def updates_call(config: Config, size: int, updates: int):
     """A function that runs so many updates on tables of `size` rows."""
     rng = np.random.default_rng(0)
     weight = np.arange(1, size + 1) ** -0.8

@@ -58,7 +58,8 @@ _SOURCES = hashlib.sha256(
 ).hexdigest()[:16]
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _LINE = 64  # bytes of a cache line
-_CHUNK_TOKENS = 8192  # after which the size of a disturbed team may change
+_CHUNK_TOKENS = 2**14  # after which the number of threads may change
+_DISTURBED_TOKENS = 2**12  # the same, while another program has some of the cores
 _SPINS = 1_000  # readings of the counter before a waiting thread gives way
 
 
@@ -209,13 +210,12 @@ def _apply(
         )
         return time.thread_time() - start
 
-    size = round_up(-(-_CHUNK_TOKENS // (block * num_blocks)), interval)
     with ThreadPoolExecutor(team.threads) as pool:
         stop = 0
         while stop < num_updates:
+            tokens = _DISTURBED_TOKENS if team.is_disturbed else _CHUNK_TOKENS
+            size = round_up(-(-tokens // (block * num_blocks)), interval)
             start, stop = stop, min(stop + size, num_updates)
-            if not team.is_disturbed:
-                stop = num_updates
             _work_together(pool, team, take_part, slice(start, stop))
     return Loss(*(report.sum(axis=1).astype(dtype) for report in reports))
 

@@ -87,6 +87,11 @@ SMOKE = {
         positive=(2, 4),
         slow=False,
     ),
+    "beside": Smoke(
+        "--samples 1 --seconds 0.01 --vocabulary-size 100 --updates 16",
+        ["none | 1"],
+        positive=(2, 3, 4),
+    ),
     "loader": Smoke(
         "--devices 2 --samples 1 --rows 4 --tokens 8 --images 4",
         ["blocks in memory | 2", "images in files | 2"],

@@ -117,7 +117,7 @@ def test_a_team_that_changes_its_size_gives_the_same_bits(monkeypatch, architect
 
     one, one_loss = by_kernel(MANY, architecture, interval=2)
     monkeypatch.setattr(kernel, "TeamSize", Changing)
-    monkeypatch.setattr(kernel, "_CHUNK_TOKENS", 1)
+    monkeypatch.setattr(kernel, "_DISTURBED_TOKENS", 1)
     many, many_loss = by_kernel(MANY, architecture, threads=3, interval=2)
     assert len(sizes) == -(-MANY.size[0] // 2) > 3
     for name, table in arrays(one).items():

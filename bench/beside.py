@@ -1,0 +1,89 @@
+"""Speed of the kernel beside another program that keeps a core busy.
+
+That program is an endless loop of Python, at the priority of any program (nice 0) or at
+the lowest (nice 19). Updates are those of `bench vocabulary`. All rows take turns.
+"""
+
+import contextlib
+import dataclasses
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from bench.cpu import cell
+from bench.results import Table, write_results
+from bench.systems import machine
+from bench.vocabulary import updates_call
+from embedder.config import Config, resolve, with_options
+from embedder.train.kernel import available_cores
+
+BUSY: dict[str, int | None] = {"none": None, "nice 19": 19, "nice 0": 0}
+"""The other program, and its priority."""
+
+
+def run(samples: int, seconds: float, vocabulary: int, updates: int) -> Table:
+    """Measures each row `samples` times, for so many seconds.
+
+    Args:
+      vocabulary: rows of a table.
+      updates: updates of a call.
+    """
+    teams = list(dict.fromkeys((1, available_cores())))
+    calls = {threads: _call(threads, vocabulary, updates) for threads in teams}
+    rates: dict[str, dict[int, list[float]]] = {
+        name: {threads: [] for threads in teams} for name in BUSY
+    }
+    for _ in range(samples):
+        for name, nice in BUSY.items():
+            with _busy_process(nice):
+                for threads, call in calls.items():
+                    rate = _calls_per_second(call, seconds) * updates
+                    rates[name][threads].append(rate)
+    settings = {"seconds": seconds, "vocabulary": vocabulary, "updates": updates}
+    write_results("beside", machine=machine(), settings=settings, samples=rates)
+    return _table(rates)
+
+
+def _call(threads: int, vocabulary: int, updates: int) -> Callable[[], None]:
+    config = resolve(with_options(Config(), sample=0, backend="numba"), 10**7)
+    train = dataclasses.replace(config.train, threads=threads)
+    config = dataclasses.replace(config, train=train)
+    return updates_call(config, vocabulary, updates)
+
+
+@contextlib.contextmanager
+def _busy_process(nice: int | None) -> Iterator[None]:
+    if nice is None:
+        yield
+        return
+    loop = f"import os\nos.nice({nice})\nprint(flush=True)\nwhile True: pass"
+    command = [sys.executable, "-c", loop]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def _calls_per_second(call: Callable[[], None], seconds: float) -> float:
+    start, num = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < seconds or not num:
+        call()
+        num += 1
+    return num / passed
+
+
+def _table(rates: dict[str, dict[int, list[float]]]) -> Table:
+    """Updates a second, and pair by pair what one thread makes alone at that time."""
+    rows = []
+    for name, teams in rates.items():
+        for threads, values in teams.items():
+            alone = [a / b for a, b in zip(values, rates["none"][1], strict=True)]
+            beside = [a / b for a, b in zip(values, teams[1], strict=True)]
+            middle = f"{statistics.median(values) / 1e3:.1f}"
+            rows.append([name, str(threads), middle, cell(alone), cell(beside)])
+    columns = ["busy process", "threads", "k updates/s", "to one thread alone"]
+    return Table([*columns, "to one thread beside it"], rows)
