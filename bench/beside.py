@@ -17,7 +17,7 @@ from bench.results import Table, write_results
 from bench.systems import machine
 from bench.vocabulary import updates_call
 from embedder.config import Config, resolve, with_options
-from embedder.train.kernel import available_cores
+from embedder.tables.cpu.kernel import available_cores
 
 BUSY: dict[str, int | None] = {"none": None, "nice 19": 19, "nice 0": 0}
 """The other program, and its priority."""

@@ -22,16 +22,16 @@ from bench.results import Table, data_folder, write_results
 from bench.systems import machine
 from embedder.checks import Interval, read_interval
 from embedder.config import Config, SaveConfig, resolve, with_options
-from embedder.data.encoded import Encoded
-from embedder.data.examples import open_examples
-from embedder.data.vocabulary import Vocabulary
-from embedder.encoder_training import EncoderTraining
-from embedder.epochs import Place, Status, Trainable, run_epochs
-from embedder.runs.saving import Saver
-from embedder.runs.stopping import Stop
-from embedder.runs.tables import open_corpus, plan
-from embedder.train.checkpoint import Checkpoints, arrays_of
-from embedder.training import Training
+from embedder.encoders.examples import open_examples
+from embedder.encoders.training import EncoderTraining
+from embedder.engine.epochs import Place, Status, Trainable, run_epochs
+from embedder.run.checkpoints import Checkpoints, arrays_of
+from embedder.run.saving import Saver
+from embedder.run.stopping import Stop
+from embedder.tables.encoded import Encoded
+from embedder.tables.problem import open_corpus, plan
+from embedder.tables.training import Training
+from embedder.tables.vocabulary import Vocabulary
 
 _EPOCHS = 10_000  # more than are ever run
 _ROWS = 1_000_000  # of the large tables

@@ -25,8 +25,8 @@ from bench import (
 from bench.encoders import SYSTEMS
 from bench.results import data_folder
 from embedder import Config, read_vectors
-from embedder.data.encode import encode
-from embedder.runs.tables import open_corpus
+from embedder.tables.encode import encode
+from embedder.tables.problem import open_corpus
 
 
 def cpu_bench(

@@ -29,7 +29,7 @@ class Listener(logging.Handler):
     def emit(self, record):
         if "to compile" in record.msg:
             Listener.seconds = record.args[0]
-logger = logging.getLogger("embedder.epochs")
+logger = logging.getLogger("embedder.engine.epochs")
 logger.addHandler(Listener())
 logger.setLevel(logging.DEBUG)
 start = time.perf_counter()
@@ -45,7 +45,7 @@ print(json.dumps({{"import": imported - start, "fit": done - imported,
 
 def run(samples: int, programs: list[str]) -> Table:
     """Runs each of `programs` `samples` times."""
-    from embedder.data.demo import demo_sequences
+    from embedder.tables.demo import demo_sequences
 
     measured = []
     with tempfile.TemporaryDirectory() as folder:

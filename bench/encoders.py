@@ -55,7 +55,7 @@ def measure(system: str, **settings) -> dict[str, Any]:
 def examples_of(data: str, layers: list[int], num: int):
     """The examples at `data`, or random bytes as images, of as many classes."""
     from embedder.config import EncoderConfig
-    from embedder.data.examples import Examples, open_examples
+    from embedder.encoders.examples import Examples, open_examples
 
     if data:
         return open_examples(data, EncoderConfig()).read(None)
@@ -85,8 +85,8 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
     """Seconds of each epoch, to compile, and accuracy after each."""
     import jax
 
-    from embedder.encoder_outputs import judged
-    from embedder.encoder_training import EncoderTraining
+    from embedder.encoders.outputs import judged
+    from embedder.encoders.training import EncoderTraining
 
     epochs = settings["epochs"]
     started = time.perf_counter()
@@ -149,7 +149,7 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     """The same by PyTorch, on numbers from 0 to 1 that lie in memory."""
     import torch
 
-    from embedder.data.batches import BatchSource, split
+    from embedder.encoders.batches import BatchSource, split
     from legacy.network import initial_layers
 
     torch.set_num_threads(settings["threads"])
@@ -208,7 +208,7 @@ def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
     """
     import jax
 
-    from embedder.encoder_training import EncoderTraining
+    from embedder.encoders.training import EncoderTraining
 
     found = {}
     for cached, ahead in itertools.product((False, True), (False, True)):
@@ -237,7 +237,7 @@ def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def _program(training):
-    from embedder.encoder_training import make_encoder_program
+    from embedder.encoders.training import make_encoder_program
 
     config = training.config
     options = config.encoder, config.model.dtype, config.train.seed
@@ -245,7 +245,7 @@ def _program(training):
 
 
 def _batches(training, epoch: int, ahead: bool):
-    from embedder.train.classify import Batches
+    from embedder.encoders.update import Batches
 
     if ahead:
         yield from (batch for _, _, batch in training.host_batches(epoch))

@@ -19,14 +19,14 @@ import numpy as np
 from bench.results import Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
-from embedder.data import loader
-from embedder.data.encoded import Encoded
-from embedder.data.vocabulary import Vocabulary
 from embedder.disk.files import pack_strings, unpack_strings
-from embedder.epochs import run_epochs
-from embedder.train.parallel import Layout
-from embedder.train.update import Batch
-from embedder.training import Training
+from embedder.engine.epochs import run_epochs
+from embedder.engine.parallel import Layout
+from embedder.tables import loader
+from embedder.tables.encoded import Encoded
+from embedder.tables.training import Training
+from embedder.tables.update import Batch
+from embedder.tables.vocabulary import Vocabulary
 
 _SUPERBLOCKS = 4
 

@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 from bench.modes import in_child
 from bench.results import Table, write_results
 from bench.systems import machine
-from embedder.data.device_loader import DeviceLoader, HostBatch, Index
+from embedder.engine.device_loader import DeviceLoader, HostBatch, Index
 
 _BATCHES = 24
 _WAYS = ("naive", "loader", "naive, busy", "loader, busy")

@@ -86,7 +86,7 @@ def measure(num_devices: int, settings: dict[str, Any]) -> Iterator[dict[str, An
 
 
 def _layouts(num_devices: int) -> list:
-    from embedder.train.parallel import Layout
+    from embedder.engine.parallel import Layout
 
     found = [Layout()] if num_devices == 1 else []
     for mode in ("sharded", "pmap"):
@@ -140,7 +140,7 @@ def _config_and_batch(blocks: int, settings: dict[str, Any]):
     import numpy as np
 
     from embedder.config import Config, resolve, with_options
-    from embedder.train.update import Batch
+    from embedder.tables.update import Batch
 
     config = with_options(
         Config(), blocks_per_update=blocks, vector_size=settings["vector_size"]
@@ -167,7 +167,7 @@ def _config_and_batch(blocks: int, settings: dict[str, Any]):
 
 def _program(config, layout, settings: dict[str, Any], interval: int):
     from embedder.config import with_options
-    from embedder.training import make_program
+    from embedder.tables.training import make_program
 
     config = with_options(config, backend="xla")
     return make_program(
@@ -181,7 +181,7 @@ def _program(config, layout, settings: dict[str, Any], interval: int):
 
 
 def _start(program):
-    from embedder.train.update import initial_state
+    from embedder.tables.update import initial_state
 
     return initial_state(program.model, program.optimizer)
 

@@ -18,10 +18,10 @@ from bench.results import Table, write_results
 from bench.stages import first_superblocks
 from bench.systems import machine
 from embedder.config import Config, with_options
-from embedder.runs.tables import open_corpus, plan
-from embedder.train import kernel, products, tiles
-from embedder.train.update import Batch
-from embedder.training import Training
+from embedder.tables.cpu import kernel, products, tiles
+from embedder.tables.problem import open_corpus, plan
+from embedder.tables.training import Training
+from embedder.tables.update import Batch
 
 _OF_TOKENS = 0  # the table of their rows, in skip-gram
 

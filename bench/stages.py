@@ -17,11 +17,11 @@ import numpy as np
 from bench.results import Table, write_results
 from bench.systems import machine
 from embedder.config import Config, with_options
-from embedder.data import loader
-from embedder.epochs import run_epochs
-from embedder.runs.tables import open_corpus, plan
-from embedder.train.update import Batch
-from embedder.training import Training
+from embedder.engine.epochs import run_epochs
+from embedder.tables import loader
+from embedder.tables.problem import open_corpus, plan
+from embedder.tables.training import Training
+from embedder.tables.update import Batch
 
 _SUPERBLOCKS = 8
 

@@ -49,9 +49,10 @@ def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
 
 def train_port(corpus: Path, vectors: Path, **settings) -> dict:
     """`embedder train` as it is: tf.data loader, defaults unless given."""
-    from embedder import config, run
-    from embedder.data.encode import encode_cached
-    from embedder.runs import tables as tables_run
+    from embedder import config
+    from embedder.run import train as run
+    from embedder.tables import problem as tables_run
+    from embedder.tables.encode import encode_cached
     from embedder.vectors.export import write_vectors
 
     statuses = []

@@ -13,8 +13,8 @@ import numpy as np
 from bench.results import Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
-from embedder.train.update import Batch, host_state
-from embedder.training import make_program
+from embedder.tables.training import make_program
+from embedder.tables.update import Batch, host_state
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from embedder.config import Config
-    from embedder.estimator import EmbeddingTrainer
-    from embedder.feature_encoder import FeatureEncoder
-    from embedder.run import train
+    from embedder.encoders.estimator import FeatureEncoder
+    from embedder.run.train import train
+    from embedder.tables.estimator import EmbeddingTrainer
     from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
     from embedder.vectors.export import read_vectors, write_vectors
     from embedder.vectors.vectors import Vectors
@@ -30,13 +30,13 @@ __all__ = [
 
 _MODULES = {
     "Config": "embedder.config",
-    "EmbeddingTrainer": "embedder.estimator",
-    "FeatureEncoder": "embedder.feature_encoder",
+    "EmbeddingTrainer": "embedder.tables.estimator",
+    "FeatureEncoder": "embedder.encoders.estimator",
     "Vectors": "embedder.vectors.vectors",
     "evaluate_analogies": "embedder.vectors.evaluate",
     "evaluate_pairs": "embedder.vectors.evaluate",
     "read_vectors": "embedder.vectors.export",
-    "train": "embedder.run",
+    "train": "embedder.run.train",
     "write_vectors": "embedder.vectors.export",
 }
 

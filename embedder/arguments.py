@@ -258,7 +258,7 @@ def parse(arguments: list[str]) -> Verb:
 
 def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
     """What is not given is as in the run of --resume, or in the one of the workdir."""
-    from embedder.runs.workdir import Workdir, base_of, source_of
+    from embedder.run.workdir import Workdir, base_of, source_of
 
     if verb.resume is not None:
         config = Workdir(verb.resume).config

@@ -160,17 +160,17 @@ def _fault_of_several(error: RuntimeError) -> str:
 
 
 def _train(args: Train) -> None:
-    from embedder import run
     from embedder.hosts import processes
     from embedder.hosts.joining import join
-    from embedder.runs.stopping import Stop
-    from embedder.runs.tables import open_base
-    from embedder.runs.workdir import Workdir
+    from embedder.run import train as run
+    from embedder.run.stopping import Stop
+    from embedder.run.workdir import Workdir
+    from embedder.tables.problem import open_base
 
     config = settings(args)
     join(args.peers)
     if args.dry_run:
-        from embedder.preview import preview
+        from embedder.run.preview import preview
 
         with processes.together():
             if processes.is_first():
@@ -209,7 +209,7 @@ def _train(args: Train) -> None:
 def _devices(args: Devices) -> None:
     from embedder.hosts.joining import join
     from embedder.hosts.processes import is_first
-    from embedder.preview import devices_report
+    from embedder.run.preview import devices_report
 
     join(args.peers)
     report = devices_report(settings(args), args.vocabulary)
@@ -224,14 +224,14 @@ def _ignore(status) -> None:
 def _shown_progress(stop):
     """A function that shows how far a run is, in the first process."""
     from embedder.hosts.processes import is_first
-    from embedder.runs.progress import progress
+    from embedder.run.progress import progress
 
     return progress(stop) if is_first() else contextlib.nullcontext(_ignore)
 
 
 def _read(path: Path):
     """The vectors of a run, or of a file."""
-    from embedder.runs.workdir import Workdir
+    from embedder.run.workdir import Workdir
     from embedder.vectors.export import read_vectors
 
     if not path.exists():
@@ -264,7 +264,7 @@ def _labels(run: Path) -> dict[str, str]:
     """What the examples of an encoder are, by their names; of tables nothing."""
     from embedder.disk.digests import check_file, read_sums
     from embedder.disk.parquet import read_table
-    from embedder.runs.workdir import Workdir
+    from embedder.run.workdir import Workdir
 
     path = Workdir(run).labels
     if not path.exists():
@@ -325,7 +325,7 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
 
 def _embed(args: Embed) -> None:
     from embedder.disk.files import errors_named
-    from embedder.embedding import embed_files
+    from embedder.encoders.embedding import embed_files
     from embedder.vectors.export import write_vectors
 
     if not args.files:
@@ -364,7 +364,7 @@ def _convert(args: Convert) -> None:
 
 
 def _verify(args: Verify) -> int:
-    from embedder.runs.verify import verify
+    from embedder.run.verify import verify
 
     findings = []
     for finding in verify(args.run):

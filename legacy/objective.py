@@ -1,6 +1,6 @@
 """Skip-gram and CBOW with negative sampling: loss, hand-derived gradients, weights.
 
-Axis letters, here and in `embedder/model/objective.py`:
+Axis letters, here and in `embedder/tables/objective.py`:
 
     N  blocks in an update        B  tokens in a tile (B divides T)
     T  tokens in a block          C  positions of a tile with its halo, B + 2 W

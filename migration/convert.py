@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 
 from embedder.config import Config, resolve, with_options
-from embedder.data.vocabulary import Vocabulary, write_vocabulary
 from embedder.disk.files import errors_named, whole_file
-from embedder.model.file import ModelFile, read_model
-from embedder.runs import workdir as folder
-from embedder.runs.tables import write_results
-from embedder.runs.workdir import Workdir
+from embedder.run import workdir as folder
+from embedder.run.workdir import Workdir
+from embedder.tables.artefact import ModelFile, read_model
+from embedder.tables.problem import write_results
+from embedder.tables.vocabulary import Vocabulary, write_vocabulary
 
 Source = str | os.PathLike[str]
 

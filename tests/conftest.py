@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from embedder import epochs
 from embedder.cli import main
+from embedder.engine import epochs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from embedder import cli, epochs
+from embedder import cli
 from embedder.cli import main
-from embedder.data import corpus
+from embedder.engine import epochs
+from embedder.tables import corpus
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
@@ -398,7 +399,7 @@ def test_full_disk_is_one_line_and_fails_as_training(capsys, monkeypatch):
     def full(vectors, path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("embedder.runs.tables.write_vectors", full)
+    monkeypatch.setattr("embedder.tables.problem.write_vectors", full)
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 3
     assert error_line(capsys) == "embedder: r: No space left on device."
 
@@ -421,7 +422,7 @@ def test_interrupt_is_one_line_and_130(capsys, monkeypatch, during):
     if during == "reading":
         monkeypatch.setattr(corpus, "_split_lines", interrupt)
     else:
-        monkeypatch.setattr("embedder.run.run_epochs", interrupt)
+        monkeypatch.setattr("embedder.run.train.run_epochs", interrupt)
     assert train("text.txt", "--workdir", "new/run") == 130
     assert error_line(capsys) == "embedder: Interrupted."
     assert Path("new").exists() == (during == "training")
@@ -436,7 +437,7 @@ def test_interrupt_that_python_loses_still_stops(capsys, monkeypatch):
         Deaf()  # what is raised in here is only printed
         return epochs.run_epochs(*arguments)
 
-    monkeypatch.setattr("embedder.run.run_epochs", run_epochs)
+    monkeypatch.setattr("embedder.run.train.run_epochs", run_epochs)
     monkeypatch.setattr(sys, "unraisablehook", lambda args: None)
     assert train("text.txt", "--workdir", "r") == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

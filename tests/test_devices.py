@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 
 from embedder.config import Config, resolve, with_options
-from embedder.devices import check_devices, device_bytes, pick_layout
-from embedder.train.parallel import Layout
+from embedder.engine.devices import check_devices, device_bytes, pick_layout
+from embedder.engine.parallel import Layout
 
 SHAPE = (1000, 100)
 

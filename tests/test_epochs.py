@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from embedder.config import Config, resolve, with_options
-from embedder.data.corpus import sequences_corpus
-from embedder.data.encode import encode
-from embedder.epochs import Place, Snapshot, Status, run_epochs
-from embedder.training import Training
+from embedder.engine.epochs import Place, Snapshot, Status, run_epochs
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.encode import encode
+from embedder.tables.training import Training
 
 SMALL = with_options(
     Config(),

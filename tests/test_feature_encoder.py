@@ -13,9 +13,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import embedder
 import legacy
-from embedder import encoder_outputs
-from embedder.feature_encoder import FeatureEncoder
-from embedder.model.encoder_file import read_encoder
+from embedder.encoders import outputs as encoder_outputs
+from embedder.encoders.artefact import read_encoder
+from embedder.encoders.estimator import FeatureEncoder
 from legacy.network import initial_layers
 from tests.test_imports import loaded_by
 

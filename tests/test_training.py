@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from embedder.config import Config, TrainConfig, resolve, with_options
-from embedder.data.corpus import sequences_corpus
-from embedder.data.encode import encode
-from embedder.epochs import run_epochs
-from embedder.train.parallel import ONE_DEVICE, Layout
-from embedder.training import Training, pick_backend
+from embedder.engine.epochs import run_epochs
+from embedder.engine.parallel import ONE_DEVICE, Layout
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.encode import encode
+from embedder.tables.training import Training, pick_backend
 
 LONG = 10_000_000
 

@@ -21,8 +21,8 @@ import jax
 from jax._src.clusters import ClusterEnv  # there is no public way to ask a launcher
 
 from embedder.config import PeersConfig
+from embedder.engine.compilation import avoid_slow_scatters
 from embedder.hosts.watch import Watch
-from embedder.train.compilation import avoid_slow_scatters
 
 LOST = (
     "Lost another process of the run, which ended or was stopped: see what it says "

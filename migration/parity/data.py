@@ -9,9 +9,9 @@ import numpy as np
 import legacy.blocks
 import legacy.noise
 import legacy.vocabulary
-from embedder.data import encode, loader, noise, vocabulary
-from embedder.data.blocks import BlockSource, Updates
-from embedder.train.optimizer import linear_rate
+from embedder.engine.rules import linear_rate
+from embedder.tables import encode, loader, noise, vocabulary
+from embedder.tables.blocks import BlockSource, Updates
 from migration.parity.difference import (
     Difference,
     difference,
@@ -108,7 +108,7 @@ def blocks_rung(
 
 
 class _Shard(NamedTuple):
-    """The updates of a shard in one epoch; see `embedder.data.blocks.Updates`."""
+    """The updates of a shard in one epoch; see `embedder.tables.blocks.Updates`."""
 
     ids: np.ndarray
     sequence: np.ndarray

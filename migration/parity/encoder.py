@@ -12,13 +12,13 @@ import numpy as np
 import embedder
 import legacy
 from embedder.config import Config, parse_arguments, with_options
-from embedder.data.examples import Examples, open_examples
-from embedder.encoder_training import EncoderTraining
-from embedder.epochs import run_epochs
-from embedder.model.encoder import layers_of, params_of
-from embedder.runs.encoder import model_settings
-from embedder.train import classify
-from embedder.train.update import TrainState
+from embedder.encoders import update as classify
+from embedder.encoders.examples import Examples, open_examples
+from embedder.encoders.networks import layers_of, params_of
+from embedder.encoders.problem import model_settings
+from embedder.encoders.training import EncoderTraining
+from embedder.engine.epochs import run_epochs
+from embedder.tables.update import TrainState
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.difference import Difference, difference, worst

@@ -14,14 +14,14 @@ import numpy as np
 
 import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
-from embedder.data import loader
-from embedder.data.blocks import Updates
-from embedder.data.corpus import Corpus, sequences_corpus, text_files
-from embedder.data.demo import demo_sequences
-from embedder.data.encode import encode, encode_cached
-from embedder.data.encoded import Encoded
-from embedder.runs.tables import open_corpus
-from embedder.training import Training
+from embedder.tables import loader
+from embedder.tables.blocks import Updates
+from embedder.tables.corpus import Corpus, sequences_corpus, text_files
+from embedder.tables.demo import demo_sequences
+from embedder.tables.encode import encode, encode_cached
+from embedder.tables.encoded import Encoded
+from embedder.tables.problem import open_corpus
+from embedder.tables.training import Training
 from migration.parity import data, training, updates
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample

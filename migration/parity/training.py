@@ -10,11 +10,11 @@ import numpy as np
 import embedder
 import legacy
 from embedder.config import Config, options_of, resolve, with_options
-from embedder.data.encoded import Encoded
-from embedder.epochs import run_epochs
-from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model
-from embedder.runs.workdir import Workdir
-from embedder.training import Training
+from embedder.engine.epochs import run_epochs
+from embedder.run.workdir import Workdir
+from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model
+from embedder.tables.encoded import Encoded
+from embedder.tables.training import Training
 from migration.convert import model_to_run, run_to_model
 from migration.parity.difference import (
     Difference,

@@ -11,10 +11,11 @@ import legacy.blocks
 import legacy.objective
 import legacy.update
 from embedder.config import Config
-from embedder.data.blocks import Updates
-from embedder.model.objective import Rows
-from embedder.train.optimizer import linear_rate
-from embedder.train.update import (
+from embedder.engine.rules import linear_rate
+from embedder.tables.blocks import Updates
+from embedder.tables.objective import Rows
+from embedder.tables.training import Program
+from embedder.tables.update import (
     Batch,
     Gathered,
     Loss,
@@ -22,7 +23,6 @@ from embedder.train.update import (
     prepare,
     row_gradients,
 )
-from embedder.training import Program
 from migration.parity import equations
 from migration.parity.difference import Difference, difference
 from migration.parity.tolerances import TOLERANCE

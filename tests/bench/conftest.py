@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bench import __main__, gpu, results
-from embedder.data.corpus import text_corpus
-from embedder.data.encode import encode
+from embedder.tables.corpus import text_corpus
+from embedder.tables.encode import encode
 
 NUM_TYPES = 60
 

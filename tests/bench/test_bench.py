@@ -13,8 +13,8 @@ import pytest
 
 from bench import cpu, gpu, quality, results, small, systems
 from embedder import Vectors, read_vectors
-from embedder.data.corpus import text_corpus
-from embedder.data.encode import encode
+from embedder.tables.corpus import text_corpus
+from embedder.tables.encode import encode
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from embedder.data.ahead import map_ahead, read_ahead
+from embedder.engine.ahead import map_ahead, read_ahead
 
 
 def test_map_ahead_keeps_the_order():

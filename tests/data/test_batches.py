@@ -7,14 +7,14 @@ import time
 import numpy as np
 import pytest
 
-from embedder.data.batches import (
+from embedder.encoders.batches import (
     BatchSource,
     Updates,
     epoch_updates,
     split,
     updates_of_a_call,
 )
-from embedder.data.examples import Examples
+from embedder.encoders.examples import Examples
 
 EPOCH = 4
 both = pytest.mark.parametrize("loader", ["memory", "tfdata"])
@@ -300,5 +300,5 @@ def test_split_holds_out_the_last_examples(num, fraction, num_train):
 
 
 def test_memory_needs_no_tensorflow(monkeypatch):
-    monkeypatch.setattr("embedder.data.batches.import_tensorflow", None)
+    monkeypatch.setattr("embedder.encoders.batches.import_tensorflow", None)
     assert parts("memory", make_source())

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from embedder.data import encode as encoding
-from embedder.data.blocks import BlockShape, BlockSource, Updates, block_source
-from embedder.data.corpus import sequences_corpus
-from embedder.data.encode import encode
-from embedder.data.encoded import Encoded
+from embedder.tables import encode as encoding
+from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.encode import encode
+from embedder.tables.encoded import Encoded
 
 SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 

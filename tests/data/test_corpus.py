@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embedder.data import corpus
-from embedder.data.corpus import Corpus, sequences_corpus, text_corpus
+from embedder.tables import corpus
+from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
 
 
 def read(source: Corpus) -> list[list[str]]:

@@ -1,7 +1,7 @@
 """The demo corpus: real English, the same whenever it is asked for."""
 
-from embedder.data.demo import demo_corpus
-from embedder.data.encode import encode
+from embedder.tables.demo import demo_corpus
+from embedder.tables.encode import encode
 
 
 def test_demo_is_named_so():

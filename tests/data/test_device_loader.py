@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from embedder.data.device_loader import DeviceLoader
+from embedder.engine.device_loader import DeviceLoader
 
 MESH = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "tables"))
 SPECS = {"ids": PartitionSpec(None, "data"), "rate": PartitionSpec()}

@@ -5,11 +5,11 @@ import os
 import numpy as np
 import pytest
 
-from embedder.data import encode as module
-from embedder.data.corpus import sequences_corpus, text_corpus
-from embedder.data.encode import Known, encode, encode_cached
-from embedder.data.encoded import Encoded
-from embedder.data.vocabulary import NoTokensError, Vocabulary
+from embedder.tables import encode as module
+from embedder.tables.corpus import sequences_corpus, text_corpus
+from embedder.tables.encode import Known, encode, encode_cached
+from embedder.tables.encoded import Encoded
+from embedder.tables.vocabulary import NoTokensError, Vocabulary
 
 SEQUENCES = [["b", "a", "b"], ["x"], [], ["a", "c", "b", "c"]]
 
@@ -68,7 +68,7 @@ def test_line_over_many_chunks_is_cut_as_one_sequence(
     tmp_path, monkeypatch, chunk_bytes
 ):
     monkeypatch.setattr(module, "SHARD_TOKENS", 4)
-    monkeypatch.setattr("embedder.data.corpus._CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("embedder.tables.corpus._CHUNK_BYTES", chunk_bytes)
     (tmp_path / "text.txt").write_text("a b c d e f g h i j\nk l")
     encoded = encode(text_corpus(tmp_path / "text.txt"), 1)
     assert [lengths for _, lengths in shards(encoded)] == [[4], [4], [2, 2]]
@@ -77,7 +77,7 @@ def test_line_over_many_chunks_is_cut_as_one_sequence(
 
 def test_ids_do_not_depend_on_chunks(monkeypatch, sequences):
     whole = encode(sequences_corpus(sequences), 2)
-    monkeypatch.setattr("embedder.data.corpus._CHUNK_TOKENS", 100)
+    monkeypatch.setattr("embedder.tables.corpus._CHUNK_TOKENS", 100)
     chunks = encode(sequences_corpus(sequences), 2)
     assert chunks.vocabulary.tokens == whole.vocabulary.tokens
     assert shards(chunks) == shards(whole)

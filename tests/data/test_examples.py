@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 from embedder.config import EncoderConfig
-from embedder.data import examples, images
-from embedder.data.examples import Examples, ExampleSet, open_examples
-from embedder.data.images import read_image
+from embedder.encoders import examples, images
+from embedder.encoders.examples import Examples, ExampleSet, open_examples
+from embedder.encoders.images import read_image
 
 X = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
 Y = np.array([7, 5, 7, 9], np.uint8)

@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 
-from embedder.data import encode as encoding
-from embedder.data.blocks import BlockShape, BlockSource, Updates, block_source
-from embedder.data.corpus import sequences_corpus
-from embedder.data.encode import encode
-from embedder.data.loader import epoch_superblocks, loss_interval, superblock_size
+from embedder.tables import encode as encoding
+from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.encode import encode
+from embedder.tables.loader import epoch_superblocks, loss_interval, superblock_size
 
 SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 

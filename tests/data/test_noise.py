@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embedder.data.noise import NoiseTable, draw_noise, noise_table
+from embedder.tables.noise import NoiseTable, draw_noise, noise_table
 
 
 def test_table_by_hand():

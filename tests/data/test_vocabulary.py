@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embedder.data.vocabulary import (
+from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
     expected_tokens,

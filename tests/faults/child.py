@@ -34,10 +34,10 @@ def watch(name: str, arguments: tuple) -> None:
         event()
 
 
-import embedder.epochs  # noqa: E402
+import embedder.engine.epochs  # noqa: E402
 from embedder import cli  # noqa: E402
 
-tell = embedder.epochs._Clock._status
+tell = embedder.engine.epochs._Clock._status
 
 
 def status(self, *arguments):
@@ -45,7 +45,7 @@ def status(self, *arguments):
     return tell(self, *arguments)
 
 
-embedder.epochs._Clock._status = status
+embedder.engine.epochs._Clock._status = status
 sys.addaudithook(watch)
 code = cli.main(sys.argv[3:])
 print(count)

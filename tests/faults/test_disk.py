@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli import main
-from embedder.train import checkpoint
+from embedder.run import checkpoints as checkpoint
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
@@ -200,7 +200,7 @@ def test_memory_that_ends_while_it_trains_is_one_line(monkeypatch, capsys, error
     def run_epochs(*arguments):
         raise error
 
-    monkeypatch.setattr("embedder.run.run_epochs", run_epochs)
+    monkeypatch.setattr("embedder.run.train.run_epochs", run_epochs)
     assert train() == 3
     assert str(error) in error_line(capsys)
 

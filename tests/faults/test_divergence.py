@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from embedder.cli import main
-from embedder.train.checkpoint import Checkpoints
+from embedder.run.checkpoints import Checkpoints
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 

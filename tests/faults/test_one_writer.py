@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli import main
-from embedder.estimator import EmbeddingTrainer
+from embedder.tables.estimator import EmbeddingTrainer
 from tests.commands import error_line
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def test_a_finished_run_is_read_where_nothing_can_be_written(capsys, monkeypatch
     def held(path):
         raise OSError(30, "Read-only file system", str(path))
 
-    monkeypatch.setattr("embedder.runs.workdir.held", held)
+    monkeypatch.setattr("embedder.run.workdir.held", held)
     assert main(command) == 0
     assert "run: finished before" in capsys.readouterr().out
     assert main([*command, "--overwrite"]) == 3

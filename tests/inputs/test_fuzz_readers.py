@@ -28,28 +28,28 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from embedder.config import Config, options_of, read_toml, to_toml, with_options
-from embedder.data.corpus import sequences_corpus, text_corpus
-from embedder.data.encode import encode_cached
-from embedder.data.examples import read_idx, read_npz, read_parquet
-from embedder.data.images import decoded, read_image
 from embedder.disk.digests import files_in, write_sums
 from embedder.disk.files import pack_strings
-from embedder.embedding import _features
-from embedder.model.encoder_file import (
+from embedder.encoders.artefact import (
     ENCODER_SETTINGS,
     EncoderFile,
     read_encoder,
     write_encoder,
 )
-from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
-from embedder.runs.workdir import (
+from embedder.encoders.embedding import _features
+from embedder.encoders.examples import read_idx, read_npz, read_parquet
+from embedder.encoders.images import decoded, read_image
+from embedder.run.checkpoints import CheckpointError, Checkpoints
+from embedder.run.workdir import (
     Workdir,
     check_same,
     cut_metrics,
     source_of,
     write_settings,
 )
-from embedder.train.checkpoint import CheckpointError, Checkpoints
+from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.corpus import sequences_corpus, text_corpus
+from embedder.tables.encode import encode_cached
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
 from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from embedder.cli import main
-from embedder.data import corpus
-from embedder.data.corpus import text_corpus
+from embedder.tables import corpus
+from embedder.tables.corpus import text_corpus
 from embedder.vectors.export import read_vectors
 from legacy.vocabulary import read_text
 from tests.commands import error_line

@@ -6,7 +6,7 @@ import pytest
 import legacy
 from embedder import EmbeddingTrainer, read_vectors
 from embedder.cli import main
-from embedder.runs.workdir import Workdir
+from embedder.run.workdir import Workdir
 from migration.convert import model_to_run, run_to_model
 
 SETTINGS = {"vector_size": 8, "min_count": 2, "epochs": 2, "block": 32}

@@ -53,7 +53,7 @@ def test_an_old_program_does_the_same_with_the_port(tmp_path, text_file):
     ids=["module", "name", "star"],
 )
 def test_every_import_gives_the_port(code):
-    assert run("-c", f"{code}\nprint(t.__module__)") == "embedder.estimator\n"
+    assert run("-c", f"{code}\nprint(t.__module__)") == "embedder.tables.estimator\n"
 
 
 def test_the_script_sees_its_own_arguments_and_folder(tmp_path):
@@ -125,4 +125,4 @@ def test_the_encoder_of_the_port_takes_the_oracles_place():
         "import migration.dropin, legacy; "
         "print(legacy.FeatureEncoder((2, 3, 2)).__class__.__module__)"
     )
-    assert run("-c", script) == "embedder.feature_encoder\n"
+    assert run("-c", script) == "embedder.encoders.estimator\n"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from embedder.cli import main
-from embedder.data import blocks
+from embedder.tables import blocks
 from migration.parity.difference import difference, difference_of_tokens, worst
 from migration.parity.ladder import RUNGS
 

@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.model.encoder import (
+from embedder.encoders.networks import (
     encoder,
     initial_params,
     layers_of,

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from embedder.config import Config
-from embedder.model.encoder_file import (
+from embedder.encoders.artefact import (
     EncoderFile,
     read_encoder,
     write_encoder,
 )
-from embedder.runs.encoder import model_settings
+from embedder.encoders.problem import model_settings
 
 SETTINGS = model_settings(Config()) | {"layers": (6, 4, 2)}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from embedder.config import Config, options_of
-from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
 
 SETTINGS = {name: options_of(Config())[name] for name in MODEL_SETTINGS}
 SETTINGS |= {"vector_size": 2, "cap": math.inf, "alpha": None}

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embedder.model import objective
-from embedder.model.objective import Pairs, Rows
+from embedder.tables import objective
+from embedder.tables.objective import Pairs, Rows
 
 LOG_2 = math.log(2)
 

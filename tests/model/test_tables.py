@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from embedder.model import tables
+from embedder.tables import lookup as tables
 
 
 def test_initial_input_is_uniform_within_half_over_d():

@@ -18,15 +18,15 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from bench.collectives import collectives  # noqa: E402
 from embedder.config import Config, resolve, with_options  # noqa: E402
-from embedder.data import loader  # noqa: E402
-from embedder.data.blocks import Updates  # noqa: E402
-from embedder.data.corpus import sequences_corpus  # noqa: E402
-from embedder.data.device_loader import DeviceLoader  # noqa: E402
-from embedder.data.encode import encode  # noqa: E402
-from embedder.epochs import run_epochs  # noqa: E402
-from embedder.train.parallel import Layout  # noqa: E402
-from embedder.train.update import Batch  # noqa: E402
-from embedder.training import Training  # noqa: E402
+from embedder.engine.device_loader import DeviceLoader  # noqa: E402
+from embedder.engine.epochs import run_epochs  # noqa: E402
+from embedder.engine.parallel import Layout  # noqa: E402
+from embedder.tables import loader  # noqa: E402
+from embedder.tables.blocks import Updates  # noqa: E402
+from embedder.tables.corpus import sequences_corpus  # noqa: E402
+from embedder.tables.encode import encode  # noqa: E402
+from embedder.tables.training import Training  # noqa: E402
+from embedder.tables.update import Batch  # noqa: E402
 from migration.parity.encoder import encoder_ladder  # noqa: E402
 from migration.parity.updates import (  # noqa: E402
     Sample,

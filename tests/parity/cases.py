@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.data.blocks import Updates
-from embedder.train.parallel import ONE_DEVICE, Layout
-from embedder.training import make_program
+from embedder.engine.parallel import ONE_DEVICE, Layout
+from embedder.tables.blocks import Updates
+from embedder.tables.training import make_program
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
 

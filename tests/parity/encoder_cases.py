@@ -3,7 +3,7 @@
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.data.examples import Examples
+from embedder.encoders.examples import Examples
 from migration.parity.encoder import EncoderSubject
 
 

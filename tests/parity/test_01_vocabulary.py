@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import legacy.vocabulary
-from embedder.data import corpus, encode
+from embedder.tables import corpus, encode
 from migration.parity.data import vocabulary_rung
 from tests.parity.cases import assert_pass
 

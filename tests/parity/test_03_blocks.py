@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedder.data import encode, loader
-from embedder.data.blocks import BlockShape, block_source
-from embedder.data.corpus import sequences_corpus
+from embedder.tables import encode, loader
+from embedder.tables.blocks import BlockShape, block_source
+from embedder.tables.corpus import sequences_corpus
 from migration.parity.data import blocks_rung
 from tests.parity.cases import assert_pass
 

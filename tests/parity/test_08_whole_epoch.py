@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embedder.config import Config, with_options
-from embedder.data.corpus import sequences_corpus
-from embedder.data.encode import encode
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.encode import encode
 from migration.parity.ladder import subject
 from migration.parity.training import epoch_rung
 from tests.parity.cases import UPDATES, assert_pass

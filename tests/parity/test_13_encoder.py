@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-import embedder.encoder_outputs
-import embedder.encoder_training
+import embedder.encoders.outputs
+import embedder.encoders.training
 from embedder.config import Config, EncoderConfig, with_options
-from embedder.data import batches
-from embedder.feature_encoder import FeatureEncoder
-from embedder.model import encoder
-from embedder.train import classify
+from embedder.encoders import batches
+from embedder.encoders import networks as encoder
+from embedder.encoders import update as classify
+from embedder.encoders.estimator import FeatureEncoder
 from migration.parity import encoder as rungs
 from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
 from migration.parity.encoder import encoder_subject as subject_of
@@ -151,19 +151,19 @@ def layers_swapped(original, path):
 
 PLANTED = [
     ("batches", batches.BatchSource, "order", shifted_order),
-    ("batches", embedder.encoder_training, "epoch_updates", last_batch_lost),
+    ("batches", embedder.encoders.training, "epoch_updates", last_batch_lost),
     ("batches", encoder._Uniform, "__call__", other_seed),
     ("loss", encoder, "scaled", unscaled),
     ("loss", classify, "sums_of", mean_of_two),
     ("gradients", encoder, "scaled", unscaled),
     ("gradients", classify, "sums_of", mean_of_two),
     ("one update", classify, "one_update", no_gradient_of_biases),
-    ("one update", embedder.encoder_training, "optimizer_by_name", twice_the_rate),
-    ("100 updates", embedder.encoder_training, "optimizer_by_name", no_arguments),
+    ("one update", embedder.encoders.training, "optimizer_by_name", twice_the_rate),
+    ("100 updates", embedder.encoders.training, "optimizer_by_name", no_arguments),
     ("100 updates", classify, "sums_of", padding_counts),
-    ("whole epoch", embedder.encoder_training, "split", wrong_examples_validate),
+    ("whole epoch", embedder.encoders.training, "split", wrong_examples_validate),
     ("whole epoch", classify, "sums_of", padding_counts),
-    ("files", embedder.feature_encoder, "read_encoder", layers_swapped),
+    ("files", embedder.encoders.estimator, "read_encoder", layers_swapped),
 ]
 
 
@@ -171,8 +171,8 @@ PLANTED = [
 def fresh_programs():
     """Nothing compiled with a planted piece is used elsewhere, nor the reverse."""
     caches = (
-        embedder.encoder_training.make_encoder_program.cache_clear,
-        embedder.encoder_outputs._batch_sums.clear_cache,
+        embedder.encoders.training.make_encoder_program.cache_clear,
+        embedder.encoders.outputs._batch_sums.clear_cache,
     )
 
     def clear() -> None:

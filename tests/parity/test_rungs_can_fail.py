@@ -7,15 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import embedder.training
+import embedder.tables.training
 import legacy.vocabulary
-from embedder import estimator
 from embedder.config import Config, with_options
-from embedder.data import blocks, encode, noise, vocabulary
-from embedder.data.blocks import BlockShape, block_source
-from embedder.data.corpus import sequences_corpus
-from embedder.model import objective
-from embedder.train import loop, update
+from embedder.engine import loop
+from embedder.tables import (
+    blocks,
+    encode,
+    estimator,
+    noise,
+    objective,
+    update,
+    vocabulary,
+)
+from embedder.tables.blocks import BlockShape, block_source
+from embedder.tables.corpus import sequences_corpus
 from embedder.vectors import vectors
 from migration import convert
 from migration.parity import data, training, updates, workers
@@ -246,9 +252,14 @@ PLANTED = [
     (update_rung, update, "_totals", weights_of_one_block),
     (hundred_rung, update, "_totals", weights_left_over),
     (hundred_rung, objective, "_softplus", slightly_steeper),
-    (epoch_rung, embedder.training, "linear_rate", constant_rate),
+    (epoch_rung, embedder.tables.training, "linear_rate", constant_rate),
     (epoch_rung, blocks, "draw_noise", ids_off_by_one),
-    (epoch_rung, embedder.training.loader, "epoch_superblocks", last_superblock_lost),
+    (
+        epoch_rung,
+        embedder.tables.training.loader,
+        "epoch_superblocks",
+        last_superblock_lost,
+    ),
     (epoch_rung, loop.EpochSums, "add", loss_of_the_first_updates),
     (resume_rung, estimator, "read_model", epochs_forgotten),
     (resume_rung, estimator, "read_model", output_forgotten),
@@ -262,9 +273,9 @@ PLANTED = [
 @pytest.fixture(autouse=True)
 def fresh_programs():
     """Nothing compiled with a planted piece is used elsewhere, nor the reverse."""
-    embedder.training.make_program.cache_clear()
+    embedder.tables.training.make_program.cache_clear()
     yield
-    embedder.training.make_program.cache_clear()
+    embedder.tables.training.make_program.cache_clear()
 
 
 def passes(rung) -> bool:
@@ -283,7 +294,7 @@ def test_rung_catches(monkeypatch, rung, module, name, wrong):
     monkeypatch.setattr(
         module, name, lambda *args, **options: wrong(original, *args, **options)
     )
-    embedder.training.make_program.cache_clear()
+    embedder.tables.training.make_program.cache_clear()
     assert not passes(rung)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from embedder.cli import main
-from embedder.train.checkpoint import CheckpointError, Checkpoints
+from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.vectors.evaluate import evaluate_pairs
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line

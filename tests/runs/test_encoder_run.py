@@ -12,9 +12,9 @@ from PIL import Image
 
 from embedder.cli import main
 from embedder.config import Config, options_of, read_toml
-from embedder.feature_encoder import FeatureEncoder
-from embedder.model.encoder_file import read_encoder
-from embedder.runs.encoder import model_settings
+from embedder.encoders.artefact import read_encoder
+from embedder.encoders.estimator import FeatureEncoder
+from embedder.encoders.problem import model_settings
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 

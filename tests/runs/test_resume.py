@@ -9,9 +9,9 @@ import pytest
 
 from embedder.cli import main
 from embedder.config import with_options
-from embedder.estimator import EmbeddingTrainer
-from embedder.model.file import ModelFile, read_model
-from embedder.run import train as train_run
+from embedder.run.train import train as train_run
+from embedder.tables.artefact import ModelFile, read_model
+from embedder.tables.estimator import EmbeddingTrainer
 from tests.commands import error_line
 
 OLD = "a b c d a c a b\n" * 30

@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 
 from embedder.config import Config, read_toml, with_options
-from embedder.data.corpus import sequences_corpus
-from embedder.data.encode import encode
-from embedder.epochs import run_epochs
-from embedder.memory import check_memory, memory_needed
-from embedder.preview import preview
-from embedder.run import train
-from embedder.runs.tables import open_corpus, plan
-from embedder.runs.workdir import Workdir
-from embedder.training import Training
+from embedder.engine.epochs import run_epochs
+from embedder.engine.memory import check_memory, memory_needed
+from embedder.run.preview import preview
+from embedder.run.train import train
+from embedder.run.workdir import Workdir
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.encode import encode
+from embedder.tables.problem import open_corpus, plan
+from embedder.tables.training import Training
 from embedder.vectors.export import read_vectors
 
 SMALL = with_options(

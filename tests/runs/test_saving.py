@@ -5,10 +5,10 @@ import types
 import pytest
 
 from embedder.checks import Interval
-from embedder.epochs import Place, Snapshot
-from embedder.runs import saving
-from embedder.runs.saving import Saver
-from embedder.runs.stopping import Stop, Stopped
+from embedder.engine.epochs import Place, Snapshot
+from embedder.run import saving
+from embedder.run.saving import Saver
+from embedder.run.stopping import Stop, Stopped
 
 
 class Disk:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from embedder.runs.stopping import Stop, Stopped
+from embedder.run.stopping import Stop, Stopped
 
 SIGNALS = [
     signal.SIGINT,
@@ -56,7 +56,7 @@ def test_a_request_counts_as_a_signal_and_keeps_the_first():
 def test_a_second_signal_ends_the_process(number):
     script = f"""
 import os
-from embedder.runs.stopping import Stop
+from embedder.run.stopping import Stop
 stop = Stop()
 with stop.listening():
     stop.is_awaited = True

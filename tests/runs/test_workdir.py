@@ -7,8 +7,8 @@ import os
 import pytest
 
 from embedder.config import Config, read_toml, resolve, with_options
-from embedder.runs import workdir as folder
-from embedder.runs.workdir import Workdir
+from embedder.run import workdir as folder
+from embedder.run.workdir import Workdir
 
 CONFIG = resolve(Config(), 1000)
 MANIFEST = [{"file": "text.txt", "bytes": 3}]

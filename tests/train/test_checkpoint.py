@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embedder.train import checkpoint
-from embedder.train.checkpoint import (
+from embedder.engine.rules import capped_sgd
+from embedder.run import checkpoints as checkpoint
+from embedder.run.checkpoints import (
     CheckpointError,
     Checkpoints,
     arrays_of,
     tree_of,
 )
-from embedder.train.optimizer import capped_sgd
-from embedder.train.update import TrainState, host_state
+from embedder.tables.update import TrainState, host_state
 
 FACTS = {"place": {"epoch": 1, "losses": [0.1, 1 / 3]}, "origin": {"backend": "xla"}}
 

@@ -3,15 +3,15 @@ import numpy as np
 import optax
 import pytest
 
-from embedder.model.encoder import encoder, initial_params, layers_of
-from embedder.train.classify import (
+from embedder.encoders.networks import encoder, initial_params, layers_of
+from embedder.encoders.update import (
     Batches,
     fill,
     initial_state,
     sums_of,
     updates_function,
 )
-from embedder.train.exchange import Exchange
+from embedder.engine.exchange import Exchange
 from legacy import network as oracle
 
 NETWORK = encoder((3, 5, 2), dtype="float64", seed=1)

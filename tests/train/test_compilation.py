@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embedder.train import compilation
+from embedder.engine import compilation
 
 ROOT = Path(__file__).parents[2]
 TRAIN = """
@@ -102,7 +102,7 @@ def test_where_the_flag_cannot_be_set_there_is_a_warning(
 
 def test_whether_a_device_was_used_is_known():
     code = (
-        "from embedder.train.compilation import _has_started as started; import jax; "
+        "from embedder.engine.compilation import _has_started as started; import jax; "
         "before = started(); jax.devices(); print(before, started())"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -7,10 +7,10 @@ import numba
 import numpy as np
 import pytest
 
-from embedder.model.tables import tables
-from embedder.train import kernel, products, simd
-from embedder.train.optimizer import capped_sgd
-from embedder.train.update import Batch, Model, device_state, host_state, make_updates
+from embedder.engine.rules import capped_sgd
+from embedder.tables.cpu import kernel, products, simd
+from embedder.tables.lookup import tables
+from embedder.tables.update import Batch, Model, device_state, host_state, make_updates
 from migration.parity.updates import random_tables
 from tests.parity.cases import CASES, NEGATIVE, Case
 

@@ -2,10 +2,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embedder.model.tables import tables
-from embedder.train.loop import EpochSums, host_batches, steps
-from embedder.train.optimizer import capped_sgd
-from embedder.train.update import (
+from embedder.engine.loop import EpochSums, host_batches, steps
+from embedder.engine.rules import capped_sgd
+from embedder.tables.lookup import tables
+from embedder.tables.update import (
     Loss,
     Model,
     device_state,

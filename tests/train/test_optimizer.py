@@ -1,7 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from embedder.train.optimizer import cap_rows, capped_sgd, linear_rate
+from embedder.engine.rules import cap_rows, capped_sgd, linear_rate
 
 GRADIENT = {"table": jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])}
 WEIGHTS = {"table": jnp.array([0.0, 4.0, 40.0])}

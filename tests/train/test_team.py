@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from embedder.train.team import TeamSize
+from embedder.tables.cpu.team import TeamSize
 
 CHUNK = 128  # updates of a call
 

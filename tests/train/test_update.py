@@ -2,11 +2,11 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.data.blocks import Updates
-from embedder.model.tables import tables
-from embedder.train import update
-from embedder.train.optimizer import capped_sgd
-from embedder.train.update import (
+from embedder.engine.rules import capped_sgd
+from embedder.tables import update
+from embedder.tables.blocks import Updates
+from embedder.tables.lookup import tables
+from embedder.tables.update import (
     Batch,
     Model,
     device_state,

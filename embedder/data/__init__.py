@@ -1,1 +1,0 @@
-"""Corpus -> vocabulary -> noise -> blocks -> loader."""

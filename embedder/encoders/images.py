@@ -1,0 +1,119 @@
+"""Images from files, and many of them as one array, decoded once."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from embedder.disk.digests import check_folder, files_in, write_sums
+from embedder.disk.files import errors_named, map_array, short_reason
+from embedder.engine.ahead import map_ahead
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+"""Endings of their names."""
+
+_FORMAT = 2  # of decoded images on disk
+
+
+def decoded(
+    files: list[Path],
+    size: tuple[int, ...],
+    workers: int,
+    cache: Path | None,
+    manifest: list[dict],
+) -> np.ndarray:
+    """The images, u8[n, height, width, 3]; with a `cache` from a file there.
+
+    Raises:
+      ValueError: one is no image, or has another size than the first.
+    """
+    first = read_image(files[0], size)
+    shape = (len(files), *first.shape)
+    if cache is None:
+        return _decode(files, size, workers, np.empty(shape, np.uint8))
+    key = json.dumps([_FORMAT, size, manifest]).encode()
+    folder = cache / hashlib.sha256(key).hexdigest()[:16]
+    path = folder / "images.npy"
+    if not folder.exists():
+        part = cache / f".{folder.name}-{uuid.uuid4().hex[:8]}"
+        part.mkdir(parents=True)
+        try:
+            array = np.lib.format.open_memmap(
+                part / path.name, "w+", np.uint8, shape=shape
+            )
+            _decode(files, size, workers, array).flush()
+            del array
+            write_sums(part, files_in(part))
+            os.replace(part, folder)
+        except OSError:
+            if not path.exists():  # else another run has made the same
+                raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    try:
+        check_folder(folder)  # reads it all, once: an epoch would, too
+        return _mapped(path, shape)
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(
+            f"Cache file {path} is damaged ({error}): delete {folder} to make it anew."
+        ) from error
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    found = map_array(path)
+    if found.shape != shape or found.dtype != np.uint8:
+        raise ValueError(
+            f"it must hold uint8{list(shape)}, got {found.dtype}{list(found.shape)}"
+        )
+    return found
+
+
+def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
+    images = map_ahead(lambda file: read_image(file, size), files, workers)
+    for number, image in enumerate(images):
+        if image.shape != into.shape[1:]:
+            raise ValueError(
+                f"{files[number]} is {_size(image)}, and {files[0]} {_size(into[0])}: "
+                "give --image-size HEIGHT WIDTH."
+            )
+        into[number] = image
+    return into
+
+
+def read_image(
+    path: Path, size: tuple[int, ...] = (), mode: Literal["RGB", "L"] = "RGB"
+) -> np.ndarray:
+    """An image, u8[height, width, 3], or without colours u8[height, width].
+
+    It is scaled to `size`, height and width, if that is given.
+    """
+    from PIL import Image
+
+    try:
+        with errors_named(path), Image.open(path) as image:
+            most = Image.MAX_IMAGE_PIXELS or math.inf  # twice that, Pillow refuses too
+            if image.width * image.height > most:
+                raise ValueError(
+                    f"its {image.height} x {image.width} pixels are more than {most}"
+                )
+            if image.mode == "I;16":  # whose values Pillow would cut at 255
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            image = image.convert(mode)
+            if size:
+                image = image.resize(size[::-1], Image.Resampling.BILINEAR)
+            return np.asarray(image)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # a damaged image raises nearly anything
+        reason = short_reason(error)
+        raise ValueError(f"{path} is not a whole image: {reason}.") from error
+
+
+def _size(image: np.ndarray) -> str:
+    return f"{image.shape[0]} x {image.shape[1]}"

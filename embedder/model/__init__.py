@@ -1,1 +1,0 @@
-"""Objectives on gathered rows, and the tables that the rows come from."""

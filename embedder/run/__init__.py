@@ -1,0 +1,1 @@
+"""Runs: a folder with settings, checkpoints and results, and how it is resumed."""

@@ -1,0 +1,127 @@
+"""How a run shows how far it is: a bar on a terminal, plain lines elsewhere."""
+
+import functools
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from embedder.engine.epochs import Status
+from embedder.run.stopping import Stop
+from embedder.terminal import LogStream, say_done, shown
+
+_silent = logging.NullHandler()
+
+
+@contextmanager
+def progress(stop: Stop) -> Iterator[Callable[[Status], None]]:
+    """A function that takes each `Status` of a run and shows it on standard error.
+
+    Where standard error cannot be written the run goes on, and standard output says so
+    at the end. Where its reader has gone, `stop` is told, as by SIGTERM.
+    """
+    log = LogStream(sys.stderr, lambda: stop.request(signal.SIGPIPE))
+    console = Console(file=log)
+    try:
+        with _log_to(console):
+            if console.is_terminal:
+                with _shown(console) as show:
+                    yield show
+            else:
+                yield functools.partial(_print_line, log)
+    finally:
+        if log.error:
+            reason = getattr(log.error, "strerror", None) or log.error
+            say_done(f"The log has gaps: standard error failed ({reason}).")
+
+
+@contextmanager
+def _log_to(console: Console) -> Iterator[None]:
+    """Shows what the run says of itself."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            console.print(
+                shown(record.getMessage()),
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    log, handler = logging.getLogger("embedder"), Handler()
+    level = log.level
+    logging.root.addHandler(_silent)  # Orbax would give it one that says all again
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        logging.root.removeHandler(_silent)
+        log.setLevel(level)
+
+
+@contextmanager
+def _shown(console: Console) -> Iterator[Callable[[Status], None]]:
+    reading = console.status("reading the corpus, compiling")
+    bar = _bar(console)
+    task = bar.add_task("", total=1.0, epoch="", rate="", loss="")
+
+    def show(status: Status) -> None:
+        reading.stop()
+        bar.update(task, completed=status.progress, **_fields(status))
+        bar.start()
+
+    try:
+        reading.start()
+        yield show
+    finally:
+        reading.stop()
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[rate]}"),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeRemainingColumn(),
+        console=console,
+        expand=True,
+    )
+
+
+def _fields(status: Status) -> dict[str, str]:
+    """What stands beside the bar; the loss before stays until the epoch has one."""
+    fields = {"epoch": f"{status.epoch + 1}/{status.epochs}", "rate": _rate(status)}
+    if status.loss or status.is_epoch_end:
+        fields["loss"] = f"{status.loss:.4f}"
+    return fields
+
+
+def _print_line(log: LogStream, status: Status) -> None:
+    """One line an epoch."""
+    if status.is_epoch_end:
+        print(
+            f"epoch {status.epoch + 1}/{status.epochs}: {_metrics(status)}, "
+            f"{_rate(status)}, {status.seconds:.1f} s "
+            f"({status.compile_seconds:.1f} s to compile)",
+            file=log,
+            flush=True,
+        )
+
+
+def _rate(status: Status) -> str:
+    return f"{status.items_per_second:,.0f} {status.unit}/s"
+
+
+def _metrics(status: Status) -> str:
+    given = {name: x for name, x in status.metrics.items() if x is not None}
+    return ", ".join(f"{name} {value:.4f}" for name, value in given.items())

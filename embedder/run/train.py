@@ -1,0 +1,301 @@
+"""The composition root: from a config and a source to a folder of results."""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from embedder.checks import read_interval
+from embedder.config import Config, options_of, to_toml
+from embedder.disk.files import errors_named
+from embedder.encoders.problem import EncoderJob
+from embedder.engine.epochs import Snapshot, Status, Trainable, run_epochs
+from embedder.engine.memory import check_memory, memory_lines
+from embedder.hosts import processes
+from embedder.run import workdir as folder
+from embedder.run.checkpoints import CheckpointError, Checkpoints, check_path
+from embedder.run.events import Events
+from embedder.run.resuming import check_best, from_first, origin, snapshot_of, taken_up
+from embedder.run.saving import Saver
+from embedder.run.stopping import Stop
+from embedder.run.workdir import Workdir
+from embedder.tables.problem import Base, TablesJob, open_base
+from embedder.vectors.export import read_vectors
+from embedder.vectors.vectors import Vectors
+
+_OF_A_HOST = {"loader", "workers", "threads"}  # each may have its own
+_RUINED = 10  # times the loss of the first vectors: far above all that learns
+_log = logging.getLogger(__name__)
+
+
+class _Again(NamedTuple):
+    """What is to be done where a run was begun."""
+
+    overwrite: bool = False  # start anew
+    step: int | None = None  # go on from this checkpoint; None: from the newest
+    force: bool = False  # go on though the corpus is another
+
+
+class Job(Protocol):
+    """What a run is of: tables over a text, or an encoder over examples."""
+
+    name: str
+    manifest: list[dict]  # of the files that it reads
+    base: dict | None  # the run that it goes on from, and a digest of that
+
+    def plan(self, config: Config, cache: Path | None) -> Trainable:
+        """What is to be trained, in all."""
+
+    def begin(self, run: Workdir, training: Trainable) -> None:
+        """Writes what is known before the first update."""
+
+    def vectors(self, training: Trainable, end: Snapshot) -> Vectors:
+        """What was learned."""
+
+    def finish(self, run: Workdir, training: Trainable, end: Snapshot) -> Vectors:
+        """Writes all results; the vectors last, with which the run is finished."""
+
+
+def open_job(config: Config, source: str | None, base: Base | None = None) -> Job:
+    """What is to be done with `source`: text, or for an encoder examples.
+
+    Raises:
+      OSError, ValueError: there is no such thing.
+    """
+    if config.model.model == "tables":
+        return TablesJob(source, base, config.data.unicode_errors)
+    if base is not None:
+        raise ValueError(
+            f"`resume` is of `model` = 'tables', got 'encoder' and {base.path}."
+        )
+    return EncoderJob(config, source)
+
+
+def train(
+    config: Config,
+    workdir: str | Path,
+    source: str | None = None,
+    *,
+    resume: str | Path | None = None,
+    grow: bool = False,
+    cache: Path | None = None,
+    overwrite: bool = False,
+    step: int | None = None,
+    force: bool = False,
+    on_status: Callable[[Status], None] = lambda status: None,
+    stop: Stop | None = None,
+) -> Vectors | None:
+    """Trains on the corpus at `source` and leaves all results in `workdir`.
+
+    On an unfinished run of the same settings it goes on from the last checkpoint; on a
+    finished one it returns the vectors that are there; None in a process of several
+    that does not see them. Of several processes the first writes.
+
+    Args:
+      source: a text file, glob or folder, or examples; None: the demo corpus.
+      resume: the run, or model file, whose tables are the start.
+      grow: tokens that are new to `resume` get rows; else they are left out.
+      cache: folder of encoded corpora; None: cache in `workdir`.
+      overwrite: start anew where there is a run.
+      step: go on from the checkpoint of so many updates, not from the newest.
+      force: go on though the files of the corpus are others, if its tokens are not.
+      on_status: called after each step.
+      stop: tells when to save and stop.
+
+    Raises:
+      OSError, ValueError: bad input, or `workdir` holds another thing, or another
+        process writes there; nothing is lost.
+      FloatingPointError: training diverged.
+      Stopped: `stop` said so, and all that it takes to go on is saved.
+    """
+    run, again = Workdir(workdir), _Again(overwrite, step, force)
+    base = open_base(resume, grow)
+    if base is not None:
+        folder.check_apart(run, base.path)
+    with contextlib.ExitStack() as stack:
+        with processes.together():
+            check_path(run.path)
+            job = open_job(config, source, base)
+            if processes.is_first():
+                folder.check_free(run)
+                _check_step(run, again)
+                if overwrite or not run.is_finished:  # else it is only read
+                    stack.enter_context(folder.locked(run))
+                    folder.remove_parts(run)
+        training = _plan_together(config, run, job, cache or run.cache)
+        with processes.together():
+            finished = processes.is_first() and _is_finished(
+                run, training.config, job, again
+            )
+        if processes.first_says(finished):
+            return read_vectors(run.vectors) if run.is_finished else None
+        return _train_into(run, job, training, again, source, on_status, stop or Stop())
+
+
+def _plan_together(config: Config, run: Workdir, job: Job, cache: Path) -> Trainable:
+    """The training, the same in every process; the first encodes, others find it."""
+    training = None
+    with processes.together():
+        if processes.is_first():
+            is_shared = cache != run.cache
+            with folder.made(cache, is_shared), errors_named(cache):
+                training = job.plan(config, cache)
+                check_memory(training.memory, training.smaller)
+    with processes.together():
+        if training is None:  # memory is not shared with processes of other hosts
+            training = job.plan(config, cache if cache.exists() else None)
+    processes.check_same(_facts(training, job))
+    return training
+
+
+def _facts(training: Trainable, job: Job) -> dict[str, object]:
+    """What has to be the same in all processes of a run."""
+    options = options_of(training.config).items()
+    return {
+        **origin(training),
+        **{f"`{name}`": value for name, value in options if name not in _OF_A_HOST},
+        "superblock size": training.superblock_size,
+        "epochs": [training.epochs.start, training.epochs.stop],
+        "`resume`": job.base and {**job.base, "path": None},
+        "corpus": [{**file, "mtime_ns": None} for file in job.manifest],
+    }
+
+
+def _is_finished(run: Workdir, config: Config, job: Job, again: _Again) -> bool:
+    """Whether `run` holds what is asked for.
+
+    Raises:
+      ValueError: it holds another thing.
+    """
+    if not run.is_begun or again.overwrite:
+        return False
+    folder.check_sound(run)
+    folder.check_same(run, config, job.manifest, job.base, force=again.force)
+    return run.is_finished
+
+
+def _check_step(run: Workdir, again: _Again) -> None:
+    """Refuses a checkpoint of a run that does not go on."""
+    if again.step is None or (
+        run.is_begun and not run.is_finished and not again.overwrite
+    ):
+        return
+    why = "holds no run"
+    if run.is_begun:
+        why = "is to be overwritten" if again.overwrite else "is finished"
+    raise ValueError(
+        f"`step` must be of a run that goes on, got {again.step}: {run.path} {why}."
+    )
+
+
+def _train_into(
+    run: Workdir,
+    job: Job,
+    training: Trainable,
+    again: _Again,
+    source: str | None,
+    on_status: Callable[[Status], None],
+    stop: Stop,
+) -> Vectors:
+    save = training.config.save
+    checkpoints = Checkpoints(run.checkpoints, save.keep)
+    with processes.together(), errors_named(run.path):
+        start = None
+        if processes.is_first():
+            if run.is_begun and not again.overwrite:
+                start = taken_up(checkpoints, training, again.step)
+            if start is not None and save.result == "best":
+                check_best(checkpoints, start.place)
+            if start is None:
+                folder.clear(run)
+                job.begin(run, training)
+                folder.write_settings(
+                    run, training.config, source, job.manifest, job.base
+                )
+                folder.seal(run)
+            else:
+                folder.cut_metrics(run, len(start.place.history))
+    start = from_first(start, training)
+    for line in memory_lines(training) if processes.is_first() else ():
+        _log.info(line)
+    interval = read_interval(save.save_every)
+    facts = {"origin": origin(training), "config": to_toml(training.config)}
+    saver = Saver(
+        *(checkpoints, interval, stop),
+        saves_best=save.saves_best,
+        start=start.place,
+        facts=facts,
+    )
+    with errors_named(run.path):
+        end = _run_epochs(run, training, start, saver, on_status)
+        if save.result == "best" and end.place.best:
+            end = _best(checkpoints, training, end)
+        if processes.is_first():
+            return job.finish(run, training, end)
+        return job.vectors(training, end)
+
+
+def _run_epochs(
+    run: Workdir,
+    training: Trainable,
+    start: Snapshot,
+    saver: Saver,
+    on_status: Callable[[Status], None],
+) -> Snapshot:
+    """All epochs after `start`; they are saved, and told of in the folder."""
+    is_first = processes.is_first()
+    events = Events(run.events, start.place.epoch)
+
+    def record(status: Status) -> None:
+        if status.is_epoch_end:
+            _check_ruined(training, status)
+            if is_first:
+                folder.append_metrics(run, _metrics(status))
+                rates = {status.rate_name: status.rate}
+                events.add(status.epoch + 1, status.metrics | rates)
+        on_status(status)
+        saver(status)
+
+    try:
+        return run_epochs(training, start.state, record, start.place, saver.pause)
+    finally:
+        saver.finish()
+        events.close()
+
+
+def _best(checkpoints: Checkpoints, training: Trainable, end: Snapshot) -> Snapshot:
+    """What the best epoch before `end` led to; `end`, if that cannot be read."""
+    score, updates = end.place.best
+    best = None
+    if processes.is_first():
+        try:
+            best = snapshot_of(checkpoints.read(updates), training)
+            _log.info(
+                "The best is epoch %d, with a score of %.4f.", best.place.epoch, score
+            )
+        except CheckpointError as error:
+            _log.warning("%s: the last epoch is the result, not the best.", error)
+    if not processes.first_says(best is not None):
+        return end
+    return from_first(best, training)
+
+
+def _check_ruined(training: Trainable, status: Status) -> None:
+    if status.loss > _RUINED * training.start_loss:
+        raise FloatingPointError(
+            f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the first "
+            f"parameters {training.start_loss:.4g}: {training.diverged}"
+        )
+
+
+def _metrics(status: Status) -> dict:
+    return {
+        "epoch": status.epoch + 1,
+        **status.metrics,
+        status.rate_name: status.rate,
+        status.unit: status.items,
+        "seconds": round(status.seconds, 3),
+        "compile_seconds": round(status.compile_seconds, 3),
+        f"{status.unit}_per_second": round(status.items_per_second),
+    }

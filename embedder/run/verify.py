@@ -1,0 +1,101 @@
+"""What of a run is whole, what is not, and what to do about it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from embedder.disk.digests import SUMS, check_folder, fault, read_sums
+from embedder.run.checkpoints import CheckpointError, Checkpoints
+from embedder.run.workdir import Workdir
+
+_ANEW = "train anew with --overwrite, or from a copy"
+_CURVE = "nothing else depends on it; only training anew makes it again"
+_AGAIN = "delete {path}; the same command goes on from the last whole checkpoint"
+
+
+class Finding(NamedTuple):
+    """One file or folder of a run."""
+
+    name: str
+    fault: str = ""  # what is wrong; empty: it is whole
+    advice: str = ""  # what to do
+
+    def __str__(self) -> str:
+        if not self.fault:
+            return f"{self.name}: whole"
+        return f"{self.name}: {self.fault}: {self.advice}"
+
+
+def verify(path: Path) -> Iterator[Finding]:
+    """Looks at all that a run has digests of; nothing is changed.
+
+    Raises:
+      FileNotFoundError: there is no run at `path`.
+    """
+    run = Workdir(path)
+    if not run.is_begun:
+        raise FileNotFoundError(f"RUN {path} holds no run: {run.config} is missing.")
+    yield from _files(run)
+    yield from _checkpoints(run)
+    yield from _cache(run)
+    for path in run.parts:
+        yield _part(run, path)
+
+
+def _part(run: Workdir, path: Path) -> Finding:
+    name = os.path.relpath(path, run.path)
+    return Finding(name, "was not finished", "the next run here removes it")
+
+
+def _files(run: Workdir) -> Iterator[Finding]:
+    """Those in the folder itself."""
+    try:
+        sums = read_sums(run.path)
+    except FileNotFoundError:
+        yield Finding(SUMS, "is missing", "it comes with the next run here")
+        return
+    except ValueError as error:
+        yield Finding(SUMS, f"is damaged ({error})", _ANEW)
+        return
+    settings = {run.config.name, run.corpus.name, run.vocabulary.name}
+    for name, expected in sums.items():
+        path = run.path / name
+        advice = _AGAIN.format(path=run.vectors)
+        if name in settings:
+            advice = _ANEW
+        elif path == run.metrics or path.parent == run.events:
+            advice = _CURVE
+        yield Finding(name, fault(path, expected), advice)
+
+
+def _checkpoints(run: Workdir) -> Iterator[Finding]:
+    checkpoints = Checkpoints(run.checkpoints)
+    for step in checkpoints.steps():
+        name = f"{run.checkpoints.name}/{step}"
+        try:
+            checkpoints.read(step)
+            yield Finding(name)
+        except CheckpointError as error:
+            reason = str(error).partition(" is damaged ")[2]
+            yield Finding(
+                name, f"is damaged {reason}", "the run goes on from the one before"
+            )
+    for path in checkpoints.parts():
+        yield _part(run, path)
+
+
+def _cache(run: Workdir) -> Iterator[Finding]:
+    if not run.cache.is_dir():
+        return
+    for folder in sorted(run.cache.iterdir()):
+        if not folder.is_dir() or folder in run.parts:
+            continue
+        name = f"{run.cache.name}/{folder.name}"
+        try:
+            check_folder(folder)
+            yield Finding(name)
+        except (OSError, ValueError) as error:
+            yield Finding(
+                name, f"is damaged ({error})", f"delete {folder}; it is made anew"
+            )

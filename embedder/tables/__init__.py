@@ -1,0 +1,1 @@
+"""Tables: vectors of tokens, by skip-gram and CBOW with negative sampling."""

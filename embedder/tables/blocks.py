@@ -1,0 +1,165 @@
+"""Blocks of tokens with windows and noise: pure functions of (seed, epoch, shard).
+
+A shard of an epoch is made from integer draws alone, so that any worker makes the same
+blocks, and resuming is arithmetic: position = (epoch, place of the shard, block).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.tables.encoded import Encoded
+from embedder.tables.noise import NoiseTable, draw_noise, noise_table
+from embedder.tables.vocabulary import keep_limit
+
+
+class Updates(NamedTuple):
+    """Consecutive updates: each has N blocks of T tokens, in G tiles with K noise ids.
+
+    Padding has id 0, sequence -1 and radius 0; it changes nothing.
+    """
+
+    ids: np.ndarray  # i32[S, N, T]
+    sequence: np.ndarray  # i32[S, N, T], number of the sequence in its shard
+    radius: np.ndarray  # i8[S, N, T], each token's own window
+    noise: np.ndarray  # i32[S, N, G, K]
+    position: np.ndarray  # i64[S, 3]: epoch, place of the shard, block in the shard
+    progress: np.ndarray  # f64[S], share of the run done before each, in [0, 1)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+PADDING = Updates(ids=0, sequence=-1, radius=0, noise=0, position=0, progress=0)
+"""What fills up blocks and updates."""
+
+
+class BlockShape(NamedTuple):
+    """How tokens are cut up."""
+
+    window: int  # W
+    block: int  # T
+    tile: int  # B
+    noise: int  # K
+    blocks_per_update: int  # N
+
+
+@dataclass(frozen=True)
+class BlockSource:
+    """Makes the updates of any shard of any epoch."""
+
+    encoded: Encoded
+    keep_limit: np.ndarray  # u32[V]
+    noise: NoiseTable
+    shape: BlockShape
+    seed: int
+    epochs: range  # numbers of the epochs of this run, which enter the draws
+    share: range  # blocks of each update to make, of 0 to N - 1; empty ones from N on
+
+    def shard_order(self, epoch: int) -> np.ndarray:
+        """The order in which `epoch` visits the shards, i64[number of shards]."""
+        rng = np.random.default_rng(
+            np.random.SeedSequence([self.seed, epoch], spawn_key=(0,))
+        )
+        return rng.permutation(len(self.encoded.shard_tokens))
+
+    def updates(self, epoch: int, place: int) -> Updates:
+        """All updates of the shard that `epoch` visits at `place`."""
+        order = self.shard_order(epoch)
+        shard = int(order[place])
+        rng = np.random.default_rng([self.seed, epoch, shard])
+        ids, lengths = self.encoded.read(shard)
+        keep = rng.integers(0, 2**32, size=len(ids), dtype=np.uint32)
+        keep = keep <= self.keep_limit[ids]
+        num_blocks = -(-int(np.count_nonzero(keep)) // self.shape.block)
+        visits = _visits(num_blocks, self.shape.blocks_per_update, self.share)
+        blocks = _make_blocks(ids, lengths, keep, self.noise, self.shape, visits, rng)
+        first = np.arange(0, num_blocks, self.shape.blocks_per_update)
+        tokens = self.encoded.shard_tokens
+        share = tokens[shard] * first / max(num_blocks, 1)
+        done = tokens[order[:place]].sum() + share
+        return Updates(
+            *blocks,
+            position=np.stack(
+                [np.full_like(first, epoch), np.full_like(first, place), first], axis=1
+            ),
+            progress=(epoch - self.epochs.start + done / tokens.sum())
+            / len(self.epochs),
+        )
+
+
+def block_source(
+    encoded: Encoded,
+    shape: BlockShape,
+    *,
+    sample: float,
+    ns_exponent: float,
+    seed: int,
+    epochs: range,
+    share: range | None = None,
+) -> BlockSource:
+    """The source of the blocks of `epochs` over `encoded`; `share` None: of all."""
+    counts = encoded.vocabulary.counts
+    return BlockSource(
+        encoded=encoded,
+        keep_limit=keep_limit(counts, sample),
+        noise=noise_table(counts, ns_exponent),
+        shape=shape,
+        seed=seed,
+        epochs=epochs,
+        share=range(shape.blocks_per_update) if share is None else share,
+    )
+
+
+def _visits(num_blocks: int, per_update: int, share: range) -> np.ndarray:
+    """Which block of the shard is where in its updates, i64[S, len(share)].
+
+    Blocks are counted as they are visited; `num_blocks` stands for an empty one.
+    """
+    first = np.arange(0, num_blocks, per_update)[:, np.newaxis]
+    places = np.array(share, dtype=np.int64)[np.newaxis]
+    return np.where(
+        places < per_update, np.minimum(first + places, num_blocks), num_blocks
+    )
+
+
+def _make_blocks(
+    ids, lengths, keep, table, shape: BlockShape, visits: np.ndarray, rng
+) -> tuple[np.ndarray, ...]:
+    """Blocks at `visits`: ids, sequence, radius [S, N, T], noise [S, N, G, K].
+
+    The draws come in a fixed order: `keep`, before this, then the order of blocks,
+    radii, noise ids.
+    """
+    sequence = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    num_blocks = -(-int(np.count_nonzero(keep)) // shape.block)
+    order = np.append(rng.permutation(num_blocks), num_blocks)[visits]
+    size = (num_blocks, shape.block)
+    radius = rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
+    noise_size = (num_blocks, shape.block // shape.tile, shape.noise)
+    noise = draw_noise(table, int(np.prod(noise_size)), rng).reshape(noise_size)
+    sequence = _pack(sequence[keep], size, fill=-1)[order]
+    return (
+        _pack(ids[keep], size, fill=0)[order],
+        sequence,
+        np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
+        _take(noise, visits),
+    )
+
+
+def _pack(values: np.ndarray, size: tuple[int, int], fill: int) -> np.ndarray:
+    """Blocks of consecutive values, and an empty one after them, [M + 1, T]."""
+    packed = np.full((size[0] + 1, size[1]), fill, dtype=values.dtype)
+    packed.reshape(-1)[: len(values)] = values
+    return packed
+
+
+def _take(values: np.ndarray, visits: np.ndarray) -> np.ndarray:
+    """values[visits], with zeros for what is beyond the last."""
+    num = len(values)
+    if visits.size == num and np.array_equal(visits.reshape(-1), np.arange(num)):
+        return values.reshape(*visits.shape, *values.shape[1:])
+    taken = values.take(visits, axis=0, mode="clip") if num else values[visits[:0]]
+    taken[visits == num] = 0
+    return taken

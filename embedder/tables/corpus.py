@@ -1,0 +1,281 @@
+"""Where sequences of tokens come from: text files, or lists in memory.
+
+A corpus is read in chunks of bounded size, however long its lines are. Text is one
+sequence a line, cut at ASCII white space, strict UTF-8; a file named .gz is gzip.
+"""
+
+import codecs
+import glob
+import gzip
+import hashlib
+import itertools
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from embedder.disk.files import errors_named
+from embedder.engine.ahead import read_ahead
+
+_CHUNK_BYTES = 2**22  # of text: more is slower, by new pages of memory
+_CHUNK_TOKENS = 2**21  # of sequences in memory
+_SPACES = bytes.maketrans(b"\t\v\f\r", b"    ")
+_BOM = b"\xef\xbb\xbf"
+_log = logging.getLogger(__name__)
+
+
+class Chunk(NamedTuple):
+    """Tokens of some sequences that follow each other."""
+
+    tokens: pl.Series  # str[number of tokens]
+    lengths: np.ndarray  # i64[number of sequences], zeros among them
+    is_open: bool  # the last sequence goes on in the next chunk
+
+
+class Corpus(NamedTuple):
+    """A corpus that can be read any number of times."""
+
+    name: str
+    source: str  # what messages call it
+    manifest: list[dict[str, Any]]  # what tells it from another corpus
+    chunks: Callable[[], Iterator[Chunk]]
+
+
+def text_corpus(
+    source: str | os.PathLike, errors: Literal["strict", "replace"] = "strict"
+) -> Corpus:
+    """The corpus in a text file, in the files that a glob matches, or in a folder.
+
+    Args:
+      errors: what to do with bytes that are not UTF-8, and with NUL: raise an error, or
+        take U+FFFD for them.
+
+    Raises:
+      FileNotFoundError: there is no such file, or no match, or no text in the folder.
+      OSError, ValueError: a file cannot be read, or is not text (also when read later).
+    """
+    if not os.fspath(source):
+        raise ValueError("`corpus` must be a file, a glob or a folder, got ''.")
+    paths = text_files(source)
+    how = {} if errors == "strict" else {"unicode_errors": errors}
+    return Corpus(
+        name=_stem(Path(os.path.abspath(source))),
+        source=os.fspath(source),
+        manifest=[describe_file(path) | how for path in paths],
+        chunks=lambda: read_ahead(
+            itertools.chain.from_iterable(_file_chunks(p, errors) for p in paths)
+        ),
+    )
+
+
+def sequences_corpus(
+    sequences: Iterable[Iterable[str]], name: str = "corpus"
+) -> Corpus:
+    """The corpus in an iterable of token lists, which is read once, here.
+
+    Raises:
+      TypeError: a sequence is a bare `str`, or a token is not a `str`.
+      ValueError: a token is empty, or has a lone surrogate.
+    """
+    chunks = list(_sequence_chunks(sequences))
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk.lengths.tobytes())
+        digest.update("\0".join(chunk.tokens.to_list()).encode())
+    manifest = [{"sequences": name, "sha256": digest.hexdigest()}]
+    return Corpus(name, name, manifest, lambda: iter(chunks))
+
+
+def text_files(source: str | os.PathLike) -> list[Path]:
+    """The files of `text_corpus`, in its order, with its errors."""
+    path = Path(source)
+    if path.is_dir():
+        return _found(
+            sorted(p for p in path.iterdir() if _is_text_name(p)),
+            f"Corpus {source} is a folder without .txt or .gz files.",
+        )
+    if path.exists():
+        if not path.is_file():
+            raise ValueError(
+                f"Corpus {source} must be a regular file: it is read more than once."
+            )
+        return [path]
+    if glob.has_magic(str(source)):
+        matches = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
+        return _found(
+            [p for p in matches if p.is_file()], f"Corpus {source} matches no file."
+        )
+    raise FileNotFoundError(f"Corpus {source} does not exist.")
+
+
+def _is_text_name(path: Path) -> bool:
+    """Whether it may be text by its name; a broken link is let through, to be named."""
+    return path.suffix in (".txt", ".gz") and (path.is_file() or not path.exists())
+
+
+def _found(paths: list[Path], otherwise: str) -> list[Path]:
+    if not paths:
+        raise FileNotFoundError(otherwise)
+    return paths
+
+
+def _stem(path: Path) -> str:
+    """The name without .txt and .gz, and without what a glob adds."""
+    name = path.name.removesuffix(".gz").removesuffix(".txt")
+    return "".join(c for c in name if c not in "*?[]") or "corpus"
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """Name, size, time of change and a digest of both ends."""
+    stat = path.stat()
+    with errors_named(path), open(path, "rb") as file:
+        head = file.read(2**16)
+        file.seek(max(0, stat.st_size - 2**16))
+        ends = hashlib.sha256(head + file.read()).hexdigest()
+    return {
+        "file": path.name,
+        "bytes": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+        "ends_sha256": ends,
+    }
+
+
+def _file_chunks(path: Path, errors: str) -> Iterator[Chunk]:
+    """Chunks of one file; the end of a file ends its last sequence."""
+    for data, is_open in _whole_lines(_read_pieces(path, errors)):
+        yield _split_lines(data, is_open)
+
+
+def _read_pieces(path: Path, errors: str) -> Iterator[str]:
+    """The file's text, some megabytes at a time, checked to be text."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    decode = _Replacing(path) if errors == "replace" else _decode
+    offset, rest = 0, b""
+    try:
+        with errors_named(path), opener(path, "rb") as file:
+            if path.suffix == ".gz" and not path.stat().st_size:
+                raise EOFError("it is empty")  # which Python takes for no text
+            while data := file.read(_CHUNK_BYTES):
+                start = offset - len(rest)
+                offset += len(data)
+                if start == 0 and data.startswith(_BOM):
+                    start, data = len(_BOM), data.removeprefix(_BOM)
+                text, rest = decode(path, rest + data, start)
+                yield text
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is not a whole .gz file: {error}.") from error
+    if errors == "replace":
+        yield decode.end(rest)
+    elif rest:
+        raise ValueError(
+            f"{path} is not UTF-8 text: it ends inside the character "
+            f"at offset {offset - len(rest)}."
+        )
+
+
+def _decode(path: Path, data: bytes, offset: int) -> tuple[str, bytes]:
+    """Text of `data`, and the bytes of a character that its end cuts in two."""
+    if (nul := data.find(b"\0")) >= 0:
+        raise ValueError(f"{path} is not text: NUL byte at offset {offset + nul}.")
+    try:
+        return data.translate(_SPACES).decode(), b""
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and len(data) - error.start < 4:
+            return data[: error.start].translate(_SPACES).decode(), data[error.start :]
+        raise ValueError(
+            f"{path} is not UTF-8 text: byte {data[error.start]:#04x} "
+            f"at offset {offset + error.start}."
+        ) from error
+
+
+class _Replacing:
+    """Like `_decode`, with U+FFFD for what is not UTF-8 text."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._num = 0  # of U+FFFD
+
+    def __call__(self, path: Path, data: bytes, offset: int) -> tuple[str, bytes]:
+        return self._text(self._decoder.decode(data.translate(_SPACES))), b""
+
+    def end(self, rest: bytes) -> str:
+        """The rest of the text; the log says how much was replaced."""
+        text = self._text(self._decoder.decode(rest, final=True))
+        if self._num:
+            _log.warning("%s: U+FFFD stands in %d places.", self._path, self._num)
+        return text
+
+    def _text(self, text: str) -> str:
+        text = text.replace("\0", "\ufffd")
+        self._num += text.count("\ufffd")
+        return text
+
+
+def _whole_lines(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Cuts text between lines, or between tokens where a line is longer than a piece.
+
+    Yields text and whether its last line goes on in the next one.
+    """
+    rest = ""
+    for piece in pieces:
+        text = rest + piece
+        cut = text.rfind("\n")
+        is_open = cut < 0
+        if is_open:
+            cut = text.rfind(" ")
+        if cut >= 0:
+            yield text[:cut], is_open
+        rest = text[cut + 1 :]
+    yield rest, False
+
+
+def _split_lines(text: str, is_open: bool) -> Chunk:
+    lists = pl.Series("token", text.split("\n")).str.split(" ")
+    lengths = lists.list.len().to_numpy().astype(np.int64)
+    tokens = lists.explode()
+    filled = (tokens != "").to_numpy()
+    if not filled.all():
+        starts = np.cumsum(lengths) - lengths
+        lengths = np.add.reduceat(filled, starts, dtype=np.int64)
+        tokens = tokens.filter(pl.Series(filled))
+    return Chunk(tokens, lengths, is_open)
+
+
+def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:
+    if not isinstance(sequences, Iterable) or isinstance(sequences, bytes):
+        raise TypeError(
+            "`sequences_or_path` must be a path or an iterable of token lists, "
+            f"got {sequences!r}."
+        )
+    tokens: list[str] = []
+    lengths: list[int] = []
+    for sequence in sequences:
+        if isinstance(sequence, str | bytes) or not isinstance(sequence, Iterable):
+            raise TypeError(f"A sequence must be a list of tokens, got {sequence!r}.")
+        before = len(tokens)
+        tokens.extend(sequence)
+        lengths.append(len(tokens) - before)
+        if len(tokens) >= _CHUNK_TOKENS:
+            yield _chunk(tokens, lengths)
+            tokens, lengths = [], []
+    yield _chunk(tokens, lengths)
+
+
+def _chunk(tokens: list[str], lengths: list[int]) -> Chunk:
+    for token in tokens:
+        if type(token) is not str and not isinstance(token, str):
+            raise TypeError(f"A token must be a str, got {token!r}.")
+        if not token:
+            raise ValueError("A token must not be empty, got ''.")
+    try:
+        series = pl.Series("token", tokens, dtype=pl.String)
+    except UnicodeEncodeError as error:
+        bad = error.object
+        raise ValueError(f"A token must be valid Unicode, got {bad!r}.") from None
+    return Chunk(series, np.array(lengths, dtype=np.int64), is_open=False)

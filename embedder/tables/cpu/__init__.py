@@ -1,0 +1,1 @@
+"""The kernel: updates of tables compiled by Numba for the cores of a CPU."""

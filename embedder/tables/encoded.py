@@ -1,0 +1,24 @@
+"""A corpus as ids, however it was made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from embedder.tables.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A corpus as ids, cut into shards of whole sequences."""
+
+    vocabulary: Vocabulary
+    shard_tokens: np.ndarray  # i64[number of shards]
+    read: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    # shard -> ids i32[n], lengths of its sequences i32[m]
+    raw_tokens: int  # tokens of the corpus, the unknown ones included
+
+    @property
+    def num_tokens(self) -> int:
+        """Known tokens of the corpus."""
+        return int(self.shard_tokens.sum())

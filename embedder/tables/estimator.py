@@ -1,0 +1,273 @@
+"""EmbeddingTrainer: the Python API, and the drop-in for `legacy.EmbeddingTrainer`."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embedder import config as settings
+from embedder.config import Config
+from embedder.engine.epochs import run_epochs
+from embedder.engine.rules import capped_sgd
+from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
+from embedder.tables.encode import Known, encode
+from embedder.tables.encoded import Encoded
+from embedder.tables.training import Training
+from embedder.tables.update import TrainState, host_state
+from embedder.tables.vocabulary import NoTokensError, Vocabulary
+from embedder.vectors.vectors import Vectors
+
+Source = str | os.PathLike | Iterable[Iterable[str]]
+
+
+class EmbeddingTrainer:
+    """Skip-gram and CBOW embeddings of tokens, trained with negative sampling.
+
+    Args:
+      vector_size: dimensions of a vector.
+      window: largest distance of a context; each token draws its own from 1 to it.
+      negative: negatives that a pair counts for.
+      min_count: tokens that occur less often are dropped.
+      sample: tokens more frequent than this share of the corpus are downsampled.
+      ns_exponent: noise is drawn in proportion to count ** ns_exponent.
+      alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
+        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1.
+      epochs: passes over the corpus.
+      architecture: "skipgram" or "cbow".
+      seed: of the initial vectors and all draws.
+      workers: threads that make blocks; any number gives the same vectors.
+      block: tokens of a block; None: 64, raised to a multiple of `tile`.
+      tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
+        form of word2vec.
+      cap: no row moves by more than so many pair steps in an update; None:
+        1.6 / alpha, 128 at most; math.inf: no cap.
+      blocks_per_update: blocks whose gradients are summed into one update.
+      dtype: "float32" or "float64".
+
+    Raises:
+      TypeError, ValueError: an argument is out of its bounds; the message names it.
+    """
+
+    def __init__(
+        self,
+        *,
+        vector_size: int = 100,
+        window: int = 5,
+        negative: int = 5,
+        min_count: int = 5,
+        sample: float = 1e-3,
+        ns_exponent: float = 0.75,
+        alpha: float | None = None,
+        min_alpha: float = 1e-4,
+        epochs: int = 5,
+        architecture: str = "skipgram",
+        seed: int = 1,
+        workers: int = 1,
+        block: int | None = None,
+        tile: int = 16,
+        noise: int = 32,
+        cap: float | None = None,
+        blocks_per_update: int = 1,
+        dtype: str = "float32",
+    ):
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        vars(self).update(_checked(arguments))
+        self._loss_history: list[float] = []
+        self._vocabulary: Vocabulary | None = None
+        self._block = 0  # tokens of a block, resolved when the vocabulary is made
+        self._state: TrainState | None = None
+        self._vectors: Vectors | None = None  # of the state, once asked for
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self._settings().items())
+        return f"EmbeddingTrainer({arguments})"
+
+    def fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
+        """Trains from the start; returns the trainer. An error leaves it as it was.
+
+        Args:
+          sequences_or_path: lists of tokens, read once; or the path of a text file
+            (.txt, .gz) with a sequence a line, a glob of such files, or a folder.
+
+        Raises:
+          FileNotFoundError: there is no such file.
+          TypeError: a sequence is a string, or a token is not one.
+          ValueError: nothing is left after `min_count`, or a file is not text.
+          FloatingPointError: training diverged.
+        """
+        config = self._config()
+        encoded = _encoded(_corpus(sequences_or_path), self.min_count)
+        self._train(encoded, config, None, range(self.epochs))
+        return self
+
+    def partial_fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
+        """Trains one more epoch; returns the trainer. An error leaves it as it was.
+
+        The vocabulary and its counts stay as they are: other tokens are left out. The
+        learning rate falls from `alpha` to `min_alpha` within this epoch. On a trainer
+        that is not trained yet, the vocabulary is made from these sequences.
+        """
+        config, corpus = self._config(), _corpus(sequences_or_path)
+        if self._state is None:
+            self._train(_encoded(corpus, self.min_count), config, None, range(1))
+        else:
+            table = self.vectors
+            config = settings.with_options(
+                config,
+                block=self._block,
+                vector_size=table.shape[1],
+                dtype=table.dtype.name,
+            )
+            encoded = _encoded(corpus, self.min_count, self._vocabulary)
+            epoch = len(self.loss_history)
+            self._train(encoded, config, self._state, range(epoch, epoch + 1))
+        return self
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The input table, [V, D] in `dtype`, a row a token; it is read-only."""
+        return self._table("input")
+
+    @property
+    def index_to_key(self) -> list[str]:
+        """Tokens by descending count."""
+        return self._trained().tokens
+
+    @property
+    def key_to_index(self) -> dict[str, int]:
+        """Index of each token."""
+        return self._trained().ids
+
+    @property
+    def loss_history(self) -> list[float]:
+        """Mean loss of a pair (cbow: of a centre) in each epoch trained."""
+        return self._loss_history
+
+    def most_similar(
+        self,
+        positive: str | list[str] | None = None,
+        negative: str | list[str] | None = None,
+        topn: int = 10,
+    ) -> list[tuple[str, float]]:
+        """The `topn` tokens nearest to the mean of +`positive` and -`negative`.
+
+        Raises:
+          KeyError: a token is not in the vocabulary.
+        """
+        return self._lookup().most_similar(positive, negative, topn)
+
+    def similarity(self, a: str, b: str) -> float:
+        """Cosine of the vectors of two tokens."""
+        return self._lookup().similarity(a, b)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes all that is needed to go on training, in one `.npz` file.
+
+        `legacy.EmbeddingTrainer` reads it as well.
+        """
+        write_model(Path(path), self._model())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "EmbeddingTrainer":
+        """The trainer in a file of `save`, of this package or of `legacy`.
+
+        Raises:
+          FileNotFoundError: there is no such file.
+          ValueError: it is not a whole model file.
+        """
+        model = read_model(Path(path))
+        trainer = cls(**model.settings)
+        trainer._keep(model)
+        return trainer
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: tables as NumPy arrays, which keep their dtype."""
+        model = None if self._vocabulary is None else self._model()
+        return {"settings": self._settings(), "model": model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["settings"])
+        if state["model"] is not None:
+            self._keep(state["model"])
+
+    def _keep(self, model: ModelFile) -> None:
+        config = settings.with_options(self._config(), block=model.block)
+        cap = settings.resolve(config, int(model.counts.sum())).train.cap
+        self._vocabulary = Vocabulary(model.tokens, model.counts)
+        self._block = model.block
+        self._state = host_state(capped_sgd(cap), model.input, model.output)
+        self._loss_history = model.loss_history
+
+    def _model(self) -> ModelFile:
+        vocabulary = self._trained()
+        return ModelFile(
+            settings=self._settings(),
+            block=self._block,
+            tokens=vocabulary.tokens,
+            counts=vocabulary.counts,
+            input=self._table("input"),
+            output=self._table("output"),
+            loss_history=self._loss_history,
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in MODEL_SETTINGS}
+
+    def _config(self) -> Config:
+        """The settings as they are now: attributes may be set between trainings."""
+        return settings.with_options(Config(), loader="memory", **self._settings())
+
+    def _train(
+        self, encoded: Encoded, config: Config, state: TrainState | None, epochs: range
+    ) -> None:
+        """Trains `state`, or a fresh one, and keeps what comes of it."""
+        num_tokens = int(encoded.vocabulary.counts.sum())
+        config = settings.resolve(config, num_tokens)
+        training = Training(config, encoded, epochs)
+        history = [] if state is None else self._loss_history
+        state, place = run_epochs(training, state or training.initial_state())
+        self._state = state
+        self._block = config.data.block
+        self._vocabulary = encoded.vocabulary
+        self._vectors = None
+        self._loss_history = history + place.losses
+
+    def _trained(self) -> Vocabulary:
+        if self._vocabulary is None:
+            raise RuntimeError("The trainer is not trained yet: call `fit` first.")
+        return self._vocabulary
+
+    def _table(self, name: str) -> np.ndarray:
+        self._trained()
+        return self._state.params["tables"][name]
+
+    def _lookup(self) -> Vectors:
+        if self._vectors is None:
+            vocabulary = self._trained()
+            table = self._table("input")
+            self._vectors = Vectors(vocabulary.tokens, table, vocabulary.counts)
+        return self._vectors
+
+
+def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as Python int, float, str or None."""
+    checked = settings.options_of(settings.with_options(Config(), **arguments))
+    return {name: checked[name] for name in arguments}
+
+
+def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
+    """The corpus with a vocabulary of its own, or a given one."""
+    try:
+        known = None if vocabulary is None else Known(vocabulary)
+        return encode(corpus, min_count, known)
+    except NoTokensError as error:
+        raise ValueError(str(error)) from None
+
+
+def _corpus(sequences: Source) -> Corpus:
+    if isinstance(sequences, str | os.PathLike):
+        return text_corpus(sequences)
+    return sequences_corpus(sequences)

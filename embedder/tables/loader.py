@@ -1,0 +1,189 @@
+"""Superblocks: many updates in one element, made ahead of their use.
+
+Both loaders yield the same superblocks, bit for bit. `tfdata_epoch` alone imports
+TensorFlow, inside the function; it uses the CPU only.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from embedder.engine.ahead import map_ahead
+from embedder.tables.blocks import PADDING, BlockShape, BlockSource, Updates
+
+_SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
+_MULTIPLE = 16  # updates in a superblock are a multiple of this: see `loss_interval`
+START = (0, -1)
+"""Before all updates of an epoch: place of the first shard, no block of it."""
+
+
+def loss_interval(num_tokens: int, tokens_per_update: int) -> int:
+    """Every how many updates of an epoch the loss is computed: 1 in small corpora."""
+    return 16 if num_tokens // tokens_per_update >= 1024 else 1
+
+
+def superblock_size(
+    expected_tokens: float, tokens_per_update: int, limit: float = math.inf
+) -> int:
+    """Updates in a superblock: 64 k tokens, or fewer in an epoch smaller than that.
+
+    `limit` is what it is raised to a multiple of 16 of, where that is less.
+
+    Room for four standard deviations of the kept tokens saves a second, nearly empty
+    superblock.
+    """
+    whole = _SUPERBLOCK_TOKENS / tokens_per_update
+    epoch = (expected_tokens + 4 * expected_tokens**0.5) / tokens_per_update + 1
+    return -(-int(max(1, min(whole, epoch, limit))) // _MULTIPLE) * _MULTIPLE
+
+
+def epoch_superblocks(
+    loader: Literal["tfdata", "memory"],
+    source: BlockSource,
+    epoch: int,
+    *,
+    size: int,
+    workers: int,
+    after: tuple[int, int] = START,
+) -> Iterator[tuple[Updates, int]]:
+    """Superblocks of `size` updates of one epoch, and how many of them are real.
+
+    The last superblock is filled up with empty updates. `workers` shards are made at
+    once, in the order of the epoch. `after` is the place of the shard and the block of
+    an update: what comes after it is made.
+    """
+    epoch_of = {"tfdata": tfdata_epoch, "memory": memory_epoch}[loader]
+    rest = _Rest(source, epoch, *after)
+    superblocks = epoch_of(rest, size=size, workers=workers)
+    for superblock in superblocks:
+        yield fill(superblock, size), len(superblock)
+
+
+class _Rest(NamedTuple):
+    """What comes in an epoch after an update."""
+
+    source: BlockSource
+    epoch: int
+    place: int  # of the shard that the update is of
+    block: int
+
+    @property
+    def places(self) -> range:
+        return range(self.place, len(self.source.encoded.shard_tokens))
+
+    def updates(self, place: int) -> Updates:
+        updates = self.source.updates(self.epoch, place)
+        if place > self.place:
+            return updates
+        first = np.searchsorted(updates.position[:, 2], self.block, side="right")
+        return Updates(*(x[first:] for x in updates))
+
+
+def memory_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
+    """Superblocks of an epoch by threads and NumPy; the last may be shorter."""
+    return _rebatch(map_ahead(rest.updates, rest.places, workers), size)
+
+
+def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
+    """Superblocks of an epoch by tf.data; the last may be shorter."""
+    tf = import_tensorflow()
+    signature = _signature(tf, rest.source.shape, len(rest.source.share))
+    failures: list[Exception] = []
+
+    def make(place) -> tuple:
+        try:
+            return tuple(rest.updates(int(place)))
+        except Exception as error:  # raised below: tf.data would print pages
+            failures.append(error)
+            return tuple(
+                np.empty([0, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
+                for spec in signature
+            )
+
+    def shard(place):
+        dtypes = [spec.dtype for spec in signature]
+        made = tf.numpy_function(make, [place], dtypes, stateful=False)
+        return Updates(
+            *(tf.ensure_shape(x, s.shape) for x, s in zip(made, signature, strict=True))
+        )
+
+    dataset = (
+        tf.data.Dataset.range(rest.places.start, rest.places.stop)
+        .map(shard, num_parallel_calls=workers, deterministic=True)
+        .rebatch(size)
+        .prefetch(2)
+        .with_options(quiet_options(tf))
+    )
+    for superblock in dataset.as_numpy_iterator():
+        if failures:
+            break
+        yield superblock
+    if failures:
+        raise failures[0]
+
+
+def quiet_options(tf):
+    """No threads that look for work while the updates need the cores."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.threading.private_threadpool_size = 2
+    options.threading.max_intra_op_parallelism = 1
+    return options
+
+
+def _signature(tf, shape: BlockShape, num_blocks: int) -> Updates:
+    """Shapes and dtypes of the updates of a shard, for tf.data."""
+    tokens = shape.block
+    num_tiles = tokens // shape.tile
+    return Updates(
+        ids=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
+        sequence=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
+        radius=tf.TensorSpec([None, num_blocks, tokens], tf.int8),
+        noise=tf.TensorSpec([None, num_blocks, num_tiles, shape.noise], tf.int32),
+        position=tf.TensorSpec([None, 3], tf.int64),
+        progress=tf.TensorSpec([None], tf.float64),
+    )
+
+
+def import_tensorflow():
+    """TensorFlow, kept to the CPU and quiet."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # No arithmetic is done with it: this spares a notice.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")
+    return tf
+
+
+def _rebatch(parts: Iterable[Updates], size: int) -> Iterator[Updates]:
+    """Cuts consecutive parts into batches of `size` updates; the last may be less."""
+    rest = None
+    for part in parts:
+        rest = part if rest is None else _concatenate([rest, part])
+        whole = len(rest) - len(rest) % size
+        for start in range(0, whole, size):
+            yield Updates(*(x[start : start + size] for x in rest))
+        rest = Updates(*(x[whole:] for x in rest))
+    if rest is not None and len(rest):
+        yield rest
+
+
+def _concatenate(parts: list[Updates]) -> Updates:
+    return Updates(*(np.concatenate(xs) for xs in zip(*parts, strict=True)))
+
+
+def fill(updates: Updates, size: int) -> Updates:
+    """`updates` with empty ones added up to `size`."""
+    missing = size - len(updates)
+    if missing == 0:
+        return updates
+    return Updates(
+        *(
+            np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), constant_values=fill)
+            for x, fill in zip(updates, PADDING, strict=True)
+        )
+    )

@@ -1,0 +1,240 @@
+"""Runs of tables over a text: what is read at their beginning and left at their end."""
+
+import hashlib
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from embedder.config import Config, options_of, read_toml, resolve
+from embedder.engine.epochs import Snapshot
+from embedder.run import workdir as folder
+from embedder.run.checkpoints import Checkpoints
+from embedder.run.workdir import Workdir
+from embedder.tables import loader
+from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.corpus import Corpus, text_corpus
+from embedder.tables.demo import demo_corpus
+from embedder.tables.encode import Known, encode, encode_cached
+from embedder.tables.training import Training
+from embedder.tables.vocabulary import (
+    NoTokensError,
+    Vocabulary,
+    read_vocabulary,
+    write_vocabulary,
+)
+from embedder.vectors.export import write_vectors
+from embedder.vectors.vectors import Vectors
+
+_log = logging.getLogger(__name__)
+
+
+class Base(NamedTuple):
+    """The tables that a run goes on from."""
+
+    path: Path  # of the run, or of a model file
+    grow: bool  # whether new tokens get rows; else they are left out
+
+
+def open_base(resume: str | Path | None, grow: bool) -> Base | None:
+    """The base that two arguments name; ValueError if one does without the other."""
+    if resume is not None:
+        return Base(Path(resume), grow)
+    if grow:
+        raise ValueError("`grow` needs `resume`, the run to go on from.")
+    return None
+
+
+class TablesJob:
+    """Trains tables of the tokens of a text, from the start or from a `base`.
+
+    Raises:
+      OSError, ValueError: there is no text at `source`, or no model at `base`.
+    """
+
+    def __init__(
+        self,
+        source: str | None,
+        base: Base | None = None,
+        errors: Literal["strict", "replace"] = "strict",
+    ):
+        self._corpus = open_corpus(source, errors)
+        self._base = base and _read_base(base)
+        self._grow = base is not None and base.grow
+        self.name = self._corpus.name
+        self.manifest = self._corpus.manifest
+        self.base = base and {
+            "path": os.path.abspath(base.path),
+            "grow": base.grow,
+            "sha256": _digest(self._base),
+        }
+
+    def plan(self, config: Config, cache: Path | None) -> Training:
+        """See `plan`."""
+        if config.data.loader == "tfdata":  # takes seconds: it loads while we encode
+            threading.Thread(target=loader.import_tensorflow).start()
+        return plan(config, self._corpus, cache, self._base, self._grow)
+
+    def begin(self, run: Workdir, training: Training) -> None:
+        """Writes what is known before the first update."""
+        encoded = training.encoded
+        write_vocabulary(encoded.vocabulary, run.vocabulary)
+        if self._base is not None:
+            write_model(run.base, self._base)  # the run needs nothing else of it
+            _log.info(
+                "Goes on from %d tokens; %d are new, %.1f %% of the text is known.",
+                len(self._base.tokens),
+                len(encoded.vocabulary) - len(self._base.tokens),
+                100 * encoded.num_tokens / encoded.raw_tokens,
+            )
+
+    def vectors(self, training: Training, end: Snapshot) -> Vectors:
+        """What was learned."""
+        vocabulary = training.encoded.vocabulary
+        table = np.asarray(end.state.params["tables"]["input"])
+        return Vectors(vocabulary.tokens, table, vocabulary.counts)
+
+    def finish(self, run: Workdir, training: Training, end: Snapshot) -> Vectors:
+        """Writes all results."""
+        before = self._base.loss_history if self._base else []
+        model = _model(training, end, before)
+        write_model(run.model, model)
+        return write_results(run, model)
+
+
+def open_corpus(
+    source: str | None, errors: Literal["strict", "replace"] = "strict"
+) -> Corpus:
+    """The corpus at `source`: a file, a glob or a folder; None: the demo corpus."""
+    return demo_corpus() if source is None else text_corpus(source, errors)
+
+
+def _read_base(base: Base) -> ModelFile:
+    """The model of `base`.
+
+    Raises:
+      OSError, ValueError: there is none.
+    """
+    run, path = Workdir(base.path), base.path
+    if path.is_dir():
+        path = run.model
+        if run.is_begun and not path.exists():
+            return _from_checkpoint(run)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"`resume` must be a run of tables, or a model file: {path} does not exist."
+        )
+    return read_model(path)
+
+
+def _from_checkpoint(run: Workdir) -> ModelFile:
+    """What an unfinished run has reached; perhaps it diverged after that."""
+    found = Checkpoints(run.checkpoints).newest()
+    folder.check_sound(run)
+    if found is None or "params.tables.input" not in found.arrays:
+        raise FileNotFoundError(
+            f"`resume` must be a run of tables, got {run.path}, which is not finished "
+            "and has no checkpoint of tables."
+        )
+    _log.info("%s is not finished: its checkpoint %d is taken.", run.path, found.step)
+    options = options_of(read_toml(run.config)) | {"workers": 1}
+    vocabulary = read_vocabulary(run.vocabulary)
+    before = read_model(run.base).loss_history if run.base.exists() else []
+    history = found.facts["place"]["history"]
+    return ModelFile(
+        settings={name: options[name] for name in MODEL_SETTINGS},
+        block=options["block"],
+        tokens=vocabulary.tokens,
+        counts=vocabulary.counts,
+        input=found.arrays["params.tables.input"],
+        output=found.arrays["params.tables.output"],
+        loss_history=before + [metrics[0] for metrics in history],
+    )
+
+
+def _digest(model: ModelFile) -> str:
+    """SHA-256 of what a run takes from a model, whatever file that is in."""
+    digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
+    for array in (model.input, model.output, np.array(model.loss_history)):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def plan(
+    config: Config,
+    corpus: Corpus,
+    cache: Path | None,
+    base: ModelFile | None = None,
+    grow: bool = False,
+) -> Training:
+    """The training of `config` over `corpus`, encoded in `cache` or, None, in memory.
+
+    Raises:
+      OSError, ValueError: the corpus cannot be read, or leaves no token to train, or
+        `base` has vectors of another kind.
+    """
+    min_count = config.data.min_count
+    first, known = 0, None
+    if base is not None:
+        _check_base(config, base)
+        first = len(base.loss_history)
+        known = Known(Vocabulary(base.tokens, base.counts), grow)
+    try:
+        if cache is None:
+            encoded = encode(corpus, min_count, known)
+        else:
+            encoded = encode_cached(corpus, min_count, cache, known)
+    except NoTokensError as error:
+        raise ValueError(f"Corpus {corpus.source}: {error}") from error
+    if not encoded.num_tokens:
+        raise ValueError(
+            f"Corpus {corpus.source} has no token that is known: give --grow."
+        )
+    resolved = resolve(config, encoded.num_tokens)
+    epochs = range(first, first + config.train.epochs)
+    return Training(resolved, encoded, epochs, base)
+
+
+def _check_base(config: Config, base: ModelFile) -> None:
+    """Refuses a config of other vectors than those of `base`.
+
+    Raises:
+      ValueError: as said.
+    """
+    model = config.model
+    for name in ("architecture", "vector_size", "dtype"):
+        if (there := base.settings[name]) != (here := getattr(model, name)):
+            raise ValueError(
+                f"`{name}` must be that of the run that this one goes on from, "
+                f"{there!r}, got {here!r}."
+            )
+
+
+def write_results(run: Workdir, model: ModelFile) -> Vectors:
+    """Writes the vectors of a trained model; the run is finished with that."""
+    vectors = Vectors(model.tokens, model.input, model.counts)
+    if any(len(token.encode().split()) > 1 for token in model.tokens):
+        _log.warning("Tokens have white space: there is no vectors.txt.")
+    else:
+        write_vectors(vectors, run.text_vectors)
+    folder.finish(run, vectors)
+    return vectors
+
+
+def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
+    """The model file of a run. `workers` are threads here, processes in `legacy`."""
+    options = options_of(training.config) | {"workers": 1}
+    tables = end.state.params["tables"]
+    return ModelFile(
+        settings={name: options[name] for name in MODEL_SETTINGS},
+        block=training.config.data.block,
+        tokens=training.encoded.vocabulary.tokens,
+        counts=training.encoded.vocabulary.counts,
+        input=np.asarray(tables["input"]),
+        output=np.asarray(tables["output"]),
+        loss_history=before + end.place.losses,
+    )

@@ -1,0 +1,279 @@
+"""Training, without files: a resolved config over an encoded corpus."""
+
+import dataclasses
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from embedder.checks import read_interval
+from embedder.config import Config, ModelConfig, TrainConfig
+from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
+from embedder.engine.devices import (
+    check_devices,
+    device_bytes,
+    devices_line,
+    pick_layout,
+)
+from embedder.engine.epochs import Metrics
+from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.loop import Step, host_batches, steps
+from embedder.engine.memory import memory_needed
+from embedder.engine.parallel import ONE_DEVICE, Layout, place
+from embedder.engine.rules import capped_sgd, linear_rate
+from embedder.tables import loader
+from embedder.tables.artefact import ModelFile
+from embedder.tables.blocks import BlockShape, BlockSource, block_source
+from embedder.tables.encoded import Encoded
+from embedder.tables.lookup import tables
+from embedder.tables.update import Batch, Loss, Model, TrainState, initial_state
+from embedder.tables.vocabulary import expected_tokens
+from embedder.vectors.evaluate import Pairs
+
+_LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
+
+
+class Training:
+    """What a run is made of, but for its state: a resolved config over a corpus."""
+
+    unit = "words"
+    rate_name = "alpha"
+    diverged = "training diverged. Give a smaller `alpha` or `cap`."
+    smaller = "give a smaller `vector_size` or `block`, or a larger `min_count`."
+    idle = "No token has another in its window: nothing is learned."
+
+    def __init__(
+        self,
+        config: Config,
+        encoded: Encoded,
+        epochs: range,
+        base: ModelFile | None = None,
+    ):
+        """With a `base`, its rows are the first ones of the tables at the start."""
+        data = config.data
+        tokens_per_update = data.block * data.blocks_per_update
+        interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
+        self.config = config
+        self.encoded = encoded
+        self._base = base
+        path = config.save.best_by
+        self._pairs = path and Pairs(path, encoded.vocabulary.tokens)
+        self.metrics = ("loss", "spearman") if path else ("loss",)
+        self.epochs = epochs
+        self.superblock_size = loader.superblock_size(
+            self.kept_tokens,
+            tokens_per_update,
+            limit=read_interval(config.save.save_every).updates,
+        )
+        avoid_slow_scatters()  # before the first use of a device
+        shape = len(encoded.vocabulary), config.model.vector_size
+        self.layout, self._why = pick_layout(config, shape)
+        self.source = _source(config, encoded, epochs, self.layout)
+        num_words = encoded.raw_tokens * len(epochs)
+        self.backend = pick_backend(config.train, num_words, self.layout)
+        check_devices(config, shape, self.layout, self.superblock_size)
+        self.program = make_program(
+            shape[0],
+            data.window,
+            interval,
+            config.model,
+            dataclasses.replace(config.train, backend=self.backend),
+            self.layout,
+        )
+
+    @property
+    def content(self) -> str:
+        """Digest of the tokens and their counts."""
+        return self.encoded.vocabulary.digest
+
+    @property
+    def items(self) -> int:
+        """Words of the corpus."""
+        return self.encoded.raw_tokens
+
+    @property
+    def start_loss(self) -> float:
+        """What the first vectors have: all scores are 0."""
+        return (1 + self.config.model.negative) * math.log(2)
+
+    def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
+        """The mean loss of an epoch, and how the vectors agree with `best_by`."""
+        loss, num_terms = sums or (0.0, 0.0)
+        mean = loss / num_terms if num_terms else 0.0
+        if not self._pairs:
+            return (mean,)
+        vectors = self.program.whole_state(state).params["tables"]["input"]
+        return mean, self._pairs.score(np.asarray(vectors)).spearman
+
+    def score(self, metrics: Metrics) -> float | None:
+        """How good an epoch was: more is better."""
+        return metrics[1] if self._pairs else None
+
+    @property
+    def kept_tokens(self) -> float:
+        """Tokens of the corpus that an epoch keeps on average."""
+        counts = self.encoded.vocabulary.counts
+        share = expected_tokens(counts, self.config.data.sample) / counts.sum()
+        return share * self.encoded.num_tokens
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes that a run needs at most, by what needs them, beside Python and JAX."""
+        return memory_needed(self.config, self.encoded, self.superblock_size)
+
+    @property
+    def device_memory(self) -> dict[str, int]:
+        """Bytes that a run needs on each device, by what needs them."""
+        shape = len(self.encoded.vocabulary), self.config.model.vector_size
+        return device_bytes(self.config, shape, self.layout, self.superblock_size)
+
+    @property
+    def devices_line(self) -> str:
+        """Which devices take part, what each has, and why."""
+        return devices_line(self.config, self.layout, self._why)
+
+    def initial_state(self) -> TrainState:
+        """The state before the first update."""
+        state = initial_state(self.program.model, self.program.optimizer)
+        if self._base is None:
+            return state
+        tables = state.params["tables"]
+        for name, rows in (("input", self._base.input), ("output", self._base.output)):
+            tables[name] = np.concatenate([rows, tables[name][len(rows) :]])
+        return state
+
+    def rate(self, progress):
+        """Learning rate at `progress`."""
+        train = self.config.train
+        return linear_rate(progress, alpha=train.alpha, min_alpha=train.min_alpha)
+
+    def steps(
+        self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
+    ) -> Iterator[Step]:
+        """The superblocks of one epoch; see `embedder.engine.loop.steps`.
+
+        `after` is the position of the last update that `state` has seen of it.
+        """
+        superblocks = loader.epoch_superblocks(
+            self.config.data.loader,
+            self.source,
+            epoch,
+            size=self.superblock_size,
+            workers=self.config.data.workers,
+            after=after or loader.START,
+        )
+        dtype = np.dtype(self.config.model.dtype)
+        num_blocks = self.config.data.blocks_per_update
+        batches = host_batches(superblocks, self.rate, dtype)
+        if self.layout.mode == "sharded":
+            batches = on_mesh(batches, self.layout, num_blocks)
+        else:
+            place = self.program.place_batch
+            batches = ((*rest, place(batch)) for *rest, batch in batches)
+        return steps(self.program.apply_updates, state, batches)
+
+
+def pick_backend(
+    train: TrainConfig, num_words: int, layout: Layout
+) -> Literal["xla", "numba"]:
+    """What compiles the updates of a run over `num_words` in all its epochs.
+
+    Raises:
+      ValueError: Numba is asked for, and not installed.
+    """
+    if train.backend == "numba" and not _has_numba():
+        raise ValueError(
+            "`backend` is 'numba', which cannot be imported: pip install numba."
+        )
+    if train.backend != "auto":
+        return train.backend
+    is_long = num_words >= _LONG_RUN and train.update == "rows"
+    is_one_cpu = layout.mode == "jit" and jax.default_backend() == "cpu"
+    if is_long and is_one_cpu and _has_numba():
+        return "numba"
+    return "xla"
+
+
+def _has_numba() -> bool:
+    """Whether Numba is there and fits this version of NumPy."""
+    try:
+        importlib.import_module("numba")
+    except ImportError:
+        return False
+    return True
+
+
+class Program(NamedTuple):
+    """The compiled part of a run."""
+
+    model: Model  # of whole tables
+    optimizer: optax.GradientTransformationExtraArgs
+    apply_updates: Callable[[TrainState, Batch], tuple[TrainState, Loss]]
+    place_state: Callable[[TrainState], TrainState]  # a copy that updates may change
+    place_batch: Callable[[Batch], Batch]  # as the updates take it
+    whole_state: Callable[[TrainState], TrainState]  # what came of it, in NumPy
+
+
+@functools.lru_cache(maxsize=8)
+def make_program(
+    num_rows: int,
+    window: int,
+    interval: int,
+    model: ModelConfig,
+    train: TrainConfig,
+    layout: Layout = ONE_DEVICE,
+) -> Program:
+    """The compiled part of a run, kept so that the same again is not compiled again.
+
+    It is compiled by XLA unless `train.backend` is "numba".
+    """
+    keep_compiled_programs()
+    shape = num_rows, model.vector_size
+    whole, part = (
+        Model(
+            tables(*size, dtype=np.dtype(model.dtype), seed=train.seed),
+            model.architecture,
+            window,
+            model.negative,
+        )
+        for size in (shape, layout.device_shape(*shape))
+    )
+    optimizer = capped_sgd(train.cap)
+    if train.backend == "numba":
+        from embedder.tables.cpu import kernel
+
+        threads = train.threads or kernel.available_cores()
+        placed = kernel.place(whole, train.cap, loss_interval=interval, threads=threads)
+    else:
+        placed = place(
+            part,
+            optimizer,
+            layout,
+            shape,
+            update=train.update,
+            loss_interval=interval,
+        )
+    return Program(whole, optimizer, *placed)
+
+
+def _source(
+    config: Config, encoded: Encoded, epochs: range, layout: Layout
+) -> BlockSource:
+    data = config.data
+    shape = BlockShape(
+        data.window, data.block, data.tile, data.noise, data.blocks_per_update
+    )
+    return block_source(
+        encoded,
+        shape,
+        sample=data.sample,
+        ns_exponent=data.ns_exponent,
+        seed=config.train.seed,
+        epochs=epochs,
+        share=blocks_here(layout, data.blocks_per_update),
+    )

@@ -1,0 +1,299 @@
+"""One update of the tables, and many of them in one compiled call.
+
+By rows: differentiate with respect to the gathered rows and scatter the result, so that
+an update costs the same whatever the size of the vocabulary. Dense: differentiate with
+respect to the tables; equal for SGD, and slow, it is there to check the first.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from embedder.engine.exchange import Exchange
+from embedder.tables import objective
+from embedder.tables.objective import Architecture, Rows
+
+
+class Batch(NamedTuple):
+    """The data of one update; with a leading axis [S], of S updates."""
+
+    ids: jax.Array  # i32[N, T]
+    sequence: jax.Array  # i32[N, T]
+    radius: jax.Array  # i8[N, T]
+    noise: jax.Array  # i32[N, G, K]
+    rate: jax.Array  # learning rate, in the dtype of the tables
+
+
+class TrainState(NamedTuple):
+    """All that an update changes."""
+
+    params: hk.Params  # {"tables": {"input": [V, D], "output": [V, D]}}
+    opt_state: optax.OptState
+    step: jax.Array  # i32[], updates applied so far
+
+
+class Loss(NamedTuple):
+    """Loss of an update, summed over its positive terms, and how many there are."""
+
+    total: jax.Array
+    num_terms: jax.Array
+
+
+class Gathered(NamedTuple):
+    """The rows that an update gathers, of one or of all devices' blocks."""
+
+    ids: Rows  # i32[N, G, R]
+    weights: Rows  # [N, G, R], terms of each occurrence
+
+
+class Prepared(NamedTuple):
+    """All of an update that does not depend on the tables; or, with [S], of S of them.
+
+    It is made for all updates of a call at once.
+    """
+
+    pairs: objective.Pairs  # of the blocks of this device
+    own: Rows | None  # ids of the rows of these blocks; None: they are all there are
+    asked: Rows | None  # of the devices that have the tables between them
+    every: Gathered  # of all blocks of the update
+    rate: jax.Array
+
+
+class Carry(NamedTuple):
+    """What goes from one update to the next within a call."""
+
+    state: TrainState
+    zeros: dict[str, jax.Array]  # [V], by table: where row weights are summed
+
+
+class Model(NamedTuple):
+    """What the updates of a run have in common."""
+
+    tables: hk.Transformed
+    architecture: Architecture
+    window: int
+    negative: int
+    exchange: Exchange = Exchange()
+
+
+def initial_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """The state before the first update, with tables of NumPy."""
+    no_ids = np.zeros(0, np.int32)
+    with jax.enable_x64(True):  # or float64 tables would be cut to float32
+        params = model.tables.init(None, no_ids, no_ids)["tables"]
+    return host_state(optimizer, params["input"], params["output"])
+
+
+def host_state(
+    optimizer: optax.GradientTransformation, input: np.ndarray, output: np.ndarray
+) -> TrainState:
+    """The state that has these tables, both [V, D], and no updates behind it."""
+    params = {"tables": {"input": np.asarray(input), "output": np.asarray(output)}}
+    with jax.enable_x64(True):
+        opt_state = jax.device_get(optimizer.init(params))
+    return TrainState(params, opt_state, np.zeros((), np.int32))
+
+
+def device_state(state: TrainState) -> TrainState:
+    """A copy of `state` in arrays of JAX, which may be donated."""
+    with jax.enable_x64(True):
+        return jax.tree.map(jnp.array, state)
+
+
+def make_updates(
+    model: Model,
+    optimizer: optax.GradientTransformationExtraArgs,
+    *,
+    update: Literal["rows", "dense"],
+    loss_interval: int,
+) -> Callable[[TrainState, Batch], tuple[TrainState, Loss]]:
+    """The jitted function that applies S updates one after the other.
+
+    It takes a state and a `Batch` with leading axis S, a multiple of `loss_interval`,
+    and returns the state after them with the `Loss` [S / loss_interval] of every
+    `loss_interval`-th update from the first; the others do not compute it. It donates
+    the state it is given: do not use that again.
+    """
+    updates = updates_function(
+        model, optimizer, update=update, loss_interval=loss_interval
+    )
+    return jax.jit(updates, donate_argnums=0)
+
+
+def updates_function(
+    model: Model,
+    optimizer: optax.GradientTransformationExtraArgs,
+    *,
+    update: Literal["rows", "dense"],
+    loss_interval: int,
+) -> Callable[[TrainState, Batch], tuple[TrainState, Loss]]:
+    """What `make_updates` compiles, for the devices that `model.exchange` names.
+
+    With several devices it is one device's part: its blocks, and its part of the
+    tables.
+    """
+    one_update = {"rows": update_rows, "dense": update_dense}[update]
+
+    def reporting(carry: Carry, update: Prepared):
+        carry, loss = one_update(model, optimizer, carry, update)
+        return carry, model.exchange.sum_blocks(loss)
+
+    def silent(carry: Carry, update: Prepared):
+        return one_update(model, optimizer, carry, update)[0], None
+
+    def group(carry: Carry, updates: Prepared):
+        carry, loss = reporting(carry, jax.tree.map(lambda x: x[0], updates))
+        if loss_interval == 1:
+            return carry, loss
+        rest = jax.tree.map(lambda x: x[1:], updates)
+        return jax.lax.scan(silent, carry, rest)[0], loss
+
+    def updates(state: TrainState, batches: Batch):
+        groups = jax.tree.map(
+            lambda x: x.reshape(-1, loss_interval, *x.shape[1:]),
+            prepare(model, batches),
+        )
+        zeros = {
+            name: jnp.zeros(len(table), table.dtype)
+            for name, table in state.params["tables"].items()
+        }
+        carry, loss = jax.lax.scan(group, Carry(state, zeros), groups)
+        return carry.state, loss
+
+    return updates
+
+
+def prepare(model: Model, batches: Batch) -> Prepared:
+    """What S updates need that does not depend on the tables."""
+    blocks = jax.tree.map(  # [S, N, ...] -> [S N, ...]
+        lambda x: x.reshape(-1, *x.shape[2:]), batches._replace(rate=None)
+    )
+    match model.architecture:
+        case "skipgram":
+            gather, weigh = objective.skipgram_ids, objective.skipgram_weights
+        case "cbow":
+            gather, weigh = objective.cbow_ids, objective.cbow_weights
+    ids = gather(blocks.ids, blocks.noise, window=model.window)
+    num_tiles, num_noise = blocks.noise.shape[1:]
+    pairs = objective.pairs(
+        blocks.sequence,
+        blocks.radius,
+        tile=blocks.ids.shape[1] // num_tiles,
+        window=model.window,
+        dtype=batches.rate.dtype,
+    )
+    weights = weigh(pairs, negative=model.negative, num_noise=num_noise)
+    ids, pairs, weights = jax.tree.map(
+        lambda x: x.reshape(*batches.ids.shape[:2], *x.shape[1:]),
+        (ids, pairs, weights),
+    )
+    exchange = model.exchange
+    return Prepared(
+        pairs=pairs,
+        own=ids if exchange.blocks else None,
+        asked=exchange.all_of_tables(ids),
+        every=exchange.all_blocks(Gathered(ids, weights), axis=1),
+        rate=batches.rate,
+    )
+
+
+def update_rows(model: Model, optimizer, carry: Carry, update: Prepared):
+    """The carry after one update by gathered rows, and its `Loss` of own blocks."""
+    state = carry.state
+    loss, gradients = row_gradients(model, state.params, update)
+    gradients = model.exchange.all_blocks(gradients)
+    tables = state.params["tables"]
+    ids, weights, zeros = {}, {}, {}
+    for name, table in tables.items():
+        ids[name] = model.exchange.own_ids(table, getattr(update.every.ids, name))
+        weights[name], zeros[name] = _totals(
+            carry.zeros[name], ids[name], getattr(update.every.weights, name)
+        )
+    steps, opt_state = optimizer.update(
+        gradients._asdict(), state.opt_state, weights=weights, rate=update.rate
+    )
+    tables = {
+        name: table.at[ids[name]].add(steps[name]) for name, table in tables.items()
+    }
+    state = TrainState({"tables": tables}, opt_state, state.step + 1)
+    return Carry(state, zeros), loss
+
+
+def update_dense(model: Model, optimizer, carry: Carry, update: Prepared):
+    """The carry after one update by gradients of whole tables; `Loss` of own blocks."""
+    state = carry.state
+
+    def total(params):
+        rows = Rows(*model.tables.apply(params, *_own_ids(update)))
+        return _loss(model, rows, update.pairs)
+
+    value, gradients = jax.value_and_grad(total)(state.params)
+    tables = state.params["tables"]
+    weights = {
+        name: _row_totals(
+            getattr(update.every.ids, name),
+            getattr(update.every.weights, name),
+            len(table),
+        )
+        for name, table in tables.items()
+    }
+    steps, opt_state = optimizer.update(
+        model.exchange.sum_blocks(gradients),
+        state.opt_state,
+        weights={"tables": weights},
+        rate=update.rate,
+    )
+    params = optax.apply_updates(state.params, steps)
+    loss = Loss(value, objective.num_terms(update.pairs, model.architecture))
+    return carry._replace(state=TrainState(params, opt_state, state.step + 1)), loss
+
+
+def row_gradients(model: Model, params: hk.Params, update: Prepared):
+    """`Loss` of own blocks, and the gradients of the rows that they gather."""
+    gathered = model.exchange.gather(
+        model.tables.apply, params, _own_ids(update), update.asked
+    )
+    # Without the barrier XLA gathers again inside the loss, and then copies the table.
+    rows = jax.lax.optimization_barrier(Rows(*gathered))
+    value, gradients = jax.value_and_grad(functools.partial(_loss, model))(
+        rows, update.pairs
+    )
+    terms = objective.num_terms(update.pairs, model.architecture)
+    return Loss(value, terms), gradients
+
+
+def _own_ids(update: Prepared) -> Rows:
+    return update.every.ids if update.own is None else update.own
+
+
+def _loss(model: Model, rows: Rows, pairs: objective.Pairs):
+    """Loss of the blocks of this device, a scalar."""
+    match model.architecture:
+        case "skipgram":
+            loss = objective.skipgram_loss
+        case "cbow":
+            loss = objective.cbow_loss
+    sum_columns = model.exchange.sum_columns
+    return loss(rows, pairs, negative=model.negative, sum_columns=sum_columns)
+
+
+def _totals(zeros, ids, weights):
+    """Sum of the weights of each row, at each of its occurrences; and zeros [V] again.
+
+    To make new zeros in every update would cost as much as the vocabulary is large.
+    """
+    sums = zeros.at[ids].add(weights)
+    totals = sums[ids]
+    # 0, but by way of what was read: else XLA copies the sums, to clear and to read.
+    return totals, sums.at[ids].set(jnp.minimum(totals, 0))
+
+
+def _row_totals(ids, weights, num_rows: int):
+    """Sum of the weights of each row's occurrences, [V]."""
+    return jnp.zeros(num_rows, weights.dtype).at[ids].add(weights)

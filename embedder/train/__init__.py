@@ -1,1 +1,0 @@
-"""Optimizer, update and the training loop."""
