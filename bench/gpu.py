@@ -21,7 +21,7 @@ from bench.systems import machine
 from embedder.config import Config, resolve, with_options
 from embedder.disk.files import pack_strings, unpack_strings
 from embedder.engine.epochs import run_epochs
-from embedder.engine.parallel import Layout
+from embedder.engine.layout import Layout
 from embedder.tables import loader
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training

@@ -86,7 +86,7 @@ def measure(num_devices: int, settings: dict[str, Any]) -> Iterator[dict[str, An
 
 
 def _layouts(num_devices: int) -> list:
-    from embedder.engine.parallel import Layout
+    from embedder.engine.layout import Layout
 
     found = [Layout()] if num_devices == 1 else []
     for mode in ("sharded", "pmap"):

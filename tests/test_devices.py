@@ -7,7 +7,7 @@ import pytest
 
 from embedder.config import Config, resolve, with_options
 from embedder.engine.devices import check_devices, device_bytes, pick_layout
-from embedder.engine.parallel import Layout
+from embedder.engine.layout import Layout
 
 SHAPE = (1000, 100)
 

@@ -6,7 +6,7 @@ import pytest
 
 from embedder.config import Config, TrainConfig, resolve, with_options
 from embedder.engine.epochs import run_epochs
-from embedder.engine.parallel import ONE_DEVICE, Layout
+from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.training import Training, pick_backend

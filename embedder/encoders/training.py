@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,23 +29,21 @@ from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_progr
 from embedder.engine.devices import capacity, pick_layout
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.layout import Layout, mesh_of
 from embedder.engine.loop import Step, steps
-from embedder.engine.parallel import Layout, Spread, mesh_of, place_updates
+from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.rules import optimizer_by_name
-from embedder.tables.update import TrainState
+from embedder.engine.state import TrainState
 
 _HIDDEN = 128  # width of the one hidden layer where no layers are given
 
 
-class EncoderProgram(NamedTuple):
-    """The compiled part of a run."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderProgram(Program):
+    """The compiled part of a run of an encoder."""
 
     encoder: Encoder
     optimizer: optax.GradientTransformation
-    apply_updates: object
-    place_state: object
-    place_batch: object
-    whole_state: object
 
 
 class EncoderTraining:
@@ -298,10 +295,11 @@ def make_encoder_program(
         parse_arguments(options.optimizer_args),
     )
     updates = classify.updates_function(network, optimizer, layout.exchange)
-    spread = Spread(
+    placement = Placement(
         AXES_OF_IDS if is_resident else AXES,
         lambda state: state,
         lambda state: state,
         lambda batch: classify.fill(batch, layout.num_blocks(options.batch_size)),
     )
-    return EncoderProgram(network, optimizer, *place_updates(updates, layout, spread))
+    placed = place_updates(updates, layout, placement)
+    return EncoderProgram(encoder=network, optimizer=optimizer, **vars(placed))

@@ -10,7 +10,7 @@ import optax
 
 from embedder.encoders.networks import Encoder
 from embedder.engine.exchange import Exchange
-from embedder.tables.update import TrainState
+from embedder.engine.state import TrainState
 
 
 class Batches(NamedTuple):

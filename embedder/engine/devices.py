@@ -9,7 +9,7 @@ import numpy as np
 
 from embedder.config import Config, ParallelConfig
 from embedder.engine.exchange import TableSplit
-from embedder.engine.parallel import ONE_DEVICE, Layout
+from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.loader import superblock_size
 
 _PASSES = 6  # arrays as large as the rows of an update that XLA keeps at once

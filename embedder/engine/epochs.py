@@ -12,7 +12,7 @@ import numpy as np
 
 from embedder.config import Config
 from embedder.engine.loop import EpochSums, Step
-from embedder.tables.update import TrainState
+from embedder.engine.state import TrainState
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from embedder.engine.device_loader import DeviceLoader, Index
-from embedder.engine.parallel import TABLE_AXES, Layout, batch_spec, mesh_of
+from embedder.engine.layout import Layout, batch_spec, mesh_of
 from embedder.tables.blocks import Updates
+from embedder.tables.placement import TABLE_AXES
 
 
 class _Superblock:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from embedder.engine.state import TrainState
 from embedder.tables.blocks import Updates
-from embedder.tables.update import Batch, Loss, TrainState
+from embedder.tables.update import Batch, Loss
 
 
 class Step(NamedTuple):

@@ -19,8 +19,8 @@ from embedder.engine.devices import (
     layouts,
     pick_layout,
 )
+from embedder.engine.layout import Layout, batch_spec, mesh_of, table_spec
 from embedder.engine.memory import memory_lines
-from embedder.engine.parallel import Layout, batch_spec, mesh_of, table_spec
 from embedder.run.train import open_job
 from embedder.tables.loader import superblock_size
 from embedder.tables.problem import Base

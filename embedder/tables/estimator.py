@@ -11,12 +11,13 @@ from embedder import config as settings
 from embedder.config import Config
 from embedder.engine.epochs import run_epochs
 from embedder.engine.rules import capped_sgd
+from embedder.engine.state import TrainState
 from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.tables.encode import Known, encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
-from embedder.tables.update import TrainState, host_state
+from embedder.tables.update import host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.vectors.vectors import Vectors
 

@@ -4,8 +4,8 @@ import dataclasses
 import functools
 import importlib
 import math
-from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Literal
 
 import jax
 import numpy as np
@@ -22,16 +22,19 @@ from embedder.engine.devices import (
 )
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.engine.loop import Step, host_batches, steps
 from embedder.engine.memory import memory_needed
-from embedder.engine.parallel import ONE_DEVICE, Layout, place
+from embedder.engine.program import Program
 from embedder.engine.rules import capped_sgd, linear_rate
+from embedder.engine.state import TrainState
 from embedder.tables import loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, block_source
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
-from embedder.tables.update import Batch, Loss, Model, TrainState, initial_state
+from embedder.tables.placement import place
+from embedder.tables.update import Model, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import Pairs
 
@@ -208,15 +211,12 @@ def _has_numba() -> bool:
     return True
 
 
-class Program(NamedTuple):
-    """The compiled part of a run."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TablesProgram(Program):
+    """The compiled part of a run of tables."""
 
     model: Model  # of whole tables
     optimizer: optax.GradientTransformationExtraArgs
-    apply_updates: Callable[[TrainState, Batch], tuple[TrainState, Loss]]
-    place_state: Callable[[TrainState], TrainState]  # a copy that updates may change
-    place_batch: Callable[[Batch], Batch]  # as the updates take it
-    whole_state: Callable[[TrainState], TrainState]  # what came of it, in NumPy
 
 
 @functools.lru_cache(maxsize=8)
@@ -227,7 +227,7 @@ def make_program(
     model: ModelConfig,
     train: TrainConfig,
     layout: Layout = ONE_DEVICE,
-) -> Program:
+) -> TablesProgram:
     """The compiled part of a run, kept so that the same again is not compiled again.
 
     It is compiled by XLA unless `train.backend` is "numba".
@@ -258,7 +258,7 @@ def make_program(
             update=train.update,
             loss_interval=interval,
         )
-    return Program(whole, optimizer, *placed)
+    return TablesProgram(model=whole, optimizer=optimizer, **vars(placed))
 
 
 def _source(

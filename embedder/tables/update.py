@@ -16,6 +16,7 @@ import numpy as np
 import optax
 
 from embedder.engine.exchange import Exchange
+from embedder.engine.state import TrainState
 from embedder.tables import objective
 from embedder.tables.objective import Architecture, Rows
 
@@ -28,14 +29,6 @@ class Batch(NamedTuple):
     radius: jax.Array  # i8[N, T]
     noise: jax.Array  # i32[N, G, K]
     rate: jax.Array  # learning rate, in the dtype of the tables
-
-
-class TrainState(NamedTuple):
-    """All that an update changes."""
-
-    params: hk.Params  # {"tables": {"input": [V, D], "output": [V, D]}}
-    opt_state: optax.OptState
-    step: jax.Array  # i32[], updates applied so far
 
 
 class Loss(NamedTuple):
@@ -98,12 +91,6 @@ def host_state(
     with jax.enable_x64(True):
         opt_state = jax.device_get(optimizer.init(params))
     return TrainState(params, opt_state, np.zeros((), np.int32))
-
-
-def device_state(state: TrainState) -> TrainState:
-    """A copy of `state` in arrays of JAX, which may be donated."""
-    with jax.enable_x64(True):
-        return jax.tree.map(jnp.array, state)
 
 
 def make_updates(

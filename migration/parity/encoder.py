@@ -18,7 +18,7 @@ from embedder.encoders.networks import layers_of, params_of
 from embedder.encoders.problem import model_settings
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
-from embedder.tables.update import TrainState
+from embedder.engine.state import TrainState
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.difference import Difference, difference, worst

@@ -14,7 +14,7 @@ from embedder.config import Config
 from embedder.engine.rules import linear_rate
 from embedder.tables.blocks import Updates
 from embedder.tables.objective import Rows
-from embedder.tables.training import Program
+from embedder.tables.training import TablesProgram
 from embedder.tables.update import (
     Batch,
     Gathered,
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     """Updates, and the tables that they start from."""
 
     config: Config  # resolved
-    program: Program  # the compiled part of a run
+    program: TablesProgram  # the compiled part of a run
     updates: Updates  # as a loader yields them: a whole superblock, S
     num_updates: int  # real ones, of S
     input: np.ndarray  # [V, D]

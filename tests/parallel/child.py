@@ -3,6 +3,7 @@
 `python -m tests.parallel.child DEVICES PART` prints one JSON object.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -20,7 +21,7 @@ from bench.collectives import collectives  # noqa: E402
 from embedder.config import Config, resolve, with_options  # noqa: E402
 from embedder.engine.device_loader import DeviceLoader  # noqa: E402
 from embedder.engine.epochs import run_epochs  # noqa: E402
-from embedder.engine.parallel import Layout  # noqa: E402
+from embedder.engine.layout import Layout  # noqa: E402
 from embedder.tables import loader  # noqa: E402
 from embedder.tables.blocks import Updates  # noqa: E402
 from embedder.tables.corpus import sequences_corpus  # noqa: E402
@@ -92,7 +93,7 @@ def cells() -> Iterator[dict]:
                 compiled = program.apply_updates.lower(
                     state, program.place_batch(batch_of(several, first))
                 ).compile()
-            training.program = program._replace(apply_updates=compiled)
+            training.program = dataclasses.replace(program, apply_updates=compiled)
             tables = random_tables(SHAPE, "float64")
             sample = Sample(several, training.program, first, 1, *tables)
             after, own = run_epochs(training, training.initial_state())

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.engine.parallel import ONE_DEVICE, Layout
+from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.blocks import Updates
 from embedder.tables.training import make_program
 from migration.parity.difference import Difference

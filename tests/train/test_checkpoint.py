@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from embedder.engine.rules import capped_sgd
+from embedder.engine.state import TrainState
 from embedder.run import checkpoints as checkpoint
 from embedder.run.checkpoints import (
     CheckpointError,
@@ -16,7 +17,7 @@ from embedder.run.checkpoints import (
     arrays_of,
     tree_of,
 )
-from embedder.tables.update import TrainState, host_state
+from embedder.tables.update import host_state
 
 FACTS = {"place": {"epoch": 1, "losses": [0.1, 1 / 3]}, "origin": {"backend": "xla"}}
 

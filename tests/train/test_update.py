@@ -3,16 +3,11 @@ import numpy as np
 import pytest
 
 from embedder.engine.rules import capped_sgd
+from embedder.engine.state import device_state
 from embedder.tables import update
 from embedder.tables.blocks import Updates
 from embedder.tables.lookup import tables
-from embedder.tables.update import (
-    Batch,
-    Model,
-    device_state,
-    host_state,
-    make_updates,
-)
+from embedder.tables.update import Batch, Model, host_state, make_updates
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 

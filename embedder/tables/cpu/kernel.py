@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.engine.parallel import Placed
+from embedder.engine.program import Program
+from embedder.engine.state import TrainState
 from embedder.tables.cpu import products, simd, tiles
 from embedder.tables.cpu.simd import (
     LANES,
@@ -50,7 +51,7 @@ from embedder.tables.cpu.tiles import (
     weigh_cbow,
     weigh_skipgram,
 )
-from embedder.tables.update import Batch, Loss, Model, TrainState
+from embedder.tables.update import Batch, Loss, Model
 
 _FILES = __file__, tiles.__file__, products.__file__, simd.__file__
 _SOURCES = hashlib.sha256(
@@ -103,13 +104,18 @@ def make_updates(
     return updates
 
 
-def place(model: Model, cap: float, *, loss_interval: int, threads: int) -> Placed:
-    """As `embedder.engine.parallel.place`: all is in the memory of the machine."""
+def place(model: Model, cap: float, *, loss_interval: int, threads: int) -> Program:
+    """As `embedder.tables.placement.place`: all is in the memory of the machine."""
     updates = make_updates(model, cap, loss_interval=loss_interval, threads=threads)
-    return Placed(updates, _as_it_is, _as_it_is, _contiguous)
+    return Program(
+        apply_updates=updates,
+        place_state=_unchanged,
+        place_batch=_unchanged,
+        whole_state=_contiguous,
+    )
 
 
-def _as_it_is(values):
+def _unchanged(values):
     return values
 
 

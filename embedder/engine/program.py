@@ -1,0 +1,204 @@
+"""Compiles updates for the devices of a layout, and moves their arrays there and back.
+
+Arrays that do not divide by the number of devices are padded: batches with empty
+blocks, which change nothing, and parameters with columns of zeros and rows of no id,
+which stay as they are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NewType
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from embedder.engine.layout import PMAP_AXIS, Layout, batch_spec, mesh_of, table_spec
+from embedder.engine.state import TrainState, device_state
+
+_ROWS_AT_ONCE = 2**16  # rows of an array that processes exchange at once
+
+
+PlacedState = NewType("PlacedState", TrainState)
+"""A state where updates run. `apply_updates` consumes it: do not use it again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """Compiled updates: the contract of XLA on every layout, and of the CPU kernel."""
+
+    apply_updates: Callable[[PlacedState, Any], tuple[PlacedState, Any]]
+    """Applies the S updates of a batch; returns the state after them, and sums."""
+    place_state: Callable[[TrainState], PlacedState]
+    """Copies whole arrays of NumPy to the devices; the argument stays as it is."""
+    place_batch: Callable[[Any], Any]
+    """Pads a batch of NumPy and moves it to the devices."""
+    whole_state: Callable[[PlacedState], TrainState]
+    """Gathers whole arrays of NumPy, without padding; does not consume the state."""
+
+
+class Placement(NamedTuple):
+    """How the arrays of some updates are sharded and padded."""
+
+    axes: Any  # a batch with, for each array, the axis that is sharded, or None
+    pad_state: Callable[[TrainState], TrainState]
+    unpad_state: Callable[[TrainState], TrainState]
+    pad_batch: Callable[[Any], Any]
+
+
+def place_updates(updates, layout: Layout, placement: Placement) -> Program:
+    """`updates`, the part of a device in them, for all devices of `layout`."""
+    match layout.mode:
+        case "jit":
+            compiled = jax.jit(updates, donate_argnums=0)
+            return Program(
+                apply_updates=compiled,
+                place_state=_copy_to_device,
+                place_batch=_unchanged,
+                whole_state=jax.device_get,
+            )
+        case "sharded":
+            return _by_mesh(updates, layout, placement)
+        case "pmap":
+            return _by_pmap(updates, layout, placement)
+
+
+def _copy_to_device(state: TrainState) -> PlacedState:
+    return PlacedState(device_state(state))
+
+
+def _unchanged(batch):
+    return batch
+
+
+def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
+    mesh, table = mesh_of(layout), table_spec(layout)
+    batch = batch_spec(layout, placement.axes)
+    state = TrainState(params=table, opt_state=P(), step=P())
+    mapped = jax.shard_map(
+        updates,
+        mesh=mesh,
+        in_specs=(state, batch),
+        out_specs=(state, P()),
+        check_vma=False,  # that copies are equal is for the tests to show
+    )
+
+    def put(values, specs):
+        return jax.tree.map(
+            lambda x, spec: _global_array(x, NamedSharding(mesh, spec)), values, specs
+        )
+
+    def place_state(whole: TrainState) -> PlacedState:
+        specs = TrainState(
+            params=jax.tree.map(lambda _: table, whole.params),
+            opt_state=jax.tree.map(lambda _: P(), whole.opt_state),
+            step=P(),
+        )
+        return PlacedState(put(placement.pad_state(whole), specs))
+
+    def place_batch(values):
+        padded = zip(placement.pad_batch(values), batch, strict=True)
+        return type(values)(
+            *(None if x is None else put(x, spec) for x, spec in padded)
+        )
+
+    return Program(
+        apply_updates=jax.jit(mapped, donate_argnums=0),
+        place_state=place_state,
+        place_batch=place_batch,
+        whole_state=lambda placed: placement.unpad_state(
+            jax.tree.map(_host_array, placed)
+        ),
+    )
+
+
+def _by_pmap(updates, layout: Layout, placement: Placement) -> Program:
+    num = layout.num_devices
+    table = None if layout.tables == "replicated" else 0
+    state = TrainState(params=table, opt_state=None, step=None)
+    is_split = layout.tables != "columns"  # there every device has all blocks
+    axes = (
+        placement.axes
+        if is_split
+        else type(placement.axes)(*[None] * len(placement.axes))
+    )
+    apply_updates = jax.pmap(
+        updates,
+        axis_name=PMAP_AXIS,
+        in_axes=(state, axes),
+        out_axes=(state, None),
+        devices=jax.devices()[:num],
+        donate_argnums=0,
+    )
+
+    def split_table(x):
+        """[V, D] -> [devices, ...]."""
+        match layout.tables:
+            case "replicated":
+                return x
+            case "columns":
+                return x.reshape(len(x), num, -1).swapaxes(0, 1)
+            case "rows":
+                return x.reshape(num, -1, x.shape[1])
+
+    def join_table(x):
+        match layout.tables:
+            case "replicated":
+                return x
+            case "columns":
+                return x.swapaxes(0, 1).reshape(x.shape[1], -1)
+            case "rows":
+                return x.reshape(-1, x.shape[2])
+
+    def place_state(whole: TrainState) -> PlacedState:
+        padded = placement.pad_state(whole)
+        params = jax.tree.map(split_table, padded.params)
+        return PlacedState(padded._replace(params=params))
+
+    def whole_state(placed: PlacedState) -> TrainState:
+        host = jax.tree.map(_host_array, placed)
+        joined = host._replace(params=jax.tree.map(join_table, host.params))
+        return placement.unpad_state(joined)
+
+    def place_batch(batch):
+        padded = placement.pad_batch(batch) if is_split else batch
+        return type(batch)(
+            *(
+                x if axis is None else x.reshape(len(x), num, -1, *x.shape[2:])
+                for x, axis in zip(padded, axes, strict=True)
+            )
+        )
+
+    return Program(
+        apply_updates=apply_updates,
+        place_state=place_state,
+        place_batch=place_batch,
+        whole_state=whole_state,
+    )
+
+
+def _global_array(x, sharding: NamedSharding) -> jax.Array:
+    """`x`, which every process has whole, laid out over the devices of all."""
+    if isinstance(x, jax.Array) and x.sharding == sharding:
+        return x
+    host = np.asarray(x)
+    with jax.enable_x64(True):  # float64 stays as it is
+        return jax.make_array_from_callback(host.shape, sharding, host.__getitem__)
+
+
+def _host_array(x) -> np.ndarray:
+    """All of `x`, whichever devices and processes have it."""
+    if not isinstance(x, jax.Array) or x.is_fully_addressable:
+        return np.asarray(x)
+    if x.is_fully_replicated:
+        return np.asarray(x.addressable_data(0))
+    whole = np.empty(x.shape, x.dtype)
+    with jax.enable_x64(x.dtype == np.float64):
+        for start in range(0, len(x), _ROWS_AT_ONCE):  # a device may not hold them all
+            rows = x[start : start + _ROWS_AT_ONCE]
+            whole[start : start + len(rows)] = multihost_utils.process_allgather(
+                rows, tiled=True
+            )
+    return whole

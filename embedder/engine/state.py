@@ -1,0 +1,23 @@
+"""The state of a training: what updates change."""
+
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+
+class TrainState(NamedTuple):
+    """All that an update changes, a pytree.
+
+    Arrays are of NumPy on the host, of JAX on devices.
+    """
+
+    params: Any  # of Haiku: {module: {name: array}}
+    opt_state: optax.OptState
+    step: jax.Array  # i32[], updates applied so far
+
+
+def device_state(state: TrainState) -> TrainState:
+    """A copy of `state` in arrays of JAX, which may be donated."""
+    with jax.enable_x64(True):
+        return jax.tree.map(jax.numpy.array, state)

@@ -1,0 +1,80 @@
+"""Updates of tables on the devices of a layout: what is sharded, and its padding."""
+
+from typing import Literal
+
+import jax
+import numpy as np
+
+from embedder.engine.layout import Layout
+from embedder.engine.program import Placement, Program, place_updates
+from embedder.engine.state import TrainState
+from embedder.tables.blocks import PADDING
+from embedder.tables.update import Batch, Model, updates_function
+
+TABLE_AXES = Batch(ids=1, sequence=1, radius=1, noise=1, rate=None)
+"""Blocks are split, axis 1 of S updates."""
+
+
+def place(
+    model: Model,
+    optimizer,
+    layout: Layout,
+    shape: tuple[int, int],
+    *,
+    update: Literal["rows", "dense"],
+    loss_interval: int,
+) -> Program:
+    """The updates of `model` on `layout`; `shape` is that of a table, [V, D].
+
+    `model.tables` looks up in tables of the shape that a device has.
+    """
+    updates = updates_function(
+        model._replace(exchange=layout.exchange),
+        optimizer,
+        update=update,
+        loss_interval=loss_interval,
+    )
+    placement = Placement(
+        TABLE_AXES,
+        lambda state: _pad_tables(state, layout, shape),
+        lambda state: _unpad_tables(state, shape),
+        lambda batch: _pad_blocks(batch, layout),
+    )
+    return place_updates(updates, layout, placement)
+
+
+def _pad_tables(state: TrainState, layout: Layout, shape: tuple[int, int]):
+    """`state` with tables filled up to what the devices have together."""
+    wide = layout.whole_shape(*shape)
+
+    def fill(x):
+        missing = [(0, n - m) for n, m in zip(wide, x.shape, strict=True)]
+        return np.pad(x, missing) if any(map(any, missing)) else x
+
+    return state._replace(params=jax.tree.map(fill, state.params))
+
+
+def _unpad_tables(state: TrainState, shape: tuple[int, int]) -> TrainState:
+    def cut(x):
+        whole = np.array(x[: shape[0], : shape[1]], order="C")
+        whole.flags.writeable = False
+        return whole
+
+    return state._replace(params=jax.tree.map(cut, state.params))
+
+
+def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
+    """`batch` with empty blocks in every update, up to what divides."""
+    given = batch.ids.shape[1]
+    missing = layout.num_blocks(given) - given
+    if missing == 0:
+        return batch
+
+    def fill(x, value):
+        pad = [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2)
+        return np.pad(x, pad, constant_values=value)
+
+    names = ("ids", "sequence", "radius", "noise")
+    return batch._replace(
+        **{name: fill(getattr(batch, name), getattr(PADDING, name)) for name in names}
+    )
