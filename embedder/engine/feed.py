@@ -11,12 +11,11 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from embedder.engine.device_loader import DeviceLoader, Index
 from embedder.engine.layout import Layout, batch_spec, mesh_of
-from embedder.tables.blocks import Updates
-from embedder.tables.placement import TABLE_AXES
+from embedder.engine.loop import Updates
 
 
 class _Superblock:
@@ -44,7 +43,8 @@ def blocks_here(layout: Layout, blocks_per_update: int) -> range:
     num_blocks = layout.num_blocks(blocks_per_update)
     if layout.mode != "sharded":
         return range(blocks_per_update)
-    sharding = NamedSharding(mesh_of(layout), batch_spec(layout).ids)
+    spec = PartitionSpec(None, layout.exchange.blocks)
+    sharding = NamedSharding(mesh_of(layout), spec)
     places = sharding.addressable_devices_indices_map((1, num_blocks, 1)).values()
     bounds = [blocks.indices(num_blocks)[:2] for _, blocks, _ in places]
     return range(min(start for start, _ in bounds), max(stop for _, stop in bounds))
@@ -54,7 +54,7 @@ def on_mesh(
     batches: Generator[tuple[Updates, int, NamedTuple]],
     layout: Layout,
     blocks_per_update: int,
-    axes: NamedTuple = TABLE_AXES,
+    axes: NamedTuple,
 ) -> Iterator[tuple[Updates, int, NamedTuple]]:
     """The same, with batches as global arrays, placed ahead of their use.
 

@@ -1,25 +1,35 @@
 """The training loop: a generator over superblocks, without I/O."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from embedder.engine.state import TrainState
-from embedder.tables.blocks import Updates
-from embedder.tables.update import Batch, Loss
+from embedder.engine.program import PlacedState
+
+
+class Updates(Protocol):
+    """Consecutive updates of a call: where they are in their epoch and in the run."""
+
+    @property
+    def position(self) -> np.ndarray:
+        """i64[S, P], the epoch first."""
+
+    @property
+    def progress(self) -> np.ndarray:
+        """f64[S], share of the run done before each, in [0, 1)."""
 
 
 class Step(NamedTuple):
     """What one superblock gave."""
 
-    state: TrainState  # valid until the generator is resumed, which donates it
+    state: PlacedState  # valid until the generator is resumed, which consumes it
     position: tuple[int, ...]  # within the epoch, of its last update
     progress: float  # of the run, before its last update
     num_updates: int  # real ones: those after them are empty
-    sums: Loss  # over the updates that reported
+    sums: Any  # of the updates that reported: loss, its number of terms, and others
     call_seconds: float  # to hand over the work; the first time, to compile the program
 
 
@@ -65,30 +75,10 @@ class EpochSums:
         self._sums = tuple(a + b for a, b in zip(before, new, strict=True))
 
 
-def host_batches(
-    superblocks: Iterable[tuple[Updates, int]],
-    rate: Callable[[np.ndarray], np.ndarray],
-    dtype: np.dtype,
-) -> Generator[tuple[Updates, int, Batch]]:
-    """Superblocks as what updates take, still in NumPy.
-
-    `rate` gives the learning rate f64[S] at each update's progress.
-    """
-    for updates, num_updates in superblocks:
-        batch = Batch(
-            ids=updates.ids,
-            sequence=updates.sequence,
-            radius=updates.radius,
-            noise=updates.noise,
-            rate=rate(updates.progress).astype(dtype),
-        )
-        yield updates, num_updates, batch
-
-
 def steps(
-    apply_updates: Callable[[TrainState, Batch], tuple[TrainState, Loss]],
-    state: TrainState,
-    batches: Iterable[tuple[Updates, int, Batch]],
+    apply_updates: Callable[[PlacedState, Any], tuple[PlacedState, Any]],
+    state: PlacedState,
+    batches: Iterable[tuple[Updates, int, Any]],
 ) -> Iterator[Step]:
     """Applies superblock after superblock.
 

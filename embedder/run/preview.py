@@ -19,7 +19,7 @@ from embedder.engine.devices import (
     layouts,
     pick_layout,
 )
-from embedder.engine.layout import Layout, batch_spec, mesh_of, table_spec
+from embedder.engine.layout import Layout, mesh_of, table_spec
 from embedder.engine.memory import memory_lines
 from embedder.run.train import open_job
 from embedder.tables.loader import superblock_size
@@ -149,8 +149,7 @@ def _drawings(config: Config, shape: tuple[int, int], layout: Layout):
     """How arrays lie on the devices, drawn by JAX."""
     layout = _on_mesh(layout)
     mesh, data = mesh_of(layout), config.data
-    _, *blocks = batch_spec(layout).ids
-    spec = jax.sharding.PartitionSpec(*blocks)
+    spec = jax.sharding.PartitionSpec(layout.exchange.blocks)
     wide = layout.whole_shape(*shape)
     for title, of, sharding in (
         (f"a table, {wide[0]} x {wide[1]}", wide, table_spec(layout)),

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import importlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Literal
 
 import jax
@@ -23,18 +23,18 @@ from embedder.engine.devices import (
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import blocks_here, on_mesh
 from embedder.engine.layout import ONE_DEVICE, Layout
-from embedder.engine.loop import Step, host_batches, steps
+from embedder.engine.loop import Step, steps
 from embedder.engine.memory import memory_needed
 from embedder.engine.program import Program
 from embedder.engine.rules import capped_sgd, linear_rate
 from embedder.engine.state import TrainState
 from embedder.tables import loader
 from embedder.tables.artefact import ModelFile
-from embedder.tables.blocks import BlockShape, BlockSource, block_source
+from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
-from embedder.tables.placement import place
-from embedder.tables.update import Model, initial_state
+from embedder.tables.placement import TABLE_AXES, place
+from embedder.tables.update import Batch, Model, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import Pairs
 
@@ -174,7 +174,7 @@ class Training:
         num_blocks = self.config.data.blocks_per_update
         batches = host_batches(superblocks, self.rate, dtype)
         if self.layout.mode == "sharded":
-            batches = on_mesh(batches, self.layout, num_blocks)
+            batches = on_mesh(batches, self.layout, num_blocks, TABLE_AXES)
         else:
             place = self.program.place_batch
             batches = ((*rest, place(batch)) for *rest, batch in batches)
@@ -259,6 +259,26 @@ def make_program(
             loss_interval=interval,
         )
     return TablesProgram(model=whole, optimizer=optimizer, **vars(placed))
+
+
+def host_batches(
+    superblocks: Iterable[tuple[Updates, int]],
+    rate: Callable[[np.ndarray], np.ndarray],
+    dtype: np.dtype,
+) -> Generator[tuple[Updates, int, Batch]]:
+    """Superblocks as what updates take, still in NumPy.
+
+    `rate` gives the learning rate f64[S] at each update's progress.
+    """
+    for updates, num_updates in superblocks:
+        batch = Batch(
+            ids=updates.ids,
+            sequence=updates.sequence,
+            radius=updates.radius,
+            noise=updates.noise,
+            rate=rate(updates.progress).astype(dtype),
+        )
+        yield updates, num_updates, batch
 
 
 def _source(

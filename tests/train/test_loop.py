@@ -2,10 +2,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embedder.engine.loop import EpochSums, host_batches, steps
+from embedder.engine.loop import EpochSums, steps
 from embedder.engine.rules import capped_sgd
 from embedder.engine.state import device_state
 from embedder.tables.lookup import tables
+from embedder.tables.training import host_batches
 from embedder.tables.update import Loss, Model, host_state, make_updates
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
