@@ -5,7 +5,6 @@ the lowest (nice 19). Updates are those of `bench vocabulary`. All rows take tur
 """
 
 import contextlib
-import dataclasses
 import statistics
 import subprocess
 import sys
@@ -48,8 +47,7 @@ def run(samples: int, seconds: float, vocabulary: int, updates: int) -> Table:
 
 def _call(threads: int, vocabulary: int, updates: int) -> Callable[[], None]:
     config = resolve(with_options(Config(), sample=0, backend="numba"), 10**7)
-    train = dataclasses.replace(config.train, threads=threads)
-    config = dataclasses.replace(config, train=train)
+    config = with_options(config, threads=threads)
     return updates_call(config, vocabulary, updates)
 
 

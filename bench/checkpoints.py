@@ -20,7 +20,6 @@ import numpy as np
 from bench.cpu import cell
 from bench.results import Table, data_folder, write_results
 from bench.systems import machine
-from embedder.checks import Interval, read_interval
 from embedder.config import Config, SaveConfig, resolve, with_options
 from embedder.encoders.examples import open_examples
 from embedder.encoders.training import EncoderTraining
@@ -28,6 +27,7 @@ from embedder.engine.epochs import Place, Status, Trainable, run_epochs
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
+from embedder.settings import Interval, read_interval
 from embedder.tables.encoded import Encoded
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training

@@ -54,11 +54,11 @@ def measure(system: str, **settings) -> dict[str, Any]:
 
 def examples_of(data: str, layers: list[int], num: int):
     """The examples at `data`, or random bytes as images, of as many classes."""
-    from embedder.config import EncoderConfig
     from embedder.encoders.examples import Examples, open_examples
+    from embedder.encoders.options import EncoderOptions
 
     if data:
-        return open_examples(data, EncoderConfig()).read(None)
+        return open_examples(data, EncoderOptions()).read(None)
     rng = np.random.default_rng(0)
     features = rng.integers(0, 256, size=(num, layers[0]), dtype=np.uint8)
     labels = (np.arange(num) % layers[-1]).astype(np.int32)
@@ -240,7 +240,7 @@ def _program(training):
     from embedder.encoders.training import make_encoder_program
 
     config = training.config
-    options = config.encoder, config.model.dtype, config.train.seed
+    options = config.encoder, config.run.dtype, config.run.seed
     return make_encoder_program(training.widths, *options, training.layout, False)
 
 

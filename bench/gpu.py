@@ -94,7 +94,7 @@ def run(
             **options,
         )
         config = resolve(with_options(config, backend="xla"), encoded.num_tokens)
-        training = Training(config, encoded, range(config.train.epochs))
+        training = Training(config, encoded, range(config.run.epochs))
         result = _updates(training, samples) | _whole(training, num_blocks, vectors)
         result = {"devices": num_devices, "blocks_per_update": num_blocks, **result}
         print(result, flush=True)
@@ -113,7 +113,7 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
     )
     for updates, real in superblocks:
         fields = updates.ids, updates.sequence, updates.radius, updates.noise
-        rate = training.rate(updates.progress).astype(training.config.model.dtype)
+        rate = training.rate(updates.progress).astype(training.config.run.dtype)
         batch = training.program.place_batch(Batch(*fields, rate))
         batches.append(jax.device_put(batch) if training.layout == Layout() else batch)
         num_updates += real
@@ -133,7 +133,7 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
             state, _ = compiled(state, batch)
         jax.block_until_ready(state)
         seconds.append((time.perf_counter() - start) / num_updates)
-    data, model = training.config.data, training.config.model
+    data = model = training.config.tables
     tiles = data.blocks_per_update * data.block // data.tile
     positions = data.tile + 2 * data.window
     products = 3 * 2 * data.tile * (positions + data.noise) * model.vector_size

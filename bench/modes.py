@@ -128,7 +128,7 @@ def _measure(layout, blocks: int, settings: dict[str, Any]) -> dict[str, Any]:
         **layout._asdict(),
         **seconds,
         "seconds": times[1:],
-        "tokens": blocks * config.data.block,
+        "tokens": blocks * config.tables.block,
         "bytes": sum(each.num_bytes for each in exchanged),
         "collectives": len(exchanged),
         "device": jax.devices()[0].device_kind,
@@ -146,7 +146,7 @@ def _config_and_batch(blocks: int, settings: dict[str, Any]):
         Config(), blocks_per_update=blocks, vector_size=settings["vector_size"]
     )
     config = resolve(config, 10**9)
-    data, rng = config.data, np.random.default_rng(1)
+    data, rng = config.tables, np.random.default_rng(1)
     size = (settings["updates"], blocks)
     probability = 1 / np.arange(1, settings["vocabulary"] + 1) ** 0.75
     probability /= probability.sum()
@@ -160,7 +160,7 @@ def _config_and_batch(blocks: int, settings: dict[str, Any]):
         sequence=np.zeros(whole, np.int32),
         radius=rng.integers(1, data.window + 1, whole, dtype=np.int8),
         noise=ids(*size, data.block // data.tile, data.noise),
-        rate=np.full(settings["updates"], config.train.alpha, np.float32),
+        rate=np.full(settings["updates"], config.tables.alpha, np.float32),
     )
     return config, batch
 
@@ -172,10 +172,8 @@ def _program(config, layout, settings: dict[str, Any], interval: int):
     config = with_options(config, backend="xla")
     return make_program(
         settings["vocabulary"],
-        config.data.window,
         interval,
-        config.model,
-        config.train,
+        config,
         layout,
     )
 

@@ -134,7 +134,7 @@ def run(corpus: Path, samples: int, vector_size: int) -> Table:
 
 
 def _calls(training: Training, batch: Batch) -> dict[str, Any]:
-    data, model = training.config.data, training.config.model
+    data = model = training.config.tables
     tables = training.initial_state().params["tables"]
     tables = tuple(kernel._filled_up(tables[name]) for name in ("input", "output"))
     num_tiles = data.blocks_per_update * data.block // data.tile
@@ -163,7 +163,7 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
 def _whole(training: Training, batch: Batch, threads: int):
     updates = kernel.make_updates(
         training.program.model,
-        training.config.train.cap,
+        training.config.tables.cap,
         loss_interval=16,
         threads=threads,
     )
@@ -178,7 +178,7 @@ def _whole(training: Training, batch: Batch, threads: int):
 
 def _flops(training: Training, batch: Batch) -> float:
     """Of the products of an update: four tokens, with their band and their noise."""
-    data, model = training.config.data, training.config.model
+    data = model = training.config.tables
     radius = batch.radius.reshape(len(batch.rate), -1, 4).astype(int)
     place = np.arange(4)
     band = (place + radius).max(axis=2) - (place - radius).min(axis=2) + 1

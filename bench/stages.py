@@ -86,7 +86,7 @@ def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
             state, _ = updates(state, batch)
         jax.block_until_ready(state)
         times.append(time.perf_counter() - start)
-    data = training.config.data
+    data = training.config.tables
     tokens = num_updates * data.block * data.blocks_per_update
     per_epoch = training.kept_tokens / tokens
     return stages | {"updates alone": [seconds * per_epoch for seconds in times]}
@@ -112,7 +112,7 @@ def _superblocks(training: Training, kind: str):
         training.source,
         0,
         size=training.superblock_size,
-        workers=training.config.data.workers,
+        workers=training.config.run.workers,
     )
 
 

@@ -61,7 +61,7 @@ def train_port(corpus: Path, vectors: Path, **settings) -> dict:
         start = time.perf_counter()
         cache = Path(folder, "cache")
         encode_cached(
-            tables_run.open_corpus(str(corpus)), options.data.min_count, cache
+            tables_run.open_corpus(str(corpus)), options.tables.min_count, cache
         )
         vocabulary_seconds = time.perf_counter() - start
         trained = run.train(

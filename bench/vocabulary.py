@@ -48,7 +48,7 @@ def updates_call(config: Config, size: int, updates: int):
     """A function that runs so many updates on tables of `size` rows."""
     rng = np.random.default_rng(0)
     weight = np.arange(1, size + 1) ** -0.8
-    data, dim = config.data, config.model.vector_size
+    data, dim = config.tables, config.tables.vector_size
     shape = updates, data.blocks_per_update, data.block
     noise = *shape[:2], data.block // data.tile, data.noise
     probability = weight / weight.sum()
@@ -58,9 +58,9 @@ def updates_call(config: Config, size: int, updates: int):
         sequence=np.zeros(shape, np.int32),
         radius=rng.integers(1, data.window + 1, shape, dtype=np.int8),
         noise=draw(rng, size, noise, p=probability).astype(np.int32),
-        rate=np.full(updates, config.train.alpha, np.float32),
+        rate=np.full(updates, config.tables.alpha, np.float32),
     )
-    program = make_program(size, data.window, 16, config.model, config.train)
+    program = make_program(size, 16, config)
     table = rng.random((size, dim), dtype=np.float32) - np.float32(0.5)
     state = program.place_state(host_state(program.optimizer, table / dim, 0 * table))
     batch = jax.device_put(batch)

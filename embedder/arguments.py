@@ -24,17 +24,18 @@ from tyro.constructors import (
 )
 
 from embedder.config import (
+    FAMILIES,
     Config,
-    DataConfig,
-    EncoderConfig,
-    ModelConfig,
-    ParallelConfig,
+    DeviceOptions,
     PeersConfig,
-    SaveConfig,
-    TrainConfig,
+    RunOptions,
+    SaveOptions,
+    make_config,
     nearest,
     read_toml,
 )
+from embedder.encoders.options import EncoderOptions
+from embedder.tables.options import TablesOptions
 
 _Corpus = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[CORPUS]")]
 _Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -77,12 +78,11 @@ class Train:
     dry_run: bool = False
     """Print what would be done, and do nothing."""
     peers: PeersConfig = field(default_factory=PeersConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-    parallel: ParallelConfig = field(default_factory=ParallelConfig)
-    save: SaveConfig = field(default_factory=SaveConfig)
+    run: RunOptions = field(default_factory=RunOptions)
+    tables: TablesOptions = field(default_factory=TablesOptions)
+    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    devices: DeviceOptions = field(default_factory=DeviceOptions)
+    save: SaveOptions = field(default_factory=SaveOptions)
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,9 @@ class Devices:
     peers: PeersConfig = field(default_factory=PeersConfig)
     config: Path | None = None
     """TOML file of settings; flags go before it."""
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    run: RunOptions = field(default_factory=RunOptions)
+    tables: TablesOptions = field(default_factory=TablesOptions)
+    devices: DeviceOptions = field(default_factory=DeviceOptions)
 
 
 @dataclass(frozen=True)
@@ -217,11 +216,10 @@ class Parity:
     """Analogy questions to score whole trainings by. May be given again."""
     json: bool = False
     """Print JSON."""
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    run: RunOptions = field(default_factory=RunOptions)
+    tables: TablesOptions = field(default_factory=TablesOptions)
+    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    devices: DeviceOptions = field(default_factory=DeviceOptions)
 
 
 _POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
@@ -279,13 +277,13 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
 
 
 def _parse(arguments: list[str], defaults: Config) -> Verb:
-    every = {f.name: getattr(defaults, f.name) for f in dataclasses.fields(Config)}
+    every = _sections(defaults)
     parity = {name: value for name, value in every.items() if name != "save"}
-    sections = {name: value for name, value in parity.items() if name != "encoder"}
+    devices = {name: value for name, value in parity.items() if name != "encoder"}
     command = tyro.conf.subcommand
     verbs = (
         Annotated[Train, command("train", default=Train(**every))]
-        | Annotated[Devices, command("devices", default=Devices(**sections))]
+        | Annotated[Devices, command("devices", default=Devices(**devices))]
         | Annotated[Neighbors, command("neighbors")]
         | Annotated[Analogy, command("analogy")]
         | Annotated[Evaluate, command("evaluate")]
@@ -305,10 +303,27 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
     )
 
 
+def _sections(config: Config) -> dict[str, Any]:
+    """The sections of all families, by the names that verbs have for them."""
+    families = {name: section() for name, section in FAMILIES.items()}
+    families[config.run.model] = config.family
+    shared = {"run": config.run, "devices": config.devices, "save": config.save}
+    return families | shared
+
+
 def settings(verb: Train | Devices | Parity) -> Config:
-    """The config that a verb has the sections of, or most of them."""
-    sections = [f.name for f in dataclasses.fields(Config) if hasattr(verb, f.name)]
-    return Config(**{name: getattr(verb, name) for name in sections})
+    """The config that a verb has the sections of, or most of them.
+
+    Raises:
+      ValueError: a setting of another family is given.
+    """
+    sections = [getattr(verb, name, None) for name in _sections(Config())]
+    values: dict[str, Any] = {}
+    for section in filter(None, sections):
+        values |= {
+            f.name: getattr(section, f.name) for f in dataclasses.fields(section)
+        }
+    return make_config(values)
 
 
 def _check_names(arguments: list[str]) -> None:

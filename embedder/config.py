@@ -1,278 +1,157 @@
-"""The settings of a run: frozen dataclasses, validated, to and from TOML.
+"""The settings of a run: sections that all families share, and one of a family.
 
-Every name that gensim has keeps gensim's name. Defaults and units stand here and
-nowhere else; what an option left at None becomes is a function in this module.
+Every name that gensim has keeps gensim's name. The sections of families are declared in
+their packages (`tables/options.py`, `encoders/options.py`). Names of settings are
+unique over all sections, so that they can be given flat: as flags, as keyword arguments
+and, in older files, in other tables of the TOML.
 """
 
 import dataclasses
 import difflib
-import math
-import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from embedder.checks import (
-    check_choice,
-    check_integer,
-    check_integers,
-    check_interval,
-    check_multiple,
-    check_number,
-    check_text,
-    positive_finite,
+from embedder.encoders.options import EncoderOptions
+from embedder.settings import (
+    Interval,
+    integer,
+    interval,
+    names_where,
+    read_interval,
+    setting,
+    validate,
 )
-
-Architecture = Literal["skipgram", "cbow"]
-"""Predict the contexts from each token (skipgram), or each token from them (cbow)."""
+from embedder.tables.options import TablesOptions, resolve_options
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """How text becomes blocks of token ids."""
+class RunOptions:
+    """What is trained, and for how long."""
 
-    min_count: int = 5
-    """Drop tokens that occur less often."""
-    sample: float = 1e-3
-    """Downsample tokens more frequent than this share of the corpus; 0 keeps all."""
-    ns_exponent: float = 0.75
-    """Noise ids are drawn in proportion to count ** ns_exponent."""
-    window: int = 5
-    """Largest distance of a context; each token draws its own from 1 to this."""
-    block: int | None = None
-    """Tokens in a block; none: 64, raised to a multiple of `tile`."""
-    tile: int = 16
-    """Tokens that share noise ids; it divides the block."""
-    noise: int = 32
-    """Noise ids of a tile."""
-    blocks_per_update: int = 1
-    """Blocks whose gradients are summed into one update."""
-    unicode_errors: Literal["strict", "replace"] = "strict"
-    """Bytes that are not UTF-8 text: refuse the corpus, or take U+FFFD for them."""
-    loader: Literal["tfdata", "memory"] = "tfdata"
-    """Both yield the same blocks, bit for bit; memory does without TensorFlow."""
-    workers: int = 2
-    """Threads that make blocks."""
-
-    def __post_init__(self):
-        for name in ("min_count", "tile", "noise", "blocks_per_update", "workers"):
-            check_integer(self, name, 1)
-        check_integer(self, "window", 1, 127)
-        check_number(self, "sample", "a number from 0 to 1", lambda x: 0 <= x <= 1)
-        check_number(self, "ns_exponent", "a finite number", math.isfinite)
-        if self.block is not None:
-            check_multiple(self, "block", of="tile")
-        check_choice(self, "unicode_errors", ("strict", "replace"))
-        check_choice(self, "loader", ("tfdata", "memory"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """What is learned."""
-
-    model: Literal["tables", "encoder"] = "tables"
+    model: Literal["tables", "encoder"] = setting("tables")
     """tables: a vector for each token of a text; encoder: a network over features or
     images with labels, whose last hidden layer is the vector."""
-    architecture: Architecture = "skipgram"
-    """Predict the contexts from each token, or each token from their mean."""
-    vector_size: int = 100
-    """Dimensions of a vector."""
-    negative: int = 5
-    """Negatives that a pair counts for."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Of the tables and of all arithmetic on them."""
-
-    def __post_init__(self):
-        check_choice(self, "model", ("tables", "encoder"))
-        check_choice(self, "architecture", ("skipgram", "cbow"))
-        check_integer(self, "vector_size", 1)
-        check_integer(self, "negative", 1)
-        check_choice(self, "dtype", ("float32", "float64"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
-    """An encoder, and how it is learned."""
-
-    layers: tuple[int, ...] = ()
-    """Widths from features to classes, as 784 512 10; none: one hidden layer of 128."""
-    optimizer: str = "sgd"
-    """One of optax: sgd, adam, adamw, rmsprop, lion ..."""
-    optimizer_args: tuple[str, ...] = ()
-    """Its arguments, as momentum=0.9 nesterov=true."""
-    learning_rate: float = 0.01
-    """Of every update."""
-    batch_size: int = 32
-    """Examples of an update; the last one of an epoch may have fewer."""
-    validation_fraction: float = 0.0
-    """Share of the examples, the last ones, that is held out to validate."""
-    precision: Literal["default", "high", "highest"] = "highest"
-    """Of matrix products: highest is all of float32; default may be less on a GPU."""
-    label: str = "label"
-    """Column of a parquet file, or array of an npz, with the labels."""
-    key: str = ""
-    """Column of a parquet file with names of the rows; none given: their numbers."""
-    image_size: tuple[int, ...] = ()
-    """Height and width that images are scaled to; none given: they must be equal."""
-
-    def __post_init__(self):
-        check_integers(self, "layers", 1)
-        if self.layers and len(self.layers) < 3:
-            raise ValueError(
-                "`layers` must be three widths or more, from features to classes, got "
-                f"{self.layers}."
-            )
-        for name in ("optimizer", "label", "key"):
-            check_text(self, name)
-        if not isinstance(self.optimizer_args, list | tuple):
-            raise TypeError(
-                "`optimizer_args` must be a list of NAME=VALUE, got "
-                f"{self.optimizer_args!r}."
-            )
-        parse_arguments(self.optimizer_args)
-        object.__setattr__(self, "optimizer_args", tuple(self.optimizer_args))
-        check_number(self, "learning_rate", "a finite number > 0", positive_finite)
-        check_integer(self, "batch_size", 1)
-        check_number(
-            self, "validation_fraction", "a number in [0, 1)", lambda x: 0 <= x < 1
-        )
-        check_choice(self, "precision", ("default", "high", "highest"))
-        check_integers(self, "image_size", 1)
-        if len(self.image_size) not in (0, 2):
-            raise ValueError(
-                f"`image_size` must be height and width, got {self.image_size}."
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """How it is learned."""
-
-    epochs: int = 5
-    """Passes over the corpus; 0 writes the initial vectors."""
-    alpha: float | None = None
-    """Learning rate at the start; none: by the size of the corpus, 0.05 to 0.025,
-    for cbow 0.2 to 0.1."""
-    min_alpha: float = 1e-4
-    """Learning rate at the end; it falls linearly."""
-    cap: float | None = None
-    """No row moves by more than this many pair steps in one update; none: 1.6 / alpha,
-    128 at most; inf: no cap."""
-    update: Literal["rows", "dense"] = "rows"
-    """Differentiate the gathered rows, or whole tables: slow, for checks."""
-    backend: Literal["auto", "xla", "numba"] = "auto"
-    """What compiles the updates: numba is faster on a CPU, and takes some seconds the
-    first time ever; auto: numba for long runs on a CPU, xla for all others."""
-    threads: int = 0
-    """Threads of the numba backend; 0: one for each core. An update has work for as
-    many as it has tiles. Results are the same for any number."""
-    seed: int = 1
+    epochs: int = setting(5, integer(0))
+    """Passes over the data; 0 writes the initial vectors."""
+    seed: int = setting(1, integer(0, 2**64 - 1))
     """Of the initial vectors and of every draw."""
+    dtype: Literal["float32", "float64"] = setting("float32")
+    """Of the vectors and of all arithmetic on them."""
+    loader: Literal["tfdata", "memory"] = setting(
+        "tfdata", changes_vectors=False, is_per_host=True
+    )
+    """Both yield the same batches, bit for bit; memory does without TensorFlow."""
+    workers: int = setting(2, integer(1), changes_vectors=False, is_per_host=True)
+    """Threads that make batches."""
 
     def __post_init__(self):
-        check_integer(self, "epochs", 0)
-        if self.alpha is not None:
-            check_number(self, "alpha", "a finite number > 0", positive_finite)
-        if self.cap is not None:
-            check_number(self, "cap", "a number > 0", lambda x: x > 0)
-        check_choice(self, "update", ("rows", "dense"))
-        check_choice(self, "backend", ("auto", "xla", "numba"))
-        if self.backend == "numba" and self.update == "dense":
-            raise ValueError("`update` must be 'rows' with numba, got 'dense'.")
-        check_integer(self, "threads", 0)
-        check_integer(self, "seed", 0, 2**64 - 1)
+        validate(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelConfig:
-    """Which devices take part, and what each of them has."""
+class DeviceOptions:
+    """Which devices take part."""
 
-    mode: Literal["auto", "jit", "sharded", "pmap"] = "auto"
+    mode: Literal["auto", "jit", "sharded", "pmap"] = setting(
+        "auto", changes_vectors=False
+    )
     """jit: one device; sharded: jit over a mesh of devices; pmap: the same by pmap;
     auto: jit, or sharded where several devices have work or tables need them."""
-    tables: Literal["auto", "replicated", "columns", "rows"] = "auto"
-    """Whole on each device, or split between devices by columns or by rows; auto:
-    replicated where they fit on a device, else rows."""
-    devices: int = 0
+    devices: int = setting(0, integer(0), changes_vectors=False)
     """How many devices; 0: all that an update has blocks for."""
-    table_devices: int = 0
-    """Of these, how many share one copy of split tables; 0: all."""
 
     def __post_init__(self):
-        check_choice(self, "mode", ("auto", "jit", "sharded", "pmap"))
-        check_choice(self, "tables", ("auto", "replicated", "columns", "rows"))
-        check_integer(self, "devices", 0)
-        check_integer(self, "table_devices", 0)
+        validate(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SaveConfig:
-    """When a run saves all that it needs to go on from there."""
+class SaveOptions:
+    """When a run saves a checkpoint, and which it keeps."""
 
-    save_every: str = "10min"
-    """So many updates, as 100; or a time or passes, as 30s, 10min, 2h, 1epoch; or
+    save_every: str = setting("10min", interval, changes_vectors=False)
+    """So many updates, as 100; or a time or epochs, as 30s, 10min, 2h, 1epoch; or
     never."""
-    keep: int = 2
-    """How many of these checkpoints stay, the newest; besides the best."""
-    best_by: str = ""
-    """Similarity set to score the vectors by after each pass: the checkpoint of the
-    best stays. An encoder is scored by its loss on what validates instead."""
-    result: Literal["last", "best"] = "last"
-    """Whether the run ends with the vectors of the last pass, or of the best."""
+    keep: int = setting(2, integer(1), changes_vectors=False)
+    """How many of these checkpoints are kept, the newest; besides the best."""
+    result: Literal["last", "best"] = setting("last", changes_vectors=False)
+    """Whether the run ends with the vectors of the last epoch, or of the best."""
 
     def __post_init__(self):
-        check_interval(self, "save_every")
-        check_integer(self, "keep", 1)
-        check_text(self, "best_by")
-        if self.best_by:
-            object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
-        check_choice(self, "result", ("last", "best"))
+        validate(self)
 
     @property
-    def saves_best(self) -> bool:
-        """Whether each pass that is better than all before is saved."""
-        return self.result == "best" or bool(self.best_by)
+    def interval(self) -> Interval:
+        """`save_every`, parsed."""
+        return read_interval(self.save_every)
+
+
+FAMILIES: dict[str, type[TablesOptions] | type[EncoderOptions]] = {
+    "tables": TablesOptions,
+    "encoder": EncoderOptions,
+}
+"""The section of each family, by the value of `model`."""
+
+Family = TypeVar("Family")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of a run, one section for each room that reads them."""
+    """All settings of a run: shared sections, and the one of the family of `model`."""
 
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-    parallel: ParallelConfig = field(default_factory=ParallelConfig)
-    save: SaveConfig = field(default_factory=SaveConfig)
+    run: RunOptions = field(default_factory=RunOptions)
+    family: TablesOptions | EncoderOptions = field(default_factory=TablesOptions)
+    devices: DeviceOptions = field(default_factory=DeviceOptions)
+    save: SaveOptions = field(default_factory=SaveOptions)
 
     def __post_init__(self):
-        alpha = self.train.alpha or default_alpha(self.model.architecture, math.inf)
-        rule = "a number from 0 to `alpha`"
-        check_number(self.train, "min_alpha", rule, lambda x: 0 <= x <= alpha)
-        _check_family(self)
-        _check_best(self)
+        self._family(FAMILIES[self.run.model])
+        needed = self.family.best_needs
+        if self.save.result == "best" and not getattr(self.family, needed):
+            raise ValueError(f"`result` best needs `{needed}`, got 'best'.")
+
+    @property
+    def tables(self) -> TablesOptions:
+        """The section of tables; TypeError for another family."""
+        return self._family(TablesOptions)
+
+    @property
+    def encoder(self) -> EncoderOptions:
+        """The section of encoders; TypeError for another family."""
+        return self._family(EncoderOptions)
+
+    def _family(self, section: type[Family]) -> Family:
+        if not isinstance(self.family, section):
+            raise TypeError(
+                f"`model` is {self.run.model!r}, with {type(self.family).__name__}."
+            )
+        return self.family
+
+    @property
+    def saves_best(self) -> bool:
+        """Whether each epoch that is better than all before is saved."""
+        return self.save.result == "best" or bool(getattr(self.family, "best_by", ""))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeersConfig:
     """Several processes that are one run; none given: as mpirun or srun says."""
 
-    coordinator: str | None = None
+    coordinator: str | None = setting(None)
     """HOST:PORT of process 0."""
-    num_processes: int | None = None
+    num_processes: int | None = setting(None, integer(1))
     """How many processes take part."""
-    process_id: int | None = None
+    process_id: int | None = setting(None, integer(0))
     """Which of them this is, from 0."""
-    init_timeout: int = 60
+    init_timeout: int = setting(60, integer(1))
     """Seconds to wait for the others."""
-    lost_after: int = 20
+    lost_after: int = setting(20, integer(1))
     """Seconds without a sign of life, until another process counts as lost."""
 
     def __post_init__(self):
-        check_integer(self, "init_timeout", 1)
-        check_integer(self, "lost_after", 1)
+        validate(self)
         names = ("coordinator", "num_processes", "process_id")
         missing = [f"`{name}`" for name in names if getattr(self, name) is None]
         if len(missing) == 3:
@@ -281,8 +160,7 @@ class PeersConfig:
             given = [name for name in names if getattr(self, name) is not None]
             here = ", ".join(f"`{name}` = {getattr(self, name)!r}" for name in given)
             raise ValueError(f"{here} needs {' and '.join(missing)} too.")
-        check_integer(self, "num_processes", 1)
-        check_integer(self, "process_id", 0, self.num_processes - 1)
+        integer(0, self.num_processes - 1)(self, "process_id")
         host, _, port = str(self.coordinator).rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise ValueError(
@@ -290,157 +168,130 @@ class PeersConfig:
             )
 
 
-def parse_arguments(texts: Iterable[str]) -> dict[str, float | bool]:
-    """The arguments in texts such as momentum=0.9 and nesterov=true.
+def _shared() -> dict[str, type]:
+    """The sections that all families share, by their names."""
+    return {
+        f.name: f.default_factory
+        for f in dataclasses.fields(Config)
+        if f.name != "family"
+    }
+
+
+def _sections(model: str) -> dict[str, type]:
+    """The sections of a run of `model`, by their names in TOML."""
+    return {**_shared(), model: FAMILIES[model]}
+
+
+def _every_section() -> dict[str, type]:
+    return {**_shared(), **FAMILIES}
+
+
+def make_config(values: dict[str, Any]) -> Config:
+    """The config with settings given by their flat names, others at their defaults.
 
     Raises:
-      ValueError: one is not NAME=NUMBER, true or false.
+      TypeError, ValueError: a name is unknown, or of another family, or a value wrong.
     """
-    arguments = {}
-    for text in texts:
-        name, _, value = str(text).partition("=")
-        try:
-            word = {"true": True, "false": False}.get(value.lower())
-            arguments[name] = float(value) if word is None else word
-        except ValueError:
-            raise ValueError(
-                "`optimizer_args` must be NAME=VALUE, a number, true or false, got "
-                f"{text!r}."
-            ) from None
-    return arguments
+    model = values.get("model", "tables")
+    RunOptions(model=model)  # refuses what is no family
+    made = {}
+    for name, section in _sections(model).items():
+        own = [f.name for f in dataclasses.fields(section)]
+        made[name] = section(**{key: values[key] for key in own if key in values})
+    for name, value in values.items():
+        if name not in _names(*_sections(model).values()):
+            _check_other_family(name, value, model)
+    return Config(family=made.pop(model), **made)
 
 
-_SHARED = {  # by tables and encoders
-    *("loader", "workers", "model", "dtype", "epochs", "seed", "mode", "devices"),
-    *("save_every", "keep", "result"),
-}
-
-
-def _is_used(name: str, model: str) -> bool:
-    """Whether a model of that kind has a use for an option."""
-    is_of_encoder = name in _names(EncoderConfig)
-    return name in _SHARED or is_of_encoder == (model == "encoder")
-
-
-def _check_family(config: "Config") -> None:
-    """Refuses options that the model has no use for."""
-    model = config.model.model
-    of_encoder = set(_names(EncoderConfig))
-    for name, value in options_of(config).items():
-        if not _is_used(name, model) and value != _DEFAULTS[name]:
-            other = "encoder" if name in of_encoder else "tables"
-            raise ValueError(
-                f"`{name}` is of `model` = {other!r}, and must not be given with "
-                f"{model!r}, got {value!r}."
-            )
-
-
-def _check_best(config: "Config") -> None:
-    """Refuses to end with the best where nothing tells which that is."""
-    is_encoder = config.model.model == "encoder"
-    needed = "validation_fraction" if is_encoder else "best_by"
-    if config.save.result == "best" and not options_of(config)[needed]:
-        raise ValueError(f"`result` best needs `{needed}`, got {config.save.result!r}.")
-
-
-def default_alpha(architecture: Architecture, num_tokens: float) -> float:
-    """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
-
-    Skip-gram: 0.05 up to 1 M tokens, then falling with their number to the power -0.225
-    to 0.025 from 22 M on. CBOW: four times that, since its gradient is divided by the
-    number of contexts.
-    """
-    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
-    return {"skipgram": 1, "cbow": 4}[architecture] * alpha
-
-
-def default_block(tile: int) -> int:
-    """Tokens in a block: 64, raised to a multiple of `tile`.
-
-    Larger blocks are faster, and lose where words are to be told apart that are used
-    alike: SimLex first.
-    """
-    return -(-64 // tile) * tile
-
-
-def default_cap(alpha: float, tokens_per_update: int) -> float:
-    """Cap in pair steps: cap x alpha above about 3 diverges once weights reach it.
-
-    Half of that, at most 128, or 64 when an update has more than 2048 tokens.
-    """
-    return min(1.6 / alpha, 128.0 if tokens_per_update <= 2048 else 64.0)
-
-
-def resolve(config: Config, num_tokens: int) -> Config:
-    """`config` of tables, with None replaced by what it becomes for `num_tokens`."""
-    data, train = config.data, config.train
-    block = data.block or default_block(data.tile)
-    alpha = train.alpha or default_alpha(config.model.architecture, num_tokens)
-    cap = train.cap or default_cap(alpha, block * data.blocks_per_update)
-    return dataclasses.replace(
-        config,
-        data=dataclasses.replace(data, block=block),
-        train=dataclasses.replace(train, alpha=alpha, cap=cap),
-    )
+def _check_other_family(name: str, value: Any, model: str) -> None:
+    """Refuses a setting of another family, unless it has its default there."""
+    home = section_of(name)
+    section = FAMILIES[home](**{name: value})
+    if getattr(section, name) != getattr(FAMILIES[home](), name):
+        raise ValueError(
+            f"`{name}` applies only to `model` = {home!r}, got {value!r} with "
+            f"{model!r}."
+        )
 
 
 def section_of(name: str) -> str:
-    """The section that has option `name`; ValueError with the nearest name if none."""
-    for section in dataclasses.fields(Config):
-        if name in _names(section.default_factory):
-            return section.name
-    known = [n for f in dataclasses.fields(Config) for n in _names(f.default_factory)]
+    """The section that has setting `name`; ValueError with the nearest if none has."""
+    for section, kind in _every_section().items():
+        if name in _names(kind):
+            return section
+    known = _names(*_every_section().values())
     raise ValueError(f"Unknown option `{name}`{nearest(name, known)}")
 
 
 def with_options(config: Config, **options: Any) -> Config:
-    """`config` with options replaced by their flat names, validated."""
-    sections = {f.name: dict() for f in dataclasses.fields(Config)}
-    for name, value in options.items():
-        sections[section_of(name)][name] = value
-    return Config(
-        **{
-            name: dataclasses.replace(getattr(config, name), **values)
-            for name, values in sections.items()
-        }
-    )
+    """`config` with settings replaced by their flat names, validated."""
+    before = options_of(config)
+    if options.get("model", config.run.model) != config.run.model:
+        before = {name: before[name] for name in before if name in _shared_names()}
+    return make_config(before | options)
 
 
 def options_of(config: Config) -> dict[str, Any]:
-    """Every option of `config` by its flat name."""
-    sections = dataclasses.asdict(config).values()
-    return {name: value for section in sections for name, value in section.items()}
+    """Every setting of `config` by its flat name."""
+    sections = (getattr(config, f.name) for f in dataclasses.fields(config))
+    return {
+        f.name: getattr(section, f.name)
+        for section in sections
+        for f in dataclasses.fields(section)
+    }
 
 
-_NO_MATTER = {  # any give the same vectors, those of devices up to rounding
-    *("loader", "workers", "threads", "mode", "tables", "devices", "table_devices"),
-    *("save_every", "keep", "result"),
-}
+def _shared_names() -> list[str]:
+    return _names(*_shared().values())
+
+
+def resolve(config: Config, num_tokens: float) -> Config:
+    """`config` of tables, with None replaced by what it becomes for `num_tokens`."""
+    options = resolve_options(config.tables, num_tokens)
+    return dataclasses.replace(config, family=options)
+
+
+def per_host_names() -> set[str]:
+    """Settings of which the processes of a run may have different values."""
+    return _marked("per_host")
 
 
 def differences(before: Config, now: Config) -> list[str]:
-    """What two configs differ in, as text, of what matters to the vectors."""
+    """What two configs differ in, as text, of what changes the vectors."""
     old, new = options_of(before), options_of(now)
+    changing = _marked("changes")
     return [
-        f"`{name}` {old[name]!r} there, {new[name]!r} now"
-        for name in new
-        if new[name] != old[name] and name not in _NO_MATTER
+        f"`{name}` {old.get(name)!r} there, {new.get(name)!r} now"
+        for name in new | old
+        if new.get(name) != old.get(name) and name in changing
     ]
 
 
+def _marked(key: Literal["changes", "per_host"]) -> set[str]:
+    kinds = _every_section().values()
+    return set().union(*(names_where(section, key) for section in kinds))
+
+
+_OLD_TABLES = "data", "model", "train", "parallel", "save"
+"""Tables of TOML files that were written before families had sections."""
+
+
 def to_toml(config: Config) -> str:
-    """TOML text of `config`, one table a section, without what is None or of no use."""
+    """TOML text of `config`, one table a section, without what is None."""
     import tomli_w
 
-    tables = {
-        section: {
-            name: value
-            for name, value in table.items()
-            if value is not None and _is_used(name, config.model.model)
+    values = options_of(config)
+    return tomli_w.dumps(
+        {
+            name: {
+                f.name: values[f.name]
+                for f in dataclasses.fields(section)
+                if values[f.name] is not None
+            }
+            for name, section in _sections(config.run.model).items()
         }
-        for section, table in dataclasses.asdict(config).items()
-    }
-    return tomli_w.dumps({name: table for name, table in tables.items() if table})
+    )
 
 
 def read_toml(path: Path) -> Config:
@@ -467,22 +318,26 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _from_tables(tables: dict[str, Any]) -> Config:
-    sections = {f.name: f.default_factory for f in dataclasses.fields(Config)}
+    """Keys may stand in any of the old tables; in others only where they belong."""
+    sections, values = _every_section(), {}
     for table, keys in tables.items():
-        if table not in sections:
-            raise ValueError(f"unknown table [{table}]{_place(table, sections)}")
+        if table not in (*sections, *_OLD_TABLES):
+            raise ValueError(f"unknown table [{table}]{_where(table, sections)}")
         if not isinstance(keys, dict):
             raise ValueError(f"`{table}` must be a table, got {keys!r}.")
-        known = _names(sections[table])
+        known = _names(*sections.values())
+        if table not in _OLD_TABLES:
+            known = _names(sections[table])
         for key in keys:
             if key not in known:
                 raise ValueError(
-                    f"unknown key `{key}` in [{table}]{_place(key, known)}"
+                    f"unknown key `{key}` in [{table}]{_where(key, known)}"
                 )
-    return Config(**{name: sections[name](**keys) for name, keys in tables.items()})
+        values |= keys
+    return make_config(values)
 
 
-def _place(name: str, known: Iterable[str]) -> str:
+def _where(name: str, known: Iterable[str]) -> str:
     """The end of a message about a key or table that is unknown where it stands."""
     try:
         return f": `{name}` belongs in [{section_of(name)}]."
@@ -490,12 +345,5 @@ def _place(name: str, known: Iterable[str]) -> str:
         return nearest(name, known)
 
 
-def _names(section) -> list[str]:
-    return [f.name for f in dataclasses.fields(section)]
-
-
-_DEFAULTS = {
-    f.name: f.default
-    for section in dataclasses.fields(Config)
-    for f in dataclasses.fields(section.default_factory)
-}
+def _names(*sections: type) -> list[str]:
+    return [f.name for section in sections for f in dataclasses.fields(section)]

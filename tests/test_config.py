@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 
 from embedder import config
-from embedder.checks import Interval, read_interval
 from embedder.config import (
     Config,
-    default_alpha,
-    default_block,
-    default_cap,
     options_of,
     read_toml,
     resolve,
     to_toml,
     with_options,
 )
+from embedder.settings import Interval, read_interval
+from embedder.tables.options import default_alpha, default_block, default_cap
 
 OUT_OF_RANGE = [
     ("min_count", 0, "an integer >= 1"),
@@ -105,7 +103,7 @@ def test_integer_beyond_all_floats_is_refused():
 
 def test_numpy_numbers_become_python_numbers():
     made = with_options(Config(), window=np.int64(3), sample=np.float32(0.5))
-    assert type(made.data.window) is int and type(made.data.sample) is float
+    assert type(made.tables.window) is int and type(made.tables.sample) is float
 
 
 def test_bounds_themselves_are_allowed():
@@ -116,11 +114,11 @@ def test_bounds_themselves_are_allowed():
 
 def test_min_alpha_may_reach_the_default_alpha_of_cbow():
     made = with_options(Config(), architecture="cbow", min_alpha=0.1)
-    assert made.train.min_alpha == 0.1
+    assert made.tables.min_alpha == 0.1
 
 
 def test_block_is_checked_against_the_tile_given_with_it():
-    assert with_options(Config(), block=21, tile=7).data.block == 21
+    assert with_options(Config(), block=21, tile=7).tables.block == 21
 
 
 @pytest.mark.row("B14")
@@ -164,8 +162,8 @@ def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
 
 def test_resolve_leaves_nothing_open():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
-    assert (resolved.data.block, resolved.train.alpha) == (64, 0.05)
-    assert resolved.train.cap == 32.0
+    assert (resolved.tables.block, resolved.tables.alpha) == (64, 0.05)
+    assert resolved.tables.cap == 32.0
     assert None not in options_of(resolved).values()
 
 

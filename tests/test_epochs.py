@@ -28,7 +28,7 @@ def encoded(sequences):
 
 def training_of(encoded, **options) -> Training:
     config = resolve(with_options(SMALL, **options), encoded.num_tokens)
-    return Training(config, encoded, range(config.train.epochs))
+    return Training(config, encoded, range(config.run.epochs))
 
 
 def snapshots_of(training: Training):

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.config import EncoderConfig
 from embedder.disk.files import errors_named, read_packed, short_reason
 from embedder.disk.parquet import read_table
 from embedder.encoders.images import IMAGES, decoded
+from embedder.encoders.options import EncoderOptions
 from embedder.tables.corpus import describe_file
 
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -44,7 +44,7 @@ class ExampleSet(NamedTuple):
     read: Callable[[Path | None], Examples]  # given a folder for decoded images
 
 
-def open_examples(source: str, options: EncoderConfig, workers: int = 2) -> ExampleSet:
+def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> ExampleSet:
     """The examples at `source`: an idx file or the folder of one, npz, parquet, images.
 
     Raises:

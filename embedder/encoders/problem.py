@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from embedder.config import Config, options_of, parse_arguments
+from embedder.config import Config, options_of
 from embedder.disk.files import whole_file
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
 from embedder.encoders.examples import Examples, open_examples
 from embedder.encoders.networks import layers_of
+from embedder.encoders.options import parse_arguments
 from embedder.encoders.outputs import embed, probabilities
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import Snapshot
@@ -33,7 +34,7 @@ class EncoderJob:
                 "folder of images."
             )
         self.base = None
-        self._set = open_examples(source, config.encoder, config.data.workers)
+        self._set = open_examples(source, config.encoder, config.run.workers)
         self.name = self._set.name
         self.manifest = self._set.manifest
 
@@ -44,7 +45,7 @@ class EncoderJob:
           OSError, ValueError: they cannot be read, or do not fit `config`.
         """
         examples = self._set.read(cache)
-        return EncoderTraining(config, examples, range(config.train.epochs))
+        return EncoderTraining(config, examples, range(config.run.epochs))
 
     def begin(self, run: Workdir, training: EncoderTraining) -> None:
         """There is nothing to write before the first update."""

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from embedder.checks import read_interval
-from embedder.config import Config, EncoderConfig, parse_arguments, with_options
+from embedder.config import Config, with_options
 from embedder.encoders import update as classify
 from embedder.encoders.batches import (
     BatchSource,
@@ -23,6 +22,7 @@ from embedder.encoders.batches import (
 )
 from embedder.encoders.examples import Examples
 from embedder.encoders.networks import Encoder, encoder, initial_params
+from embedder.encoders.options import EncoderOptions, parse_arguments
 from embedder.encoders.outputs import judged
 from embedder.encoders.update import AXES, AXES_OF_IDS, Batches
 from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
@@ -81,19 +81,19 @@ class EncoderTraining:
             examples,
             train,
             options.batch_size,
-            config.train.seed,
+            config.run.seed,
             epochs,
             blocks_here(self.layout, options.batch_size),
         )
-        limit = read_interval(config.save.save_every).updates
-        self.superblock_size = updates_of_a_call(config.data.loader, self.source, limit)
-        self._is_resident = config.data.loader == "memory"
+        limit = config.save.interval.updates
+        self.superblock_size = updates_of_a_call(config.run.loader, self.source, limit)
+        self._is_resident = config.run.loader == "memory"
         self._check_device()
         self.program = make_encoder_program(
             self.widths,
             dataclasses.replace(options, layers=self.widths),
-            config.model.dtype,
-            config.train.seed,
+            config.run.dtype,
+            config.run.seed,
             self.layout,
             self._is_resident,
         )
@@ -130,7 +130,7 @@ class EncoderTraining:
         features = self.examples.features
         call = self.superblock_size * self.source.batch_size * features[:1].nbytes
         is_mapped = isinstance(features, np.memmap)
-        loader = self.config.data.loader
+        loader = self.config.run.loader
         return {
             "parameters": 4 * self._parameter_bytes,
             "features": 0 if is_mapped else features.nbytes,
@@ -171,7 +171,7 @@ class EncoderTraining:
 
     def host_batches(self, epoch: int, after: tuple[int, ...] = ()):
         """Updates, how many are real, and their `Batches`."""
-        data = self.config.data
+        data = self.config.run
         parts = epoch_updates(
             data.loader,
             self.source,
@@ -189,7 +189,7 @@ class EncoderTraining:
                     features=features,
                     labels=labels,
                     ids=updates.ids if copied is None else None,
-                    weights=updates.weights.astype(self.config.model.dtype),
+                    weights=updates.weights.astype(self.config.run.dtype),
                     num=np.array([num], np.int32),
                 ),
             )
@@ -241,7 +241,7 @@ class EncoderTraining:
 
     @property
     def _itemsize(self) -> int:
-        return np.dtype(self.config.model.dtype).itemsize
+        return np.dtype(self.config.run.dtype).itemsize
 
     @property
     def _parameter_bytes(self) -> int:
@@ -265,7 +265,7 @@ def widths_of(layers: tuple[int, ...], examples: Examples) -> tuple[int, ...]:
 
 def _pick_layout(config: Config) -> tuple[Layout, str]:
     """As for tables that are whole on every device; examples are their blocks."""
-    parallel = config.parallel
+    parallel = config.devices
     stand_in = with_options(
         Config(),
         mode=parallel.mode,
@@ -280,7 +280,7 @@ def _pick_layout(config: Config) -> tuple[Layout, str]:
 @functools.lru_cache(maxsize=8)
 def make_encoder_program(
     widths: tuple[int, ...],
-    options: EncoderConfig,
+    options: EncoderOptions,
     dtype: str,
     seed: int,
     layout: Layout,

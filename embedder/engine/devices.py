@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from embedder.config import Config, ParallelConfig
+from embedder.config import Config
 from embedder.engine.exchange import TableSplit
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.loader import superblock_size
@@ -26,21 +26,21 @@ def pick_layout(
       ValueError: it asks for what these devices cannot do.
     """
     devices = devices or jax.devices()
-    parallel = config.parallel
+    parallel, options = config.devices, config.tables
     _check_request(config, len(devices))
-    if config.train.backend == "numba":
+    if config.tables.backend == "numba":
         return ONE_DEVICE, "numba takes one"
     tables = _pick_tables(config, shape, devices)
     asks = parallel.mode in ("sharded", "pmap") or parallel.devices > 1
     if not asks and tables == "replicated" and jax.process_count() == 1:
-        work = min(len(devices), parallel.devices or config.data.blocks_per_update)
+        work = min(len(devices), parallel.devices or config.tables.blocks_per_update)
         reason = _why_one(config, devices)
         if reason or work == 1:
             return Layout(), reason or "there is work for one"
         return Layout("sharded", "replicated", work, 1), "an update has work for them"
     num = parallel.devices or len(devices)
-    table_devices = 1 if tables == "replicated" else parallel.table_devices or num
-    _check_grid(parallel, num, table_devices)
+    table_devices = 1 if tables == "replicated" else options.table_devices or num
+    _check_grid(parallel.mode, num, table_devices)
     mode = "sharded" if parallel.mode == "auto" else parallel.mode
     layout = Layout(mode, tables, num // table_devices, table_devices)
     if asks:
@@ -57,8 +57,8 @@ def device_bytes(config: Config, shape: tuple[int, int], layout: Layout, size: i
       shape: of a table, [V, D].
       size: updates in a superblock.
     """
-    data = config.data
-    itemsize = np.dtype(config.model.dtype).itemsize
+    data = config.tables
+    itemsize = np.dtype(config.run.dtype).itemsize
     rows, columns = layout.device_shape(*shape)
     blocks = layout.num_blocks(data.blocks_per_update)
     own_blocks = blocks // layout.block_devices
@@ -123,7 +123,7 @@ def check_devices(
         repr(other.tables)
         for other in layouts(len(devices))
         if fits(device_bytes(config, shape, other, size), devices)
-        and (config.train.update == "rows" or other.tables == "replicated")
+        and (config.tables.update == "rows" or other.tables == "replicated")
     ]
     if found:
         advice = f"on all {len(devices)} devices they fit with `mode` = 'sharded' and "
@@ -147,7 +147,7 @@ def _gib(size: int) -> str:
 
 def _check_request(config: Config, available: int) -> None:
     """Refuses options that contradict each other, or what is there."""
-    parallel, train = config.parallel, config.train
+    parallel, options = config.devices, config.tables
     if parallel.devices > available:
         raise ValueError(
             f"`devices` must be at most {available}, the number there is here, got "
@@ -161,37 +161,37 @@ def _check_request(config: Config, available: int) -> None:
             f"Of {several} processes all {available} devices take part: `mode` must be "
             f"sharded and `devices` 0, got {parallel.mode} and {parallel.devices}."
         )
-    splits = parallel.tables in ("columns", "rows")
+    splits = options.tables in ("columns", "rows")
     if parallel.mode == "jit" and (splits or parallel.devices > 1):
         raise ValueError(
             f"`mode` jit takes one device with whole tables, got `devices` = "
-            f"{parallel.devices} and `tables` = {parallel.tables!r}."
+            f"{parallel.devices} and `tables` = {options.tables!r}."
         )
-    if splits and train.update == "dense":
+    if splits and options.update == "dense":
         raise ValueError(
-            f"`update` dense takes whole tables, got `tables` = {parallel.tables!r}."
+            f"`update` dense takes whole tables, got `tables` = {options.tables!r}."
         )
-    if parallel.table_devices > 1 and not splits:
+    if options.table_devices > 1 and not splits:
         raise ValueError(
             "`table_devices` needs `tables` columns or rows, got "
-            f"{parallel.tables!r} with `table_devices` = {parallel.table_devices}."
+            f"{options.tables!r} with `table_devices` = {options.table_devices}."
         )
     is_one = parallel.mode in ("auto", "jit") and parallel.devices < 2 and several == 1
-    if train.backend == "numba" and (splits or not is_one):
+    if options.backend == "numba" and (splits or not is_one):
         raise ValueError(
             "`backend` numba takes one process and one device, got `mode` = "
             f"{parallel.mode!r}, `devices` = {parallel.devices} and `tables` = "
-            f"{parallel.tables!r} in {several} processes."
+            f"{options.tables!r} in {several} processes."
         )
 
 
-def _check_grid(parallel: ParallelConfig, num: int, table_devices: int) -> None:
+def _check_grid(mode: str, num: int, table_devices: int) -> None:
     if num % table_devices:
         raise ValueError(
             f"`table_devices` must divide the number of devices, {num}, got "
             f"{table_devices}."
         )
-    if parallel.mode == "pmap" and 1 < table_devices < num:
+    if mode == "pmap" and 1 < table_devices < num:
         raise ValueError(
             f"`mode` pmap has one axis of devices: `table_devices` must be 0 or {num}, "
             f"got {table_devices}."
@@ -199,21 +199,21 @@ def _check_grid(parallel: ParallelConfig, num: int, table_devices: int) -> None:
 
 
 def _pick_tables(config: Config, shape, devices) -> TableSplit:
-    parallel, data = config.parallel, config.data
-    if parallel.tables != "auto":
-        return parallel.tables
-    is_dense = config.train.update == "dense"
+    parallel, options = config.devices, config.tables
+    if options.tables != "auto":
+        return options.tables
+    is_dense = config.tables.update == "dense"
     if is_dense or len(devices) == 1 or parallel.mode == "jit":
         return "replicated"
-    size = superblock_size(math.inf, data.block * data.blocks_per_update)
+    size = superblock_size(math.inf, options.block * options.blocks_per_update)
     needed = device_bytes(config, shape, ONE_DEVICE, size)
     return "replicated" if fits(needed, devices) else "rows"
 
 
 def _why_one(config: Config, devices) -> str:
     """Why a run that asks for nothing takes one device; empty: it may take more."""
-    blocks = config.data.blocks_per_update
-    if config.parallel.mode == "jit" or config.parallel.devices == 1:
+    blocks = config.tables.blocks_per_update
+    if config.devices.mode == "jit" or config.devices.devices == 1:
         return "that is asked for"
     if len(devices) == 1:
         return "there is one"
@@ -228,7 +228,7 @@ def devices_line(config: Config, layout: Layout, reason: str) -> str:
     """Which devices take part, what each has, and the `reason` for that."""
     if layout.mode == "jit":
         return f"1 ({jax.devices()[0].device_kind}): {reason}"
-    idle = _num_idle(layout, config.data.blocks_per_update)
+    idle = _num_idle(layout, config.tables.blocks_per_update)
     unused = f"; {idle} of them without a block of an update" if idle else ""
     return (
         f"{layout.num_devices} as {layout.data_devices} x {layout.table_devices}, by "

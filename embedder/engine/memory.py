@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 
-from embedder.checks import Interval, read_interval
 from embedder.config import Config
+from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
 
 
@@ -16,12 +16,12 @@ def memory_needed(
 
     `config` is resolved; `superblock_size` is in updates.
     """
-    data, model = config.data, config.model
+    data = config.tables
     num_rows = len(encoded.vocabulary)
-    width = -(-model.vector_size // 16) * 16  # as wide as rows of the kernel are
-    table = num_rows * width * np.dtype(model.dtype).itemsize
-    is_saved = read_interval(config.save.save_every) != Interval()
-    num_shards = min(data.workers + 2, len(encoded.shard_tokens))
+    width = -(-data.vector_size // 16) * 16  # as wide as rows of the kernel are
+    table = num_rows * width * np.dtype(config.run.dtype).itemsize
+    is_saved = config.save.interval != Interval()
+    num_shards = min(config.run.workers + 2, len(encoded.shard_tokens))
     shards = num_shards * int(max(encoded.shard_tokens, default=0))
     superblocks = 3 * superblock_size * data.block * data.blocks_per_update
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
@@ -32,7 +32,7 @@ def memory_needed(
         "checkpoints": 4 * table if is_saved else 0,  # packed, and the one before
         "vocabulary": 150 * num_rows,
         "blocks": int((shards + superblocks) * per_token),
-        "TensorFlow": 650 * 2**20 if data.loader == "tfdata" else 0,
+        "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,
     }
 
 

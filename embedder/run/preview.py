@@ -72,7 +72,7 @@ def _vocabulary_line(training: Training) -> str:
 
 
 def _updates_line(training: Training) -> str:
-    data, kept = training.config.data, training.kept_tokens
+    data, kept = training.config.tables, training.kept_tokens
     tokens = data.block * data.blocks_per_update
     updates = -int(-kept // tokens)
     return (
@@ -100,7 +100,7 @@ def devices_report(config: Config, num_rows: int) -> str:
     if num_rows < 1:
         raise ValueError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
     config = resolve(config, math.inf)
-    shape = num_rows, config.model.vector_size
+    shape = num_rows, config.tables.vector_size
     layout, reason = pick_layout(config, shape)
     return "\n".join(
         [
@@ -126,7 +126,7 @@ def _devices_here() -> str:
 
 def _layout_lines(config: Config, shape: tuple[int, int], picked: Layout):
     """A line for each layout: MiB on each device, and whether they fit."""
-    data = config.data
+    data = config.tables
     size = superblock_size(math.inf, data.block * data.blocks_per_update)
     yield f"MiB on each device for tables of {shape[0]} x {shape[1]}:"
     every, as_listed = layouts(len(jax.devices())), _on_mesh(picked)
@@ -148,7 +148,7 @@ def _on_mesh(layout: Layout) -> Layout:
 def _drawings(config: Config, shape: tuple[int, int], layout: Layout):
     """How arrays lie on the devices, drawn by JAX."""
     layout = _on_mesh(layout)
-    mesh, data = mesh_of(layout), config.data
+    mesh, data = mesh_of(layout), config.tables
     spec = jax.sharding.PartitionSpec(layout.exchange.blocks)
     wide = layout.whole_shape(*shape)
     for title, of, sharding in (

@@ -5,12 +5,12 @@ import logging
 import time
 from typing import NamedTuple
 
-from embedder.checks import Interval
 from embedder.engine.epochs import Place, Status
 from embedder.hosts import processes
 from embedder.hosts.joining import leave, watch
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.stopping import Stop, Stopped
+from embedder.settings import Interval
 
 _SAVE, _STOP, _FAIL = 1, 100, 1000  # what a process wants; _STOP: plus the signal
 _MEET_EVERY = 16  # steps: some ten in a second are usual

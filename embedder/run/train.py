@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from embedder.checks import read_interval
-from embedder.config import Config, options_of, to_toml
+from embedder.config import Config, options_of, per_host_names, to_toml
 from embedder.disk.files import errors_named
 from embedder.encoders.problem import EncoderJob
 from embedder.engine.epochs import Snapshot, Status, Trainable, run_epochs
@@ -24,7 +23,6 @@ from embedder.tables.problem import Base, TablesJob, open_base
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 
-_OF_A_HOST = {"loader", "workers", "threads"}  # each may have its own
 _RUINED = 10  # times the loss of the first vectors: far above all that learns
 _log = logging.getLogger(__name__)
 
@@ -63,8 +61,8 @@ def open_job(config: Config, source: str | None, base: Base | None = None) -> Jo
     Raises:
       OSError, ValueError: there is no such thing.
     """
-    if config.model.model == "tables":
-        return TablesJob(source, base, config.data.unicode_errors)
+    if config.run.model == "tables":
+        return TablesJob(source, base, config.tables.unicode_errors)
     if base is not None:
         raise ValueError(
             f"`resume` is of `model` = 'tables', got 'encoder' and {base.path}."
@@ -151,10 +149,10 @@ def _plan_together(config: Config, run: Workdir, job: Job, cache: Path) -> Train
 
 def _facts(training: Trainable, job: Job) -> dict[str, object]:
     """What has to be the same in all processes of a run."""
-    options = options_of(training.config).items()
+    options, per_host = options_of(training.config).items(), per_host_names()
     return {
         **origin(training),
-        **{f"`{name}`": value for name, value in options if name not in _OF_A_HOST},
+        **{f"`{name}`": value for name, value in options if name not in per_host},
         "superblock size": training.superblock_size,
         "epochs": [training.epochs.start, training.epochs.stop],
         "`resume`": job.base and {**job.base, "path": None},
@@ -219,11 +217,11 @@ def _train_into(
     start = from_first(start, training)
     for line in memory_lines(training) if processes.is_first() else ():
         _log.info(line)
-    interval = read_interval(save.save_every)
+    interval = save.interval
     facts = {"origin": origin(training), "config": to_toml(training.config)}
     saver = Saver(
         *(checkpoints, interval, stop),
-        saves_best=save.saves_best,
+        saves_best=training.config.saves_best,
         start=start.place,
         facts=facts,
     )

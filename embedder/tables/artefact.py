@@ -129,16 +129,16 @@ def _config(data: bytes, block: int) -> Config:
 def _check_rows(
     members: dict[str, np.ndarray], tokens: list[str], config: Config
 ) -> None:
-    counts, size = members["counts"], config.model.vector_size
+    counts, size = members["counts"], config.tables.vector_size
     if not tokens or "" in tokens or len(set(tokens)) < len(tokens):
         raise ValueError("a token is empty, or occurs twice, or there is none")
     if len(counts) != len(tokens) or counts.min() < 1:
         raise ValueError(f"`counts` must be {len(tokens)} numbers >= 1")
     for name in ("input", "output"):
         table = members[name]
-        if table.shape != (len(tokens), size) or table.dtype != config.model.dtype:
+        if table.shape != (len(tokens), size) or table.dtype != config.run.dtype:
             raise ValueError(
-                f"`{name}` must be {config.model.dtype}{[len(tokens), size]}, got "
+                f"`{name}` must be {config.run.dtype}{[len(tokens), size]}, got "
                 f"{_described(table)}"
             )
         if not np.isfinite(table).all():

@@ -196,7 +196,7 @@ class EmbeddingTrainer:
 
     def _keep(self, model: ModelFile) -> None:
         config = settings.with_options(self._config(), block=model.block)
-        cap = settings.resolve(config, int(model.counts.sum())).train.cap
+        cap = settings.resolve(config, int(model.counts.sum())).tables.cap
         self._vocabulary = Vocabulary(model.tokens, model.counts)
         self._block = model.block
         self._state = host_state(capped_sgd(cap), model.input, model.output)
@@ -231,7 +231,7 @@ class EmbeddingTrainer:
         history = [] if state is None else self._loss_history
         state, place = run_epochs(training, state or training.initial_state())
         self._state = state
-        self._block = config.data.block
+        self._block = config.tables.block
         self._vocabulary = encoded.vocabulary
         self._vectors = None
         self._loss_history = history + place.losses

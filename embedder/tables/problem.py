@@ -74,7 +74,7 @@ class TablesJob:
 
     def plan(self, config: Config, cache: Path | None) -> Training:
         """See `plan`."""
-        if config.data.loader == "tfdata":  # takes seconds: it loads while we encode
+        if config.run.loader == "tfdata":  # takes seconds: it loads while we encode
             threading.Thread(target=loader.import_tensorflow).start()
         return plan(config, self._corpus, cache, self._base, self._grow)
 
@@ -177,7 +177,7 @@ def plan(
       OSError, ValueError: the corpus cannot be read, or leaves no token to train, or
         `base` has vectors of another kind.
     """
-    min_count = config.data.min_count
+    min_count = config.tables.min_count
     first, known = 0, None
     if base is not None:
         _check_base(config, base)
@@ -195,7 +195,7 @@ def plan(
             f"Corpus {corpus.source} has no token that is known: give --grow."
         )
     resolved = resolve(config, encoded.num_tokens)
-    epochs = range(first, first + config.train.epochs)
+    epochs = range(first, first + config.run.epochs)
     return Training(resolved, encoded, epochs, base)
 
 
@@ -205,9 +205,9 @@ def _check_base(config: Config, base: ModelFile) -> None:
     Raises:
       ValueError: as said.
     """
-    model = config.model
+    options = options_of(config)
     for name in ("architecture", "vector_size", "dtype"):
-        if (there := base.settings[name]) != (here := getattr(model, name)):
+        if (there := base.settings[name]) != (here := options[name]):
             raise ValueError(
                 f"`{name}` must be that of the run that this one goes on from, "
                 f"{there!r}, got {here!r}."
@@ -231,7 +231,7 @@ def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
     tables = end.state.params["tables"]
     return ModelFile(
         settings={name: options[name] for name in MODEL_SETTINGS},
-        block=training.config.data.block,
+        block=training.config.tables.block,
         tokens=training.encoded.vocabulary.tokens,
         counts=training.encoded.vocabulary.counts,
         input=np.asarray(tables["input"]),

@@ -11,8 +11,7 @@ import jax
 import numpy as np
 import optax
 
-from embedder.checks import read_interval
-from embedder.config import Config, ModelConfig, TrainConfig
+from embedder.config import Config, with_options
 from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
 from embedder.engine.devices import (
     check_devices,
@@ -33,6 +32,7 @@ from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
+from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
 from embedder.tables.update import Batch, Model, initial_state
 from embedder.tables.vocabulary import expected_tokens
@@ -58,34 +58,32 @@ class Training:
         base: ModelFile | None = None,
     ):
         """With a `base`, its rows are the first ones of the tables at the start."""
-        data = config.data
-        tokens_per_update = data.block * data.blocks_per_update
+        options = config.tables
+        tokens_per_update = options.block * options.blocks_per_update
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
         self.encoded = encoded
         self._base = base
-        path = config.save.best_by
+        path = options.best_by
         self._pairs = path and Pairs(path, encoded.vocabulary.tokens)
         self.metrics = ("loss", "spearman") if path else ("loss",)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self.kept_tokens,
             tokens_per_update,
-            limit=read_interval(config.save.save_every).updates,
+            limit=config.save.interval.updates,
         )
         avoid_slow_scatters()  # before the first use of a device
-        shape = len(encoded.vocabulary), config.model.vector_size
+        shape = len(encoded.vocabulary), options.vector_size
         self.layout, self._why = pick_layout(config, shape)
         self.source = _source(config, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)
-        self.backend = pick_backend(config.train, num_words, self.layout)
+        self.backend = pick_backend(options, num_words, self.layout)
         check_devices(config, shape, self.layout, self.superblock_size)
         self.program = make_program(
             shape[0],
-            data.window,
             interval,
-            config.model,
-            dataclasses.replace(config.train, backend=self.backend),
+            with_options(config, backend=self.backend),
             self.layout,
         )
 
@@ -102,7 +100,7 @@ class Training:
     @property
     def start_loss(self) -> float:
         """What the first vectors have: all scores are 0."""
-        return (1 + self.config.model.negative) * math.log(2)
+        return (1 + self.config.tables.negative) * math.log(2)
 
     def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
         """The mean loss of an epoch, and how the vectors agree with `best_by`."""
@@ -121,7 +119,7 @@ class Training:
     def kept_tokens(self) -> float:
         """Tokens of the corpus that an epoch keeps on average."""
         counts = self.encoded.vocabulary.counts
-        share = expected_tokens(counts, self.config.data.sample) / counts.sum()
+        share = expected_tokens(counts, self.config.tables.sample) / counts.sum()
         return share * self.encoded.num_tokens
 
     @property
@@ -132,7 +130,7 @@ class Training:
     @property
     def device_memory(self) -> dict[str, int]:
         """Bytes that a run needs on each device, by what needs them."""
-        shape = len(self.encoded.vocabulary), self.config.model.vector_size
+        shape = len(self.encoded.vocabulary), self.config.tables.vector_size
         return device_bytes(self.config, shape, self.layout, self.superblock_size)
 
     @property
@@ -152,8 +150,8 @@ class Training:
 
     def rate(self, progress):
         """Learning rate at `progress`."""
-        train = self.config.train
-        return linear_rate(progress, alpha=train.alpha, min_alpha=train.min_alpha)
+        options = self.config.tables
+        return linear_rate(progress, alpha=options.alpha, min_alpha=options.min_alpha)
 
     def steps(
         self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
@@ -163,15 +161,15 @@ class Training:
         `after` is the position of the last update that `state` has seen of it.
         """
         superblocks = loader.epoch_superblocks(
-            self.config.data.loader,
+            self.config.run.loader,
             self.source,
             epoch,
             size=self.superblock_size,
-            workers=self.config.data.workers,
+            workers=self.config.run.workers,
             after=after or loader.START,
         )
-        dtype = np.dtype(self.config.model.dtype)
-        num_blocks = self.config.data.blocks_per_update
+        dtype = np.dtype(self.config.run.dtype)
+        num_blocks = self.config.tables.blocks_per_update
         batches = host_batches(superblocks, self.rate, dtype)
         if self.layout.mode == "sharded":
             batches = on_mesh(batches, self.layout, num_blocks, TABLE_AXES)
@@ -182,20 +180,20 @@ class Training:
 
 
 def pick_backend(
-    train: TrainConfig, num_words: int, layout: Layout
+    options: TablesOptions, num_words: int, layout: Layout
 ) -> Literal["xla", "numba"]:
     """What compiles the updates of a run over `num_words` in all its epochs.
 
     Raises:
       ValueError: Numba is asked for, and not installed.
     """
-    if train.backend == "numba" and not _has_numba():
+    if options.backend == "numba" and not _has_numba():
         raise ValueError(
             "`backend` is 'numba', which cannot be imported: pip install numba."
         )
-    if train.backend != "auto":
-        return train.backend
-    is_long = num_words >= _LONG_RUN and train.update == "rows"
+    if options.backend != "auto":
+        return options.backend
+    is_long = num_words >= _LONG_RUN and options.update == "rows"
     is_one_cpu = layout.mode == "jit" and jax.default_backend() == "cpu"
     if is_long and is_one_cpu and _has_numba():
         return "numba"
@@ -221,41 +219,39 @@ class TablesProgram(Program):
 
 @functools.lru_cache(maxsize=8)
 def make_program(
-    num_rows: int,
-    window: int,
-    interval: int,
-    model: ModelConfig,
-    train: TrainConfig,
-    layout: Layout = ONE_DEVICE,
+    num_rows: int, interval: int, config: Config, layout: Layout = ONE_DEVICE
 ) -> TablesProgram:
     """The compiled part of a run, kept so that the same again is not compiled again.
 
-    It is compiled by XLA unless `train.backend` is "numba".
+    It is compiled by XLA unless `backend` is "numba". `config` is resolved.
     """
     keep_compiled_programs()
-    shape = num_rows, model.vector_size
+    options = config.tables
+    shape = num_rows, options.vector_size
     whole, part = (
         Model(
-            tables(*size, dtype=np.dtype(model.dtype), seed=train.seed),
-            model.architecture,
-            window,
-            model.negative,
+            tables(*size, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
+            options.architecture,
+            options.window,
+            options.negative,
         )
         for size in (shape, layout.device_shape(*shape))
     )
-    optimizer = capped_sgd(train.cap)
-    if train.backend == "numba":
+    optimizer = capped_sgd(options.cap)
+    if options.backend == "numba":
         from embedder.tables.cpu import kernel
 
-        threads = train.threads or kernel.available_cores()
-        placed = kernel.place(whole, train.cap, loss_interval=interval, threads=threads)
+        threads = options.threads or kernel.available_cores()
+        placed = kernel.place(
+            whole, options.cap, loss_interval=interval, threads=threads
+        )
     else:
         placed = place(
             part,
             optimizer,
             layout,
             shape,
-            update=train.update,
+            update=options.update,
             loss_interval=interval,
         )
     return TablesProgram(model=whole, optimizer=optimizer, **vars(placed))
@@ -284,16 +280,20 @@ def host_batches(
 def _source(
     config: Config, encoded: Encoded, epochs: range, layout: Layout
 ) -> BlockSource:
-    data = config.data
+    options = config.tables
     shape = BlockShape(
-        data.window, data.block, data.tile, data.noise, data.blocks_per_update
+        options.window,
+        options.block,
+        options.tile,
+        options.noise,
+        options.blocks_per_update,
     )
     return block_source(
         encoded,
         shape,
-        sample=data.sample,
-        ns_exponent=data.ns_exponent,
-        seed=config.train.seed,
+        sample=options.sample,
+        ns_exponent=options.ns_exponent,
+        seed=config.run.seed,
         epochs=epochs,
-        share=blocks_here(layout, data.blocks_per_update),
+        share=blocks_here(layout, options.blocks_per_update),
     )

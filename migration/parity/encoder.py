@@ -11,10 +11,11 @@ import numpy as np
 
 import embedder
 import legacy
-from embedder.config import Config, parse_arguments, with_options
+from embedder.config import Config, with_options
 from embedder.encoders import update as classify
 from embedder.encoders.examples import Examples, open_examples
 from embedder.encoders.networks import layers_of, params_of
+from embedder.encoders.options import parse_arguments
 from embedder.encoders.problem import model_settings
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
@@ -56,7 +57,7 @@ def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubj
             f"`optimizer` must be one of the NumPy trainer, "
             f"{' or '.join(network.OPTIMIZERS)}, got {config.encoder.optimizer!r}."
         )
-    read = open_examples(source, config.encoder, config.data.workers).read(None)
+    read = open_examples(source, config.encoder, config.run.workers).read(None)
     num = min(num or _EVERY, len(read.labels))
     first = read._replace(
         features=read.features[:num], labels=read.labels[:num], keys=read.keys[:num]
@@ -81,7 +82,7 @@ def batches_rung(subject: EncoderSubject) -> Iterator[Difference]:
     for dtype in _dtypes(subject):
         training = subject.training(dtype=dtype)
         ours = layers_of(training.initial_state().params)
-        seed = subject.config.train.seed
+        seed = subject.config.run.seed
         theirs = network.initial_layers(training.widths, dtype, seed)
         yield from _layers("batches", "first", dtype, ours, theirs, tolerance=0.0)
 
@@ -89,7 +90,7 @@ def batches_rung(subject: EncoderSubject) -> Iterator[Difference]:
 def _batches(training: EncoderTraining, epoch: int, title: str):
     x, y = _numbers(training.examples)
     config = training.config
-    options = config.train.seed, epoch
+    options = config.run.seed, epoch
     theirs = network.batches(training.source.train, config.encoder.batch_size, *options)
     features, labels = [], []
     for _, num, batches in training.host_batches(epoch):
@@ -271,7 +272,7 @@ class _Trained(NamedTuple):
 
 def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
     options, config = training.config.encoder, training.config
-    dtype, seed = config.model.dtype, config.train.seed
+    dtype, seed = config.run.dtype, config.run.seed
     x, y = _numbers(training.examples)
     flat = np.concatenate(
         [
@@ -346,7 +347,7 @@ def files_rung(subject: EncoderSubject) -> Iterator[Difference]:
         yield from _layers(
             *("files", title, "", again.layers_, trained.layers_), tolerance=0.0
         )
-        dtype = subject.config.model.dtype
+        dtype = subject.config.run.dtype
         yield difference(
             *("files", f"embedding, {title}", near.transform(x), trained.transform(x)),
             dtype=dtype,
@@ -379,7 +380,7 @@ def _case(subject: EncoderSubject, dtype: str) -> _Case:
 
 
 def _sums(case: _Case, params) -> classify.Sums:
-    weights = np.ones(len(case.y), case.training.config.model.dtype)
+    weights = np.ones(len(case.y), case.training.config.run.dtype)
     network_of_port = case.training.program.encoder
     return classify.sums_of(network_of_port, params, case.raw, case.y, weights)
 
@@ -410,7 +411,7 @@ def _oracle(config: Config) -> FeatureEncoder:
 
 
 def _dtypes(subject: EncoderSubject) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(("float64", subject.config.model.dtype)))
+    return tuple(dict.fromkeys(("float64", subject.config.run.dtype)))
 
 
 def _of(num: int) -> Callable[[EncoderSubject], Iterator[Difference]]:

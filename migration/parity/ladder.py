@@ -58,7 +58,7 @@ def subject(
     """
     corpus, text = open_corpus(source), read_text(source)
     sequences = _first_sequences(text, words)
-    encoded = encode(sequences_corpus(sequences), config.data.min_count)
+    encoded = encode(sequences_corpus(sequences), config.tables.min_count)
     return Subject(config, corpus, text, sequences, encoded, seeds, scores or {})
 
 
@@ -104,20 +104,20 @@ def _first_sequences(text: legacy.vocabulary.Text, words: int) -> list[list[str]
 
 def _vocabulary(subject: Subject) -> Iterator[Difference]:
     """As `embedder train` encodes it: into a cache on the disk."""
-    min_count = subject.config.data.min_count
+    min_count = subject.config.tables.min_count
     with tempfile.TemporaryDirectory() as cache:
         encoded = encode_cached(subject.corpus, min_count, Path(cache))
         yield from data.vocabulary_rung(encoded, subject.text, min_count)
 
 
 def _distributions(subject: Subject) -> Iterator[Difference]:
-    settings = subject.config.data
+    settings = subject.config.tables
     counts = legacy.vocabulary.build_vocabulary(subject.text, settings.min_count).counts
     return data.distributions_rung(counts, settings.sample, settings.ns_exponent)
 
 
 def _blocks(subject: Subject) -> Iterator[Difference]:
-    min_count, epochs = subject.config.data.min_count, subject.config.train.epochs
+    min_count, epochs = subject.config.tables.min_count, subject.config.run.epochs
     with tempfile.TemporaryDirectory() as cache:
         encoded = encode_cached(subject.corpus, min_count, Path(cache))
         config = resolve(subject.config, encoded.num_tokens)
@@ -127,9 +127,9 @@ def _blocks(subject: Subject) -> Iterator[Difference]:
                 training.source,
                 kind,
                 size=training.superblock_size,
-                workers=config.data.workers,
-                alpha=config.train.alpha,
-                min_alpha=config.train.min_alpha,
+                workers=config.run.workers,
+                alpha=config.tables.alpha,
+                min_alpha=config.tables.min_alpha,
             )
 
 
@@ -156,7 +156,7 @@ def _epoch(subject: Subject) -> Iterator[Difference]:
 
 def _workers(subject: Subject) -> Iterator[Difference]:
     config = subject.config
-    if config.train.epochs == 0:
+    if config.run.epochs == 0:
         raise ValueError("`epochs` must be an integer >= 1 for `workers`, got 0.")
     return workers_rung(config, subject.sequences, subject.seeds, subject.scores)
 
@@ -181,32 +181,32 @@ RUNGS: dict[str, Callable[[Subject], Iterator[Difference]]] = {
 
 def _dtypes(config: Config) -> Iterator[Config]:
     """float64, where a wrong piece shows, and the dtype that is asked for."""
-    for dtype in dict.fromkeys(("float64", config.model.dtype)):
+    for dtype in dict.fromkeys(("float64", config.run.dtype)):
         yield with_options(config, dtype=dtype)
 
 
 def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     """The first updates of the first epoch, filled up to a superblock."""
     config = resolve(config, encoded.num_tokens)
-    training = Training(config, encoded, range(max(config.train.epochs, 1)))
+    training = Training(config, encoded, range(max(config.run.epochs, 1)))
     superblocks = loader.epoch_superblocks(
-        config.data.loader,
+        config.run.loader,
         training.source,
         0,
         size=training.superblock_size,
-        workers=config.data.workers,
+        workers=config.run.workers,
     )
     found = next(superblocks, None)
     if found is None:
-        raise ValueError(f"`sample` = {config.data.sample} leaves no token to train.")
+        raise ValueError(f"`sample` = {config.tables.sample} leaves no token to train.")
     first, num_real = found
     superblocks.close()
     num_updates = min(num_updates, num_real)
-    shape = len(encoded.vocabulary), config.model.vector_size
+    shape = len(encoded.vocabulary), config.tables.vector_size
     return Sample(
         config,
         training.program,
         loader.fill(Updates(*(values[:num_updates] for values in first)), len(first)),
         num_updates,
-        *updates.random_tables(shape, config.model.dtype),
+        *updates.random_tables(shape, config.run.dtype),
     )

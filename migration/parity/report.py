@@ -50,7 +50,7 @@ def compare(
       OSError, ValueError: bad input.
       FloatingPointError: training diverged, in either program.
     """
-    is_encoder = config.model.model == "encoder"
+    is_encoder = config.run.model == "encoder"
     known = ENCODER_RUNGS if is_encoder else RUNGS
     _check(config, words, seeds, rungs, known, (*pairs, *analogies))
     if is_encoder:

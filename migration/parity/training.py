@@ -78,7 +78,7 @@ def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
                 f"{name} stopped, {table}",
                 getattr(ends[kind, kind], table),
                 getattr(ends[kind], table),
-                dtype=config.model.dtype,
+                dtype=config.run.dtype,
             )
     for words, actual in (
         ("oracle to port", ends[oracle, port]),
@@ -90,7 +90,7 @@ def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
 
 def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """Model files of the oracle, through a run and back."""
-    line = functools.partial(difference, "converters", dtype=config.model.dtype)
+    line = functools.partial(difference, "converters", dtype=config.run.dtype)
     with tempfile.TemporaryDirectory() as folder:
         path, back = Path(folder) / "model.npz", Path(folder) / "back.npz"
         run = Path(folder) / "run"
@@ -105,7 +105,7 @@ def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference
             "converters",
             loaded.index_to_key,
             saved.index_to_key,
-            dtype=config.model.dtype,
+            dtype=config.run.dtype,
         )
         yield line("vectors", loaded.vectors, saved.vectors)
         yield line("vectors of the run", vectors.matrix, saved.vectors)
@@ -116,7 +116,7 @@ def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference
 
 def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """The nearest tokens of the most frequent ones, from one model file."""
-    rung, dtype = "neighbours", config.model.dtype
+    rung, dtype = "neighbours", config.run.dtype
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
         oracle = trainer(legacy.EmbeddingTrainer, config, epochs=1).fit(sequences)
@@ -158,7 +158,7 @@ def _misplaced(ours, theirs, tolerance: float) -> int:
 def _models(
     rung: str, config: Config, ours, desired: ModelFile, prefix: str = ""
 ) -> Iterator[Difference]:
-    dtype = config.model.dtype
+    dtype = config.run.dtype
     theirs = desired.input, desired.output, desired.loss_history
     for name, actual, expected in zip(
         ("input", "output", "loss"), ours, theirs, strict=True

@@ -42,14 +42,14 @@ class Sample(NamedTuple):
 
     @property
     def dtype(self) -> str:
-        return self.config.model.dtype
+        return self.config.run.dtype
 
     @property
     def rates(self) -> np.ndarray:
         """Learning rate of each update, f64[S]."""
-        train = self.config.train
+        options = self.config.tables
         return linear_rate(
-            self.updates.progress, alpha=train.alpha, min_alpha=train.min_alpha
+            self.updates.progress, alpha=options.alpha, min_alpha=options.min_alpha
         )
 
     @property
@@ -126,7 +126,7 @@ def gradients_rung(sample: Sample) -> Iterator[Difference]:
 
 def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
     """Both tables after the updates of `sample`."""
-    train, model = sample.config.train, sample.config.model
+    options = sample.config.tables
     with jax.enable_x64(sample.dtype == "float64"):
         program = sample.program
         state = host_state(program.optimizer, sample.input, sample.output)
@@ -141,10 +141,10 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
                 desired,
                 sample.blocks(index),
                 rate=sample.rates[index],
-                cap=train.cap,
-                architecture=model.architecture,
-                window=sample.config.data.window,
-                negative=model.negative,
+                cap=options.cap,
+                architecture=options.architecture,
+                window=sample.config.tables.window,
+                negative=options.negative,
             )
     for name, expected in zip(("input", "output"), desired, strict=True):
         actual = state.params["tables"][name]
@@ -157,18 +157,18 @@ def oracle_rows(sample: Sample) -> OracleRows:
     pairs = legacy.objective.pairs(
         blocks.sequence,
         blocks.radius,
-        tile=config.data.tile,
-        window=config.data.window,
+        tile=config.tables.tile,
+        window=config.tables.window,
         dtype=np.dtype(sample.dtype).type,
     )
     rows = legacy.objective.Rows(*_rows(sample))
-    architecture, negative = config.model.architecture, config.model.negative
+    architecture, negative = config.tables.architecture, config.tables.negative
     match architecture:
         case "skipgram":
             compute = legacy.objective.skipgram
         case "cbow":
             compute = legacy.objective.cbow
-    terms = compute(rows, pairs, window=config.data.window, negative=negative)
+    terms = compute(rows, pairs, window=config.tables.window, negative=negative)
     total = legacy.update.loss_sum(architecture, terms, pairs, negative)
     return OracleRows(terms, total.loss, total.terms)
 
@@ -221,7 +221,7 @@ def _rows(sample: Sample) -> tuple[np.ndarray, ...]:
 
 
 def _equation(sample: Sample) -> Callable:
-    model = sample.config.model
+    model = sample.config.tables
     return functools.partial(
         equations.loss,
         sample.blocks(0),

@@ -46,7 +46,7 @@ def workers_rung(
         rankings = [_neighbours(each) for each in (ours, *theirs)]
         shared += [_in_common(rankings[0], each) for each in rankings[1:]]
         between.append(_in_common(*rankings[1:]))
-    dtype = config.model.dtype
+    dtype = config.run.dtype
     for name in scores:
         yield compare_scores(name, port[name], oracle[name], dtype)
     yield compare_neighbours(shared, between, dtype)

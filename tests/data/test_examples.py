@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from embedder.config import EncoderConfig
 from embedder.encoders import examples, images
 from embedder.encoders.examples import Examples, ExampleSet, open_examples
 from embedder.encoders.images import read_image
+from embedder.encoders.options import EncoderOptions
 
 X = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
 Y = np.array([7, 5, 7, 9], np.uint8)
@@ -27,7 +27,7 @@ ROWS = np.array([[0.0, 1], [2, 3], [4, 5], [6, 7]])
 
 
 def opened(source: Path, **options) -> ExampleSet:
-    return open_examples(str(source), EncoderConfig(**options))
+    return open_examples(str(source), EncoderOptions(**options))
 
 
 def read(source: Path, cache: Path | None = None, **options) -> Examples:

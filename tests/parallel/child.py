@@ -131,7 +131,7 @@ def superblock_of_one(training: Training) -> Updates:
 
 def batch_of(config: Config, updates: Updates) -> Batch:
     """What the compiled updates take."""
-    rate = np.full(len(updates), config.train.alpha)
+    rate = np.full(len(updates), config.tables.alpha)
     fields = updates.ids, updates.sequence, updates.radius, updates.noise
     return Batch(*fields, rate)
 

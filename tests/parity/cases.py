@@ -86,9 +86,7 @@ class Case(NamedTuple):
             cap=cap,
             alpha=0.05,
         )
-        program = make_program(
-            self.num_rows, self.window, 1, config.model, config.train, layout
-        )
+        program = make_program(self.num_rows, 1, config, layout)
         tables = random_tables((self.num_rows, vector_size), dtype)
         return Sample(config, program, self.updates(), num_updates, *tables)
 

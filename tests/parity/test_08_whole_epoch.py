@@ -33,7 +33,7 @@ WAYS = [
 
 
 def assert_same_epoch(config, sequences):
-    encoded = encode(sequences_corpus(sequences), config.data.min_count)
+    encoded = encode(sequences_corpus(sequences), config.tables.min_count)
     assert_pass(epoch_rung(config, encoded, sequences))
 
 
@@ -112,5 +112,5 @@ def test_an_epoch_of_a_million_words_with_the_defaults(
     )
     compared = subject(config, str(wiki), words=0, seeds=())
     assert compared.encoded.num_tokens > 1_000_000
-    assert config.data.loader == "tfdata"
+    assert config.run.loader == "tfdata"
     assert_pass(epoch_rung(config, compared.encoded, compared.sequences))

@@ -5,11 +5,12 @@ import pytest
 
 import embedder.encoders.outputs
 import embedder.encoders.training
-from embedder.config import Config, EncoderConfig, with_options
+from embedder.config import Config, with_options
 from embedder.encoders import batches
 from embedder.encoders import networks as encoder
 from embedder.encoders import update as classify
 from embedder.encoders.estimator import FeatureEncoder
+from embedder.encoders.options import EncoderOptions
 from migration.parity import encoder as rungs
 from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
 from migration.parity.encoder import encoder_subject as subject_of
@@ -203,7 +204,7 @@ def test_encoder_rung_catches(monkeypatch, fresh_programs, rung, module, name, w
 
 def test_the_default_encoder_is_that_of_the_oracle():
     own = FeatureEncoder().get_params()
-    options = EncoderConfig()
+    options = EncoderOptions()
     assert own["learning_rate"] == options.learning_rate
     assert own["batch_size"] == options.batch_size
     assert own == vars(rungs.FeatureEncoder())

@@ -68,7 +68,11 @@ def test_train_writes_the_same_vectors_twice(finished):
 
 def test_train_writes_settings_with_nothing_open(finished):
     config = read_toml(finished.config)
-    assert (config.data.block, config.train.alpha, config.train.cap) == (64, 0.05, 32)
+    assert (config.tables.block, config.tables.alpha, config.tables.cap) == (
+        64,
+        0.05,
+        32,
+    )
 
 
 def test_train_writes_a_line_of_metrics_an_epoch(finished):
@@ -171,9 +175,9 @@ def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
     corpus = sequences_corpus([["a", "b"] * 1_600_000])
     config = with_options(SMALL, block=None)
     training = plan(config, corpus, tmp_path)
-    assert training.config.data.block == 64
-    assert training.config.train.alpha == 0.05 * (1e6 / 3_200_000) ** 0.225
-    assert training.config.train.cap == 1.6 / training.config.train.alpha
+    assert training.config.tables.block == 64
+    assert training.config.tables.alpha == 0.05 * (1e6 / 3_200_000) ** 0.225
+    assert training.config.tables.cap == 1.6 / training.config.tables.alpha
 
 
 def test_open_corpus_without_a_source_is_the_demo():

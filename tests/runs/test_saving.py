@@ -4,11 +4,11 @@ import types
 
 import pytest
 
-from embedder.checks import Interval
 from embedder.engine.epochs import Place, Snapshot
 from embedder.run import saving
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop, Stopped
+from embedder.settings import Interval
 
 
 class Disk:

@@ -1,0 +1,220 @@
+"""Sections of settings: frozen dataclasses whose fields say all about themselves.
+
+A field is declared by `setting`: its default, its rule, whether it changes the vectors,
+whether each host may have its own. Choices are those of its `Literal`. Wrong values are
+refused with the name and the value.
+"""
+
+import dataclasses
+import functools
+import math
+import numbers
+import re
+import typing
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+Rule = Callable[[Any, str], None]
+"""Checks the field of a section by its name, and may replace its value."""
+
+
+def setting(
+    default: Any,
+    rule: Rule | None = None,
+    *,
+    changes_vectors: bool = True,
+    is_per_host: bool = False,
+) -> Any:
+    """A field of a section.
+
+    Args:
+      default: its value if it is not given; None: a function of the corpus gives it.
+      rule: what its values must be; none: one of the choices of its `Literal`.
+      changes_vectors: whether the vectors depend on it, but for rounding on devices.
+      is_per_host: whether the processes of a run may have different values.
+    """
+    metadata = {"rule": rule, "changes": changes_vectors, "per_host": is_per_host}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def validate(section) -> None:
+    """Checks every field of a section by its rule.
+
+    Raises:
+      TypeError, ValueError: one has a wrong value; the message names it.
+    """
+    for field in dataclasses.fields(section):
+        if field.default is None and getattr(section, field.name) is None:
+            continue
+        rule = field.metadata["rule"] or choice(_choices(type(section))[field.name])
+        rule(section, field.name)
+
+
+@functools.cache
+def _choices(section: type) -> dict[str, tuple[str, ...]]:
+    """The choices of each field that is a `Literal`."""
+    hints = typing.get_type_hints(section)
+    return {
+        name: typing.get_args(hint)
+        for name, hint in hints.items()
+        if typing.get_origin(hint) is Literal
+    }
+
+
+def names_where(section: type, key: Literal["changes", "per_host"]) -> set[str]:
+    """The fields of a section of which `setting` said so."""
+    return {f.name for f in dataclasses.fields(section) if f.metadata[key]}
+
+
+def positive_finite(x: float) -> bool:
+    return 0 < x < math.inf
+
+
+def integer(low: int, high: int | None = None) -> Rule:
+    """An integer from `low` to `high`; None: without a bound."""
+    bounds = f">= {low}" if high is None else f"from {low} to {_power(high)}"
+
+    def check(section, name: str) -> None:
+        value = getattr(section, name)
+        message = f"`{name}` must be an integer {bounds}, got {value!r}."
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise TypeError(message)
+        number = int(value)
+        if number < low or (high is not None and number > high):
+            raise ValueError(message)
+        _replace(section, name, number)
+
+    return check
+
+
+def _power(bound: int) -> str:
+    return "2**64 - 1" if bound == 2**64 - 1 else str(bound)
+
+
+def _replace(section, name: str, value: Any) -> None:
+    object.__setattr__(section, name, value)
+
+
+def integers(low: int) -> Rule:
+    """A list or tuple of integers from `low` on, which becomes a tuple."""
+
+    def check(section, name: str) -> None:
+        values = getattr(section, name)
+        message = f"`{name}` must be integers >= {low}, got {values!r}."
+        if not isinstance(values, list | tuple):
+            raise TypeError(message)
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+                raise TypeError(message)
+            if value < low:
+                raise ValueError(message)
+        _replace(section, name, tuple(map(int, values)))
+
+    return check
+
+
+def number(rule: str, is_valid: Callable[[float], bool]) -> Rule:
+    """A number, described by `rule`, of which `is_valid` is true."""
+
+    def check(section, name: str) -> None:
+        value = getattr(section, name)
+        message = f"`{name}` must be {rule}, got {value!r}."
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(message)
+        try:
+            found = float(value)
+        except OverflowError:  # an integer of hundreds of digits
+            found = math.nan
+        if not is_valid(found):
+            raise ValueError(message)
+        _replace(section, name, found)
+
+    return check
+
+
+def choice(choices: tuple[str, ...]) -> Rule:
+    """One of some texts."""
+    rule = " or ".join(repr(each) for each in choices)
+
+    def check(section, name: str) -> None:
+        value = getattr(section, name)
+        message = f"`{name}` must be {rule}, got {value!r}."
+        if not isinstance(value, str):
+            raise TypeError(message)
+        if value not in choices:
+            raise ValueError(message)
+        _replace(section, name, str(value))
+
+    return check
+
+
+def text(section, name: str) -> None:
+    """Any text."""
+    value = getattr(section, name)
+    if not isinstance(value, str):
+        raise TypeError(f"`{name}` must be text, got {value!r}.")
+
+
+def multiple(of: str) -> Rule:
+    """A positive multiple of another field of the section."""
+
+    def check(section, name: str) -> None:
+        value, divisor = getattr(section, name), getattr(section, of)
+        message = f"`{name}` must be a positive multiple of `{of}`, got {value!r}."
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise TypeError(message)
+        found = int(value)
+        if found < 1 or found % divisor:
+            raise ValueError(message)
+        _replace(section, name, found)
+
+    return check
+
+
+class Interval(NamedTuple):
+    """How often something is done: after so many updates, seconds or epochs."""
+
+    updates: float = math.inf
+    seconds: float = math.inf
+    epochs: float = math.inf
+
+
+_UNITS = {
+    "": (1, "updates"),
+    "s": (1, "seconds"),
+    "min": (60, "seconds"),
+    "h": (3600, "seconds"),
+    "epoch": (1, "epochs"),
+    "epochs": (1, "epochs"),
+}
+
+
+def read_interval(value: str) -> Interval:
+    """The interval in a text such as 100 (updates), 30s, 10min, 2h, 1epoch; or never.
+
+    Raises:
+      ValueError: it is none of these.
+    """
+    if value == "never":
+        return Interval()
+    found = re.fullmatch(r"0*([1-9][0-9]{0,8}) ?([a-z]*)", value)
+    if not found or found[2] not in _UNITS:
+        raise ValueError(value)
+    size, unit = _UNITS[found[2]]
+    return Interval(**{unit: int(found[1]) * size})
+
+
+def interval(section, name: str) -> None:
+    """A text that `read_interval` reads, or a number of updates."""
+    value = getattr(section, name)
+    message = (
+        f"`{name}` must be a number of updates, a time as 30s, 10min or 2h, a number "
+        f"of passes as 1epoch, or never, got {value!r}."
+    )
+    if isinstance(value, bool) or not isinstance(value, str | numbers.Integral):
+        raise TypeError(message)
+    try:
+        read_interval(str(value))
+    except ValueError:
+        raise ValueError(message) from None
+    _replace(section, name, str(value))
