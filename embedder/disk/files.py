@@ -11,6 +11,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+LONGEST_TOKEN = 2**16
+"""Bytes in UTF-8. A corpus is read without longer ones; word2vec files take none."""
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
