@@ -18,7 +18,7 @@ import polars as pl
 from embedder.config import EncoderConfig
 from embedder.data.corpus import check_unchanged, describe_file
 from embedder.data.images import IMAGES, decoded
-from embedder.disk.files import errors_named, read_packed, short_reason
+from embedder.disk.files import check_utf8, errors_named, read_packed, short_reason
 from embedder.disk.parquet import read_table
 
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -191,6 +191,7 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
       ValueError: a column is missing, or is not of numbers, or lists differ in length;
         or names are missing, or not unique.
     """
+    check_utf8(path, "A parquet file")
     try:
         frame = read_table(path)
     except ValueError as error:

@@ -54,7 +54,7 @@ def _checked(source, found: list[Path], otherwise: str) -> list[Path]:
     for path in kept:
         _check_regular(path)
     if left_out := len(paths) - len(kept):
-        _log.info("Corpus %s: %d files that runs wrote are left out.", source, left_out)
+        _log.info("Corpus %s: files that runs wrote, left out: %d.", source, left_out)
     return kept
 
 

@@ -46,6 +46,21 @@ def errors_named(path: Path) -> Iterator[None]:
         raise
 
 
+def check_utf8(path: str | os.PathLike[str], argument: str) -> None:
+    """Refuses a path that Polars and Orbax cannot open, named as `argument`.
+
+    Raises:
+      ValueError: it is not UTF-8.
+    """
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{argument} must be a path in UTF-8, got {os.fspath(path)!r}: rename "
+            "it, or give another."
+        ) from None
+
+
 def short_reason(error: object) -> str:
     """What `error` says, for a message: a line without its full stop, cut if long."""
     text = " ".join(str(error).split())[:200].removesuffix(".")
