@@ -273,6 +273,9 @@ def _image_set(path: Path, source: str, options, workers: int) -> ExampleSet:
             f"DATA {source} has no idx files, and no folders with images "
             f"({', '.join(IMAGES)}), one for each class."
         )
+    for file, _ in found:
+        if file.exists() and not file.is_file():
+            raise ValueError(f"DATA {source}: {file} must be a regular file.")
     # Classes would come one after the other, and the last ones validate.
     order = np.random.default_rng(0).permutation(len(found))
     files = [found[i][0] for i in order]

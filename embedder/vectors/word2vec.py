@@ -100,10 +100,12 @@ def is_key(key: str) -> bool:
 def _check_keys(keys: Sequence[str]) -> None:
     for key in keys:
         if not is_key(key):
+            is_long = len(key.encode()) > LONGEST_TOKEN
+            rule = f"at most {LONGEST_TOKEN} bytes" if is_long else "no white space"
             raise ValueError(
-                f"`vectors.keys` must have no white space in a word2vec file, and at "
-                f"most {LONGEST_TOKEN} bytes, got {_short(key)}: write .safetensors, "
-                ".npz or .parquet."
+                f"`vectors.keys` must have {rule} in a word2vec file, got "
+                f"{_short(key) if is_long else repr(key)}: write .safetensors, .npz or "
+                ".parquet."
             )
 
 
