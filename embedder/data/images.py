@@ -29,7 +29,7 @@ def decoded(
     workers: int,
     cache: Path | None,
     manifest: list[dict],
-    check_unchanged: Callable[[], None],
+    check_unchanged: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
     """The images, u8[n, height, width, 3]; with a `cache` from a file there.
 

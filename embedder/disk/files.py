@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-LONGEST_TOKEN = 2**16
+LONGEST_TOKEN = 2**20
 """Bytes in UTF-8. A corpus is read without longer ones; word2vec files take none."""
 
 
