@@ -139,10 +139,11 @@ def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
 
 
 @pytest.mark.row("B5")
-def test_a_run_can_read_all_vectors_that_it_writes(monkeypatch):
-    """Of tokens as long as they may be, and one byte more."""
+def test_a_run_can_read_all_vectors_that_it_writes():
+    """Tokens of the longest length, of a byte more, and longer than a line may be."""
     long = [LONGEST_TOKEN * "x", (LONGEST_TOKEN - 1) * "y", (LONGEST_TOKEN + 1) * "z"]
-    Path("text.txt").write_text(f"a b {' '.join(long)} c\n" * 3)
+    text = f"a b {' '.join(long)} c\n"
+    Path("text.txt").write_text(text * 3 + 17 * 2**20 * "0" + "\n")
     assert main(["train", "text.txt", "--workdir", "run", *FAST]) == 0
     assert {*read_vectors("run/vectors.txt").keys} == {"a", "b", "c", *long[:2]}
     assert main(["export", "run", "--to", "vectors.vec.gz"]) == 0
