@@ -154,7 +154,8 @@ def _table(lines: list[str], is_cut: bool) -> str | None:
     for delimiter, what in ((",", "a CSV table"), (";", "a CSV table")):
         rows = _rows(lines, delimiter, is_cut)
         cells = [cell for row in rows for cell in row[1:]]
-        if rows and sum(cell[:1].isspace() for cell in cells) <= 0.05 * len(cells):
+        is_tight = [bool(cell) and not cell[0].isspace() for cell in cells]
+        if rows and sum(is_tight) >= 0.9 * len(cells):
             return what
     return "a TSV table" if _has_numbers(_rows(lines, "\t", is_cut)) else None
 

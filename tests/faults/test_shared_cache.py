@@ -1,4 +1,4 @@
-"""A cache that runs share: what dead ones left is removed, what live ones write stays."""
+"""Caches that runs share: remnants of dead ones are removed, live ones are left."""
 
 import os
 import subprocess
