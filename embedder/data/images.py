@@ -18,7 +18,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """Endings of their names."""
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
-"""What may be in them, recognised by content. Pillow reads others by programs."""
+"""Formats that are read, recognised by content. Pillow runs a program for others."""
 
 _FORMAT = 2  # of decoded images on disk
 

@@ -41,6 +41,7 @@ _MAGIC = {
     b"\x89PNG\r\n": "an image",
     b"\xff\xd8\xff": "an image",
 }
+_VECTORS = "a word2vec file of vectors"
 _HEAD_BYTES = 2**16
 _FEWEST_LINES = 20  # different ones, by which a table is recognised
 _LONGEST_CELL = 4  # words on average: a column of more is prose
@@ -70,6 +71,8 @@ def _advice(what: str) -> str:
             "write walks over the graph to a .txt file, one a line (`EmbeddingTrainer` "
             "takes lists of tokens, too)."
         )
+    if what == _VECTORS:
+        return "move it, or name the texts without it."
     return "write its tokens to a .txt file, one sequence a line."
 
 
@@ -89,6 +92,8 @@ def _by_content(path: Path) -> str | None:
     lines = [line for line in map(str.strip, lines) if line]
     if _is_json(head, lines, is_cut):
         return "JSON"
+    if _are_vectors(lines):
+        return _VECTORS
     lines = list(dict.fromkeys(line for line in lines if line[0] not in "#%"))
     if len(lines) < _FEWEST_LINES:
         return None
@@ -125,6 +130,17 @@ def _parsed(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _are_vectors(lines: list[str]) -> bool:
+    """Whether a line `V D` comes first, then lines of a key and D numbers."""
+    rows = [line.split() for line in lines[:20]]
+    if len(rows) < 2 or len(rows[0]) != 2 or not _are_integers(rows[0]):
+        return False
+    size = int(rows[0][1])
+    return size > 1 and all(
+        len(row) == size + 1 and all(map(_is_number, row[1:])) for row in rows[1:]
+    )
 
 
 def _are_edges(lines: list[str]) -> bool:

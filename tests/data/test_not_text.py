@@ -76,6 +76,7 @@ PROSE = {
     "indented": lines(lambda i: f"\tto be or {i}"),
     "one token a line": lines(lambda i: RNG.choice([*WORDS, ",", '"', "12", ";"])),
     "tagged": lines(lambda i: f"word{i}\tNN"),
+    "numbers first": b"3 4\n" + lines(lambda i: f"a{i} 1 2 3"),
     "brackets": lines(lambda i: f"[{i}] see there [1]"),
     "braces": lines(lambda i: f"{{{i}}} {{a}}"),
     "markers": lines(lambda i: f"<s> a b{i} </s>"),
@@ -109,6 +110,19 @@ def test_tables_are_recognised_by_their_content(name, kind):
     start, _, advice = str(error.value).partition(", which is not read as text: write ")
     assert start.startswith(f"{name} is {what}")
     assert advice.startswith("walks" if what == "an edge list" else "its tokens")
+
+
+@pytest.mark.row("B22")
+def test_exported_vectors_among_texts_are_named(capsys):
+    Path("a.txt").write_text("a b c\n" * 40)
+    assert main(["train", "a.txt", "--workdir", "run", *FAST]) == 0
+    assert main(["export", "run", "--to", "vectors.txt"]) == 0
+    capsys.readouterr()
+    assert main(["train", "*.txt", "--workdir", "two", *FAST]) == 2
+    assert error_line(capsys) == (
+        "embedder: vectors.txt is a word2vec file of vectors, which is not read as "
+        "text: move it, or name the texts without it."
+    )
 
 
 @pytest.mark.row("B20")
