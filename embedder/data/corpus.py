@@ -147,8 +147,8 @@ def _file_chunks(path: Path, described, errors: str) -> Iterator[Chunk]:
     check_unchanged(path, described)
     if left_out:
         _log.warning(
-            "%s: %d tokens longer than %d bytes are left out.",
-            *(path, left_out, LONGEST_TOKEN),
+            "%s: tokens longer than %d bytes, left out: %d.",
+            *(path, LONGEST_TOKEN, left_out),
         )
 
 

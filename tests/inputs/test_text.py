@@ -114,7 +114,7 @@ def test_tokens_that_are_too_long_are_left_out_and_counted(
     expected = [["a", long, "b"], [long], ["c", short, long], [long, "d"]]
     if size > 10:
         expected = [["a", "b"], ["c", short], ["d"]]
-        said = ["text.txt: 4 tokens longer than 10 bytes are left out."]
+        said = ["text.txt: tokens longer than 10 bytes, left out: 4."]
     else:
         said = []
     assert tokens("text.txt", "strict") == expected
