@@ -137,7 +137,7 @@ def check_unchanged(path: Path, described: dict[str, Any]) -> None:
         )
 
 
-def _file_chunks(path: Path, described, errors: str) -> Iterator[Chunk]:
+def _file_chunks(path: Path, described: dict[str, Any], errors: str) -> Iterator[Chunk]:
     """Chunks of one file; the end of a file ends its last sequence."""
     left_out = 0
     for data, is_open in _whole_lines(_read_pieces(path, errors)):

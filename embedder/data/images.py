@@ -56,6 +56,7 @@ def decoded(
                 part / path.name, "w+", np.uint8, shape=shape
             )
             _decode(files, size, workers, array).flush()
+            del array
             check_unchanged()
             write_sums(part, files_in(part))
     try:
