@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.data.images import IMAGES, read_image
-from embedder.disk.files import errors_named, map_array, short_reason
+from embedder.disk.files import check_utf8, errors_named, map_array, short_reason
 from embedder.encoder_outputs import embed, network_of, probabilities
 from embedder.model.encoder_file import EncoderFile, read_encoder
 from embedder.runs.workdir import Workdir
@@ -30,6 +30,7 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
     model = _model(run)
     keys, parts = [], []
     for name in files:
+        check_utf8(name, "FILE")  # it is the key of a vector
         features = _features(Path(name), model)
         single = len(features) == 1
         keys.extend([name] if single else [f"{name}:{i}" for i in range(len(features))])

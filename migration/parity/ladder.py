@@ -16,10 +16,11 @@ import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
 from embedder.data import loader
 from embedder.data.blocks import Updates
-from embedder.data.corpus import Corpus, sequences_corpus, text_files
+from embedder.data.corpus import Corpus, sequences_corpus
 from embedder.data.demo import demo_sequences
 from embedder.data.encode import encode, encode_cached
 from embedder.data.encoded import Encoded
+from embedder.data.text_files import text_files
 from embedder.runs.tables import open_corpus
 from embedder.training import Training
 from migration.parity import data, training, updates
