@@ -199,7 +199,7 @@ def test_a_folder_with_names_like_those_of_a_run_is_no_run():
     assert text_files("*.txt") == [Path("a.txt")]
 
 
-@pytest.mark.row("B15")
+@pytest.mark.row("B24")
 @pytest.mark.parametrize(
     "name", ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/../dev/stdin"]
 )
@@ -220,7 +220,7 @@ def test_a_stream_as_corpus_is_refused_with_what_to_do(capsys, name):
     assert not Path("run").exists()
 
 
-@pytest.mark.row("B15")
+@pytest.mark.row("B24")
 @pytest.mark.parametrize("source", ["texts", "texts/*.txt", "**"])
 @pytest.mark.parametrize("kind", ["pipe", "socket", "broken link"])
 def test_what_is_no_file_among_texts_is_named(capsys, source, kind):

@@ -101,7 +101,7 @@ def test_the_cache_of_one_way_is_not_that_of_the_other():
     assert len(list(Path("cache").iterdir())) == 2
 
 
-@pytest.mark.row("B5")
+@pytest.mark.row("B5", "B23")
 @pytest.mark.parametrize("chunk_bytes", [3, 7, 2**20])
 @pytest.mark.parametrize("size", [10, 11, 100])
 def test_tokens_that_are_too_long_are_left_out_and_counted(
@@ -122,7 +122,7 @@ def test_tokens_that_are_too_long_are_left_out_and_counted(
     assert tokens("text.txt", "replace") == expected
 
 
-@pytest.mark.row("B5")
+@pytest.mark.row("B5", "B23")
 def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
     """No more of it than a piece and the longest token."""
     monkeypatch.setattr(corpus, "LONGEST_TOKEN", 1000)
@@ -138,7 +138,7 @@ def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
     assert max(held) == 1001
 
 
-@pytest.mark.row("B5")
+@pytest.mark.row("B23")
 def test_a_run_can_read_all_vectors_that_it_writes():
     """Tokens of the longest length, of a byte more, and longer than a line may be."""
     long = [LONGEST_TOKEN * "x", (LONGEST_TOKEN - 1) * "y", (LONGEST_TOKEN + 1) * "z"]
@@ -150,7 +150,7 @@ def test_a_run_can_read_all_vectors_that_it_writes():
     assert len(read_vectors("vectors.vec.gz")) == 5
 
 
-@pytest.mark.row("B5")
+@pytest.mark.row("B23")
 @pytest.mark.parametrize("ending", [".txt", ".bin"])
 def test_a_key_that_is_too_long_is_refused_when_it_is_written(ending):
     """Lists of tokens in Python may have longer ones."""
