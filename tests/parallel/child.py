@@ -21,7 +21,7 @@ from embedder.config import Config, resolve, with_options  # noqa: E402
 from embedder.engine.device_loader import DeviceLoader  # noqa: E402
 from embedder.engine.epochs import run_epochs  # noqa: E402
 from embedder.engine.parallel import Layout  # noqa: E402
-from embedder.tables import loader  # noqa: E402
+from embedder.tables import loader
 from embedder.tables.blocks import Updates  # noqa: E402
 from embedder.tables.corpus import sequences_corpus  # noqa: E402
 from embedder.tables.encode import encode  # noqa: E402
