@@ -182,7 +182,8 @@ def _train(args: Train) -> None:
         with processes.together():
             base = open_base(args.resume, args.grow)
             name = run.open_job(config, args.corpus, base).name
-        workdir = Path(f"embedder-{name}")
+        name = name.encode(errors="ignore").decode()  # of a workdir: UTF-8
+        workdir = Path(f"embedder-{name or 'corpus'}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite
     stop = Stop()
     with stop.listening(), _shown_progress(stop) as on_status:
@@ -263,12 +264,14 @@ def _analogy(args: Analogy) -> None:
 def _labels(run: Path) -> dict[str, str]:
     """What the examples of an encoder are, by their names; of tables nothing."""
     from embedder.disk.digests import check_file, read_sums
+    from embedder.disk.files import check_utf8
     from embedder.disk.parquet import read_table
     from embedder.run.workdir import Workdir
 
     path = Workdir(run).labels
     if not path.exists():
         return {}
+    check_utf8(path, "The path of a run")
     try:
         with contextlib.suppress(FileNotFoundError):
             check_file(path, read_sums(run).get(path.name))

@@ -11,6 +11,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+LONGEST_TOKEN = 2**20
+"""Bytes in UTF-8. A corpus is read without longer ones; word2vec files take none."""
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
@@ -41,6 +44,21 @@ def errors_named(path: Path) -> Iterator[None]:
         if error.errno is not None and error.filename is None:
             error.filename = os.fspath(path)
         raise
+
+
+def check_utf8(path: str | os.PathLike[str], argument: str) -> None:
+    """Refuses a path that Polars and Orbax cannot open, named as `argument`.
+
+    Raises:
+      ValueError: it is not UTF-8.
+    """
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{argument} must be a path in UTF-8, got {os.fspath(path)!r}: rename "
+            "it, or give another."
+        ) from None
 
 
 def short_reason(error: object) -> str:

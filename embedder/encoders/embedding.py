@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.disk.files import errors_named, map_array, short_reason
+from embedder.disk.files import check_utf8, errors_named, map_array, short_reason
 from embedder.encoders.artefact import EncoderFile, read_encoder
 from embedder.encoders.images import IMAGES, read_image
 from embedder.encoders.outputs import embed, network_of, probabilities
@@ -30,6 +30,7 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
     model = _model(run)
     keys, parts = [], []
     for name in files:
+        check_utf8(name, "FILE")  # it is the key of a vector
         features = _features(Path(name), model)
         single = len(features) == 1
         keys.extend([name] if single else [f"{name}:{i}" for i in range(len(features))])

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.disk.files import errors_named, read_packed, short_reason
+from embedder.disk.files import check_utf8, errors_named, read_packed, short_reason
 from embedder.disk.parquet import read_table
 from embedder.encoders.images import IMAGES, decoded
 from embedder.encoders.options import EncoderOptions
-from embedder.tables.corpus import describe_file
+from embedder.tables.corpus import check_unchanged, describe_file
 
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _WIDE = (pl.Int128, pl.UInt128)  # integers that NumPy does not have
@@ -65,12 +65,12 @@ def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> Exa
     if _is_idx_images(path):
         return _idx_set(name, source, path)
     if path.suffix == ".npz":
-        return _file_set(name, source, path, lambda: read_npz(path, options.label))
+        return _file_set(name, source, [path], lambda: read_npz(path, options.label))
     if path.suffix == ".parquet":
         return _file_set(
             name,
             source,
-            path,
+            [path],
             lambda: read_parquet(path, options.label, options.key),
         )
     raise ValueError(
@@ -80,8 +80,19 @@ def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> Exa
     )
 
 
-def _file_set(name: str, source: str, path: Path, read) -> ExampleSet:
-    return ExampleSet(name, source, [describe_file(path)], lambda cache: read())
+def _file_set(
+    name: str, source: str, paths: list[Path], read: Callable[[], Examples]
+) -> ExampleSet:
+    """Examples in files that must not change while they are read."""
+    manifest = [describe_file(path) for path in paths]
+
+    def read_unchanged(cache: Path | None) -> Examples:
+        examples = read()
+        for path, described in zip(paths, manifest, strict=True):
+            check_unchanged(path, described)
+        return examples
+
+    return ExampleSet(name, source, manifest, read_unchanged)
 
 
 # --- idx, the form of MNIST (Y. LeCun, yann.lecun.com/exdb/mnist)
@@ -98,12 +109,11 @@ def _idx_set(name: str, source: str, images: Path) -> ExampleSet:
     if not labels.exists():
         raise FileNotFoundError(f"{images} has no labels: {labels} does not exist.")
 
-    def read(cache: Path | None) -> Examples:
+    def read() -> Examples:
         features, classes = read_idx(images), read_idx(labels)
         return _examples(features, classes, f"{images} and {labels}")
 
-    manifest = [describe_file(images), describe_file(labels)]
-    return ExampleSet(name, source, manifest, read)
+    return _file_set(name, source, [images, labels], read)
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -181,6 +191,7 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
       ValueError: a column is missing, or is not of numbers, or lists differ in length;
         or names are missing, or not unique.
     """
+    check_utf8(path, "A parquet file")
     try:
         frame = read_table(path)
     except ValueError as error:
@@ -262,6 +273,9 @@ def _image_set(path: Path, source: str, options, workers: int) -> ExampleSet:
             f"DATA {source} has no idx files, and no folders with images "
             f"({', '.join(IMAGES)}), one for each class."
         )
+    for file, _ in found:
+        if file.exists() and not file.is_file():
+            raise ValueError(f"DATA {source}: {file} must be a regular file.")
     # Classes would come one after the other, and the last ones validate.
     order = np.random.default_rng(0).permutation(len(found))
     files = [found[i][0] for i in order]
@@ -270,16 +284,30 @@ def _image_set(path: Path, source: str, options, workers: int) -> ExampleSet:
     wrong = [key for key in keys if key.encode(errors="ignore").decode() != key]
     if wrong:  # vectors could not be written for them, at the end
         raise ValueError(f"DATA {source}: names must be UTF-8, got {wrong[0]!r}.")
-    manifest = [
-        {"file": key, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-        for key, stat in ((k, f.stat()) for k, f in zip(keys, files, strict=True))
-    ]
+    manifest = _described(keys, files)
+
+    def check() -> None:
+        now = _described(keys, files)
+        if changed := [a["file"] for a, b in zip(manifest, now, strict=True) if a != b]:
+            raise ValueError(
+                f"DATA {source}: {changed[0]} changed while it was read: start again "
+                "when nothing writes to it, or copy it first."
+            )
 
     def read(cache: Path | None) -> Examples:
-        images = decoded(files, options.image_size, workers, cache, manifest)
+        size = options.image_size
+        images = decoded(files, size, workers, cache, manifest, check)
         return _examples(images, labels, source, keys)
 
     return ExampleSet(path.resolve().name, source, manifest, read)
+
+
+def _described(keys: list[str], files: list[Path]) -> list[dict[str, Any]]:
+    stats = [file.stat() for file in files]
+    return [
+        {"file": key, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+        for key, stat in zip(keys, stats, strict=True)
+    ]
 
 
 # --- all

@@ -3,9 +3,7 @@
 import hashlib
 import json
 import math
-import os
-import shutil
-import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +11,14 @@ import numpy as np
 
 from embedder.disk.digests import check_folder, files_in, write_sums
 from embedder.disk.files import errors_named, map_array, short_reason
+from embedder.disk.parts import remove_parts, whole_folder
 from embedder.engine.ahead import map_ahead
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """Endings of their names."""
+
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
+"""Formats that are read, recognised by content. Pillow runs a program for others."""
 
 _FORMAT = 2  # of decoded images on disk
 
@@ -27,8 +29,13 @@ def decoded(
     workers: int,
     cache: Path | None,
     manifest: list[dict],
+    check_unchanged: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
     """The images, u8[n, height, width, 3]; with a `cache` from a file there.
+
+    Args:
+      manifest: what tells these images from others.
+      check_unchanged: called when all are read; raises if `manifest` is no longer true.
 
     Raises:
       ValueError: one is no image, or has another size than the first.
@@ -36,26 +43,22 @@ def decoded(
     first = read_image(files[0], size)
     shape = (len(files), *first.shape)
     if cache is None:
-        return _decode(files, size, workers, np.empty(shape, np.uint8))
+        images = _decode(files, size, workers, np.empty(shape, np.uint8))
+        check_unchanged()
+        return images
     key = json.dumps([_FORMAT, size, manifest]).encode()
     folder = cache / hashlib.sha256(key).hexdigest()[:16]
     path = folder / "images.npy"
+    remove_parts(cache)
     if not folder.exists():
-        part = cache / f".{folder.name}-{uuid.uuid4().hex[:8]}"
-        part.mkdir(parents=True)
-        try:
+        with whole_folder(folder) as part:
             array = np.lib.format.open_memmap(
                 part / path.name, "w+", np.uint8, shape=shape
             )
             _decode(files, size, workers, array).flush()
             del array
+            check_unchanged()
             write_sums(part, files_in(part))
-            os.replace(part, folder)
-        except OSError:
-            if not path.exists():  # else another run has made the same
-                raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
     try:
         check_folder(folder)  # reads it all, once: an epoch would, too
         return _mapped(path, shape)
@@ -92,11 +95,15 @@ def read_image(
     """An image, u8[height, width, 3], or without colours u8[height, width].
 
     It is scaled to `size`, height and width, if that is given.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: it is damaged, or of another format than `FORMATS`.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
-        with errors_named(path), Image.open(path) as image:
+        with errors_named(path), Image.open(path, formats=FORMATS) as image:
             most = Image.MAX_IMAGE_PIXELS or math.inf  # twice that, Pillow refuses too
             if image.width * image.height > most:
                 raise ValueError(
@@ -110,6 +117,11 @@ def read_image(
             return np.asarray(image)
     except FileNotFoundError:
         raise
+    except UnidentifiedImageError:
+        raise ValueError(
+            f"{path} is not a whole image: it must be {', '.join(FORMATS[:-1])} or "
+            f"{FORMATS[-1]}, whatever its name says."
+        ) from None
     except Exception as error:  # a damaged image raises nearly anything
         reason = short_reason(error)
         raise ValueError(f"{path} is not a whole image: {reason}.") from error

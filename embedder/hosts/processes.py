@@ -128,7 +128,8 @@ def check_same(facts: Mapping[str, object]) -> None:
 def _tell_all(message: str) -> list[str]:
     """The messages of all processes, cut to 16 kilobytes."""
     data = np.zeros(_MESSAGE_BYTES, np.uint8)
-    given = np.frombuffer(message.encode()[:_MESSAGE_BYTES], np.uint8)
+    text = message.encode(errors="backslashreplace")[:_MESSAGE_BYTES]
+    given = np.frombuffer(text, np.uint8)
     data[: len(given)] = given
     every = multihost_utils.process_allgather(data)
     return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in every]

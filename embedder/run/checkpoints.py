@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from embedder.disk.digests import SUMS, check_folder, files_in, write_sums
+from embedder.disk.files import check_utf8
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +34,10 @@ def check_path(workdir: Path) -> None:
     """Refuses a folder that Orbax would write checkpoints to, but not find them in.
 
     Raises:
-      ValueError: its name is a pattern.
+      ValueError: its path is a pattern, or not UTF-8.
     """
     path = os.path.abspath(workdir)
+    check_utf8(path, "`workdir`")
     if glob.has_magic(path) or "\\" in path:
         raise ValueError(
             "`workdir` must be without *, ?, [ and \\ in its name and those of the "
@@ -163,7 +165,9 @@ class Checkpoints:
 
         Raises:
           CheckpointError: it is damaged.
+          ValueError: Orbax would not find it.
         """
+        check_path(self.folder.parent)
         path = self.folder / str(step)
         ocp = _orbax()
         try:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from embedder.disk.digests import SUMS, check_folder, fault, read_sums
+from embedder.disk.parts import parts_in
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.workdir import Workdir
 
@@ -39,7 +40,7 @@ def verify(path: Path) -> Iterator[Finding]:
     yield from _files(run)
     yield from _checkpoints(run)
     yield from _cache(run)
-    for path in run.parts:
+    for path in (*run.parts, *parts_in(run.cache)):
         yield _part(run, path)
 
 
@@ -88,8 +89,9 @@ def _checkpoints(run: Workdir) -> Iterator[Finding]:
 def _cache(run: Workdir) -> Iterator[Finding]:
     if not run.cache.is_dir():
         return
+    parts = parts_in(run.cache)
     for folder in sorted(run.cache.iterdir()):
-        if not folder.is_dir() or folder in run.parts:
+        if not folder.is_dir() or folder in parts:
             continue
         name = f"{run.cache.name}/{folder.name}"
         try:

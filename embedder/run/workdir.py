@@ -29,13 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config, differences, read_toml, to_toml
+from embedder.disk import parts as disk_parts
 from embedder.disk.digests import SUMS, check_file, read_sums, write_sums
 from embedder.disk.files import short_reason, whole_file
 from embedder.disk.lock import held
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 
-_PART = re.compile(r"\..+(\.[0-9a-f]{8}\.tmp|-[0-9a-f]{8})")
+_PART = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _log = logging.getLogger(__name__)
 
 
@@ -61,9 +62,9 @@ class Workdir:
 
     @property
     def parts(self) -> list[Path]:
-        """What a run left here that died while it was writing."""
-        parts = [*self.path.glob(".*.tmp"), *self.cache.glob(".*-*")]
-        return sorted(path for path in parts if _PART.fullmatch(path.name))
+        """What a run left here that died while it was writing, but for its cache."""
+        found = self.path.glob(".*.tmp")
+        return sorted(path for path in found if _PART.fullmatch(path.name))
 
     @property
     def files(self) -> list[Path]:
@@ -265,6 +266,7 @@ def clear(workdir: Workdir) -> None:
 
 def remove_parts(workdir: Workdir) -> None:
     """Removes what a run left that died while it was writing, and says so."""
+    disk_parts.remove_parts(workdir.cache)
     for path in workdir.parts:
         _log.info("%s was not finished: it is removed.", path)
         if path.is_dir():

@@ -2,10 +2,11 @@
 
 A corpus is read in chunks of bounded size, however long its lines are. Text is one
 sequence a line, cut at ASCII white space, strict UTF-8; a file named .gz is gzip.
+Tokens longer than LONGEST_TOKEN bytes are left out, so that memory is bounded and every
+vocabulary can be written as word2vec text.
 """
 
 import codecs
-import glob
 import gzip
 import hashlib
 import itertools
@@ -19,8 +20,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.disk.files import errors_named
+from embedder.disk.files import LONGEST_TOKEN, errors_named
 from embedder.engine.ahead import read_ahead
+from embedder.tables.not_text import check_text
+from embedder.tables.text_files import text_files
 
 _CHUNK_BYTES = 2**22  # of text: more is slower, by new pages of memory
 _CHUNK_TOKENS = 2**21  # of sequences in memory
@@ -57,18 +60,24 @@ def text_corpus(
 
     Raises:
       FileNotFoundError: there is no such file, or no match, or no text in the folder.
-      OSError, ValueError: a file cannot be read, or is not text (also when read later).
+      OSError, ValueError: a file cannot be read, is not text, or changes while it is
+        read (also when read later).
     """
     if not os.fspath(source):
         raise ValueError("`corpus` must be a file, a glob or a folder, got ''.")
-    paths = text_files(source)
+    files = {path: describe_file(path) for path in text_files(source)}
+    for path in files:
+        check_text(path)
     how = {} if errors == "strict" else {"unicode_errors": errors}
     return Corpus(
         name=_stem(Path(os.path.abspath(source))),
         source=os.fspath(source),
-        manifest=[describe_file(path) | how for path in paths],
+        manifest=[described | how for described in files.values()],
         chunks=lambda: read_ahead(
-            itertools.chain.from_iterable(_file_chunks(p, errors) for p in paths)
+            itertools.chain.from_iterable(
+                _file_chunks(path, described, errors)
+                for path, described in files.items()
+            )
         ),
     )
 
@@ -89,39 +98,6 @@ def sequences_corpus(
         digest.update("\0".join(chunk.tokens.to_list()).encode())
     manifest = [{"sequences": name, "sha256": digest.hexdigest()}]
     return Corpus(name, name, manifest, lambda: iter(chunks))
-
-
-def text_files(source: str | os.PathLike) -> list[Path]:
-    """The files of `text_corpus`, in its order, with its errors."""
-    path = Path(source)
-    if path.is_dir():
-        return _found(
-            sorted(p for p in path.iterdir() if _is_text_name(p)),
-            f"Corpus {source} is a folder without .txt or .gz files.",
-        )
-    if path.exists():
-        if not path.is_file():
-            raise ValueError(
-                f"Corpus {source} must be a regular file: it is read more than once."
-            )
-        return [path]
-    if glob.has_magic(str(source)):
-        matches = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
-        return _found(
-            [p for p in matches if p.is_file()], f"Corpus {source} matches no file."
-        )
-    raise FileNotFoundError(f"Corpus {source} does not exist.")
-
-
-def _is_text_name(path: Path) -> bool:
-    """Whether it may be text by its name; a broken link is let through, to be named."""
-    return path.suffix in (".txt", ".gz") and (path.is_file() or not path.exists())
-
-
-def _found(paths: list[Path], otherwise: str) -> list[Path]:
-    if not paths:
-        raise FileNotFoundError(otherwise)
-    return paths
 
 
 def _stem(path: Path) -> str:
@@ -145,10 +121,35 @@ def describe_file(path: Path) -> dict[str, Any]:
     }
 
 
-def _file_chunks(path: Path, errors: str) -> Iterator[Chunk]:
+def check_unchanged(path: Path, described: dict[str, Any]) -> None:
+    """Refuses a file that `describe_file` describes in another way than before.
+
+    Raises:
+      ValueError: as said.
+    """
+    now = describe_file(path)
+    if now != described:
+        size, before = now["bytes"], described["bytes"]
+        sizes = f" ({before} bytes before, {size} now)" if size != before else ""
+        raise ValueError(
+            f"{path} changed while it was read{sizes}: start again when nothing writes "
+            "to it, or copy it first."
+        )
+
+
+def _file_chunks(path: Path, described: dict[str, Any], errors: str) -> Iterator[Chunk]:
     """Chunks of one file; the end of a file ends its last sequence."""
+    left_out = 0
     for data, is_open in _whole_lines(_read_pieces(path, errors)):
-        yield _split_lines(data, is_open)
+        chunk, num_long = _split_lines(data, is_open)
+        left_out += num_long
+        yield chunk
+    check_unchanged(path, described)
+    if left_out:
+        _log.warning(
+            "%s: tokens longer than %d bytes, left out: %d.",
+            *(path, LONGEST_TOKEN, left_out),
+        )
 
 
 def _read_pieces(path: Path, errors: str) -> Iterator[str]:
@@ -220,7 +221,8 @@ class _Replacing:
 def _whole_lines(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """Cuts text between lines, or between tokens where a line is longer than a piece.
 
-    Yields text and whether its last line goes on in the next one.
+    Yields text and whether its last line goes on in the next one. Of a token that is
+    too long, and longer than a piece, the start is kept, which is still too long.
     """
     rest = ""
     for piece in pieces:
@@ -231,20 +233,25 @@ def _whole_lines(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
             cut = text.rfind(" ")
         if cut >= 0:
             yield text[:cut], is_open
-        rest = text[cut + 1 :]
+            rest = text[cut + 1 :]
+        else:
+            rest = text[: LONGEST_TOKEN + 1]
     yield rest, False
 
 
-def _split_lines(text: str, is_open: bool) -> Chunk:
+def _split_lines(text: str, is_open: bool) -> tuple[Chunk, int]:
+    """A chunk, and the number of tokens that are left out because they are too long."""
     lists = pl.Series("token", text.split("\n")).str.split(" ")
     lengths = lists.list.len().to_numpy().astype(np.int64)
     tokens = lists.explode()
-    filled = (tokens != "").to_numpy()
-    if not filled.all():
+    sizes = tokens.str.len_bytes().to_numpy()
+    kept = (sizes > 0) & (sizes <= LONGEST_TOKEN)
+    if not kept.all():
         starts = np.cumsum(lengths) - lengths
-        lengths = np.add.reduceat(filled, starts, dtype=np.int64)
-        tokens = tokens.filter(pl.Series(filled))
-    return Chunk(tokens, lengths, is_open)
+        lengths = np.add.reduceat(kept, starts, dtype=np.int64)
+        tokens = tokens.filter(pl.Series(kept))
+    num_long = np.count_nonzero(sizes > LONGEST_TOKEN)
+    return Chunk(tokens, lengths, is_open), num_long
 
 
 def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:

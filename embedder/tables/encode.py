@@ -11,10 +11,7 @@ import hashlib
 import io
 import json
 import logging
-import os
-import shutil
 import tempfile
-import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -26,6 +23,7 @@ import polars as pl
 
 from embedder.disk.digests import SUMS, check_file, files_in, read_sums, write_sums
 from embedder.disk.files import read_member, short_reason
+from embedder.disk.parts import remove_parts, whole_folder
 from embedder.tables.corpus import Corpus
 from embedder.tables.encoded import Encoded
 from embedder.tables.vocabulary import (
@@ -78,15 +76,15 @@ def encode_cached(
     """Encodes `corpus` into a folder of `cache`, or finds it there.
 
     The folder is named by a digest of the corpus and the settings, and gets its name
-    when it is whole.
+    when it is whole. What a process left that died while it encoded is removed.
 
     Raises:
       NoTokensError: as `encode`.
       ValueError: the cache is damaged (of a shard perhaps when it is read).
     """
     folder = cache / _digest(corpus, min_count, known)
+    remove_parts(cache)
     if not folder.exists():
-        cache.mkdir(parents=True, exist_ok=True)
         _write_cache(corpus, min_count, known, folder)
     return _open_cache(folder)
 
@@ -244,9 +242,7 @@ def _digest(corpus: Corpus, min_count: int, known: Known | None) -> str:
 
 
 def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> None:
-    part = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
-    part.mkdir()
-    try:
+    with whole_folder(folder) as part:
         with tempfile.TemporaryFile(dir=part) as spool:
             scan = _scan(corpus, spool)
             vocabulary, id_of_code = _vocabulary(scan, min_count, known)
@@ -259,17 +255,6 @@ def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> None:
         write_vocabulary(vocabulary, part / "vocabulary.parquet")
         (part / "shards.json").write_text(json.dumps(summary))
         write_sums(part, files_in(part))
-        _move(part, folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _move(part: Path, folder: Path) -> None:
-    try:
-        os.replace(part, folder)
-    except OSError:
-        if not folder.exists():  # else another run has made the same
-            raise
 
 
 def _open_cache(folder: Path) -> Encoded:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from embedder.config import Config, options_of, read_toml, resolve
+from embedder.disk.files import LONGEST_TOKEN
 from embedder.engine.epochs import Snapshot
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints
@@ -28,6 +29,7 @@ from embedder.tables.vocabulary import (
 )
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
+from embedder.vectors.word2vec import is_key
 
 _log = logging.getLogger(__name__)
 
@@ -217,8 +219,11 @@ def _check_base(config: Config, base: ModelFile) -> None:
 def write_results(run: Workdir, model: ModelFile) -> Vectors:
     """Writes the vectors of a trained model; the run is finished with that."""
     vectors = Vectors(model.tokens, model.input, model.counts)
-    if any(len(token.encode().split()) > 1 for token in model.tokens):
-        _log.warning("Tokens have white space: there is no vectors.txt.")
+    if not all(map(is_key, model.tokens)):
+        _log.warning(
+            "Tokens have white space, or more than %d bytes: there is no vectors.txt.",
+            LONGEST_TOKEN,
+        )
     else:
         write_vectors(vectors, run.text_vectors)
     folder.finish(run, vectors)

@@ -101,7 +101,8 @@ def read_vocabulary(path: Path) -> Vocabulary:
     import polars as pl
 
     try:
-        frame = pl.read_parquet(path, glob=False)
+        with open(path, "rb") as file:  # Polars takes no paths that are not UTF-8
+            frame = pl.read_parquet(file)
         counts = frame["count"].to_numpy().astype(np.int64)
         return Vocabulary(frame["token"].to_list(), counts)
     except pl.exceptions.PolarsError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from embedder.disk.files import (
+    check_utf8,
     pack_strings,
     read_member,
     short_reason,
@@ -80,6 +81,8 @@ def _ending(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path).lower()
     for ending in ENDINGS:
         if name.endswith(ending):
+            if ending == ".parquet":
+                check_utf8(path, "A parquet file")
             return ending
     endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
     raise ValueError(f"`path` must end in {endings}, got {os.fspath(path)!r}.")

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from embedder.disk.files import LONGEST_TOKEN
 from embedder.vectors.vectors import Vectors
 
 CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
@@ -90,13 +91,21 @@ def read_binary(path: Path) -> Vectors:
     return _named(keys, matrix, path)
 
 
+def is_key(key: str) -> bool:
+    """Whether a word2vec file can hold `key`: no white space, at most LONGEST_TOKEN."""
+    encoded = key.encode()
+    return len(encoded) <= LONGEST_TOKEN and encoded.split() == [encoded]
+
+
 def _check_keys(keys: Sequence[str]) -> None:
     for key in keys:
-        encoded = key.encode()
-        if encoded.split() != [encoded]:
+        if not is_key(key):
+            is_long = len(key.encode()) > LONGEST_TOKEN
+            rule = f"at most {LONGEST_TOKEN} bytes" if is_long else "no white space"
             raise ValueError(
-                f"`vectors.keys` must have no white space in a word2vec file, got "
-                f"{key!r}: write .safetensors, .npz or .parquet."
+                f"`vectors.keys` must have {rule} in a word2vec file, got "
+                f"{_short(key) if is_long else repr(key)}: write .safetensors, .npz or "
+                ".parquet."
             )
 
 

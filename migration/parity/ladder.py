@@ -16,11 +16,12 @@ import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
 from embedder.tables import loader
 from embedder.tables.blocks import Updates
-from embedder.tables.corpus import Corpus, sequences_corpus, text_files
+from embedder.tables.corpus import Corpus, sequences_corpus
 from embedder.tables.demo import demo_sequences
 from embedder.tables.encode import encode, encode_cached
 from embedder.tables.encoded import Encoded
 from embedder.tables.problem import open_corpus
+from embedder.tables.text_files import text_files
 from embedder.tables.training import Training
 from migration.parity import data, training, updates
 from migration.parity.difference import Difference

@@ -648,6 +648,58 @@ def test_broken_image_is_refused(tmp_path, data):
         read_image(path)
 
 
+@pytest.mark.row("B17")
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WEBP"])
+@pytest.mark.parametrize("name", ["a.png", "a.gif"])
+def test_image_is_recognised_by_its_content(tmp_path, kind, name):
+    Image.new("RGB", (4, 4), (200, 200, 200)).save(tmp_path / name, kind)
+    assert abs(read_image(tmp_path / name).astype(int) - 200).max() < 5
+
+
+@pytest.mark.row("B17")
+@pytest.mark.parametrize("kind", ["EPS", "PPM", "TIFF", "ICO", "TGA", "PDF"])
+def test_image_of_another_format_is_refused(tmp_path, kind):
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.png", kind)
+    with pytest.raises(ValueError, match="a.png is not .*: it must be PNG, JPEG, BMP"):
+        read_image(tmp_path / "a.png")
+
+
+def test_pipe_among_images_is_refused(tmp_path):
+    write_images(tmp_path)
+    os.mkfifo(tmp_path / "cat" / "pipe.png")
+    with pytest.raises(ValueError, match="DATA .*pipe.png must be a regular file"):
+        opened(tmp_path)
+
+
+@pytest.mark.row("B19")
+@pytest.mark.parametrize("kind", ["idx", "npz", "parquet", "images", "cached images"])
+def test_examples_that_change_while_they_are_read_are_refused(
+    tmp_path, monkeypatch, kind
+):
+    """The file gets another time of change, right after it was read."""
+    reader, module, source = {
+        "idx": ("read_idx", examples, lambda: write_mnist(tmp_path)),
+        "npz": ("read_npz", examples, lambda: write_npz(tmp_path / "a.npz", X=X, y=Y)),
+        "parquet": (
+            "read_parquet",
+            examples,
+            lambda: write_parquet(tmp_path / "a.parquet", x=[1.0, 2.0], label=[0, 1]),
+        ),
+    }.get(kind, ("read_image", images, lambda: write_images(tmp_path / "data")))
+    found, read_it = opened(source()), getattr(module, reader)
+
+    def read_and_touch(path, *options):
+        result = read_it(path, *options)
+        os.utime(path, ns=(0, 0))
+        return result
+
+    monkeypatch.setattr(module, reader, read_and_touch)
+    cache = tmp_path / "cache" if kind == "cached images" else None
+    with pytest.raises(ValueError, match=" changed while it was read: start again"):
+        found.read(cache)
+    assert not list((tmp_path / "cache").glob("*"))
+
+
 @pytest.mark.skipif(os.name != "posix", reason="names that are bytes")
 def test_image_with_a_name_that_is_not_utf8_is_refused(tmp_path):
     write_images(tmp_path)

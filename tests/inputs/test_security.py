@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import EpsImagePlugin, Image
 
 from embedder.cli import main
 from embedder.vectors.export import read_vectors
@@ -163,3 +164,39 @@ def test_what_a_run_keeps_is_data():
     for path in Path("run").rglob("*"):
         assert path.is_dir() or not path.read_bytes().startswith(b"\x80")
         assert path.suffix not in (".py", ".pkl", ".pickle", ".sh")
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n%%EOF\n"
+
+
+@pytest.mark.row("B17")
+@pytest.mark.parametrize("gs", ["in PATH", "in Pillow"])
+@pytest.mark.parametrize("verb", ["train", "embed"])
+def test_postscript_named_png_starts_no_program(
+    tmp_path, monkeypatch, capsys, verb, gs
+):
+    """Pillow would give it to Ghostscript, whether that is there or not."""
+    mark = tmp_path / "started"
+    if gs == "in PATH":
+        program = tmp_path / "gs"
+        program.write_text(f"#!/bin/sh\ntouch '{mark}'\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    else:
+        monkeypatch.setattr(
+            EpsImagePlugin, "Ghostscript", lambda *_, **__: mark.touch()
+        )
+    for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
+        Path("images", name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(Path("images", name))
+    train = ["train", "images", "--model", "encoder", "--workdir", "run", *FAST[:2]]
+    if verb == "embed":
+        assert main([*train, "--epochs", "1"]) == 0
+        train = ["embed", "run", "images/a/0.png"]
+    Path("images/a/0.png").write_bytes(POSTSCRIPT)
+    capsys.readouterr()
+    assert main(train) == 2
+    assert not mark.exists()
+    formats = "must be PNG, JPEG, BMP, GIF or WEBP, whatever its name says."
+    assert error_line(capsys).endswith(f"0.png is not a whole image: it {formats}")

@@ -1,14 +1,19 @@
 """Text that is not quite text: refused, or read with U+FFFD in its place."""
 
 import gzip
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embedder.cli import main
+from embedder.disk.files import LONGEST_TOKEN
 from embedder.tables import corpus
 from embedder.tables.corpus import text_corpus
-from embedder.vectors.export import read_vectors
+from embedder.tables.estimator import EmbeddingTrainer
+from embedder.vectors.export import read_vectors, write_vectors
+from embedder.vectors.vectors import Vectors
 from legacy.vocabulary import read_text
 from tests.commands import error_line
 
@@ -94,3 +99,98 @@ def test_the_cache_of_one_way_is_not_that_of_the_other():
         command = ["train", "text.txt", "--workdir", errors, "--cache", "cache"]
         assert main([*command, *FAST, "--unicode-errors", errors]) == 0
     assert len(list(Path("cache").iterdir())) == 2
+
+
+@pytest.mark.row("B5", "B23")
+@pytest.mark.parametrize("chunk_bytes", [3, 7, 2**20])
+@pytest.mark.parametrize("size", [10, 11, 100])
+def test_tokens_that_are_too_long_are_left_out_and_counted(
+    monkeypatch, caplog, chunk_bytes, size
+):
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(corpus, "LONGEST_TOKEN", 10)
+    long, short = "ä" * (size // 2) + "x" * (size % 2), "y" * 10
+    Path("text.txt").write_text(f"a {long} b\n{long}\nc {short} {long}\n{long} d")
+    expected = [["a", long, "b"], [long], ["c", short, long], [long, "d"]]
+    if size > 10:
+        expected = [["a", "b"], ["c", short], ["d"]]
+        said = ["text.txt: tokens longer than 10 bytes, left out: 4."]
+    else:
+        said = []
+    assert tokens("text.txt", "strict") == expected
+    assert caplog.messages == said
+    assert tokens("text.txt", "replace") == expected
+
+
+@pytest.mark.row("B5", "B23")
+def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
+    """No more of it than a piece and the longest token."""
+    monkeypatch.setattr(corpus, "LONGEST_TOKEN", 1000)
+    held = []
+
+    def pieces():
+        for _ in range(500):
+            held.append(len(texts.gi_frame.f_locals["rest"]))
+            yield "x" * 1000
+
+    texts = corpus._whole_lines(pieces())
+    assert [len(text) for text, _ in texts] == [1001]
+    assert max(held) == 1001
+
+
+@pytest.mark.row("B23")
+def test_a_run_can_read_all_vectors_that_it_writes():
+    """Tokens of the longest length, of a byte more, and longer than a line may be."""
+    long = [LONGEST_TOKEN * "x", (LONGEST_TOKEN - 1) * "y", (LONGEST_TOKEN + 1) * "z"]
+    text = f"a b {' '.join(long)} c\n"
+    Path("text.txt").write_text(text * 3 + 17 * 2**20 * "0" + "\n")
+    assert main(["train", "text.txt", "--workdir", "run", *FAST]) == 0
+    assert {*read_vectors("run/vectors.txt").keys} == {"a", "b", "c", *long[:2]}
+    assert main(["export", "run", "--to", "vectors.vec.gz"]) == 0
+    assert len(read_vectors("vectors.vec.gz")) == 5
+
+
+@pytest.mark.row("B23")
+@pytest.mark.parametrize("ending", [".txt", ".bin"])
+def test_a_key_that_is_too_long_is_refused_when_it_is_written(ending):
+    """Lists of tokens in Python may have longer ones."""
+    vectors = Vectors(["a", (LONGEST_TOKEN + 1) * "z"], np.eye(2))
+    with pytest.raises(ValueError, match="must have at most 1048576 bytes in a word2"):
+        write_vectors(vectors, f"vectors{ending}")
+    write_vectors(vectors, "vectors.npz")
+    assert len(read_vectors("vectors.npz")) == 2
+
+
+@pytest.mark.row("B19")
+@pytest.mark.parametrize("change", ["grows", "is cut", "is replaced"])
+@pytest.mark.parametrize("way", ["train", "fit"])
+def test_a_text_that_changes_while_it_is_read_is_refused(
+    monkeypatch, capsys, change, way
+):
+    Path("text.txt").write_text("a b c d a c\n" * 400)
+    Path("other.txt").write_text("a b c e a c\n" * 400)
+    split, left = corpus._split_lines, [1]
+
+    def split_and_change(*arguments):
+        if left.pop() if left else 0:
+            match change:
+                case "grows":
+                    with open("text.txt", "a") as file:
+                        file.write("e f\n" * 100)
+                case "is cut":
+                    os.truncate("text.txt", 480)
+                case "is replaced":
+                    os.replace("other.txt", "text.txt")
+        return split(*arguments)
+
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", 400)
+    monkeypatch.setattr(corpus, "_split_lines", split_and_change)
+    if way == "fit":
+        with pytest.raises(ValueError, match="text.txt changed while it was read"):
+            EmbeddingTrainer(vector_size=4, min_count=1, epochs=1).fit("text.txt")
+        return
+    command = ["train", "text.txt", "--workdir", "run", "--cache", "cache", *FAST]
+    assert main(command) == 2
+    assert "text.txt changed while it was read" in error_line(capsys)
+    assert not list(Path().glob("cache/*")) and not Path("run").exists()
+    assert main(command) == 0

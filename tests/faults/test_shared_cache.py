@@ -1,0 +1,86 @@
+"""Caches that runs share: remnants of dead ones are removed, live ones are left."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from embedder.cli import main
+from embedder.tables import encode as encoding
+from embedder.tables.corpus import text_corpus
+from embedder.tables.encode import encode_cached
+
+ROOT = Path(__file__).parents[2]
+FAST = ["--loader", "memory", "--epochs", "1"]
+TABLES = ["text.txt", "--vector-size", "4", "--min-count", "1"]
+ENCODER = ["images", "--model", "encoder"]
+KILLED = """
+import os, sys
+from embedder.cli import main
+from embedder.tables import encode
+from embedder.encoders import images
+
+def die(*arguments):
+    print("dies", flush=True)
+    os.kill(os.getpid(), 9)
+
+encode.write_vocabulary = images._decode = die
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("a b c d a c\n" * 40)
+    for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
+        Path("images", name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(Path("images", name))
+
+
+def parts(cache: str) -> list[Path]:
+    return [path for path in Path(cache).glob(".*-*") if path.is_dir()]
+
+
+@pytest.mark.row("F30")
+@pytest.mark.parametrize("arguments", [TABLES, ENCODER], ids=["tables", "encoder"])
+@pytest.mark.parametrize("cache", ["cache", "one/cache"])
+def test_a_run_removes_what_a_killed_one_left_in_its_cache(capsys, arguments, cache):
+    command = ["train", *arguments, *FAST]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *command, "--workdir", "one", "--cache", cache],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (killed.returncode, killed.stdout) == (-9, "dies\n"), killed.stderr
+    (part,) = parts(cache)
+    assert main([*command, "--workdir", "two", "--cache", cache]) == 0
+    assert f"{part} was not finished: it is removed." in capsys.readouterr().err
+    (folder,) = Path(cache).iterdir()
+    assert not folder.name.startswith(".")
+
+
+@pytest.mark.row("F30")
+@pytest.mark.parametrize("workdir", ["two", "one"])
+def test_a_run_leaves_what_a_live_one_writes_in_its_cache(monkeypatch, workdir):
+    """`one/cache` is that of a run, too, which looks there when it begins."""
+    write, seen = encoding.write_vocabulary, []
+
+    def run_another(*arguments):
+        monkeypatch.undo()
+        monkeypatch.chdir(own)
+        command = ["train", *ENCODER, *FAST, "--workdir", workdir]
+        seen.extend(parts("one/cache"))
+        assert main([*command, "--cache", "one/cache"]) == 0
+        assert parts("one/cache") == seen
+        return write(*arguments)
+
+    own = Path.cwd()
+    monkeypatch.setattr(encoding, "write_vocabulary", run_another)
+    encoded = encode_cached(text_corpus("text.txt"), 1, Path("one/cache"))
+    assert encoded.num_tokens == 240 and len(seen) == 1
+    assert parts("one/cache") == []
