@@ -16,6 +16,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
 jax.config.update("jax_enable_compilation_cache", False)  # every test compiles its own
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # so do the processes of tests
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As under nohup. Processes of tests inherit it, and tests interrupt them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

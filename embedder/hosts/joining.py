@@ -78,7 +78,9 @@ def join(peers: PeersConfig) -> None:
 def watch() -> Watch:
     """A watch over the steps; it ends nothing where this process is alone."""
     limits = [each.lost_after for each in _kept if isinstance(each, PeersConfig)]
-    return Watch(*limits, on_hang=_end_hanging)
+    found = Watch(*limits, on_hang=_end_hanging)
+    found.start()
+    return found
 
 
 def _end_hanging(seconds: float) -> None:

@@ -121,6 +121,7 @@ def test_two_runs_may_write_the_same_cache(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", other_was_first)
     encoded = encode_cached(sequences_corpus(SEQUENCES), 1, tmp_path)
+    assert os.replace is replace  # so another was first
     assert encoded.num_tokens == 8 and len(os.listdir(tmp_path)) == 1
 
 

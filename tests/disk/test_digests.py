@@ -73,5 +73,6 @@ def test_a_file_may_get_its_name_later(tmp_path):
     part = tmp_path / "part"
     part.write_text("x")
     write_sums(tmp_path, [tmp_path / "whole"], moved={tmp_path / "whole": part})
+    assert [*read_sums(tmp_path)] == ["whole"]
     part.rename(tmp_path / "whole")
     check_folder(tmp_path)

@@ -65,6 +65,7 @@ def test_a_run_is_whole(run, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].endswith(" whole, 0 not.")
     named = {line.rpartition(": ")[0] for line in lines[:-1]}
+    assert named and "" not in named  # every name starts with ""
     for path in run.rglob("*"):
         name = str(path.relative_to(run))
         assert path.is_dir() or name == "SHA256SUMS" or name.startswith(tuple(named))

@@ -60,7 +60,7 @@ def kill_and_resume(options: tuple[str, ...], kills: int, seed: int) -> None:
     whole = embedder(-1, 0, *options)
     assert whole.returncode == 0, whole.stderr
     expected, num_events = digests(), int(whole.stdout.splitlines()[-1])
-    assert num_events > 80
+    assert num_events > 80 and {"model.npz", "vectors.safetensors"} <= {*expected}
     rng, done, left = random.Random(seed), 0, kills
     while left or not done:
         subprocess.run(["rm", "-r", "run"], check=True)

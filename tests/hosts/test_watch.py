@@ -1,11 +1,11 @@
 """What stalls or leaps is said while it happens."""
 
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
 
+from embedder.hosts import joining
 from embedder.hosts.watch import Watch
 
 
@@ -15,85 +15,131 @@ def status(updates: int, loss: float = 2.0, recent: float = 2.0, epoch: int = 0)
     )
 
 
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def watch():
-    """Watches made by a test, which end with it."""
-    made = []
-
-    def make(*arguments, **options) -> Watch:
-        made.append(Watch(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.end()
+def clock() -> Clock:
+    return Clock()
 
 
-def wait_until(happened, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not happened() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert happened()
+@pytest.fixture
+def told() -> list[float]:
+    """Seconds of all hangs."""
+    return []
+
+
+@pytest.fixture
+def watch(clock, told) -> Watch:
+    """A watch that says a stall after 60 s and a hang after 100 s."""
+    return Watch(100, told.append, stalled=60, clock=clock)
+
+
+def wait(watch: Watch, clock: Clock, seconds: float) -> None:
+    clock.now += seconds
+    watch.check()
 
 
 @pytest.mark.row("F8", "F18")
-def test_a_stall_is_said_once(watch, caplog):
-    each = watch(stalled=0.2)
-    each.beat(status(7))
-    wait_until(lambda: "since update 7: the loader or a device stalls" in caplog.text)
-    time.sleep(0.3)
-    assert len(caplog.records) == 1
-
-
-def test_a_pause_is_no_stall(watch, caplog):
-    each = watch(stalled=0.1)
-    each.beat(status(7))
-    each.pause()
-    time.sleep(0.3)
+def test_a_stall_is_said_once(watch, clock, caplog):
+    watch.beat(status(7))
+    wait(watch, clock, 60)
     assert caplog.text == ""
+    wait(watch, clock, 1)
+    wait(watch, clock, 1)
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "No step has come for 61 s, since update 7: the loader or a device stalls."
+    )
 
 
-def test_a_run_whose_steps_are_long_is_given_its_time(watch, caplog):
-    each = watch(stalled=0.05)
-    each.beat(status(1))
-    time.sleep(0.2)
-    each.beat(status(2))  # ten times that is 2 s
-    caplog.clear()
-    time.sleep(0.4)
-    assert caplog.text == ""
+@pytest.mark.row("F18")
+def test_each_stall_is_said(watch, clock, caplog):
+    watch.beat(status(7))
+    wait(watch, clock, 61)
+    watch.beat(status(8))
+    wait(watch, clock, 611)
+    assert [record.args[1] for record in caplog.records] == [7, 8]
 
 
-def test_the_first_step_counts_among_the_long_ones(watch):
-    seconds = []
-    each = watch(0.1, on_hang=seconds.append)
-    time.sleep(0.5)  # it compiles
-    each.beat(status(1))
-    time.sleep(0.6)
-    assert not seconds
+def test_nothing_is_awaited_before_the_first_step(watch, clock, caplog, told):
+    wait(watch, clock, 1e6)
+    assert caplog.text == "" and not told
 
 
-def test_a_hang_is_told(watch):
-    seconds = []
-    watch(0.1, on_hang=seconds.append).beat(status(1))
-    wait_until(lambda: seconds)
-    assert seconds[0] > 0.1
+def test_a_pause_is_no_stall(watch, clock, caplog, told):
+    watch.beat(status(7))
+    watch.pause()
+    wait(watch, clock, 1000)
+    assert caplog.text == "" and not told
+    watch.beat(status(8))
+    wait(watch, clock, 61)  # the pause was no step: it makes none of the next ones long
+    assert "since update 8" in caplog.text
+
+
+def test_a_run_whose_steps_are_long_is_given_its_time(watch, clock, caplog, told):
+    watch.beat(status(1))
+    clock.now += 50
+    watch.beat(status(2))
+    wait(watch, clock, 500)  # ten times that
+    assert caplog.text == "" and not told
+    wait(watch, clock, 1)
+    assert "since update 2" in caplog.text and told == [501]
+
+
+def test_the_first_step_counts_among_the_long_ones(watch, clock, caplog, told):
+    clock.now += 400  # it compiles
+    watch.beat(status(1))
+    wait(watch, clock, 800)
+    assert caplog.text == "" and not told
+    wait(watch, clock, 1)
+    assert "since update 1" in caplog.text and told == [801]
+
+
+@pytest.mark.row("F8")
+def test_a_hang_is_told(watch, clock, told):
+    watch.beat(status(1))
+    wait(watch, clock, 100)
+    assert not told
+    wait(watch, clock, 1)
+    assert told == [101]
 
 
 @pytest.mark.row("F18")
 def test_a_leap_of_the_loss_is_said_once_an_epoch(watch, caplog):
-    each = watch()
-    each.beat(status(7, recent=5.9))
+    watch.beat(status(7, recent=5.9))
     assert caplog.text == ""
-    each.beat(status(9, recent=6.1))
-    each.beat(status(10, recent=7))
+    watch.beat(status(9, recent=6.1))
+    watch.beat(status(10, recent=7))
     assert "The loss leaps: 6.1 near update 9, in epoch 1" in caplog.text
     assert len(caplog.records) == 1
-    each.beat(status(20, recent=9, epoch=1))
+    watch.beat(status(20, recent=9, epoch=1))
     assert len(caplog.records) == 2
 
 
-def test_it_leaves_no_thread():
-    before = threading.active_count()
-    each = Watch(stalled=0.1)
-    each.end()
-    wait_until(lambda: threading.active_count() == before)
+@pytest.mark.row("F8")
+def test_its_thread_checks_until_the_end():
+    checked = threading.Event()
+    watch = Watch(0.01, on_hang=lambda seconds: checked.set(), stalled=0.01)
+    thread = watch.start()
+    watch.beat(status(1))
+    assert checked.wait(10)
+    watch.end()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_run_starts_its_watch():
+    before = {*threading.enumerate()}
+    watch = joining.watch()
+    [thread] = {*threading.enumerate()} - before
+    watch.end()
+    thread.join(10)
+    assert not thread.is_alive()

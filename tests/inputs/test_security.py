@@ -136,9 +136,12 @@ def test_sums_that_lead_out_of_the_run_are_refused(capsys):
     assert "SHA256SUMS: is damaged" in said and "text.txt:" not in said
 
 
-@pytest.mark.parametrize("target", ["secret.txt", "folder"])
-def test_overwriting_does_not_follow_links_out_of_the_run(target):
-    """What lies behind a link in the run is not removed with the run's files."""
+@pytest.mark.parametrize(("target", "code"), [("secret.txt", 0), ("folder", 3)])
+def test_overwriting_does_not_follow_links_out_of_the_run(target, code):
+    """What lies behind a link in the run is not removed with the run's files.
+
+    The link to a file is replaced, that to a folder is refused.
+    """
     Path("secret.txt").write_text("keep me")
     Path("folder").mkdir()
     Path("folder/file").write_text("me too")
@@ -152,7 +155,8 @@ def test_overwriting_does_not_follow_links_out_of_the_run(target):
     else:
         place.unlink()
     place.symlink_to(Path(target).absolute())
-    main([*command, "--overwrite"])
+    assert main([*command, "--overwrite"]) == code
+    assert place.is_symlink() == (code != 0)
     assert Path("secret.txt").read_text() == "keep me"
     assert Path("folder/file").read_text() == "me too"
 

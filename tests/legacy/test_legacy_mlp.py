@@ -567,10 +567,14 @@ def test_absent_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"epochs": np.int64(0)}, {"learning_rate": np.float32(0.1)}], ids=str
+    ("name", "value"),
+    [("epochs", np.int64(1)), ("learning_rate", np.float32(0.1))],
+    ids=["integer", "float"],
 )
-def test_file_takes_numbers_of_numpy(tmp_path, arguments):
-    fitted(**arguments).save(tmp_path / "a.npz")
+def test_file_takes_numbers_of_numpy(tmp_path, name, value):
+    fitted(**{name: value}).save(tmp_path / "a.npz")
+    loaded = getattr(FeatureEncoder.load(tmp_path / "a.npz"), name)
+    assert loaded == value and type(loaded) is type(value.item())
 
 
 # --- arguments

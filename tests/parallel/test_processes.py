@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -441,6 +442,9 @@ def test_launchers_that_do_not_say_enough_are_named(monkeypatch, variables, mess
 
 
 def test_one_process_joins_nobody(monkeypatch):
+    monkeypatch.setattr(
+        jax.distributed, "initialize", lambda *_, **options: pytest.fail("it joins")
+    )
     join(PeersConfig())
     join(peers("host:1234", 1, 0))
     monkeypatch.setenv("SLURM_NTASKS", "4")  # in the script of a job, not in a step

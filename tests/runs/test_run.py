@@ -231,6 +231,7 @@ def test_train_writes_events_for_tensorboard(finished):
         for value in event.summary.value:
             found[value.tag, event.step] = value.simple_value
     lines = [json.loads(x) for x in finished.metrics.read_text().splitlines()]
+    assert lines
     for line in lines:
         for name in ("loss", "alpha"):
             expected = pytest.approx(line[name], rel=1e-6)

@@ -95,7 +95,9 @@ def test_arrays_of_another_state_are_refused(other, message):
 
 def files(checkpoints: Checkpoints, step: int) -> list[Path]:
     folder = checkpoints.folder / str(step)
-    return sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+    found = sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+    assert len(found) > 3
+    return found
 
 
 @pytest.mark.row("F13")

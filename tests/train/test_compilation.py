@@ -39,7 +39,12 @@ def test_a_later_run_finds_what_an_earlier_one_compiled(tmp_path):
 @pytest.mark.slow
 def test_a_folder_given_to_jax_is_used_instead(tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    assert not compiled_programs(ours, JAX_COMPILATION_CACHE_DIR=str(theirs))
+    options = {
+        "JAX_COMPILATION_CACHE_DIR": str(theirs),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    assert not compiled_programs(ours, **options)
+    assert [*theirs.glob("jit_updates*-cache")]
 
 
 @pytest.mark.slow

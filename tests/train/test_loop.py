@@ -5,6 +5,7 @@ import pytest
 from embedder.engine.loop import EpochSums, steps
 from embedder.engine.rules import capped_sgd
 from embedder.engine.state import device_state
+from embedder.tables.blocks import Updates
 from embedder.tables.lookup import tables
 from embedder.tables.training import host_batches
 from embedder.tables.update import Loss, Model, host_state, make_updates
@@ -80,6 +81,11 @@ def test_steps_give_each_state_before_they_donate_it():
 
 
 def test_steps_take_the_rate_at_the_progress_of_each_update():
-    """Progress goes from 0 to 0.5: a rate that is 0 there changes nothing."""
-    (table,) = run([(CASE.updates(), 16)], lambda progress: 0 * progress)
-    np.testing.assert_array_equal(table, TABLES[0])
+    """Progress goes from 0 to 0.5: with a rate up to 0.2, later updates do nothing."""
+    updates = CASE.updates()
+    some = Updates(*(values[updates.progress < 0.2] for values in updates))
+    assert 0 < len(some) < len(updates)
+    (all_of_them,) = run([(updates, 16)], lambda progress: 0.05 * (progress < 0.2))
+    (few,) = run([(some, len(some))], lambda progress: np.full_like(progress, 0.05))
+    assert not np.array_equal(few, TABLES[0])
+    np.testing.assert_allclose(all_of_them, few, rtol=1e-6, atol=1e-7)

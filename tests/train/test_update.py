@@ -1,3 +1,5 @@
+import math
+
 import jax
 import numpy as np
 import pytest
@@ -79,10 +81,10 @@ def test_empty_updates_change_nothing():
         np.testing.assert_array_equal(after, table, strict=True)
 
 
-def test_no_row_moves_by_more_than_its_cap():
-    """Two equal rows: one occurs once, one throughout; the cap keeps them abreast."""
+def test_a_row_of_more_weight_than_the_cap_moves_in_proportion_to_the_cap():
+    """Every token is the same one: no other row moves."""
     moved = {}
-    for cap in (2.0, 4.0):
+    for cap in (2.0, 4.0, math.inf):
         optimizer = capped_sgd(cap)
         step = make_updates(model(), optimizer, update="rows", loss_interval=1)
         updates = CASE.updates()
@@ -94,6 +96,7 @@ def test_no_row_moves_by_more_than_its_cap():
         moved[cap] = np.linalg.norm(table[7] - before[7])
         np.testing.assert_array_equal(np.delete(table, 7, 0), np.delete(before, 7, 0))
     assert moved[4.0] == pytest.approx(2 * moved[2.0], rel=1e-5)
+    assert moved[math.inf] > 2 * moved[4.0]
 
 
 def test_a_second_call_does_not_trace_again(monkeypatch):
@@ -131,6 +134,18 @@ def test_tables_are_not_copied_by_an_update():
     assert not [line for line in copies if " copy(" in line and "while" not in line]
 
 
-def test_float64_tables_stay_float64():
-    double = device_state(host_state(OPTIMIZER, *random_tables((30, 8), "float64")))
-    assert double.params["tables"]["input"].dtype == np.float64
+@pytest.mark.parametrize("kind", ["rows", "dense"])
+def test_float64_tables_stay_float64(kind):
+    """Their steps are no numbers of float32 either."""
+    before = random_tables((CASE.num_rows, 8), "float64")
+    lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float64"), seed=0)
+    double = Model(lookup, "skipgram", CASE.window, NEGATIVE)
+    step = make_updates(double, OPTIMIZER, update=kind, loss_interval=1)
+    start = device_state(host_state(OPTIMIZER, *before))
+    with jax.enable_x64(True):
+        state, losses = step(start, batch()._replace(rate=np.full(4, 0.05)))
+    for name, table in zip(("input", "output"), before, strict=True):
+        after = np.array(state.params["tables"][name])
+        assert after.dtype == losses.total.dtype == np.float64
+        moved = (after - table)[after != table]
+        assert len(moved) and (moved != moved.astype(np.float32)).mean() > 0.9
