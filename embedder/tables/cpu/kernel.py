@@ -1,4 +1,4 @@
-"""The updates of `embedder.tables.update` by rows, written out for the threads of a CPU.
+"""The updates of `embedder.tables.update` by rows, for the threads of a CPU.
 
 XLA leaves more than half the speed of a CPU with products as small as these. Here each
 tile is worked on in the caches of one core, its contexts as a band (`tiles.py`), and
