@@ -1,14 +1,18 @@
 """Settings: rules, what None becomes, and TOML."""
 
+import dataclasses
 import inspect
 import math
 
 import numpy as np
 import pytest
 
-from embedder import config
+from embedder import config, encoders, tables
 from embedder.config import (
     Config,
+    DeviceOptions,
+    RunOptions,
+    SaveOptions,
     options_of,
     read_toml,
     resolve,
@@ -193,11 +197,11 @@ def test_toml_may_leave_out_tables_and_have_a_byte_order_mark(tmp_path):
     ("text", "message"),
     [
         ("x = [", "is not valid TOML"),
-        ("[dat]\nwindow = 3", r"unknown table \[dat\], did you mean `data`\?"),
+        ("[tabels]\nwindow = 3", r"unknown table \[tabels\], did you mean `tables`\?"),
         ("[data]\nwindw = 3", r"key `windw` in \[data\], did you mean `window`\?"),
         ("[data]\nqqq = 3", r"unknown key `qqq` in \[data\]\."),
-        ("window = 3", r"unknown table \[window\]: `window` belongs in \[data\]"),
-        ("[train]\nwindow = 3", r"in \[train\]: `window` belongs in \[data\]"),
+        ("window = 3", r"unknown table \[window\]: `window` belongs in \[tables\]"),
+        ("[run]\nwindow = 3", r"in \[run\]: `window` belongs in \[tables\]"),
         ("data = 3", "`data` must be a table, got 3"),
         ("[data]\nwindow = 0", "`window` must be an integer from 1 to 127, got 0"),
         ("[data]\nwindow = 'x'", "`window` must be an integer from 1 to 127, got 'x'"),
@@ -219,7 +223,46 @@ def test_toml_that_is_not_utf8_is_refused(tmp_path):
 
 
 def test_every_option_has_a_docstring():
-    lines = inspect.getsource(config).splitlines()
-    for name in options_of(Config()):
-        place = next(i for i, x in enumerate(lines) if x.startswith(f"    {name}: "))
-        assert lines[place + 1].startswith('    """'), name
+    modules = config, encoders.options, tables.options
+    lines = [x for module in modules for x in inspect.getsource(module).splitlines()]
+    for model in config.FAMILIES:
+        for name in options_of(with_options(Config(), model=model)):
+            start = next(
+                i for i, x in enumerate(lines) if x.startswith(f"    {name}: ")
+            )
+            end = next(i for i in range(start, len(lines)) if lines[i].endswith(")"))
+            assert lines[end + 1].startswith('    """'), name
+
+
+def test_names_are_unique_over_all_sections():
+    sections = [RunOptions, DeviceOptions, SaveOptions, *config.FAMILIES.values()]
+    names = [f.name for section in sections for f in dataclasses.fields(section)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[data]\nwindow = 3\n[train]\nalpha = 0.1", {"window": 3, "alpha": 0.1}),
+        ("[save]\nbest_by = ''\nkeep = 3", {"keep": 3}),
+        (
+            '[model]\nmodel = "encoder"\n[encoder]\nbatch_size = 4',
+            {"model": "encoder", "batch_size": 4},
+        ),
+        ("[parallel]\ntables = 'rows'\ndevices = 2", {"tables": "rows", "devices": 2}),
+    ],
+)
+def test_files_of_earlier_versions_are_read(tmp_path, text, values):
+    """When settings of both families were spread over the same tables."""
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    assert read_toml(path) == with_options(Config(), **values)
+
+
+def test_a_config_has_the_section_of_its_family_alone():
+    made = with_options(Config(), model="encoder", batch_size=4)
+    assert made.encoder.batch_size == 4
+    with pytest.raises(TypeError, match="`model` is 'encoder'"):
+        made.tables  # noqa: B018
+    with pytest.raises(TypeError, match="`model` is 'encoder'"):
+        Config(run=RunOptions(model="encoder"))

@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.config import Config, TrainConfig, resolve, with_options
+from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
+from embedder.tables.options import TablesOptions
 from embedder.tables.training import Training, pick_backend
 
 LONG = 10_000_000
@@ -25,29 +26,29 @@ LONG = 10_000_000
     ],
 )
 def test_long_runs_are_compiled_by_numba(options, words, backend):
-    assert pick_backend(TrainConfig(**options), words, ONE_DEVICE) == backend
+    assert pick_backend(TablesOptions(**options), words, ONE_DEVICE) == backend
 
 
 def test_several_devices_get_xla():
     layout = Layout("sharded", "replicated", 2, 1)
-    assert pick_backend(TrainConfig(), LONG, layout) == "xla"
+    assert pick_backend(TablesOptions(), LONG, layout) == "xla"
 
 
 def test_a_gpu_gets_xla(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert pick_backend(TrainConfig(), LONG, ONE_DEVICE) == "xla"
+    assert pick_backend(TablesOptions(), LONG, ONE_DEVICE) == "xla"
 
 
 def test_without_numba_xla_does_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    assert pick_backend(TrainConfig(), LONG, ONE_DEVICE) == "xla"
+    assert pick_backend(TablesOptions(), LONG, ONE_DEVICE) == "xla"
     with pytest.raises(ValueError, match="`backend` is 'numba', .* pip install numba"):
-        pick_backend(TrainConfig(backend="numba"), LONG, ONE_DEVICE)
+        pick_backend(TablesOptions(backend="numba"), LONG, ONE_DEVICE)
 
 
 def test_dense_updates_are_not_for_numba():
     with pytest.raises(ValueError, match="`update` must be 'rows' with numba"):
-        TrainConfig(backend="numba", update="dense")
+        TablesOptions(backend="numba", update="dense")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

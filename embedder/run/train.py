@@ -65,7 +65,8 @@ def open_job(config: Config, source: str | None, base: Base | None = None) -> Jo
         return TablesJob(source, base, config.tables.unicode_errors)
     if base is not None:
         raise ValueError(
-            f"`resume` is of `model` = 'tables', got 'encoder' and {base.path}."
+            "`resume` applies only to `model` = 'tables', got 'encoder' and "
+            f"{base.path}."
         )
     return EncoderJob(config, source)
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from embedder.cli import main
-from embedder.config import Config, options_of, read_toml
+from embedder.config import Config, options_of, read_toml, with_options
 from embedder.encoders.artefact import read_encoder
 from embedder.encoders.estimator import FeatureEncoder
 from embedder.encoders.problem import model_settings
@@ -152,7 +152,8 @@ def test_train_leaves_a_model_that_feature_encoder_reads(run):
 
 
 def test_settings_that_name_no_layers_are_taken_by_feature_encoder():
-    assert FeatureEncoder(**model_settings(Config())).layers is None
+    config = with_options(Config(), model="encoder")
+    assert FeatureEncoder(**model_settings(config)).layers is None
 
 
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
@@ -274,8 +275,14 @@ def test_a_stopped_run_refuses_other_labels(stopped, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--window", "3"], "`window` is of `model` = 'tables', .* 'encoder', got 3."),
-        (["--vector-size", "7"], "`vector_size` is of `model` = 'tables', .* got 7."),
+        (
+            ["--window", "3"],
+            "`window` applies only to .* = 'tables', got 3 with 'encoder'.",
+        ),
+        (
+            ["--vector-size", "7"],
+            "`vector_size` applies only to .*, got 7 with",
+        ),
         (["--layers", "5", "6", "2"], "from 4 features to 3 classes, got 5 6 2."),
         (["--layers", "4", "3"], r"`layers` must be three widths .* got \(4, 3\)."),
         (["--layers", "x"], "`--layers` must be numbers, got 'x'."),
@@ -304,7 +311,7 @@ def test_wrong_options_are_one_line_and_leave_nothing(capsys, options, message):
 def test_options_of_an_encoder_are_refused_by_tables(capsys):
     assert main(["train", "points.npz", "--layers", "4", "5", "3"]) == 2
     assert re.search(
-        "`layers` is of `model` = 'encoder', .*'tables'", error_line(capsys)
+        "`layers` applies only to `model` = 'encoder', .*'tables'", error_line(capsys)
     )
 
 

@@ -63,7 +63,7 @@ def test_check_same_takes_what_changes_no_vector(run):
 
 def test_check_same_names_each_difference(run):
     other = with_options(CONFIG, window=3, seed=9)
-    with pytest.raises(ValueError, match="`window` 5 there, 3 now, `seed` 1 there, 9"):
+    with pytest.raises(ValueError, match="`seed` 1 there, 9 now, `window` 5 there, 3"):
         folder.check_same(run, other, MANIFEST)
 
 
