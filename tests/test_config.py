@@ -230,7 +230,8 @@ def test_every_option_has_a_docstring():
             start = next(
                 i for i, x in enumerate(lines) if x.startswith(f"    {name}: ")
             )
-            end = next(i for i in range(start, len(lines)) if lines[i].endswith(")"))
+            one_line = lines[start].endswith(")")
+            end = start if one_line else lines.index("    )", start)
             assert lines[end + 1].startswith('    """'), name
 
 
