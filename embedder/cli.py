@@ -176,6 +176,7 @@ def _train(args: Train) -> None:
             overwrite=args.overwrite,
             step=args.step,
             force=args.force,
+            force_lock=args.force_lock,
             on_status=on_status,
             stop=stop,
         )
@@ -337,8 +338,15 @@ def _export(args: Export) -> None:
 def _convert(args: Convert) -> None:
     from migration.convert import model_to_run, run_to_model
 
-    convert = run_to_model if args.source.is_dir() else model_to_run
-    model = convert(args.source, args.target, overwrite=args.overwrite)
+    if args.source.is_dir():
+        model = run_to_model(args.source, args.target, overwrite=args.overwrite)
+    else:
+        model = model_to_run(
+            args.source,
+            args.target,
+            overwrite=args.overwrite,
+            force_lock=args.force_lock,
+        )
     num_rows, size = model.input.shape
     say(f"{shown(str(args.target))}: done. {num_rows} vectors of {size} numbers.")
 

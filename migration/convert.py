@@ -15,11 +15,14 @@ from embedder.runs.workdir import Workdir
 Source = str | os.PathLike[str]
 
 
-def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> ModelFile:
+def model_to_run(
+    model: Source, run: Source, *, overwrite: bool = False, force_lock: bool = False
+) -> ModelFile:
     """Makes the finished run `run` of a model file, and returns what is in it.
 
     The run holds a copy of the file, which has all that is needed to go on training. It
-    does not know the corpus: `embedder train` into the same folder is refused.
+    does not know the corpus: `embedder train` into the same folder is refused. With
+    `force_lock` the folder is written to though its lock names another host.
 
     Raises:
       LockedError: another process writes to `run`.
@@ -31,7 +34,7 @@ def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> Mode
     folder.check_free(target, "TARGET")
     if target.is_begun and not overwrite:
         raise FileExistsError(_taken(target.path))
-    with folder.locked(target), errors_named(target.path):
+    with folder.locked(target, force_lock), errors_named(target.path):
         folder.remove_parts(target)
         with folder.part(target) as made:
             _write_run(made, path, read)

@@ -94,10 +94,10 @@ class Workdir:
 
 
 @contextmanager
-def locked(workdir: Workdir) -> Iterator[None]:
+def locked(workdir: Workdir, force: bool = False) -> Iterator[None]:
     """Keeps other processes from writing here; makes the folder if there is none.
 
-    A folder that was made and got no files is removed.
+    A folder that was made and got no files is removed. `force` is that of `held`.
 
     Raises:
       LockedError: another process writes here.
@@ -105,7 +105,7 @@ def locked(workdir: Workdir) -> Iterator[None]:
     missing = _missing(workdir.path)
     workdir.path.mkdir(parents=True, exist_ok=True)
     try:
-        with held(workdir.lock):
+        with held(workdir.lock, force):
             yield
     finally:
         _remove_empty(missing)
