@@ -14,6 +14,7 @@ from embedder.data.encode import Known, encode
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import NoTokensError, Vocabulary
 from embedder.epochs import run_epochs
+from embedder.forks import use_threads
 from embedder.model.file import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.train.optimizer import capped_sgd
 from embedder.train.update import TrainState, host_state
@@ -260,6 +261,7 @@ def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
     """The corpus with a vocabulary of its own, or a given one."""
+    use_threads()
     try:
         known = None if vocabulary is None else Known(vocabulary)
         return encode(corpus, min_count, known)

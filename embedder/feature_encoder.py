@@ -20,6 +20,7 @@ from embedder.data.examples import Examples
 from embedder.encoder_outputs import embed, network_of, probabilities, scores
 from embedder.encoder_training import EncoderTraining
 from embedder.epochs import run_epochs
+from embedder.forks import use_threads
 from embedder.model.encoder import layers_of
 from embedder.model.encoder_file import (
     ENCODER_SETTINGS,
@@ -95,6 +96,7 @@ class FeatureEncoder(
             raise
 
     def _fit(self, X, y) -> "FeatureEncoder":
+        use_threads()
         config = self._config()
         x, y = validate_data(self, _flat(X), y, dtype=_DTYPES)
         is_deep = isinstance(X, np.ndarray) and X.ndim > 2

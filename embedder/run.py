@@ -10,6 +10,7 @@ from embedder.checks import read_interval
 from embedder.config import Config, options_of, to_toml
 from embedder.disk.files import errors_named
 from embedder.epochs import Snapshot, Status, Trainable, run_epochs
+from embedder.forks import use_threads
 from embedder.hosts import processes
 from embedder.memory import check_memory, memory_lines
 from embedder.runs import workdir as folder
@@ -111,6 +112,7 @@ def train(
       FloatingPointError: training diverged.
       Stopped: `stop` said so, and all that it takes to go on is saved.
     """
+    use_threads()
     run, again = Workdir(workdir), _Again(overwrite, step, force)
     base = open_base(resume, grow)
     if base is not None:

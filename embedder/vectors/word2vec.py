@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from embedder.forks import use_threads
 from embedder.vectors.vectors import Vectors
 
 CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
@@ -114,6 +115,7 @@ def _float32(matrix: np.ndarray) -> np.ndarray:
 def _write_text(keys: list[str], matrix: np.ndarray, file: BinaryIO) -> None:
     import polars as pl
 
+    use_threads()
     file.write(b"%d %d\n" % matrix.shape)
     step = max(1, CHUNK_VALUES // matrix.shape[1])
     for start in range(0, len(keys), step):
@@ -181,6 +183,7 @@ def _fast_rows(
     """Keys and f32[rows, D] of well-formed lines; None where a closer look is due."""
     import polars as pl
 
+    use_threads()
     parts = [line.rstrip().partition(b" ") for line in lines]
     keys = [part[0] for part in parts]
     joined = b" ".join(keys)

@@ -1,0 +1,38 @@
+"""Forks of a process that has used libraries with threads of their own.
+
+JAX and polars keep threads, which a fork does not copy: what the child gives them to do
+is never done, and it waits for ever. Here it is refused instead.
+"""
+
+import os
+import sys
+
+_user: int | None = None  # id of the process that first used them
+
+
+def use_threads() -> None:
+    """Says that JAX or polars is about to be used in this process.
+
+    Raises:
+      RuntimeError: it is a fork of a process that has used them.
+    """
+    global _user
+    if _user not in (None, os.getpid()):
+        raise RuntimeError(
+            "This process is a fork of one that has trained or read tables, whose "
+            "threads it lacks: have multiprocessing start processes by 'spawn' or "
+            "'forkserver', or do this in the parent."
+        )
+    _user = os.getpid()
+
+
+def _note_jax() -> None:
+    """Before a fork: somebody else may have used JAX."""
+    global _user
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if _user is None and bridge is not None and bridge.backends_are_initialized():
+        _user = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_note_jax)
