@@ -8,8 +8,8 @@ import functools
 import jax
 import numpy as np
 
-from embedder.forks import use_threads
 from embedder.model.encoder import Encoder, encoder, params_of
+from embedder.threads import use_threads
 from embedder.train import classify
 
 _AT_ONCE = 1024  # examples that are looked at together

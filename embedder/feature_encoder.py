@@ -20,7 +20,6 @@ from embedder.data.examples import Examples
 from embedder.encoder_outputs import embed, network_of, probabilities, scores
 from embedder.encoder_training import EncoderTraining
 from embedder.epochs import run_epochs
-from embedder.forks import use_threads
 from embedder.model.encoder import layers_of
 from embedder.model.encoder_file import (
     ENCODER_SETTINGS,
@@ -28,6 +27,7 @@ from embedder.model.encoder_file import (
     read_encoder,
     write_encoder,
 )
+from embedder.threads import in_turn
 
 
 class FeatureEncoder(
@@ -78,6 +78,7 @@ class FeatureEncoder(
         self.workers = workers
         self.dtype = dtype
 
+    @in_turn
     def fit(self, X, y) -> "FeatureEncoder":
         """Trains from the first weights; X [n, ...] of numbers, y [n] of labels.
 
@@ -91,12 +92,12 @@ class FeatureEncoder(
         try:
             return self._fit(X, y)
         except BaseException:  # validation keeps what it finds of X
-            vars(self).clear()
+            for name in vars(self).keys() - before.keys():
+                delattr(self, name)
             vars(self).update(before)
             raise
 
     def _fit(self, X, y) -> "FeatureEncoder":
-        use_threads()
         config = self._config()
         x, y = validate_data(self, _flat(X), y, dtype=_DTYPES)
         is_deep = isinstance(X, np.ndarray) and X.ndim > 2

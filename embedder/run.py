@@ -10,7 +10,6 @@ from embedder.checks import read_interval
 from embedder.config import Config, options_of, to_toml
 from embedder.disk.files import errors_named
 from embedder.epochs import Snapshot, Status, Trainable, run_epochs
-from embedder.forks import use_threads
 from embedder.hosts import processes
 from embedder.memory import check_memory, memory_lines
 from embedder.runs import workdir as folder
@@ -21,6 +20,7 @@ from embedder.runs.saving import Saver
 from embedder.runs.stopping import Stop
 from embedder.runs.tables import Base, TablesJob, open_base
 from embedder.runs.workdir import Workdir
+from embedder.threads import use_threads
 from embedder.train.checkpoint import CheckpointError, Checkpoints, check_path
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     *(
         "checks",
-        "forks",
+        "threads",
         "config",
         "terminal",
         "disk",

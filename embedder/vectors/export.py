@@ -19,7 +19,7 @@ from embedder.disk.files import (
     unpack_strings,
     whole_file,
 )
-from embedder.forks import use_threads
+from embedder.threads import use_threads
 from embedder.vectors import word2vec
 from embedder.vectors.vectors import Vectors
 

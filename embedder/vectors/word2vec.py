@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from embedder.forks import use_threads
+from embedder.threads import use_threads
 from embedder.vectors.vectors import Vectors
 
 CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
