@@ -307,10 +307,13 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
 def _embed(args: Embed) -> None:
     from embedder.disk.files import errors_named
     from embedder.embedding import embed_files
+    from embedder.runs.workdir import check_target
     from embedder.vectors.export import write_vectors
 
     if not args.files:
         raise ValueError("FILE: give at least one image or .npy file.")
+    if args.to is not None:
+        check_target(args.to, "`to`")
     found = embed_files(args.run, args.files)
     if args.to is not None:
         with errors_named(args.to):
@@ -327,8 +330,10 @@ def _embed(args: Embed) -> None:
 
 def _export(args: Export) -> None:
     from embedder.disk.files import errors_named
+    from embedder.runs.workdir import check_target
     from embedder.vectors.export import write_vectors
 
+    check_target(args.to, "`to`")
     vectors = _read(args.run)
     with errors_named(args.to):
         write_vectors(vectors, args.to)

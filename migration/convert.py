@@ -31,6 +31,7 @@ def model_to_run(
     """
     path, target = Path(model), Workdir(run)
     read = read_model(path)
+    folder.check_target(target.path, "TARGET")
     folder.check_free(target, "TARGET")
     if target.is_begun and not overwrite:
         raise FileExistsError(_taken(target.path))
@@ -55,6 +56,7 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
     source, path = Workdir(run), Path(model)
     if not source.is_finished:
         raise FileNotFoundError(f"RUN {source.path} holds no finished run.")
+    folder.check_target(path, "TARGET")
     read = read_model(source.model)
     if path.is_dir():
         raise IsADirectoryError(f"TARGET must be a model file, got the folder {path}.")

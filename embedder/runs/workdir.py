@@ -130,6 +130,26 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         )
 
 
+def check_target(path: Path, argument: str) -> None:
+    """Refuses to write over a part of a run, whatever its path is spelled like.
+
+    Other names in the folder of a run are free: a run takes no notice of them.
+
+    Raises:
+      ValueError: as said; the message names `argument`.
+    """
+    real = Path(os.path.realpath(path))  # what would be written to
+    for parent in real.parents:
+        run = Workdir(parent)
+        own = {each.name.casefold() for each in {*vars(run).values()} - {parent}}
+        is_run = run.is_begun and run.corpus.exists()  # others have a config.toml, too
+        if is_run and real.relative_to(parent).parts[0].casefold() in own:
+            raise ValueError(
+                f"{argument} must not be a part of a run, got {path}, which {parent} "
+                "keeps for itself: give another name."
+            )
+
+
 def check_same(
     workdir: Workdir,
     config: Config,
