@@ -30,6 +30,7 @@ from embedder.arguments import (
     parse,
     settings,
 )
+from embedder.limits import check_program
 from embedder.terminal import say, shown
 
 _DISK_ERRORS = (
@@ -140,6 +141,7 @@ def _fault_of_several(error: RuntimeError) -> str:
 
 
 def _train(args: Train) -> None:
+    check_program(args.data.loader)
     from embedder import run
     from embedder.hosts import processes
     from embedder.hosts.joining import join
