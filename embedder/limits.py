@@ -13,6 +13,10 @@ _PROGRAM = {
 }
 
 
+class NoRoomError(ValueError):
+    """Something does not fit in memory."""
+
+
 class Limit(NamedTuple):
     """So many bytes, and what sets the limit."""
 
@@ -38,11 +42,11 @@ def check_room(needed: int, what: str, advice: str) -> None:
     """Refuses what does not fit in memory; `what` needs so many bytes.
 
     Raises:
-      ValueError: as said.
+      NoRoomError: as said.
     """
     limit = memory_limit()
     if needed > limit.size:
-        raise ValueError(
+        raise NoRoomError(
             f"{what} {gib(needed)}, more than the {gib(limit.size)} of "
             f"{limit.source}: {advice}."
         )

@@ -5,7 +5,7 @@ import numpy as np
 from embedder.checks import Interval, read_interval
 from embedder.config import Config
 from embedder.data.encoded import Encoded
-from embedder.limits import memory_limit
+from embedder.limits import gib, memory_limit
 
 
 def memory_needed(
@@ -48,10 +48,10 @@ def check_memory(needed: dict[str, int], advice: str) -> None:
     """
     total, limit = sum(needed.values()), memory_limit()
     if total > limit.size:
-        parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in needed.items())
+        parts = ", ".join(f"{name} {gib(n)}" for name, n in needed.items() if n)
         raise ValueError(
-            f"The run must fit in the {limit.size / 2**30:.1f} GiB of {limit.source}, "
-            f"got {total / 2**30:.1f} GiB ({parts}): {advice}"
+            f"The run must fit in the {gib(limit.size)} of {limit.source}, got "
+            f"{gib(total)} ({parts}): {advice}"
         )
 
 
