@@ -58,9 +58,9 @@ def _short(text: str) -> str:
 
 def _claimed(path: str) -> tuple[int, int]:
     """Rows, and the bytes that they take at least, by the metadata alone."""
-    rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
-    columns = pl.read_parquet_schema(path).values()
-    return rows, rows * sum(_width(kind) for kind in columns)
+    table = pl.scan_parquet(path, glob=False)
+    rows = table.select(pl.len()).collect().item()
+    return rows, rows * sum(map(_width, table.collect_schema().dtypes()))
 
 
 def _width(kind: pl.DataType) -> int:
