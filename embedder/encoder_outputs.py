@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from embedder.model.encoder import Encoder, encoder, params_of
+from embedder.threads import use_threads
 from embedder.train import classify
 
 _AT_ONCE = 1024  # examples that are looked at together
@@ -16,6 +17,7 @@ _AT_ONCE = 1024  # examples that are looked at together
 
 def network_of(layers: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Encoder, dict]:
     """The network of weights [in, out] and biases [out], and its parameters."""
+    use_threads()
     widths = len(layers[0][0]), *(len(biases) for _, biases in layers)
     return _network(widths, layers[0][0].dtype.name), params_of(layers)
 

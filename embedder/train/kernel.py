@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.train import products, simd, tiles
+from embedder.train.kernel_cache import kept
 from embedder.train.parallel import Placed
 from embedder.train.simd import (
     LANES,
@@ -323,10 +324,7 @@ def _work(dtype: str) -> Callable:
                 return
 
     work.__qualname__ = f"work_{dtype}_{_SOURCES}"
-    try:
-        return compiled(cache=True)(work)
-    except RuntimeError:  # no folder that it could be kept in
-        return compiled(work)
+    return kept(compiled(work))
 
 
 @compiled()
