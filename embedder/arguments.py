@@ -75,6 +75,8 @@ class Train:
     """Go on from the checkpoint of so many updates, not from the newest."""
     force: bool = False
     """Go on though the files of the corpus have changed, if its tokens have not."""
+    force_lock: bool = False
+    """Write to the folder though its lock names another host."""
     dry_run: bool = False
     """Print what would be done, and do nothing."""
     peers: PeersConfig = field(default_factory=PeersConfig)
@@ -178,6 +180,8 @@ class Convert:
     """Folder of the run to make, or model file to write."""
     overwrite: bool = False
     """Replace what is at TARGET."""
+    force_lock: bool = False
+    """Write to the folder though its lock names another host."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from embedder.arguments import (
     parse,
     settings,
 )
+from embedder.limits import check_program
 from embedder.terminal import (
     LogStream,
     flush_output,
@@ -160,6 +161,7 @@ def _fault_of_several(error: RuntimeError) -> str:
 
 
 def _train(args: Train) -> None:
+    check_program(args.data.loader)
     from embedder.hosts import processes
     from embedder.hosts.joining import join
     from embedder.run import train as run
@@ -197,6 +199,7 @@ def _train(args: Train) -> None:
             overwrite=args.overwrite,
             step=args.step,
             force=args.force,
+            force_lock=args.force_lock,
             on_status=on_status,
             stop=stop,
         )
@@ -329,10 +332,13 @@ def _print_analogies(vectors, path: Path, restrict_vocab: int) -> None:
 def _embed(args: Embed) -> None:
     from embedder.disk.files import errors_named
     from embedder.encoders.embedding import embed_files
+    from embedder.run.workdir import check_target
     from embedder.vectors.export import write_vectors
 
     if not args.files:
         raise ValueError("FILE: give at least one image or .npy file.")
+    if args.to is not None:
+        check_target(args.to, "`to`")
     found = embed_files(args.run, args.files)
     if args.to is not None:
         with errors_named(args.to):
@@ -349,8 +355,10 @@ def _embed(args: Embed) -> None:
 
 def _export(args: Export) -> None:
     from embedder.disk.files import errors_named
+    from embedder.run.workdir import check_target
     from embedder.vectors.export import write_vectors
 
+    check_target(args.to, "`to`")
     vectors = _read(args.run)
     with errors_named(args.to):
         write_vectors(vectors, args.to)
@@ -360,8 +368,15 @@ def _export(args: Export) -> None:
 def _convert(args: Convert) -> None:
     from migration.convert import model_to_run, run_to_model
 
-    convert = run_to_model if args.source.is_dir() else model_to_run
-    model = convert(args.source, args.target, overwrite=args.overwrite)
+    if args.source.is_dir():
+        model = run_to_model(args.source, args.target, overwrite=args.overwrite)
+    else:
+        model = model_to_run(
+            args.source,
+            args.target,
+            overwrite=args.overwrite,
+            force_lock=args.force_lock,
+        )
     num_rows, size = model.input.shape
     say_done(f"{shown(str(args.target))}: done. {num_rows} vectors of {size} numbers.")
 

@@ -15,11 +15,14 @@ from embedder.tables.vocabulary import Vocabulary, write_vocabulary
 Source = str | os.PathLike[str]
 
 
-def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> ModelFile:
+def model_to_run(
+    model: Source, run: Source, *, overwrite: bool = False, force_lock: bool = False
+) -> ModelFile:
     """Makes the finished run `run` of a model file, and returns what is in it.
 
     The run holds a copy of the file, which has all that is needed to go on training. It
-    does not know the corpus: `embedder train` into the same folder is refused.
+    does not know the corpus: `embedder train` into the same folder is refused. With
+    `force_lock` the folder is written to though its lock names another host.
 
     Raises:
       LockedError: another process writes to `run`.
@@ -28,10 +31,11 @@ def model_to_run(model: Source, run: Source, *, overwrite: bool = False) -> Mode
     """
     path, target = Path(model), Workdir(run)
     read = read_model(path)
+    folder.check_target(target.path, "TARGET")
     folder.check_free(target, "TARGET")
     if target.is_begun and not overwrite:
         raise FileExistsError(_taken(target.path))
-    with folder.locked(target), errors_named(target.path):
+    with folder.locked(target, force_lock), errors_named(target.path):
         folder.remove_parts(target)
         with folder.part(target) as made:
             _write_run(made, path, read)
@@ -52,6 +56,7 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
     source, path = Workdir(run), Path(model)
     if not source.is_finished:
         raise FileNotFoundError(f"RUN {source.path} holds no finished run.")
+    folder.check_target(path, "TARGET")
     read = read_model(source.model)
     if path.is_dir():
         raise IsADirectoryError(f"TARGET must be a model file, got the folder {path}.")

@@ -6,6 +6,8 @@ import fractions
 import inspect
 import math
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -397,3 +399,70 @@ def test_learns_which_tokens_are_used_alike(trainer_class):
     for token in trainer.index_to_key:
         nearest = [key[0] for key, _ in trainer.most_similar(token, topn=5)]
         assert nearest == [token[0]] * 5
+
+
+class Described(embedder.EmbeddingTrainer):
+    """A subclass with a signature and an attribute of its own."""
+
+    def __init__(self, description, /, **options):
+        super().__init__(**options)
+        self.description = description
+
+
+@pytest.mark.row("F35")
+@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize(
+    "clone", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))]
+)
+def test_a_copy_of_a_subclass_has_all_its_attributes(sequences, clone, is_trained):
+    trainer = Described(["of news"], **SMALL)
+    if is_trained:
+        trainer.fit(sequences).most_similar("w0")
+    trainer.later = {"added": 1}
+    other = clone(trainer)
+    assert type(other) is Described and repr(other) == repr(trainer)
+    assert other.description == ["of news"] and other.later == {"added": 1}
+    if is_trained:
+        assert other.most_similar("w0") == trainer.most_similar("w0")
+    before = list(trainer.loss_history)
+    assert len(other.partial_fit(sequences).loss_history) == len(before) + 1
+    assert trainer.loss_history == before
+
+
+@pytest.mark.row("F34")
+def test_no_concurrent_partial_fit_is_lost(sequences):
+    """As many as there are threads, all started before one has ended."""
+    parts = [sequences[start : start + 75] for start in range(0, 300, 75)]
+    trainer = embedder.EmbeddingTrainer(**SMALL).fit(sequences)
+    starting = threading.Barrier(len(parts))
+
+    def go_on(part):
+        starting.wait(timeout=60)
+        trainer.partial_fit(part)
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(go_on, parts))
+    assert len(trainer.loss_history) == 2 + len(parts)
+
+
+@pytest.mark.row("F34")
+def test_concurrent_fits_leave_what_one_of_them_has_made(sequences):
+    trainer = embedder.EmbeddingTrainer(**SMALL)
+    corpora = [sequences, [["a", "b", "c"] * 10] * 10]
+    desired = [
+        embedder.EmbeddingTrainer(**SMALL).fit(corpus).vectors for corpus in corpora
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(trainer.fit, corpora))
+    which = 0 if "w0" in trainer.index_to_key else 1
+    np.testing.assert_array_equal(trainer.vectors, desired[which])
+    assert len(trainer.loss_history) == 2
+
+
+@pytest.mark.row("F34")
+def test_an_error_lets_the_next_one_in(sequences):
+    trainer = embedder.EmbeddingTrainer(**SMALL)
+    with pytest.raises(ValueError):
+        trainer.fit([])
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(trainer.fit, sequences).result(timeout=60) is trainer

@@ -3,6 +3,9 @@
 import copy
 import inspect
 import math
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -372,3 +375,52 @@ def test_import_of_the_package_loads_neither_sklearn_nor_jax():
 @parametrize_with_checks([FeatureEncoder(learning_rate=0.1, epochs=5)])
 def test_encoder_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+class Described(FeatureEncoder):
+    """A subclass with an argument of its own."""
+
+    def __init__(self, description="", layers=None, *, epochs=1):
+        super().__init__(layers, epochs=epochs)
+        self.description = description
+
+
+@pytest.mark.row("F35")
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))]
+)
+def test_a_copy_of_a_subclass_has_all_its_attributes(copied):
+    encoder = Described("of news", epochs=2).fit(X, Y)
+    encoder.later = {"added": 1}
+    other = copied(encoder)
+    assert type(other) is Described and other.later == {"added": 1}
+    assert other.description == "of news" == clone(encoder).description
+    np.testing.assert_array_equal(other.predict(X), encoder.predict(X))
+    assert_same_layers(other.fit(X, Y), encoder)
+
+
+@pytest.mark.row("F34")
+def test_concurrent_fits_come_one_after_the_other(monkeypatch):
+    inside, most = [], []
+    fit = FeatureEncoder._fit
+
+    def counted(self, *data):
+        inside.append(1)
+        most.append(len(inside))
+        try:
+            return fit(self, *data)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(FeatureEncoder, "_fit", counted)
+    encoder = FeatureEncoder(**SMALL)
+    starting = threading.Barrier(3)
+
+    def train(number):
+        starting.wait(timeout=60)
+        encoder.fit(X, Y)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(train, range(3)))
+    assert most == [1, 1, 1] and len(encoder.history_) == 3
+    assert_same_layers(encoder, fitted())

@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *("checks", "config", "terminal", "disk", "data", "memory", "model", "train"),
-    *("devices", "vectors", "epochs", "training", "encoder_outputs"),
+    *("checks", "threads", "limits", "config", "terminal", "disk", "data", "memory"),
+    *("model", "train", "devices", "vectors", "epochs", "training", "encoder_outputs"),
     *("encoder_training", "hosts", "runs", "run", "preview"),
     *("estimator", "feature_encoder", "embedding", "arguments", "cli"),
 )

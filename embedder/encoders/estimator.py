@@ -27,6 +27,7 @@ from embedder.encoders.networks import layers_of
 from embedder.encoders.outputs import embed, network_of, probabilities, scores
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
+from embedder.threads import in_turn
 
 
 class FeatureEncoder(
@@ -77,6 +78,7 @@ class FeatureEncoder(
         self.workers = workers
         self.dtype = dtype
 
+    @in_turn
     def fit(self, X, y) -> "FeatureEncoder":
         """Trains from the first weights; X [n, ...] of numbers, y [n] of labels.
 
@@ -90,7 +92,8 @@ class FeatureEncoder(
         try:
             return self._fit(X, y)
         except BaseException:  # validation keeps what it finds of X
-            vars(self).clear()
+            for name in vars(self).keys() - before.keys():
+                delattr(self, name)
             vars(self).update(before)
             raise
 

@@ -6,6 +6,7 @@ on disk that is mapped into memory.
 
 import gzip
 import math
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,14 +17,17 @@ import numpy as np
 import polars as pl
 
 from embedder.disk.files import check_utf8, errors_named, read_packed, short_reason
-from embedder.disk.parquet import read_table
+from embedder.disk.parquet import TooLargeError, read_table
 from embedder.encoders.images import IMAGES, decoded
 from embedder.encoders.options import EncoderOptions
+from embedder.limits import NoRoomError, check_room, gib, memory_limit
 from embedder.tables.corpus import check_unchanged, describe_file
 
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _WIDE = (pl.Int128, pl.UInt128)  # integers that NumPy does not have
 _PIECE = 2**24  # bytes that are unpacked at once
+_ROW_BYTES = 100  # of memory for the label and the name of an example
+_PACKED = 1032  # bytes of which gzip makes one, at most
 
 
 class Examples(NamedTuple):
@@ -135,6 +139,8 @@ def read_idx(path: Path) -> np.ndarray:
             shape = tuple(np.frombuffer(sizes, ">u4").tolist())
             dtype = np.dtype(_IDX_DTYPES[head[2]])
             expected = math.prod(shape) * dtype.itemsize
+            most = os.path.getsize(path) * (_PACKED if opener is gzip.open else 1)
+            _check_room(path, 2 * min(expected, most))
             data = bytearray()
             while piece := file.read(min(_PIECE, expected + 1 - len(data))):
                 data += piece
@@ -174,7 +180,12 @@ def read_npz(path: Path, label: str = "label") -> Examples:
             pair = next((p for p in pairs if {*p} <= {*names}), None)
             if pair is None:
                 raise ValueError(f"it has {names}, and no pair of {pairs}")
+            members = [archive.getinfo(f"{name}.npy") for name in pair]
+            most = [min(x.file_size, _PACKED * x.compress_size) for x in members]
+            _check_room(path, 2 * sum(most))
             features, labels = (read_packed(archive, name) for name in pair)
+    except NoRoomError:
+        raise
     except (
         *(zipfile.BadZipFile, KeyError, ValueError, EOFError, zlib.error),
         RuntimeError,  # encrypted
@@ -192,8 +203,14 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
         or names are missing, or not unique.
     """
     check_utf8(path, "A parquet file")
+    limit = memory_limit()
     try:
-        frame = read_table(path)
+        frame = read_table(path, limit.size / 2)  # there is a copy of it, too
+    except TooLargeError as error:
+        raise ValueError(
+            f"{path}: {error}, more than half the {gib(limit.size)} of {limit.source}: "
+            "give a part of it."
+        ) from error
     except ValueError as error:
         raise ValueError(f"{path} is not a parquet file: {error}.") from error
     for option, column in (("label", label), ("key", key)):
@@ -326,6 +343,7 @@ def _examples(
             f"{where}: features must be [n, ...] and labels [n], got "
             f"{list(features.shape)} and {list(labels.shape)}."
         )
+    _check_room(where, len(labels) * _ROW_BYTES)
     features = _numbers(features, where)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError(f"{where}: labels must be finite.")
@@ -340,6 +358,10 @@ def _examples(
     classes, places = np.unique(labels, return_inverse=True)
     names = keys if keys is not None else [str(i) for i in range(len(labels))]
     return Examples(features, places.astype(np.int32), [str(c) for c in classes], names)
+
+
+def _check_room(where: str | Path, needed: int) -> None:
+    check_room(needed, f"{where}: reading it takes", "give a part of it")
 
 
 def _check_text(labels: np.ndarray, where: str) -> None:

@@ -13,6 +13,7 @@ from embedder.disk.digests import check_folder, files_in, write_sums
 from embedder.disk.files import errors_named, map_array, short_reason
 from embedder.disk.parts import remove_parts, whole_folder
 from embedder.engine.ahead import map_ahead
+from embedder.limits import check_room
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 """Endings of their names."""
@@ -43,6 +44,8 @@ def decoded(
     first = read_image(files[0], size)
     shape = (len(files), *first.shape)
     if cache is None:
+        needed = math.prod(shape)
+        check_room(needed, f"{len(files)} images take", "give a smaller --image-size")
         images = _decode(files, size, workers, np.empty(shape, np.uint8))
         check_unchanged()
         return images

@@ -10,12 +10,14 @@ import numpy as np
 
 from embedder.encoders import update as classify
 from embedder.encoders.networks import Encoder, encoder, params_of
+from embedder.threads import use_threads
 
 _AT_ONCE = 1024  # examples that are looked at together
 
 
 def network_of(layers: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Encoder, dict]:
     """The network of weights [in, out] and biases [out], and its parameters."""
+    use_threads()
     widths = len(layers[0][0]), *(len(biases) for _, biases in layers)
     return _network(widths, layers[0][0].dtype.name), params_of(layers)
 

@@ -1,7 +1,6 @@
 """Which devices a run takes, how its arrays lie on them, and whether they fit."""
 
 import math
-import os
 from collections.abc import Sequence
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 from embedder.config import Config
 from embedder.engine.exchange import TableSplit
 from embedder.engine.layout import ONE_DEVICE, Layout
+from embedder.limits import gib, memory_limit
 from embedder.tables.loader import superblock_size
 
 _PASSES = 6  # arrays as large as the rows of an update that XLA keeps at once
@@ -78,12 +78,12 @@ def device_bytes(config: Config, shape: tuple[int, int], layout: Layout, size: i
 
 
 def capacity(device: jax.Device, num_local: int) -> int:
-    """Bytes that `device` can hold; CPU devices share the memory of the machine."""
+    """Bytes that `device` can hold; CPU devices share that of the process."""
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"]
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return machine // num_local if device.platform == "cpu" else machine
+    size = memory_limit().size
+    return size // num_local if device.platform == "cpu" else size
 
 
 def fits(needed: dict[str, int], devices: Sequence[jax.Device]) -> bool:
@@ -133,16 +133,12 @@ def check_devices(
         advice += "larger `min_count`, or more devices"
     local = [d for d in devices if d.process_index == jax.process_index()]
     room = min(capacity(d, len(local)) for d in local)
+    shared = f" of {memory_limit().source}" if local[0].platform == "cpu" else ""
     raise ValueError(
-        f"Tables of {shape[0]} x {shape[1]} need {_gib(sum(needed.values()))} on each "
-        f"device with `tables` = {layout.tables!r}, and it has {_gib(room)}: {advice}."
+        f"Tables of {shape[0]} x {shape[1]} need {gib(sum(needed.values()))} on each "
+        f"device with `tables` = {layout.tables!r}, and it has {gib(room)}{shared}: "
+        f"{advice}."
     )
-
-
-def _gib(size: int) -> str:
-    if size < 2**30:
-        return f"{size / 2**20:.1f} MiB"
-    return f"{size / 2**30:.1f} GiB"
 
 
 def _check_request(config: Config, available: int) -> None:

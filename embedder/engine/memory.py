@@ -1,11 +1,10 @@
-"""How much memory a run needs, and whether this machine has it."""
-
-import os
+"""How much memory a run needs, and whether there is so much for it."""
 
 import numpy as np
 
 from embedder.config import Config
 from embedder.settings import Interval
+from embedder.limits import gib, memory_limit
 from embedder.tables.encoded import Encoded
 
 
@@ -31,13 +30,14 @@ def memory_needed(
         "vectors to write": 2 * table,
         "checkpoints": 4 * table if is_saved else 0,  # packed, and the one before
         "vocabulary": 150 * num_rows,
+        "counting tokens": encoded.counting_bytes,
         "blocks": int((shards + superblocks) * per_token),
         "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,
     }
 
 
 def check_memory(needed: dict[str, int], advice: str) -> None:
-    """Refuses a run that this machine can never hold, before anything is made.
+    """Refuses a run that no memory here can ever hold, before anything is made.
 
     Args:
       needed: bytes, by what needs them.
@@ -46,13 +46,12 @@ def check_memory(needed: dict[str, int], advice: str) -> None:
     Raises:
       ValueError: as said; the message says what needs how much.
     """
-    total = sum(needed.values())
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if total > machine:
-        parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in needed.items())
+    total, limit = sum(needed.values()), memory_limit()
+    if total > limit.size:
+        parts = ", ".join(f"{name} {gib(n)}" for name, n in needed.items() if n)
         raise ValueError(
-            f"The run must fit in the {machine / 2**30:.1f} GiB of this machine, got "
-            f"{total / 2**30:.1f} GiB ({parts}): {advice}"
+            f"The run must fit in the {gib(limit.size)} of {limit.source}, got "
+            f"{gib(total)} ({parts}): {advice}"
         )
 
 

@@ -20,6 +20,7 @@ from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
 from embedder.run.workdir import Workdir
 from embedder.tables.problem import Base, TablesJob, open_base
+from embedder.threads import use_threads
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 
@@ -82,6 +83,7 @@ def train(
     overwrite: bool = False,
     step: int | None = None,
     force: bool = False,
+    force_lock: bool = False,
     on_status: Callable[[Status], None] = lambda status: None,
     stop: Stop | None = None,
 ) -> Vectors | None:
@@ -99,6 +101,7 @@ def train(
       overwrite: start anew where there is a run.
       step: go on from the checkpoint of so many updates, not from the newest.
       force: go on though the files of the corpus are others, if its tokens are not.
+      force_lock: write to `workdir` though its lock names another host.
       on_status: called after each step.
       stop: tells when to save and stop.
 
@@ -108,6 +111,7 @@ def train(
       FloatingPointError: training diverged.
       Stopped: `stop` said so, and all that it takes to go on is saved.
     """
+    use_threads()
     run, again = Workdir(workdir), _Again(overwrite, step, force)
     base = open_base(resume, grow)
     if base is not None:
@@ -120,7 +124,7 @@ def train(
                 folder.check_free(run)
                 _check_step(run, again)
                 if overwrite or not run.is_finished:  # else it is only read
-                    stack.enter_context(folder.locked(run))
+                    stack.enter_context(folder.locked(run, force_lock))
                     folder.remove_parts(run)
         training = _plan_together(config, run, job, cache or run.cache)
         with processes.together():

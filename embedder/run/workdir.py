@@ -95,10 +95,10 @@ class Workdir:
 
 
 @contextmanager
-def locked(workdir: Workdir) -> Iterator[None]:
+def locked(workdir: Workdir, force: bool = False) -> Iterator[None]:
     """Keeps other processes from writing here; makes the folder if there is none.
 
-    A folder that was made and got no files is removed.
+    A folder that was made and got no files is removed. `force` is that of `held`.
 
     Raises:
       LockedError: another process writes here.
@@ -106,7 +106,7 @@ def locked(workdir: Workdir) -> Iterator[None]:
     missing = _missing(workdir.path)
     workdir.path.mkdir(parents=True, exist_ok=True)
     try:
-        with held(workdir.lock):
+        with held(workdir.lock, force):
             yield
     finally:
         _remove_empty(missing)
@@ -129,6 +129,26 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         raise FileExistsError(
             f"{argument} must be a run, or empty, or new: {path} holds other files."
         )
+
+
+def check_target(path: Path, argument: str) -> None:
+    """Refuses to write over a part of a run, whatever its path is spelled like.
+
+    Other names in the folder of a run are free: a run takes no notice of them.
+
+    Raises:
+      ValueError: as said; the message names `argument`.
+    """
+    real = Path(os.path.realpath(path))  # what would be written to
+    for parent in real.parents:
+        run = Workdir(parent)
+        own = {each.name.casefold() for each in {*vars(run).values()} - {parent}}
+        is_run = run.is_begun and run.corpus.exists()  # others have a config.toml, too
+        if is_run and real.relative_to(parent).parts[0].casefold() in own:
+            raise ValueError(
+                f"{argument} must not be a part of a run, got {path}, which {parent} "
+                "keeps for itself: give another name."
+            )
 
 
 def check_same(

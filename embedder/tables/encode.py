@@ -7,6 +7,7 @@ again.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import json
@@ -24,6 +25,7 @@ import polars as pl
 from embedder.disk.digests import SUMS, check_file, files_in, read_sums, write_sums
 from embedder.disk.files import read_member, short_reason
 from embedder.disk.parts import remove_parts, whole_folder
+from embedder.limits import check_room
 from embedder.tables.corpus import Corpus
 from embedder.tables.encoded import Encoded
 from embedder.tables.vocabulary import (
@@ -34,6 +36,7 @@ from embedder.tables.vocabulary import (
 )
 
 SHARD_TOKENS = 2_000_000
+_TYPE_BYTES = 250  # of memory while counting, measured, beside the text, twice
 _FORMAT = 2  # of the cache: a change of it makes a new digest
 _log = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ class _Scan(NamedTuple):
     tokens: list[str]  # by first appearance
     counts: np.ndarray  # i64[number of types]
     sizes: list[tuple[int, int, bool]]  # of each chunk: tokens, sequences, is_open
+    num_bytes: int  # of memory for the different tokens
 
 
 class Known(NamedTuple):
@@ -85,7 +89,8 @@ def encode_cached(
     folder = cache / _digest(corpus, min_count, known)
     remove_parts(cache)
     if not folder.exists():
-        _write_cache(corpus, min_count, known, folder)
+        num_bytes = _write_cache(corpus, min_count, known, folder)
+        return dataclasses.replace(_open_cache(folder), counting_bytes=num_bytes)
     return _open_cache(folder)
 
 
@@ -94,13 +99,16 @@ def _scan(corpus: Corpus, spool: BinaryIO) -> _Scan:
     tokens: list[str] = []
     code_ranks = np.empty(0, dtype=np.uint32)  # rank by first appearance of each code
     counts = np.empty(0, dtype=np.int64)
-    num_types = 0
+    num_types = num_bytes = 0
     sizes = []
     for chunk in corpus.chunks():
         coded = chunk.tokens.cast(pl.Categorical(categories))
         codes = coded.to_physical().to_numpy()
         new = _first_places(codes, num_types)
-        tokens.extend(chunk.tokens.gather(np.sort(new)).to_list())
+        found = chunk.tokens.gather(np.sort(new))
+        num_bytes += len(found) * _TYPE_BYTES + 2 * int(found.str.len_bytes().sum())
+        _check_counting(num_bytes, len(tokens) + len(found))
+        tokens.extend(found.to_list())
         known, num_types = num_types, len(tokens)
         code_ranks = _with_room(code_ranks, num_types)
         code_ranks[known:num_types] = np.argsort(np.argsort(new)) + known
@@ -110,7 +118,15 @@ def _scan(corpus: Corpus, spool: BinaryIO) -> _Scan:
         spool.write(ranked.tobytes())
         spool.write(chunk.lengths.tobytes())
         sizes.append((len(codes), len(chunk.lengths), chunk.is_open))
-    return _Scan(tokens, counts[:num_types], sizes)
+    return _Scan(tokens, counts[:num_types], sizes, num_bytes)
+
+
+def _check_counting(num_bytes: int, num_types: int) -> None:
+    check_room(
+        num_bytes,
+        f"The corpus has {num_types} different tokens or more, and counting them takes",
+        "give a text with fewer",
+    )
 
 
 def _with_room(array: np.ndarray, size: int) -> np.ndarray:
@@ -161,7 +177,8 @@ def _grown(known: Vocabulary, ids: np.ndarray, scan: _Scan, new: np.ndarray):
 def _in_memory(vocabulary, scan: _Scan, spool: BinaryIO, id_of_code) -> Encoded:
     shards = list(_cut_shards(_decode_spool(scan, spool, id_of_code)))
     tokens = np.array([len(ids) for ids, _ in shards], dtype=np.int64)
-    return Encoded(vocabulary, tokens, shards.__getitem__, int(scan.counts.sum()))
+    num_words = int(scan.counts.sum())
+    return Encoded(vocabulary, tokens, shards.__getitem__, num_words, scan.num_bytes)
 
 
 def _decode_spool(scan: _Scan, spool: BinaryIO, id_of_code: np.ndarray):
@@ -241,7 +258,8 @@ def _digest(corpus: Corpus, min_count: int, known: Known | None) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> None:
+def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> int:
+    """Writes the cache; returns the bytes of memory that counting the tokens took."""
     with whole_folder(folder) as part:
         with tempfile.TemporaryFile(dir=part) as spool:
             scan = _scan(corpus, spool)
@@ -255,6 +273,7 @@ def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> None:
         write_vocabulary(vocabulary, part / "vocabulary.parquet")
         (part / "shards.json").write_text(json.dumps(summary))
         write_sums(part, files_in(part))
+    return scan.num_bytes
 
 
 def _open_cache(folder: Path) -> Encoded:

@@ -17,6 +17,7 @@ class Encoded:
     read: Callable[[int], tuple[np.ndarray, np.ndarray]]
     # shard -> ids i32[n], lengths of its sequences i32[m]
     raw_tokens: int  # tokens of the corpus, the unknown ones included
+    counting_bytes: int = 0  # of memory that counting its tokens took; 0: found encoded
 
     @property
     def num_tokens(self) -> int:

@@ -19,6 +19,7 @@ from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
 from embedder.tables.update import host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
+from embedder.threads import in_turn
 from embedder.vectors.vectors import Vectors
 
 Source = str | os.PathLike | Iterable[Iterable[str]]
@@ -86,6 +87,7 @@ class EmbeddingTrainer:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self._settings().items())
         return f"EmbeddingTrainer({arguments})"
 
+    @in_turn
     def fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
 
@@ -104,6 +106,7 @@ class EmbeddingTrainer:
         self._train(encoded, config, None, range(self.epochs))
         return self
 
+    @in_turn
     def partial_fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
         """Trains one more epoch; returns the trainer. An error leaves it as it was.
 
@@ -185,14 +188,8 @@ class EmbeddingTrainer:
         return trainer
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: tables as NumPy arrays, which keep their dtype."""
-        model = None if self._vocabulary is None else self._model()
-        return {"settings": self._settings(), "model": model}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state["settings"])
-        if state["model"] is not None:
-            self._keep(state["model"])
+        """For pickle and copy: all but what can be made again."""
+        return vars(self) | {"_vectors": None}
 
     def _keep(self, model: ModelFile) -> None:
         config = settings.with_options(self._config(), block=model.block)

@@ -20,6 +20,7 @@ from embedder.disk.files import (
     unpack_strings,
     whole_file,
 )
+from embedder.threads import use_threads
 from embedder.vectors import word2vec
 from embedder.vectors.vectors import Vectors
 
@@ -197,6 +198,7 @@ def _read_npz(path: Path) -> Vectors:
 def _write_parquet(vectors: Vectors, path: Path) -> None:
     import polars as pl
 
+    use_threads()
     columns = {"key": pl.Series(vectors.keys, dtype=pl.String)}
     if vectors.counts is not None:
         columns["count"] = pl.Series(vectors.counts)
@@ -213,6 +215,7 @@ def _read_parquet(path: Path) -> Vectors:
 
     from embedder.disk.parquet import read_table
 
+    use_threads()
     with _damage_named(path, pl.exceptions.PolarsError):
         table = read_table(path)
         schema = table.schema

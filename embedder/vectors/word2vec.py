@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from embedder.disk.files import LONGEST_TOKEN
+from embedder.threads import use_threads
 from embedder.vectors.vectors import Vectors
 
 CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
@@ -123,6 +124,7 @@ def _float32(matrix: np.ndarray) -> np.ndarray:
 def _write_text(keys: list[str], matrix: np.ndarray, file: BinaryIO) -> None:
     import polars as pl
 
+    use_threads()
     file.write(b"%d %d\n" % matrix.shape)
     step = max(1, CHUNK_VALUES // matrix.shape[1])
     for start in range(0, len(keys), step):
@@ -190,6 +192,7 @@ def _fast_rows(
     """Keys and f32[rows, D] of well-formed lines; None where a closer look is due."""
     import polars as pl
 
+    use_threads()
     parts = [line.rstrip().partition(b" ") for line in lines]
     keys = [part[0] for part in parts]
     joined = b" ".join(keys)

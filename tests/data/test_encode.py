@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from embedder.limits import Limit
 from embedder.tables import encode as module
 from embedder.tables.corpus import sequences_corpus, text_corpus
 from embedder.tables.encode import Known, encode, encode_cached
@@ -152,3 +153,41 @@ def test_shard_with_a_flipped_bit_is_refused_when_it_is_read(tmp_path):
     encoded = encode_cached(sequences_corpus(SEQUENCES), 1, tmp_path)
     with pytest.raises(ValueError, match="Cache file .*shard-00000.npz is damaged"):
         encoded.read(0)
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """A limit of 200 kB."""
+    limit = Limit(200_000, "its container (/sys/fs/cgroup/memory.max)")
+    monkeypatch.setattr("embedder.limits.memory_limit", lambda: limit)
+
+
+MANY = [[f"token{i}" for i in range(start, start + 100)] for start in range(0, 2000, 5)]
+
+
+@pytest.mark.row("F33", "B5")
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_more_different_tokens_than_memory_are_refused_while_counting(
+    tmp_path, little_memory, is_cached
+):
+    corpus = sequences_corpus(MANY)
+    message = (
+        "The corpus has [0-9]+ different tokens or more, and counting them takes "
+        r"[0-9.]+ MiB, more than the 0.2 MiB of its container \(/sys/.*\): give a text"
+    )
+    with pytest.raises(ValueError, match=message):
+        if is_cached:
+            encode_cached(corpus, 1, tmp_path / "cache")
+        else:
+            encode(corpus, 1)
+    assert not list(tmp_path.glob("cache/*"))
+
+
+@pytest.mark.row("F33")
+def test_what_counting_took_is_told_where_it_was_done(tmp_path):
+    corpus = sequences_corpus(MANY)
+    num_types = len({token for sequence in MANY for token in sequence})
+    first = encode(corpus, 1)
+    assert 250 * num_types < first.counting_bytes < 300 * num_types
+    assert encode_cached(corpus, 1, tmp_path).counting_bytes == first.counting_bytes
+    assert encode_cached(corpus, 1, tmp_path).counting_bytes == 0  # found there

@@ -1,5 +1,7 @@
 """One process writes to a folder at a time."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from embedder.disk import lock
 from embedder.disk.lock import LockedError, held
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +44,8 @@ def holder(tmp_path):
 def test_the_file_says_who_holds_it_and_goes(tmp_path):
     with held(tmp_path / ".lock"):
         owner = json.loads((tmp_path / ".lock").read_text())
-        assert owner == {"pid": os.getpid(), "host": socket.gethostname()}
+        here = {"pid": os.getpid(), "host": socket.gethostname()}
+        assert owner == {**here, "boot": lock._boot_id()}
     assert os.listdir(tmp_path) == []
 
 
@@ -78,7 +82,99 @@ def test_one_of_another_host_is_left_to_people(tmp_path):
     assert (tmp_path / ".lock").read_text() == text
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x", "host": ""}', "\0"])
+BOOT = "5f0c1f58-8d8f-4b0e-9a53-6f6f6bb6a6b1"
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - {root} /dev/vda rw
+30 22 0:33 / /mnt rw shared:1 - nfs4 server:/home rw
+31 22 0:33 / {folder} rw shared:1 master:2 - {kind} source rw
+"""
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    """A function that says which file system the folder lies on."""
+    folder = tmp_path / "with a space"
+    folder.mkdir()
+
+    def lies_on(kind: str, root: str = "nfs") -> Path:
+        text = MOUNTS.format(
+            folder=str(folder).replace(" ", "\\040"), kind=kind, root=root
+        )
+        (tmp_path / "mounts").write_text(text)
+        (tmp_path / "boot").write_text(BOOT + "\n")
+        monkeypatch.setattr(lock, "_MOUNTS", tmp_path / "mounts")
+        monkeypatch.setattr(lock, "_BOOT_ID", tmp_path / "boot")
+        return folder / ".lock"
+
+    return lies_on
+
+
+def left(path: Path, **owner) -> None:
+    path.write_text(json.dumps({"pid": 12, "host": "another.example"} | owner))
+
+
+@pytest.mark.row("F29")
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "overlay", "tmpfs"])
+def test_one_of_this_machine_is_taken_over_whatever_its_host(disk, kind, caplog):
+    path = disk(kind)
+    left(path, boot=BOOT)
+    caplog.set_level("INFO")
+    with held(path):
+        assert json.loads(path.read_text())["boot"] == BOOT
+    assert f"Process 12, which was writing to {path.parent}, has ended" in caplog.text
+
+
+@pytest.mark.row("F29")
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "fuse.sshfs", "9p", "", "new"])
+def test_one_on_a_disk_of_others_is_left_to_people(disk, kind):
+    path = disk(kind, root="ext4")
+    left(path, boot=BOOT)
+    message = f"give --force-lock, or delete {path}"
+    with pytest.raises(LockedError, match=message), held(path):
+        pass
+    with held(path, force=True):
+        pass
+    assert not path.exists()
+
+
+@pytest.mark.row("F29")
+@pytest.mark.parametrize("owner", [{}, {"boot": ""}, {"boot": "another"}])
+def test_one_of_another_start_of_a_kernel_is_left_to_people(disk, owner):
+    path = disk("ext4")
+    left(path, **owner)
+    with pytest.raises(LockedError, match="of host another.example"), held(path):
+        pass
+
+
+@pytest.mark.row("F29")
+@pytest.mark.parametrize("missing", ["_MOUNTS", "_BOOT_ID"])
+def test_where_nothing_tells_it_is_left_to_people(disk, monkeypatch, missing):
+    path = disk("ext4")
+    left(path, boot="" if missing == "_BOOT_ID" else BOOT)
+    monkeypatch.setattr(lock, missing, Path("/nowhere"))
+    with pytest.raises(LockedError), held(path):
+        pass
+
+
+@pytest.mark.row("F29")
+def test_a_disk_without_locks_says_nothing_of_others(disk, monkeypatch):
+    def flock(file, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    path = disk("ext4")
+    left(path, boot=BOOT)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(LockedError), held(path):
+        pass
+
+
+def test_no_force_takes_one_that_is_held(tmp_path, holder):
+    message = f"in use by process {holder.pid} of host "
+    with pytest.raises(LockedError, match=message), held(tmp_path / ".lock", True):
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", '{"pid": "x", "host": ""}', "\0"])
 def test_a_file_that_nobody_holds_and_nobody_can_read_is_taken(tmp_path, text):
     (tmp_path / ".lock").write_text(text)
     with held(tmp_path / ".lock"):
@@ -87,9 +183,6 @@ def test_a_file_that_nobody_holds_and_nobody_can_read_is_taken(tmp_path, text):
 
 
 def test_a_disk_without_locks_is_said(tmp_path, monkeypatch, caplog):
-    import errno
-    import fcntl
-
     def flock(file, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -100,8 +193,6 @@ def test_a_disk_without_locks_is_said(tmp_path, monkeypatch, caplog):
 
 def test_a_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch):
     """Between opening and locking, the one before deletes the file."""
-    import fcntl
-
     calls = []
 
     def flock(file, how, before=fcntl.flock):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli import main
+from embedder.limits import Limit
 from embedder.run import checkpoints as checkpoint
 from tests.commands import error_line
 
@@ -223,3 +224,25 @@ def test_memory_is_said_before_it_is_taken(capsys, options):
     said = "".join(capsys.readouterr())
     assert re.search(r"(?m)^memory: [0-9.]+ MiB \(tables ", said)
     assert re.search(r"(?m)^on each device: [0-9.]+ MiB \(tables ", said)
+
+
+@pytest.mark.row("F33")
+def test_the_limit_of_a_container_is_what_a_run_must_fit_in(capsys, monkeypatch):
+    limit = Limit(1000, "its container (/sys/fs/cgroup/memory.max)")
+    monkeypatch.setattr("embedder.engine.memory.memory_limit", lambda: limit)
+    assert train() == 2
+    line = error_line(capsys)
+    assert (
+        "must fit in the 0.0 MiB of its container (/sys/fs/cgroup/memory.max)" in line
+    )
+    assert not Path("run").exists()
+
+
+@pytest.mark.row("F33")
+def test_the_limit_of_a_container_is_what_a_cpu_holds(capsys, monkeypatch):
+    limit = Limit(1000, "its container (/sys/fs/cgroup/memory.max)")
+    monkeypatch.setattr("embedder.engine.devices.memory_limit", lambda: limit)
+    assert train() == 2
+    line = error_line(capsys)
+    assert "and it has 0.0 MiB of its container (/sys/fs/cgroup/memory.max): " in line
+    assert not Path("run").exists()

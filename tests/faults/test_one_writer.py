@@ -91,8 +91,52 @@ def test_the_lock_of_another_host_is_left_alone(capsys):
     owner = json.dumps({"pid": os.getpid(), "host": f"not-{socket.gethostname()}"})
     Path("run/.lock").write_text(owner)
     assert main(["train", "text.txt", "--workdir", "run", *FAST]) == 2
-    assert "if that has ended, delete run/.lock." in error_line(capsys)
+    message = "if that has ended, give --force-lock, or delete run/.lock."
+    assert message in error_line(capsys)
     assert os.listdir("run") == [".lock"]
+
+
+@pytest.mark.row("F29")
+def test_a_container_goes_on_under_another_host_name(training, capsys, monkeypatch):
+    training.send_signal(signal.SIGKILL)
+    training.wait()
+    monkeypatch.setattr(socket, "gethostname", lambda: "started-again")
+    mounts = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
+    Path("mounts").write_text(mounts)
+    monkeypatch.setattr("embedder.disk.lock._MOUNTS", Path("mounts"))
+    command = ["train", "text.txt", "--workdir", "run", *FAST, "--epochs", "1"]
+    Path("mounts").write_text(mounts.replace("ext4", "nfs4"))
+    assert main([*command, "--overwrite"]) == 2
+    assert "--force-lock, or delete run/.lock." in error_line(capsys)
+    Path("mounts").write_text(mounts)
+    assert main([*command, "--overwrite"]) == 0
+    said = capsys.readouterr().err
+    assert f"Process {training.pid}, which was writing to run, has ended" in said
+    assert not Path("run/.lock").exists()
+
+
+@pytest.mark.row("F29")
+@pytest.mark.parametrize("verb", ["train", "convert"])
+def test_a_lock_of_another_host_is_taken_over_by_force(capsys, verb):
+    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0)
+    trainer.fit([["a", "b"]]).save("model.npz")
+    Path("run").mkdir()
+    owner = json.dumps({"pid": os.getpid(), "host": f"not-{socket.gethostname()}"})
+    Path("run/.lock").write_text(owner)
+    command = {
+        "train": ["train", "text.txt", "--workdir", "run", *FAST],
+        "convert": ["convert", "model.npz", "run"],
+    }[verb]
+    assert main(command) == 2
+    assert "give --force-lock" in error_line(capsys)
+    assert main([*command, "--force-lock"]) == 0
+    assert not Path("run/.lock").exists()
+
+
+@pytest.mark.row("F29")
+def test_no_force_takes_a_lock_that_is_held(training, capsys):
+    assert main(["train", "text.txt", "--workdir", "run", *LONG, "--force-lock"]) == 2
+    assert f"run is in use by process {training.pid} of host " in error_line(capsys)
 
 
 @pytest.mark.row("F21")
@@ -100,7 +144,7 @@ def test_a_finished_run_is_read_where_nothing_can_be_written(capsys, monkeypatch
     command = ["train", "text.txt", "--workdir", "run", *FAST]
     assert main(command) == 0
 
-    def held(path):
+    def held(path, force):
         raise OSError(30, "Read-only file system", str(path))
 
     monkeypatch.setattr("embedder.run.workdir.held", held)

@@ -586,7 +586,8 @@ def test_parquet_that_claims_many_rows_is_refused(tmp_path, rows):
     footer = data[-8 - size : -8].replace(varint(300), varint(rows))
     ending = footer + len(footer).to_bytes(4, "little") + b"PAR1"
     path.write_bytes(data[: -8 - size] + ending)
-    with pytest.raises(ValueError, match="x.parquet is not a parquet file: .*[^.]\\.$"):
+    said = f"x.parquet(: its {rows} rows take | is not a parquet file: ).*[^.]\\.$"
+    with pytest.raises(ValueError, match=said):
         read_parquet(path)
 
 

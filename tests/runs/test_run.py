@@ -207,7 +207,7 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
 
 def test_check_memory_refuses_more_than_the_machine_has():
     check_memory({"tables": 2**20}, "give less.")
-    with pytest.raises(ValueError, match=r"got 1048576.0 GiB \(tables 1048576.0\)"):
+    with pytest.raises(ValueError, match=r"got 1048576.0 GiB \(tables 1048576.0 GiB\)"):
         check_memory({"tables": 2**50}, "give less.")
 
 

@@ -1,8 +1,10 @@
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from embedder.engine import compilation
@@ -14,7 +16,9 @@ EmbeddingTrainer(min_count=1, vector_size=100, epochs=1).fit([["a", "b"] * 9000]
 """
 
 
-def compiled_programs(cache: Path, **variables: str) -> set[str]:
+def compiled_programs(
+    cache: Path, is_damaged: bool = False, **variables: str
+) -> set[str]:
     """Trains in a new process; the files that are in the cache folder then."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)}
     del environment["JAX_ENABLE_COMPILATION_CACHE"]
@@ -25,8 +29,11 @@ def compiled_programs(cache: Path, **variables: str) -> set[str]:
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    return {path.name for path in cache.rglob("jit_updates*-cache")}
+    assert done.returncode == 0, done.stderr
+    lines = [f"Cache file {path} is damaged" for path in cache.rglob("jit_updates*")]
+    assert done.stderr.count("\n") == (len(lines) if is_damaged else 0), done.stderr
+    assert not is_damaged or all(line in done.stderr for line in lines)
+    return {path.name for path in cache.rglob("jit_updates*")}
 
 
 @pytest.mark.slow
@@ -56,6 +63,53 @@ def test_no_folder_to_write_to_is_no_error(tmp_path):
 @pytest.mark.slow
 def test_the_cache_can_be_switched_off(tmp_path):
     assert not compiled_programs(tmp_path, JAX_ENABLE_COMPILATION_CACHE="false")
+
+
+@pytest.mark.slow
+@pytest.mark.row("F28")
+def test_a_damaged_program_is_named_and_compiled_anew(tmp_path):
+    names = compiled_programs(tmp_path)
+    whole = {path: path.read_bytes() for path in tmp_path.rglob("jit_updates*")}
+    for path in whole:
+        path.write_bytes(whole[path][:1000])
+    assert compiled_programs(tmp_path, is_damaged=True) == names
+    assert all(len(path.read_bytes()) > 1000 for path in whole)
+    assert compiled_programs(tmp_path) == names
+
+
+@pytest.mark.row("F28")
+def test_a_full_disk_is_said_once_and_no_error(tmp_path, monkeypatch, caplog):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    caplog.set_level("INFO")
+    cache = compilation._Cache(tmp_path)
+    monkeypatch.setattr(os, "replace", full)
+    for key in "ab":
+        cache.put(key, b"program")
+        assert cache.get(key) is None
+    assert caplog.messages == [
+        f"Programs of XLA are not kept: {tmp_path}: No space left on device."
+    ]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.row("F28")
+@pytest.mark.parametrize("where", ["file/cache", "proc", "~nobody-here/cache"])
+def test_no_folder_for_programs_is_said(tmp_path, monkeypatch, caplog, where):
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    path = {"proc": "/proc/1"}.get(where, where)
+    monkeypatch.setenv("XDG_CACHE_HOME", path)
+    caplog.set_level("INFO")
+    jax.config.update("jax_enable_compilation_cache", True)
+    try:
+        compilation.keep_compiled_programs()
+    finally:
+        jax.config.update("jax_enable_compilation_cache", False)
+    (message,) = caplog.messages
+    assert message.startswith(f"Programs of XLA are not kept: {path}/embedder/jax: ")
+    assert jax.config.jax_compilation_cache_dir is None
 
 
 FLAG = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"

@@ -25,6 +25,7 @@ import numpy as np
 from embedder.engine.program import Program
 from embedder.engine.state import TrainState
 from embedder.tables.cpu import products, simd, tiles
+from embedder.tables.cpu.kernel_cache import kept
 from embedder.tables.cpu.simd import (
     LANES,
     cast_like,
@@ -329,10 +330,7 @@ def _work(dtype: str) -> Callable:
                 return
 
     work.__qualname__ = f"work_{dtype}_{_SOURCES}"
-    try:
-        return compiled(cache=True)(work)
-    except RuntimeError:  # no folder that it could be kept in
-        return compiled(work)
+    return kept(compiled(work))
 
 
 @compiled()

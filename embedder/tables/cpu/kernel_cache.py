@@ -1,0 +1,86 @@
+"""Numba's cache of compiled functions, with damage found and without errors of disks.
+
+Numba unpickles what its files hold, and code of flipped bytes would be run. Here every
+file ends with a digest, which is checked before. Numba reads past it.
+"""
+
+import contextlib
+import io
+import logging
+import os
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from numba.core import caching
+
+from embedder.disk.sealed import read_sealed, sealed
+
+_log = logging.getLogger(__name__)
+
+
+def kept(function: Callable) -> Callable:
+    """`function`, a function of `numba.njit`, which now keeps its code in files.
+
+    They lie where those of Numba's own `cache=True` do. Where no folder takes them, the
+    log says so, and nothing is kept.
+    """
+    try:
+        function._cache = _Cache(function.py_func)
+    except RuntimeError:  # Numba found no folder
+        _log.info("No folder takes compiled code: it is not kept (NUMBA_CACHE_DIR).")
+    return function
+
+
+class _Files(caching.IndexDataCacheFile):
+    """The files of one function, sealed."""
+
+    def _load_index(self):
+        whole = read_sealed(self._index_path) is not None
+        return super()._load_index() if whole else {}
+
+    def _load_data(self, name):
+        if read_sealed(self._data_path(name)) is None:
+            raise FileNotFoundError(name)  # so Numba compiles it
+        return super()._load_data(name)
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath) -> Iterator[BinaryIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            file.write(sealed(content.getvalue()))
+
+
+class _InHome(caching.UserWideCacheLocator):
+    """The user's cache folder; without a home Numba would make a folder named ~."""
+
+    @classmethod
+    def from_function(cls, py_func, py_file):
+        if not os.path.isabs(cls(py_func, py_file).get_cache_path()):
+            return None
+        return super().from_function(py_func, py_file)
+
+
+class _Places(caching.CompileResultCacheImpl):
+    _locator_classes = [
+        _InHome if each is caching.UserWideCacheLocator else each
+        for each in caching.CompileResultCacheImpl._locator_classes
+    ]
+
+
+class _Cache(caching.FunctionCache):
+    _impl_class = _Places
+
+    def __init__(self, py_func):
+        super().__init__(py_func)
+        self._cache_file = _Files(
+            self.cache_path,
+            self._impl.filename_base,
+            self._impl.locator.get_source_stamp(),
+        )
+
+    def save_overload(self, sig, data) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _log.info("Compiled code is not kept: %s: %s.", self.cache_path, error)

@@ -1,0 +1,121 @@
+"""Forks of processes that have trained: what hangs is refused, what works goes on."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARENT = """
+import os, pickle, signal, sys, warnings
+warnings.simplefilter("ignore")  # JAX warns of every fork
+import numpy as np
+from embedder import EmbeddingTrainer, FeatureEncoder, Vectors
+from embedder import read_vectors, write_vectors
+
+def trainer():
+    return EmbeddingTrainer(vector_size=4, min_count=1, epochs=1, sample=0)
+
+def encoder():
+    return FeatureEncoder((2, 2, 2), epochs=1)
+
+text = [["a", "b", "c"]] * 20
+x, y = np.eye(2, dtype=np.float32), [0, 1]
+
+def in_fork(work):
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        try:
+            work()
+            print("done", flush=True)
+        except RuntimeError as error:
+            print(error, flush=True)
+        finally:
+            os._exit(0)
+    print(os.waitpid(child, 0)[1])
+"""
+REFUSED = (
+    "This process is a fork of one that has trained or read tables, whose threads it "
+    "lacks: have multiprocessing start processes by 'spawn' or 'forkserver', or do "
+    "this in the parent.\n0\n"
+)
+
+
+def output(tmp_path: Path, code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT + code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return done.stdout
+
+
+@pytest.mark.row("F31")
+def test_what_would_hang_is_refused_and_what_needs_no_threads_goes_on(tmp_path):
+    code = """
+trained, fitted = trainer().fit(text), encoder().fit(x, y)
+nearest = trained.most_similar("a")
+vectors = Vectors(trained.index_to_key, trained.vectors)
+
+def work():
+    assert trained.most_similar("a") == nearest
+    trained.save("model.npz")
+    copied = pickle.loads(pickle.dumps(trained))
+    for other in (EmbeddingTrainer.load("model.npz"), copied):
+        assert other.most_similar("a") == nearest
+    for name in ("vectors.npz", "vectors.safetensors", "vectors.bin"):
+        write_vectors(vectors, name)
+        assert read_vectors(name).most_similar("a") == nearest
+
+in_fork(work)
+in_fork(lambda: trained.fit(text))
+in_fork(lambda: trained.partial_fit(text))
+in_fork(lambda: encoder().fit(x, y))
+in_fork(lambda: fitted.transform(x))
+in_fork(lambda: fitted.predict(x))
+in_fork(lambda: write_vectors(vectors, "vectors.txt"))
+in_fork(lambda: write_vectors(vectors, "vectors.parquet"))
+"""
+    assert output(tmp_path, code) == "done\n0\n" + 7 * REFUSED
+
+
+@pytest.mark.row("F31")
+def test_jax_that_somebody_else_has_used_counts(tmp_path):
+    code = "import jax; jax.devices()\nin_fork(lambda: trainer().fit(text))"
+    assert output(tmp_path, code) == REFUSED
+
+
+@pytest.mark.slow
+@pytest.mark.row("F31")
+def test_the_first_training_may_be_in_a_fork_and_the_parent_goes_on(tmp_path):
+    code = """
+in_fork(lambda: (trainer().fit(text), in_fork(lambda: trainer().fit(text))))
+trainer().fit(text)
+in_fork(lambda: print("read"))
+trainer().fit(text)
+"""
+    lines = output(tmp_path, code).splitlines()
+    assert lines == [*REFUSED.splitlines(), "done", "0", "read", "done", "0"]
+
+
+@pytest.mark.slow
+@pytest.mark.row("F31")
+def test_the_error_comes_through_a_pool(tmp_path):
+    code = """
+import multiprocessing
+trained = trainer().fit(text)
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    try:
+        pool.map(trained.fit, [text])
+    except RuntimeError as error:
+        print(error)
+        print(0)
+"""
+    assert output(tmp_path, code) == REFUSED
