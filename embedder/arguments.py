@@ -23,18 +23,9 @@ from tyro.constructors import (
     PrimitiveTypeInfo,
 )
 
-from embedder.config import (
-    FAMILIES,
-    Config,
-    DeviceOptions,
-    PeersConfig,
-    RunOptions,
-    SaveOptions,
-    make_config,
-    nearest,
-    read_toml,
-)
+from embedder.config import FAMILIES, Config, make_config, nearest, read_toml
 from embedder.encoders.options import EncoderOptions
+from embedder.options import DeviceOptions, PeersConfig, RunOptions, SaveOptions
 from embedder.tables.options import TablesOptions
 
 _Corpus = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[CORPUS]")]

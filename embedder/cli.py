@@ -213,7 +213,7 @@ def _train(args: Train) -> None:
 def _devices(args: Devices) -> None:
     from embedder.hosts.joining import join
     from embedder.hosts.processes import is_first
-    from embedder.run.preview import devices_report
+    from embedder.tables.device_report import devices_report
 
     join(args.peers)
     report = devices_report(settings(args), args.vocabulary)

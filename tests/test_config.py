@@ -10,15 +10,13 @@ import pytest
 from embedder import config, encoders, tables
 from embedder.config import (
     Config,
-    DeviceOptions,
-    RunOptions,
-    SaveOptions,
     options_of,
     read_toml,
     resolve,
     to_toml,
     with_options,
 )
+from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import Interval, read_interval
 from embedder.tables.options import default_alpha, default_block, default_cap
 

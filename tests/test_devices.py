@@ -6,8 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from embedder.config import Config, resolve, with_options
-from embedder.engine.devices import check_devices, device_bytes, pick_layout
+from embedder.engine.devices import check_fits, pick_layout
 from embedder.engine.layout import Layout
+from embedder.tables.memory import demand, device_bytes
 
 SHAPE = (1000, 100)
 
@@ -30,7 +31,8 @@ def config(**options) -> Config:
 
 def pick(num_devices: int, device: Device | None = None, **options) -> Layout:
     devices = [device or Device()] * num_devices
-    return pick_layout(config(**options), SHAPE, devices)[0]
+    given = config(**options)
+    return pick_layout(given.devices, demand(given, SHAPE), devices)[0]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ LARGE = (100_000, 100)
 def refusal(layout: Layout, memory: int, num_devices: int) -> str:
     devices = [Device(memory=memory)] * num_devices
     with pytest.raises(ValueError) as error:
-        check_devices(config(), LARGE, layout, 16, devices)
+        check_fits("Tables", demand(config(), LARGE, 16), layout, "give less", devices)
     return str(error.value)
 
 
@@ -152,7 +154,8 @@ def test_the_layout_that_would_fit_is_named():
 
 def test_what_fits_is_not_refused():
     needed = sum(device_bytes(config(), LARGE, Layout(), 16).values())
-    check_devices(config(), LARGE, Layout(), 16, [Device(memory=needed)])
+    asked = demand(config(), LARGE, 16)
+    check_fits("Tables", asked, Layout(), "", [Device(memory=needed)])
 
 
 def test_split_tables_take_their_part_of_the_bytes():

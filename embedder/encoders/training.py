@@ -26,7 +26,7 @@ from embedder.encoders.options import EncoderOptions, parse_arguments
 from embedder.encoders.outputs import judged
 from embedder.encoders.update import AXES, AXES_OF_IDS, Batches
 from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
-from embedder.engine.devices import capacity, pick_layout
+from embedder.engine.devices import Demand, capacity, pick_layout
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import blocks_here, on_mesh
 from embedder.engine.layout import Layout, mesh_of
@@ -68,7 +68,12 @@ class EncoderTraining:
         self.examples = examples
         self.epochs = epochs
         avoid_slow_scatters()
-        self.layout, self._why = _pick_layout(config)
+        demand = Demand(
+            num_blocks=options.batch_size,
+            device_bytes=lambda layout: self.device_memory,
+            option="batch_size",
+        )
+        self.layout, self._why = pick_layout(config.devices, demand)
         train, self._held = split(
             len(examples.labels), config.encoder.validation_fraction
         )
@@ -123,6 +128,15 @@ class EncoderTraining:
         if self.layout.mode == "jit":
             return f"1 ({kind}): {self._why}"
         return f"{self.layout.num_devices} ({kind}) by {self.layout.mode}: {self._why}"
+
+    @property
+    def description(self) -> list[str]:
+        """The examples, as lines of text."""
+        source, examples = self.source, self.examples
+        return [
+            f"examples: {len(examples.labels)} of {len(examples.classes)} classes, "
+            f"{len(source.train)} to train on, in {source.num_batches} updates an epoch"
+        ]
 
     @property
     def memory(self) -> dict[str, int]:
@@ -261,20 +275,6 @@ def widths_of(layers: tuple[int, ...], examples: Examples) -> tuple[int, ...]:
             f"got {' '.join(map(str, layers))}."
         )
     return layers
-
-
-def _pick_layout(config: Config) -> tuple[Layout, str]:
-    """As for tables that are whole on every device; examples are their blocks."""
-    parallel = config.devices
-    stand_in = with_options(
-        Config(),
-        mode=parallel.mode,
-        devices=parallel.devices,
-        tables="replicated",
-        backend="xla",
-        blocks_per_update=config.encoder.batch_size,
-    )
-    return pick_layout(stand_in, (1, 1))
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,80 +1,65 @@
-"""Which devices a run takes, how its arrays lie on them, and whether they fit."""
+"""Which devices a run takes, in which layout, and whether its arrays fit on them."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import jax
-import numpy as np
 
-from embedder.config import Config
 from embedder.engine.exchange import TableSplit
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.limits import gib, memory_limit
-from embedder.tables.loader import superblock_size
+from embedder.options import DeviceOptions
 
-_PASSES = 6  # arrays as large as the rows of an update that XLA keeps at once
+
+class Demand(NamedTuple):
+    """What the updates of a family ask of devices."""
+
+    num_blocks: int
+    """Parts of an update that devices can share: no more of them have work."""
+    device_bytes: Callable[[Layout], dict[str, int]]
+    """Bytes on each device of a layout, by what needs them."""
+    option: str = ""
+    """The setting that gives `num_blocks`."""
+    tables: Literal["auto"] | TableSplit = "replicated"
+    """How parameters are sharded; auto: by rows where they do not fit on a device."""
+    table_devices: int = 0
+    """Devices that share one copy of sharded parameters; 0: all."""
+    one_device: str = ""
+    """The setting that allows one process and one device alone; empty: none does."""
 
 
 def pick_layout(
-    config: Config, shape: tuple[int, int], devices: Sequence[jax.Device] | None = None
+    options: DeviceOptions,
+    demand: Demand,
+    devices: Sequence[jax.Device] | None = None,
 ) -> tuple[Layout, str]:
-    """The layout of a run with tables of `shape`, [V, D], and why it is this one.
-
-    `config` is resolved.
+    """The layout of a run, and why it is this one.
 
     Raises:
-      ValueError: it asks for what these devices cannot do.
+      ValueError: the options ask for what these devices cannot do.
     """
     devices = devices or jax.devices()
-    parallel, options = config.devices, config.tables
-    _check_request(config, len(devices))
-    if config.tables.backend == "numba":
-        return ONE_DEVICE, "numba takes one"
-    tables = _pick_tables(config, shape, devices)
-    asks = parallel.mode in ("sharded", "pmap") or parallel.devices > 1
+    _check_request(options, demand, len(devices))
+    if demand.one_device:
+        return ONE_DEVICE, f"{demand.one_device} takes one"
+    tables = _pick_tables(options, demand, devices)
+    asks = options.mode in ("sharded", "pmap") or options.devices > 1
     if not asks and tables == "replicated" and jax.process_count() == 1:
-        work = min(len(devices), parallel.devices or config.tables.blocks_per_update)
-        reason = _why_one(config, devices)
+        work = min(len(devices), options.devices or demand.num_blocks)
+        reason = _why_one(options, demand, devices)
         if reason or work == 1:
-            return Layout(), reason or "there is work for one"
+            return ONE_DEVICE, reason or "there is work for one"
         return Layout("sharded", "replicated", work, 1), "an update has work for them"
-    num = parallel.devices or len(devices)
-    table_devices = 1 if tables == "replicated" else options.table_devices or num
-    _check_grid(parallel.mode, num, table_devices)
-    mode = "sharded" if parallel.mode == "auto" else parallel.mode
+    num = options.devices or len(devices)
+    table_devices = 1 if tables == "replicated" else demand.table_devices or num
+    _check_grid(options.mode, num, table_devices)
+    mode = "sharded" if options.mode == "auto" else options.mode
     layout = Layout(mode, tables, num // table_devices, table_devices)
     if asks:
         return layout, "they are asked for"
     if tables == "replicated":
         return layout, "all processes take part"
     return layout, f"tables are split by {tables}"
-
-
-def device_bytes(config: Config, shape: tuple[int, int], layout: Layout, size: int):
-    """Bytes that a run needs on each device, by what needs them.
-
-    Args:
-      shape: of a table, [V, D].
-      size: updates in a superblock.
-    """
-    data = config.tables
-    itemsize = np.dtype(config.run.dtype).itemsize
-    rows, columns = layout.device_shape(*shape)
-    blocks = layout.num_blocks(data.blocks_per_update)
-    own_blocks = blocks // layout.block_devices
-    tiles = data.block // data.tile
-    rows_of_tile = 2 * data.tile + 2 * data.window + data.noise
-    per_block = data.block * 9 + tiles * data.noise * 4
-    positions = data.tile + 2 * data.window
-    prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights, of all blocks
-    pairs = data.block * (positions + itemsize)  # of own blocks
-    return {
-        "tables": 2 * rows * columns * itemsize,
-        "row weights": 2 * rows * itemsize,
-        "blocks": 2 * size * own_blocks * per_block,
-        "prepared updates": 2 * size * (blocks * prepared + own_blocks * pairs),
-        "an update": _PASSES * blocks * tiles * rows_of_tile * columns * itemsize,
-    }
 
 
 def capacity(device: jax.Device, num_local: int) -> int:
@@ -103,81 +88,78 @@ def layouts(num_devices: int) -> list[Layout]:
     ]
 
 
-def check_devices(
-    config: Config,
-    shape: tuple[int, int],
+def check_fits(
+    what: str,
+    demand: Demand,
     layout: Layout,
-    size: int,
+    advice: str,
     devices: Sequence[jax.Device] | None = None,
 ) -> None:
     """Refuses a layout that does not fit on the devices, before anything is made.
+
+    Args:
+      what: what is too large, in the plural.
+      advice: what to do where no layout fits.
 
     Raises:
       ValueError: as said; the message says which layout would fit.
     """
     devices = devices or jax.devices()
-    needed = device_bytes(config, shape, layout, size)
+    needed = demand.device_bytes(layout)
     if fits(needed, devices[: layout.num_devices]):
         return
+    others = layouts(len(devices)) if demand.tables != "replicated" else [layout]
     found = [
         repr(other.tables)
-        for other in layouts(len(devices))
-        if fits(device_bytes(config, shape, other, size), devices)
-        and (config.tables.update == "rows" or other.tables == "replicated")
+        for other in others
+        if fits(demand.device_bytes(other), devices)
     ]
     if found:
         advice = f"on all {len(devices)} devices they fit with `mode` = 'sharded' and "
         advice += f"`tables` = {' or '.join(found)}"
     else:
-        advice = "no layout fits on the devices here: give a smaller `vector_size`, a "
-        advice += "larger `min_count`, or more devices"
+        advice = f"no layout fits on the devices here: {advice}, or more devices"
     local = [d for d in devices if d.process_index == jax.process_index()]
     room = min(capacity(d, len(local)) for d in local)
     shared = f" of {memory_limit().source}" if local[0].platform == "cpu" else ""
     raise ValueError(
-        f"Tables of {shape[0]} x {shape[1]} need {gib(sum(needed.values()))} on each "
-        f"device with `tables` = {layout.tables!r}, and it has {gib(room)}{shared}: "
-        f"{advice}."
+        f"{what} need {gib(sum(needed.values()))} on each device with `tables` = "
+        f"{layout.tables!r}, and it has {gib(room)}{shared}: {advice}."
     )
 
 
-def _check_request(config: Config, available: int) -> None:
+def _check_request(options: DeviceOptions, demand: Demand, available: int) -> None:
     """Refuses options that contradict each other, or what is there."""
-    parallel, options = config.devices, config.tables
-    if parallel.devices > available:
+    if options.devices > available:
         raise ValueError(
             f"`devices` must be at most {available}, the number there is here, got "
-            f"{parallel.devices}."
+            f"{options.devices}."
         )
     several = jax.process_count()
     if several > 1 and (
-        parallel.mode in ("jit", "pmap") or parallel.devices not in (0, available)
+        options.mode in ("jit", "pmap") or options.devices not in (0, available)
     ):
         raise ValueError(
             f"Of {several} processes all {available} devices take part: `mode` must be "
-            f"sharded and `devices` 0, got {parallel.mode} and {parallel.devices}."
+            f"sharded and `devices` 0, got {options.mode} and {options.devices}."
         )
-    splits = options.tables in ("columns", "rows")
-    if parallel.mode == "jit" and (splits or parallel.devices > 1):
+    splits = demand.tables in ("columns", "rows")
+    if options.mode == "jit" and (splits or options.devices > 1):
         raise ValueError(
             f"`mode` jit takes one device with whole tables, got `devices` = "
-            f"{parallel.devices} and `tables` = {options.tables!r}."
+            f"{options.devices} and `tables` = {demand.tables!r}."
         )
-    if splits and options.update == "dense":
-        raise ValueError(
-            f"`update` dense takes whole tables, got `tables` = {options.tables!r}."
-        )
-    if options.table_devices > 1 and not splits:
+    if demand.table_devices > 1 and not splits:
         raise ValueError(
             "`table_devices` needs `tables` columns or rows, got "
-            f"{options.tables!r} with `table_devices` = {options.table_devices}."
+            f"{demand.tables!r} with `table_devices` = {demand.table_devices}."
         )
-    is_one = parallel.mode in ("auto", "jit") and parallel.devices < 2 and several == 1
-    if options.backend == "numba" and (splits or not is_one):
+    is_one = options.mode in ("auto", "jit") and options.devices < 2 and several == 1
+    if demand.one_device and (splits or not is_one):
         raise ValueError(
-            "`backend` numba takes one process and one device, got `mode` = "
-            f"{parallel.mode!r}, `devices` = {parallel.devices} and `tables` = "
-            f"{options.tables!r} in {several} processes."
+            f"`backend` {demand.one_device} takes one process and one device, got "
+            f"`mode` = {options.mode!r}, `devices` = {options.devices} and `tables` = "
+            f"{demand.tables!r} in {several} processes."
         )
 
 
@@ -194,45 +176,41 @@ def _check_grid(mode: str, num: int, table_devices: int) -> None:
         )
 
 
-def _pick_tables(config: Config, shape, devices) -> TableSplit:
-    parallel, options = config.devices, config.tables
-    if options.tables != "auto":
-        return options.tables
-    is_dense = config.tables.update == "dense"
-    if is_dense or len(devices) == 1 or parallel.mode == "jit":
+def _pick_tables(options: DeviceOptions, demand: Demand, devices) -> TableSplit:
+    if demand.tables != "auto":
+        return demand.tables
+    if len(devices) == 1 or options.mode == "jit":
         return "replicated"
-    size = superblock_size(math.inf, options.block * options.blocks_per_update)
-    needed = device_bytes(config, shape, ONE_DEVICE, size)
+    needed = demand.device_bytes(ONE_DEVICE)
     return "replicated" if fits(needed, devices) else "rows"
 
 
-def _why_one(config: Config, devices) -> str:
+def _why_one(options: DeviceOptions, demand: Demand, devices) -> str:
     """Why a run that asks for nothing takes one device; empty: it may take more."""
-    blocks = config.tables.blocks_per_update
-    if config.devices.mode == "jit" or config.devices.devices == 1:
+    if options.mode == "jit" or options.devices == 1:
         return "that is asked for"
     if len(devices) == 1:
         return "there is one"
     if devices[0].platform == "cpu":
         return "those of a CPU share its cores"
-    if blocks == 1:
-        return f"`blocks_per_update` = 1 has work for one of {len(devices)}"
+    if demand.num_blocks == 1:
+        return f"`{demand.option}` = 1 has work for one of {len(devices)}"
     return ""
 
 
-def devices_line(config: Config, layout: Layout, reason: str) -> str:
+def devices_line(demand: Demand, layout: Layout, reason: str) -> str:
     """Which devices take part, what each has, and the `reason` for that."""
     if layout.mode == "jit":
         return f"1 ({jax.devices()[0].device_kind}): {reason}"
-    idle = _num_idle(layout, config.tables.blocks_per_update)
-    unused = f"; {idle} of them without a block of an update" if idle else ""
+    idle = _num_idle(layout, demand.num_blocks)
+    unused = f"; {idle} of them without a part of an update" if idle else ""
     return (
         f"{layout.num_devices} as {layout.data_devices} x {layout.table_devices}, by "
         f"{layout.mode}, tables {layout.tables}: {reason}{unused}"
     )
 
 
-def _num_idle(layout: Layout, blocks_per_update: int) -> int:
+def _num_idle(layout: Layout, num_blocks: int) -> int:
     """How many of the devices that share blocks get empty ones alone."""
-    blocks = layout.num_blocks(blocks_per_update) // layout.block_devices
-    return layout.block_devices - -(-blocks_per_update // blocks)
+    blocks = layout.num_blocks(num_blocks) // layout.block_devices
+    return layout.block_devices - -(-num_blocks // blocks)

@@ -41,6 +41,7 @@ class Trainable(Protocol):
     device_memory: dict[str, int]  # of each device
     backend: str
     devices_line: str
+    description: list[str]  # lines about the data and the updates
 
     def steps(
         self, state: TrainState, epoch: int, after: tuple[int, ...]

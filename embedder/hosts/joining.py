@@ -20,9 +20,9 @@ from typing import NamedTuple, NoReturn
 import jax
 from jax._src.clusters import ClusterEnv  # there is no public way to ask a launcher
 
-from embedder.config import PeersConfig
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.hosts.watch import Watch
+from embedder.options import PeersConfig
 
 LOST = (
     "Lost another process of the run, which ended or was stopped: see what it says "

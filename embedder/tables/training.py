@@ -13,17 +13,11 @@ import optax
 
 from embedder.config import Config, with_options
 from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
-from embedder.engine.devices import (
-    check_devices,
-    device_bytes,
-    devices_line,
-    pick_layout,
-)
+from embedder.engine.devices import check_fits, devices_line, pick_layout
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import blocks_here, on_mesh
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.engine.loop import Step, steps
-from embedder.engine.memory import memory_needed
 from embedder.engine.program import Program
 from embedder.engine.rules import capped_sgd, linear_rate
 from embedder.engine.state import TrainState
@@ -32,6 +26,7 @@ from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
+from embedder.tables.memory import demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
 from embedder.tables.update import Batch, Model, initial_state
@@ -75,11 +70,17 @@ class Training:
         )
         avoid_slow_scatters()  # before the first use of a device
         shape = len(encoded.vocabulary), options.vector_size
-        self.layout, self._why = pick_layout(config, shape)
+        self._demand = demand(config, shape, self.superblock_size)
+        self.layout, self._why = pick_layout(config.devices, self._demand)
         self.source = _source(config, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)
         self.backend = pick_backend(options, num_words, self.layout)
-        check_devices(config, shape, self.layout, self.superblock_size)
+        check_fits(
+            f"Tables of {shape[0]} x {shape[1]}",
+            self._demand,
+            self.layout,
+            "give a smaller `vector_size`, a larger `min_count`",
+        )
         self.program = make_program(
             shape[0],
             interval,
@@ -116,6 +117,22 @@ class Training:
         return metrics[1] if self._pairs else None
 
     @property
+    def description(self) -> list[str]:
+        """The corpus, the updates and the learning rate, as lines of text."""
+        encoded, options, kept = self.encoded, self.config.tables, self.kept_tokens
+        tokens = options.block * options.blocks_per_update
+        updates = -int(-kept // tokens)
+        rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
+        return [
+            f"vocabulary: {len(encoded.vocabulary)} tokens, {encoded.num_tokens} of "
+            f"{encoded.raw_tokens} occurrences",
+            f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
+            f"all, of {tokens} tokens each, compiled by {self.backend}; sample keeps "
+            f"{kept / encoded.num_tokens:.1%}",
+            f"learning rate at 0, 25, 50, 75, 100 %: {rates}",
+        ]
+
+    @property
     def kept_tokens(self) -> float:
         """Tokens of the corpus that an epoch keeps on average."""
         counts = self.encoded.vocabulary.counts
@@ -130,13 +147,12 @@ class Training:
     @property
     def device_memory(self) -> dict[str, int]:
         """Bytes that a run needs on each device, by what needs them."""
-        shape = len(self.encoded.vocabulary), self.config.tables.vector_size
-        return device_bytes(self.config, shape, self.layout, self.superblock_size)
+        return self._demand.device_bytes(self.layout)
 
     @property
     def devices_line(self) -> str:
         """Which devices take part, what each has, and why."""
-        return devices_line(self.config, self.layout, self._why)
+        return devices_line(self._demand, self.layout, self._why)
 
     def initial_state(self) -> TrainState:
         """The state before the first update."""

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.config import PeersConfig
 from embedder.hosts.joining import LOST, join
+from embedder.options import PeersConfig
 from embedder.vectors.export import read_vectors
 from tests.commands import OF_A_RUN
 

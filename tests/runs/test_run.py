@@ -10,12 +10,13 @@ import pytest
 
 from embedder.config import Config, read_toml, with_options
 from embedder.engine.epochs import run_epochs
-from embedder.engine.memory import check_memory, memory_needed
+from embedder.engine.memory import check_memory
 from embedder.run.preview import preview
 from embedder.run.train import train
 from embedder.run.workdir import Workdir
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
+from embedder.tables.memory import memory_needed
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training
 from embedder.vectors.export import read_vectors
