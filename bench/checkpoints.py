@@ -20,14 +20,14 @@ import numpy as np
 from bench.cpu import cell
 from bench.results import Table, data_folder, write_results
 from bench.systems import machine
-from embedder.config import Config, SaveConfig, resolve, with_options
+from embedder.config import Config, SaveOptions, resolve, with_options
 from embedder.encoders.examples import open_examples
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import Place, Status, Trainable, run_epochs
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
-from embedder.settings import Interval, read_interval
+from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training
@@ -184,7 +184,7 @@ def lost(marks: list[Mark], starts: list[float], seconds: float) -> list[float]:
 
 
 def _table(samples: dict[str, dict[str, Any]]) -> Table:
-    default = read_interval(SaveConfig().save_every).seconds
+    default = SaveOptions().interval.seconds
     rows = []
     for name, found in samples.items():
         saves = found["saves"]

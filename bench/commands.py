@@ -292,7 +292,7 @@ def encoded_bench(corpus: Path, to: Path) -> None:
         corpus: a text file.
         to: the .npz file to write.
     """
-    gpu.write_encoded(encode(open_corpus(str(corpus)), Config().data.min_count), to)
+    gpu.write_encoded(encode(open_corpus(str(corpus)), Config().tables.min_count), to)
 
 
 BENCHES: dict[str, Callable[..., None]] = {

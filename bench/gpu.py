@@ -138,7 +138,7 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
     positions = data.tile + 2 * data.window
     products = 3 * 2 * data.tile * (positions + data.noise) * model.vector_size
     rows = data.tile + positions + data.noise
-    row_bytes = model.vector_size * np.dtype(model.dtype).itemsize
+    row_bytes = model.vector_size * np.dtype(training.config.run.dtype).itemsize
     tokens = data.blocks_per_update * data.block
     raw = training.encoded.raw_tokens / training.kept_tokens
     return {
