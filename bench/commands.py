@@ -18,6 +18,7 @@ from bench import (
     modes,
     parts,
     quality,
+    render,
     small,
     stages,
     vocabulary,
@@ -320,7 +321,7 @@ BENCHES: dict[str, Callable[..., None]] = {
 def main(arguments: list[str]) -> None:
     """Runs the bench that the command line names."""
     tyro.extras.subcommand_cli_from_dict(
-        BENCHES,
+        BENCHES | {"render": render.render_tables},
         prog="python -m bench",
         description="Benches; `gpu` has its own --help.",
         args=arguments,
