@@ -11,9 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench.cpu import cell
-from bench.results import Table, write_results
-from bench.systems import machine
+from bench.results import Results, Table, spread, write_results
 from bench.vocabulary import updates_call
 from embedder.config import Config, resolve, with_options
 from embedder.tables.cpu.kernel import available_cores
@@ -41,8 +39,7 @@ def run(samples: int, seconds: float, vocabulary: int, updates: int) -> Table:
                     rate = _calls_per_second(call, seconds) * updates
                     rates[name][threads].append(rate)
     settings = {"seconds": seconds, "vocabulary": vocabulary, "updates": updates}
-    write_results("beside", machine=machine(), settings=settings, samples=rates)
-    return _table(rates)
+    return table(write_results("beside", settings=settings, samples=rates))
 
 
 def _call(threads: int, vocabulary: int, updates: int) -> Callable[[], None]:
@@ -74,14 +71,15 @@ def _calls_per_second(call: Callable[[], None], seconds: float) -> float:
     return num / passed
 
 
-def _table(rates: dict[str, dict[int, list[float]]]) -> Table:
+def table(results: Results) -> Table:
     """Updates a second, and pair by pair what one thread makes alone at that time."""
+    rates: dict[str, dict[str, list[float]]] = results["samples"]
     rows = []
     for name, teams in rates.items():
         for threads, values in teams.items():
-            alone = [a / b for a, b in zip(values, rates["none"][1], strict=True)]
-            beside = [a / b for a, b in zip(values, teams[1], strict=True)]
+            alone = [a / b for a, b in zip(values, rates["none"]["1"], strict=True)]
+            beside = [a / b for a, b in zip(values, teams["1"], strict=True)]
             middle = f"{statistics.median(values) / 1e3:.1f}"
-            rows.append([name, str(threads), middle, cell(alone), cell(beside)])
+            rows.append([name, threads, middle, spread(alone), spread(beside)])
     columns = ["busy process", "threads", "k updates/s", "to one thread alone"]
     return Table([*columns, "to one thread beside it"], rows)

@@ -13,21 +13,19 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bench.cpu import cell
-from bench.results import Table, data_folder, write_results
-from bench.systems import machine
-from embedder.config import Config, SaveConfig, resolve, with_options
+from bench.results import Results, Table, data_folder, spread, write_results
+from embedder.config import Config, SaveOptions, resolve, with_options
 from embedder.encoders.examples import open_examples
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import Place, Status, Trainable, run_epochs
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
-from embedder.settings import Interval, read_interval
+from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training
@@ -76,8 +74,7 @@ def run(names: list[str], saves: int, seconds: float | None = None) -> Table:
             path = Path(folder, "checkpoints")
             samples[name] = measure(training, stretches[name], saves, path)
     settings = {"saves": saves, "seconds": stretches}
-    write_results("checkpoints", machine=machine(), settings=settings, samples=samples)
-    return _table(samples)
+    return table(write_results("checkpoints", settings=settings, samples=samples))
 
 
 def make_training(name: str, folder: Path) -> Trainable:
@@ -183,15 +180,16 @@ def lost(marks: list[Mark], starts: list[float], seconds: float) -> list[float]:
     return found
 
 
-def _table(samples: dict[str, dict[str, Any]]) -> Table:
-    default = read_interval(SaveConfig().save_every).seconds
+def table(results: Results) -> Table:
+    """A row for each training; shares are of the default interval between saves."""
+    default = SaveOptions().interval.seconds
     rows = []
-    for name, found in samples.items():
+    for name, found in results["samples"].items():
         saves = found["saves"]
         times = [[each[part] for each in saves] for part in ("blocked", "whole")]
         shares = [100 * seconds / default for seconds in found["lost"]]
         most = 100 * max(times[1]) / default
-        cells = [*map(cell, [*times, found["lost"], shares]), f"{most:.2f}"]
+        cells = [*map(spread, [*times, found["lost"], shares]), f"{most:.2f}"]
         rows.append([TITLES[name], f"{found['bytes'] / 2**20:.0f}", *cells])
     columns = ["training", "MiB saved", "s waited for the call", "s until whole"]
     columns += ["s lost", f"% at one in {default:.0f} s", "% at most"]

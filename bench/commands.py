@@ -18,6 +18,7 @@ from bench import (
     modes,
     parts,
     quality,
+    render,
     small,
     stages,
     vocabulary,
@@ -292,7 +293,7 @@ def encoded_bench(corpus: Path, to: Path) -> None:
         corpus: a text file.
         to: the .npz file to write.
     """
-    gpu.write_encoded(encode(open_corpus(str(corpus)), Config().data.min_count), to)
+    gpu.write_encoded(encode(open_corpus(str(corpus)), Config().tables.min_count), to)
 
 
 BENCHES: dict[str, Callable[..., None]] = {
@@ -320,7 +321,7 @@ BENCHES: dict[str, Callable[..., None]] = {
 def main(arguments: list[str]) -> None:
     """Runs the bench that the command line names."""
     tyro.extras.subcommand_cli_from_dict(
-        BENCHES,
+        BENCHES | {"render": render.render_tables},
         prog="python -m bench",
         description="Benches; `gpu` has its own --help.",
         args=arguments,

@@ -5,14 +5,20 @@ read the same plain text.
 """
 
 import gzip
-import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.results import Table, data_folder, write_results
-from bench.systems import Measured, machine, measure
+from bench.results import (
+    Results,
+    Table,
+    data_folder,
+    grouped,
+    spread,
+    write_results,
+)
+from bench.systems import Measured, measure
 
 BASELINE = "gensim, 2 workers"
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -40,8 +46,7 @@ def run(
     """
     samples = train(programs, [epochs], seeds, options)
     settings = {"epochs": epochs, "seeds": seeds, "corpus": "wiki17m-0", **options}
-    write_results(name, machine=machine(), settings=settings, samples=samples)
-    return table(programs, samples)
+    return table(write_results(name, settings=settings, samples=samples))
 
 
 def train(
@@ -92,8 +97,9 @@ def _scores(path: Path) -> dict[str, float]:
     }
 
 
-def table(programs: list[str], samples: list[dict[str, Any]]) -> Table:
+def table(results: Results) -> Table:
     """Medians and ranges, a row a program; speeds also against gensim, seed by seed."""
+    samples = results["samples"]
     columns: dict[str, Callable[[dict], float]] = {
         "M words/s": lambda s: s["words_per_second"] / 1e6,
         "vocabulary s": lambda s: s["vocabulary_seconds"],
@@ -105,24 +111,13 @@ def table(programs: list[str], samples: list[dict[str, Any]]) -> Table:
         (s["program"], s["epochs"], s["seed"]): s["words_per_second"] for s in samples
     }
     rows = []
-    for program in programs:
-        of_program = [s for s in samples if s["program"] == program]
+    for program, of_program in grouped(samples, "program").items():
         ratios = [
             rates[program, *place] / rates[BASELINE, *place]
             for name, *place in rates
             if name == program and (BASELINE, *place) in rates
         ]
-        row = [cell([f(s) for s in of_program]) for f in columns.values()]
-        rows.append([program, row[0], cell(ratios) if ratios else "", *row[1:]])
+        row = [spread(f(s) for s in of_program) for f in columns.values()]
+        rows.append([program, row[0], spread(ratios) if ratios else "", *row[1:]])
     titles = list(columns)
     return Table(["program", titles[0], f"to {BASELINE}", *titles[1:]], rows)
-
-
-def cell(values: list[float]) -> str:
-    """Median, and the range where there are several."""
-    values = sorted(values)
-    digits = 1 if values[-1] >= 10 else 2 if values[-1] >= 1 else 3
-    text = f"{statistics.median(values):.{digits}f}"
-    if len(values) > 1:
-        text += f" ({values[0]:.{digits}f} to {values[-1]:.{digits}f})"
-    return text

@@ -5,17 +5,12 @@ process. The programs take turns. "first" finds no compiled program on disk, "la
 the one that "first" left.
 """
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from bench.results import Table, write_results
-from bench.systems import machine
+from bench.processes import run_python
+from bench.results import Results, Table, grouped, write_results
 
 PROGRAMS = {
     "legacy": "import legacy",
@@ -54,27 +49,17 @@ def run(samples: int, programs: list[str]) -> Table:
         for number in range(samples):
             cache = Path(folder, f"cache-{number}")  # anew for "first"
             for program in programs:
-                sample = _sample(PROGRAMS[program], corpus, cache)
+                script = _SCRIPT.format(imports=PROGRAMS[program])
+                environment = {"XDG_CACHE_HOME": str(cache)}
+                sample = run_python("-c", script, str(corpus), environment=environment)
                 measured.append({"program": program, **sample})
-    write_results("dropin", machine=machine(), samples=measured)
-    return _table(programs, measured)
+    return table(write_results("dropin", samples=measured))
 
 
-def _sample(imports: str, corpus: Path, cache: Path) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT.format(imports=imports), str(corpus)],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
-
-
-def _table(programs: list[str], measured: list[dict[str, Any]]) -> Table:
+def table(results: Results) -> Table:
+    """Medians, a row for each program."""
     rows = []
-    for program in programs:
-        of_program = [s for s in measured if s["program"] == program]
+    for program, of_program in grouped(results["samples"], "program").items():
         cells = [
             f"{statistics.median(s[name] for s in of_program):.2f}"
             for name in ("import", "fit", "compile")

@@ -10,8 +10,14 @@ from typing import Any
 
 from bench import encoders
 from bench.encoders import SYSTEMS
-from bench.results import Table, data_folder, write_picture, write_results
-from bench.systems import machine
+from bench.results import (
+    Results,
+    Table,
+    data_folder,
+    spread,
+    write_picture,
+    write_results,
+)
 
 NETS: dict[str, dict[str, Any]] = {
     "mlp": {
@@ -50,10 +56,9 @@ def run(net: str, systems: list[str], samples: int, data: str) -> Table:
             found = encoders.measure(system, **settings, scores=number == 0)
             results[system].append(found)
             print(f"{system}: {found['seconds'][-1]:.3f} s", file=sys.stderr)
-    about = settings | {"data": data if net == "mlp" else "random"}
     name = f"encoder-{net}" if data == "mnist" or net != "mlp" else f"encoder-{data}"
-    write_results(name, machine=machine(), settings=about, samples=results)
-    return _table(results, settings)
+    kept = _kept_settings(net, data)
+    return table(write_results(name, settings=kept, samples=results))
 
 
 def _settings(net: str, data: str) -> dict[str, Any]:
@@ -63,30 +68,38 @@ def _settings(net: str, data: str) -> dict[str, Any]:
     return NETS[net]
 
 
-def _table(results: dict[str, list[dict[str, Any]]], settings) -> Table:
-    def later(sample: dict[str, Any]) -> float:
-        """An epoch after the first, in which all is compiled."""
-        return statistics.median(sample["seconds"][1:])
+def _kept_settings(net: str, data: str) -> dict[str, Any]:
+    """Those of the net, and the name of its data."""
+    return NETS[net] | {"data": data if net == "mlp" else "random"}
 
-    base = [later(sample) for sample in results.get(BASE, [])]
+
+def table(results: Results) -> Table:
+    """Medians and ranges, a row for each system; times also against PyTorch."""
+    samples, settings = results["samples"], results["settings"]
+    base = _epoch_seconds(samples.get(BASE, []))
     num = settings.get("examples")
     rows = []
-    for system, measured in results.items():
-        times = [later(sample) for sample in measured]
+    for system, measured in samples.items():
+        times = _epoch_seconds(measured)
         ratios = [a / b for a, b in zip(times, base, strict=False)]
         accuracy = measured[0]["accuracy"]
-        row = [system, _range(times, 3), _range(ratios, 2) if ratios else "-"]
+        row = [system, spread(times, 3), spread(ratios, 2) if ratios else "-"]
         if num:
             steps = -(-num // settings["batch_size"])
             row.append(f"{steps / statistics.median(times):.3g}")
             row.append(f"{_gigabytes(settings) * steps / statistics.median(times):.3g}")
         else:
             row.append(", ".join(f"{100 * each:.2f}" for each in accuracy) or "-")
-        row.append(_range([sample["compile"] for sample in measured], 2))
+        row.append(spread((sample["compile"] for sample in measured), 2))
         rows.append(row)
     last = ["steps/s", "GB/s of weights"] if num else ["accuracy % after each epoch"]
     columns = ["system", "s an epoch", "to PyTorch, eager", *last, "first call, s"]
     return Table(columns, rows)
+
+
+def _epoch_seconds(measured: list[dict[str, Any]]) -> list[float]:
+    """Of each sample the median epoch after the first, in which all is compiled."""
+    return [statistics.median(sample["seconds"][1:]) for sample in measured]
 
 
 def _gigabytes(settings) -> float:
@@ -96,13 +109,6 @@ def _gigabytes(settings) -> float:
     return 5 * 4 * numbers / 1e9
 
 
-def _range(values: list[float], digits: int) -> str:
-    middle = statistics.median(values)
-    if len(values) == 1:
-        return f"{middle:.{digits}f}"
-    return f"{middle:.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
-
-
 def run_busy(updates_of_a_call: int, data: str) -> Table:
     """When a training computes, as a table, and as bench/results/encoder-busy.png."""
     settings = _settings("mlp", data) | {"updates_of_a_call": updates_of_a_call}
@@ -110,11 +116,19 @@ def run_busy(updates_of_a_call: int, data: str) -> Table:
     spans = encoders.measure("busy", **settings)["spans"]
     write_picture("encoder-busy", lambda path: _draw(spans, path))
     shares = {name: share(each) for name, each in spans.items()}
-    about = settings | {"data": data}
-    write_results("encoder-busy", machine=machine(), settings=about, samples=shares)
+    seconds = {name: each[-1][2] for name, each in spans.items()}
+    kept = settings | {"data": data}
+    return busy_table(
+        write_results("encoder-busy", settings=kept, samples=shares, seconds=seconds)
+    )
+
+
+def busy_table(results: Results) -> Table:
+    """A row for each input; seconds of its epoch where they were kept."""
+    seconds = results.get("seconds", {})
     rows = [
-        [name, f"{spans[name][-1][2]:.2f}", f"{100 * value:.1f}"]
-        for name, value in shares.items()
+        [name, f"{seconds[name]:.2f}" if name in seconds else "", f"{100 * value:.1f}"]
+        for name, value in results["samples"].items()
     ]
     return Table(["input", "s an epoch", "% of the time computes"], rows)
 
@@ -157,12 +171,17 @@ def run_modes(net: str, devices: list[int], samples: int, data: str) -> Table:
             SYSTEMS[f"{mode}, {num}"] = own
             found = encoders.measure(f"{mode}, {num}", **settings)
             results.setdefault(f"{mode}, {num}", []).append(found)
-    about = settings | {"data": data if net == "mlp" else "random"}
-    write_results("encoder-modes", machine=machine(), settings=about, samples=results)
-    first = [statistics.median(x["seconds"][1:]) for x in results["jit, 1"]]
+    kept = _kept_settings(net, data)
+    return modes_table(write_results("encoder-modes", settings=kept, samples=results))
+
+
+def modes_table(results: Results) -> Table:
+    """Medians and ranges, a row for each mode and number of devices."""
+    samples = results["samples"]
+    first = _epoch_seconds(samples["jit, 1"])
     rows = []
-    for name, measured in results.items():
-        times = [statistics.median(x["seconds"][1:]) for x in measured]
+    for name, measured in samples.items():
+        times = _epoch_seconds(measured)
         ratios = [a / b for a, b in zip(times, first, strict=True)]
-        rows.append([name, _range(times, 2), _range(ratios, 2)])
+        rows.append([name, spread(times, 2), spread(ratios, 2)])
     return Table(["mode, devices", "s a step", "to jit"], rows)

@@ -7,13 +7,13 @@ the first steps, are not counted.
 
 import itertools
 import json
-import os
-import subprocess
 import sys
 import time
 from typing import Any
 
 import numpy as np
+
+from bench.processes import cpu_devices, run_python
 
 SYSTEMS = {
     "legacy, 1 process": {"kind": "legacy", "workers": 1},
@@ -37,19 +37,11 @@ SYSTEMS = {
 def measure(system: str, **settings) -> dict[str, Any]:
     """What a system took, alone in a new process."""
     own = SYSTEMS[system] | settings
-    flags = os.environ.get("XLA_FLAGS", "")
-    flags += f" --xla_force_host_platform_device_count={own.get('devices', 1)}"
-    environment = os.environ | {"XLA_FLAGS": flags.strip()}
+    environment = cpu_devices(own.get("devices", 1))
     if own["kind"] == "legacy":  # small products are faster by one thread
         environment |= {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.encoders", json.dumps(own)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    arguments = "-m", "bench.encoders", json.dumps(own)
+    return run_python(*arguments, environment=environment)
 
 
 def examples_of(data: str, layers: list[int], num: int):

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bench.results import Table, write_results
+from bench.results import Results, Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
 from embedder.disk.files import pack_strings, unpack_strings
@@ -101,8 +101,7 @@ def run(
         results.append(result)
     device = jax.devices()[0]
     about = machine() | {"device": f"{len(jax.devices())} x {device.device_kind}"}
-    write_results("gpu", machine=about, settings=options, samples=results)
-    return _table(results)
+    return table(write_results("gpu", machine=about, settings=options, samples=results))
 
 
 def _updates(training: Training, samples: int) -> dict[str, Any]:
@@ -138,7 +137,7 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
     positions = data.tile + 2 * data.window
     products = 3 * 2 * data.tile * (positions + data.noise) * model.vector_size
     rows = data.tile + positions + data.noise
-    row_bytes = model.vector_size * np.dtype(model.dtype).itemsize
+    row_bytes = model.vector_size * np.dtype(training.config.run.dtype).itemsize
     tokens = data.blocks_per_update * data.block
     raw = training.encoded.raw_tokens / training.kept_tokens
     return {
@@ -170,9 +169,10 @@ def _whole(
     }
 
 
-def _table(results: list[dict[str, Any]]) -> Table:
+def table(results: Results) -> Table:
+    """A row for each number of devices and of blocks."""
     rows = []
-    for result in results:
+    for result in results["samples"]:
         seconds = statistics.median(result["update_seconds"])
         rows.append(
             [

@@ -23,9 +23,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bench.modes import in_child
-from bench.results import Table, write_results
-from bench.systems import machine
+from bench.processes import run_on_devices
+from bench.results import Results, Table, write_results
 from embedder.engine.device_loader import DeviceLoader, HostBatch, Index
 
 _BATCHES = 24
@@ -68,12 +67,16 @@ SOURCES = {"blocks in memory": Blocks, "images in files": Images}
 def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
     """Measures both ways with both sources on so many devices of a CPU."""
     settings = {"samples": samples, **sizes}
-    results = [
-        each for num in devices for each in in_child("bench.loader", num, settings)
-    ]
-    write_results("loader", machine=machine(), settings=settings, samples=results)
+    results = []
+    for num_devices in devices:
+        results += run_on_devices("bench.loader", num_devices, settings)
+    return table(write_results("loader", settings=settings, samples=results))
+
+
+def table(results: Results) -> Table:
+    """Speeds of both ways and their ratio, with idle and with busy devices."""
     rows = []
-    for each in results:
+    for each in results["samples"]:
         seconds = {way: statistics.median(each[way]) for way in _WAYS}
         rows.append([each["source"], str(each["devices"])])
         for busy in ("", ", busy"):
@@ -81,7 +84,7 @@ def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
             speeds = [f"{each['megabytes'] / x:.0f}" for x in (naive, ours)]
             rows[-1] += [*speeds, f"{naive / ours:.2f}"]
     columns = ["source", "devices", "one thread, MB/s", "DeviceLoader, MB/s", "ratio"]
-    columns += ["one thread, devices busy", "DeviceLoader, devices busy", "ratio"]
+    columns += ["one thread, busy", "DeviceLoader, busy", "ratio"]
     return Table(columns, rows)
 
 
@@ -153,9 +156,8 @@ def _read_image(path: Path) -> np.ndarray:
 
 
 def main(arguments: list[str]) -> None:
-    """Prints a line of JSON for each result."""
-    for result in measure(int(arguments[0]), json.loads(arguments[1])):
-        print(json.dumps(result), flush=True)
+    """Prints all results as one line of JSON."""
+    print(json.dumps([*measure(int(arguments[0]), json.loads(arguments[1]))]))
 
 
 if __name__ == "__main__":

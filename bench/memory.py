@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.results import Table, data_folder, write_results
-from bench.systems import machine
+from bench.processes import run_python
+from bench.results import Results, Table, data_folder, write_results
 
 _COUNT = 5  # `min_count` for each copy of the text: the vocabulary stays the same
 _FLOOR_BYTES = 2**20  # of text: next to nothing
@@ -67,8 +67,7 @@ def run(limit: float, times: list[float], sample: float) -> Table:
             found = measure(int(limit * _GIB), corpus, **options)
         samples.append({"bytes": size, "min_count": options["min_count"], **found})
         print(samples[-1], file=sys.stderr, flush=True)
-    write_results("memory", machine=machine(), settings=settings, samples=samples)
-    return _table(samples, limit)
+    return table(write_results("memory", settings=settings, samples=samples))
 
 
 def run_estimates(names: list[str]) -> Table:
@@ -87,8 +86,9 @@ def run_estimates(names: list[str]) -> Table:
             found["estimate"] = estimate(corpus, **base | options)
             samples.append({"name": name, "floor": floor["peak"], **found})
             print(samples[-1], file=sys.stderr, flush=True)
-    write_results("memory-estimates", machine=machine(), settings=base, samples=samples)
-    return _estimates_table(samples)
+    return estimates_table(
+        write_results("memory-estimates", settings=base, samples=samples)
+    )
 
 
 def wiki() -> bytes:
@@ -138,19 +138,18 @@ def _flags(options: dict[str, Any]) -> list[str]:
 
 
 def _in_child(limit: int, arguments: list[str]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.memory", str(limit), *arguments],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:  # it could not even say so
-        return {"code": done.returncode, "error": done.stderr[-500:]}
-    return json.loads(done.stdout.splitlines()[-1])
+    command = "-m", "bench.memory", str(limit), *arguments
+    try:
+        return run_python(*command, stderr=subprocess.PIPE)
+    except subprocess.CalledProcessError as failed:  # it could not even say so
+        return {"code": failed.returncode, "error": failed.stderr[-500:]}
 
 
-def _table(samples: list[dict[str, Any]], limit: float) -> Table:
+def table(results: Results) -> Table:
+    """A row for each size of the text."""
+    limit = results["settings"]["limit_gib"]
     rows = []
-    for each in samples:
+    for each in results["samples"]:
         row = [f"{each['bytes'] / 1e9:.3f}", f"{each['bytes'] / limit / _GIB:.2g}"]
         if each["code"]:
             rows.append([*row, "failed", "", ""])
@@ -161,9 +160,10 @@ def _table(samples: list[dict[str, Any]], limit: float) -> Table:
     return Table(columns, rows)
 
 
-def _estimates_table(samples: list[dict[str, Any]]) -> Table:
+def estimates_table(results: Results) -> Table:
+    """A row for each training; no ratio where the peak is not above the floor."""
     rows = []
-    for each in samples:
+    for each in results["samples"]:
         beyond = each["peak"] - each["floor"]
         sizes = [each["peak"], beyond, each["estimate"]]
         row = [f"{size / _MIB:.0f}" for size in sizes]

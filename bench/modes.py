@@ -8,15 +8,14 @@ as many blocks whatever the devices; weak scaling: as many for each device.
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from bench.results import Table, write_results
+from bench.processes import run_on_devices
+from bench.results import Results, Table, write_results
 
 
 def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
@@ -29,32 +28,16 @@ def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
     settings = {"samples": samples, **sizes}
     results = []
     for num_devices in devices:
-        results += in_child("bench.modes", num_devices, settings)
-    from bench.systems import machine
-
-    write_results("modes", machine=machine(), settings=settings, samples=results)
-    return _table(results)
+        results += run_on_devices("bench.modes", num_devices, settings)
+    return table(write_results("modes", settings=settings, samples=results))
 
 
-def in_child(module: str, num_devices: int, settings: dict[str, Any]) -> list[dict]:
-    """What `module` prints, a line of JSON for each result, with so many devices."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    flags += f" --xla_force_host_platform_device_count={num_devices}"
-    done = subprocess.run(
-        [sys.executable, "-m", module, str(num_devices), json.dumps(settings)],
-        env=os.environ | {"XLA_FLAGS": flags.strip()},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    print(done.stdout, end="", flush=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def _table(results: list[dict[str, Any]]) -> Table:
-    one = [statistics.median(r["seconds"]) for r in results if r["mode"] == "jit"]
+def table(results: Results) -> Table:
+    """A row for each layout and scaling."""
+    samples = results["samples"]
+    one = [statistics.median(s["seconds"]) for s in samples if s["mode"] == "jit"]
     rows = []
-    for each in results:
+    for each in samples:
         seconds = statistics.median(each["seconds"])
         rows.append(
             [
@@ -185,12 +168,11 @@ def _start(program):
 
 
 def main(arguments: list[str]) -> None:
-    """Prints a line of JSON for each result."""
+    """Prints all results as one line of JSON."""
     import jax
 
     jax.config.update("jax_enable_compilation_cache", False)  # or nothing is compiled
-    for result in measure(int(arguments[0]), json.loads(arguments[1])):
-        print(json.dumps(result), flush=True)
+    print(json.dumps([*measure(int(arguments[0]), json.loads(arguments[1]))]))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bench.results import Table, write_results
+from bench.results import Results, Table, write_results
 from bench.stages import first_superblocks
-from bench.systems import machine
 from embedder.config import Config, with_options
 from embedder.tables.cpu import kernel, products, tiles
 from embedder.tables.problem import open_corpus, plan
@@ -123,12 +122,20 @@ def run(corpus: Path, samples: int, vector_size: int) -> Table:
                 seconds = (time.perf_counter() - start) / len(batch.rate)
                 times[name].append(seconds)
     settings = {"corpus": corpus.name, "vector_size": vector_size}
-    write_results("parts", machine=machine(), settings=settings, samples=times)
     flops = _flops(training, batch)
+    return table(
+        write_results("parts", settings=settings, flops_per_update=flops, samples=times)
+    )
+
+
+def table(results: Results) -> Table:
+    """A row for each part; FLOP/s for those that have products, where known."""
+    flops = results.get("flops_per_update")
     rows = []
-    for name, seconds in times.items():
+    for name, seconds in results["samples"].items():
         middle = statistics.median(seconds)
-        rate = f"{flops / middle / 1e9:.0f}" if not name.startswith("rows") else ""
+        has_rate = flops and not name.startswith("rows")
+        rate = f"{flops / middle / 1e9:.0f}" if has_rate else ""
         rows.append([name, f"{middle * 1e6:.1f}", rate])
     return Table(["part", "us an update", "GFLOP/s"], rows)
 
@@ -156,7 +163,8 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
         ),
     }
     for threads in dict.fromkeys((1, kernel.available_cores())):
-        calls[f"all, {threads} threads"] = _whole(training, batch, threads)
+        name = f"all, {threads} thread{'s' if threads > 1 else ''}"
+        calls[name] = _whole(training, batch, threads)
     return calls
 
 

@@ -8,32 +8,38 @@ from pathlib import Path
 from typing import Any
 
 from bench import cpu
-from bench.results import Table, write_picture, write_results
-from bench.systems import machine
+from bench.results import (
+    Results,
+    Table,
+    grouped,
+    spread,
+    write_picture,
+    write_results,
+)
 
 
 def run(programs: list[str], epochs: list[int], seeds: list[int]) -> Table:
     """Trains each program for each number of epochs, with each seed."""
     samples = cpu.train(programs, epochs, seeds, {})
     settings = {"epochs": epochs, "seeds": seeds, "corpus": "wiki17m-0"}
-    write_results("quality", machine=machine(), settings=settings, samples=samples)
-    write_picture("quality", lambda path: draw(programs, samples, path))
-    return table(programs, samples)
+    results = write_results("quality", settings=settings, samples=samples)
+    write_picture("quality", lambda path: draw(results, path))
+    return table(results)
 
 
-def table(programs: list[str], samples: list[dict[str, Any]]) -> Table:
+def table(results: Results) -> Table:
     """A row for each program and number of epochs, of the medians over seeds."""
     rows = []
-    for program in programs:
-        for points in _points(program, samples):
-            seconds = cpu.cell([s["train_seconds"] for s in points])
-            scores = [cpu.cell([s[key] for s in points]) for key in cpu.SCORES]
-            words = f"{points[0]['words'] / 1e6:.0f}"
+    for program, curve in _curves(results).items():
+        for point in curve:
+            seconds = spread(s["train_seconds"] for s in point)
+            scores = [spread(s[key] for s in point) for key in cpu.SCORES]
+            words = f"{point[0]['words'] / 1e6:.0f}"
             rows.append([program, words, seconds, *scores])
     return Table(["program", "M words", "seconds", *cpu.SCORES.values()], rows)
 
 
-def draw(programs: list[str], samples: list[dict[str, Any]], path: Path) -> None:
+def draw(results: Results, path: Path) -> None:
     """Draws every score over words (above) and over seconds (below)."""
     import matplotlib
 
@@ -48,11 +54,10 @@ def draw(programs: list[str], samples: list[dict[str, Any]], path: Path) -> None
     ):
         scale = 1e6 if key == "words" else 1
         for axis, (score, title) in zip(row, cpu.SCORES.items(), strict=True):
-            for program in programs:
-                points = _points(program, samples)
+            for program, curve in _curves(results).items():
                 axis.plot(
-                    [_mean(s[key] / scale for s in point) for point in points],
-                    [_mean(s[score] for s in point) for point in points],
+                    [_mean(s[key] / scale for s in point) for point in curve],
+                    [_mean(s[score] for s in point) for point in curve],
                     marker="o",
                     label=program,
                 )
@@ -67,13 +72,12 @@ def draw(programs: list[str], samples: list[dict[str, Any]], path: Path) -> None
     pyplot.close(figure)
 
 
-def _points(program: str, samples: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The samples of `program`, those of as many epochs together."""
-    of_program = [s for s in samples if s["program"] == program]
-    return [
-        [s for s in of_program if s["epochs"] == epochs]
-        for epochs in sorted({s["epochs"] for s in of_program})
-    ]
+def _curves(results: Results) -> dict[str, list[list[dict[str, Any]]]]:
+    """For each program its points, by epochs; a point is a sample of each seed."""
+    return {
+        program: [samples for _, samples in sorted(grouped(own, "epochs").items())]
+        for program, own in grouped(results["samples"], "program").items()
+    }
 
 
 def _mean(values) -> float:

@@ -1,18 +1,25 @@
-"""Where benches find their data and leave what they measured."""
+"""The data of benches, the files of their results, and how tables show them."""
 
 import datetime
 import importlib.util
 import json
 import os
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from bench.systems import machine
 
 CHECKOUT = Path(__file__).parents[1]
 RESULTS = CHECKOUT / "bench" / "results"
 CODE = "embedder", "legacy", "migration", "bench"
+
+Results = dict[str, Any]
+"""The content of a file in bench/results."""
 
 
 class Table(NamedTuple):
@@ -21,10 +28,39 @@ class Table(NamedTuple):
     columns: list[str]
     rows: list[list[str]]
 
+    def without(self, columns: list[str]) -> "Table":
+        """The table without these columns; ValueError if it lacks one."""
+        if unknown := [name for name in columns if name not in self.columns]:
+            raise ValueError(f"`columns` must be of {self.columns}, got {unknown}.")
+        kept = [name not in columns for name in self.columns]
+        columns, *rows = ([*compress(x, kept)] for x in (self.columns, *self.rows))
+        return Table(columns, rows)
+
     def markdown(self) -> str:
         """The table as Markdown."""
         lines = [self.columns, ["---"] * len(self.columns), *self.rows]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def spread(values: Iterable[float], digits: int | None = None) -> str:
+    """The median of `values`, and their range unless both ends print alike.
+
+    Without `digits`: 1 to 3 decimals, fewer for larger values.
+    """
+    values = sorted(values)
+    if digits is None:
+        digits = 1 if values[-1] >= 10 else 2 if values[-1] >= 1 else 3
+    shown = values[0], statistics.median(values), values[-1]
+    low, middle, high = (f"{value:.{digits}f}" for value in shown)
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def grouped(samples: list[dict[str, Any]], key: str) -> dict[Any, list[dict[str, Any]]]:
+    """Samples by their value of `key`, in the order of the first sample of each."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for sample in samples:
+        groups.setdefault(sample[key], []).append(sample)
+    return groups
 
 
 def data_folder() -> Path:
@@ -35,12 +71,22 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-def write_results(name: str, **results: Any) -> None:
-    """Writes `results` with date and commit to bench/results/NAME.json."""
+def write_results(name: str, **results: Any) -> Results:
+    """Writes `results` to bench/results/NAME.json, and returns what it reads there.
+
+    Date, commit and machine are written too.
+    """
     RESULTS.mkdir(exist_ok=True)
     today = datetime.date.today().isoformat()
-    dated = {"date": today, "commit": commit(CHECKOUT), **results}
-    (RESULTS / f"{name}.json").write_text(json.dumps(dated, indent=1) + "\n")
+    about = {"date": today, "commit": commit(CHECKOUT), "machine": machine()}
+    text = json.dumps(about | results, indent=1)
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+    return read_results(name)
+
+
+def read_results(name: str) -> Results:
+    """The content of bench/results/NAME.json."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 def write_picture(name: str, draw: Callable[[Path], None]) -> None:

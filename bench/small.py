@@ -14,8 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from bench.results import Table, data_folder, write_results
-from bench.systems import machine, measure
+from bench.results import (
+    Results,
+    Table,
+    data_folder,
+    grouped,
+    spread,
+    write_results,
+)
+from bench.systems import measure
 from embedder import Vectors, read_vectors
 
 TOPN = 10
@@ -37,8 +44,7 @@ def run(reference: Vectors, seeds: list[int], programs: list[str]) -> Table:
         for program in programs
     ]
     settings = SETTINGS | {"seeds": seeds, "corpus": "lee_background.txt.gz"}
-    write_results("small", machine=machine(), settings=settings, samples=samples)
-    return _table(programs, samples)
+    return table(write_results("small", settings=settings, samples=samples))
 
 
 def _sample(program: str, seed: int, reference: Vectors) -> dict[str, float]:
@@ -69,11 +75,12 @@ def neighbour_score(vectors: Vectors, reference: Vectors) -> tuple[float, float]
     return float(score), float(truth[others].mean())
 
 
-def _table(programs: list[str], samples: list[dict[str, Any]]) -> Table:
-    rows = []
-    for program in programs:
-        scores = sorted(s["score"] for s in samples if s["program"] == program)
-        median = scores[len(scores) // 2]
-        rows.append([program, f"{median:.4f} ({scores[0]:.4f} to {scores[-1]:.4f})"])
+def table(results: Results) -> Table:
+    """A row for each program, and one for all pairs of tokens."""
+    samples = results["samples"]
+    rows = [
+        [program, spread((s["score"] for s in own), 4)]
+        for program, own in grouped(samples, "program").items()
+    ]
     rows.append(["chance", f"{samples[0]['chance']:.4f}"])
     return Table(["program", "mean reference cosine of 10 neighbours"], rows)

@@ -14,8 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bench.results import Table, write_results
-from bench.systems import machine
+from bench.results import Results, Table, spread, write_results
 from embedder.config import Config, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.tables import loader
@@ -59,8 +58,7 @@ def run(corpus: Path, samples: int, options: dict) -> Table:
             )
     words = training.encoded.raw_tokens
     settings = {"corpus": corpus.name, "words": words, **options}
-    write_results("stages", machine=machine(), settings=settings, samples=stages)
-    return _table(stages, words)
+    return table(write_results("stages", settings=settings, samples=stages))
 
 
 def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
@@ -130,12 +128,13 @@ def _times(samples: int, stage: Callable[[int], object]) -> list[float]:
     return times
 
 
-def _table(stages: dict[str, list[float]], words: int) -> Table:
+def table(results: Results) -> Table:
+    """A row for each stage; no speed for those that a training has once."""
+    words = results["settings"]["words"]
     rows = []
-    for stage, times in stages.items():
+    for stage, times in results["samples"].items():
         seconds = statistics.median(times)
         once = any(word in stage for word in ("import", "trace", "compile"))
         speed = "" if once else f"{words / seconds / 1e6:.2f}"
-        low, high = min(times), max(times)
-        rows.append([stage, f"{seconds:.2f} ({low:.2f} to {high:.2f})", speed])
+        rows.append([stage, spread(times, 2), speed])
     return Table(["stage", "seconds", "M words/s"], rows)

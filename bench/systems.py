@@ -10,12 +10,13 @@ import json
 import os
 import platform
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from bench.processes import cpu_devices, run_python
 
 
 class Measured(NamedTuple):
@@ -33,18 +34,11 @@ def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
 
     That has as many devices of a CPU as `devices` of the settings says.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
-    flags += f" --xla_force_host_platform_device_count={settings.get('devices', 1)}"
-    command = [sys.executable, "-m", "bench.systems", name]
-    command += [str(corpus), str(vectors), json.dumps(settings)]
-    done = subprocess.run(
-        command,
-        env=os.environ | {"XLA_FLAGS": flags.strip()},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
+    arguments = name, str(corpus), str(vectors), json.dumps(settings)
+    environment = cpu_devices(settings.get("devices", 1))
+    return Measured(
+        **run_python("-m", "bench.systems", *arguments, environment=environment)
     )
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def train_port(corpus: Path, vectors: Path, **settings) -> dict:

@@ -10,8 +10,7 @@ import time
 import jax
 import numpy as np
 
-from bench.results import Table, write_results
-from bench.systems import machine
+from bench.results import Results, Table, write_results
 from embedder.config import Config, resolve, with_options
 from embedder.tables.training import make_program
 from embedder.tables.update import Batch, host_state
@@ -33,13 +32,19 @@ def run(samples: int, sizes: tuple[int, ...], updates: int) -> Table:
                 seconds = (time.perf_counter() - start) / updates
                 times[backend][size].append(seconds)
     settings = {"sizes": sizes, "updates": updates}
-    write_results("vocabulary", machine=machine(), settings=settings, samples=times)
+    return table(write_results("vocabulary", settings=settings, samples=times))
+
+
+def table(results: Results) -> Table:
+    """A row for each size, with its ratio to the first."""
+    times: dict[str, dict[str, list[float]]] = results["samples"]
+    sizes = [int(size) for size in next(iter(times.values()))]
     columns, rows = ["V"], [[f"{size:,}"] for size in sizes]
     for backend, of_size in times.items():
         columns += [f"{backend}, us an update", f"to V = {sizes[0]:,}"]
-        first = statistics.median(of_size[sizes[0]])
-        for row, seconds in zip(rows, of_size.values(), strict=True):
-            middle = statistics.median(seconds)
+        middles = [statistics.median(seconds) for seconds in of_size.values()]
+        first = middles[0]
+        for row, middle in zip(rows, middles, strict=True):
             row += [f"{middle * 1e6:.0f}", f"{middle / first:.2f}"]
     return Table(columns, rows)
 

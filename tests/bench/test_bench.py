@@ -59,7 +59,7 @@ def test_table_shows_median_and_range_and_ratios_within_a_seed():
         for program, of_seeds in rates.items()
         for seed, rate in enumerate(of_seeds)
     ]
-    table = cpu.table(list(rates), samples)
+    table = cpu.table({"samples": samples})
     assert table.rows[0][1:3] == ["2.00 (1.00 to 3.00)", "2.00 (2.00 to 6.00)"]
     assert table.markdown().splitlines()[0].startswith("| program | M words/s | to ")
 
@@ -67,8 +67,9 @@ def test_table_shows_median_and_range_and_ratios_within_a_seed():
 def test_results_are_kept_with_date_and_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(results, "commit", lambda checkout: f"of {checkout}")
-    results.write_results("one", samples=[1, 2])
+    written = results.write_results("one", samples=(1, 2))
     kept = json.loads((tmp_path / "results" / "one.json").read_text())
+    assert kept == written
     assert kept["samples"] == [1, 2] and len(kept["date"]) == 10
     assert kept["commit"] == f"of {ROOT}"
 
@@ -123,17 +124,18 @@ def test_a_commit_is_unknown_without_a_checkout_or_git(checkout, monkeypatch):
     assert results.commit(checkout) == "unknown"
 
 
-def quality_samples() -> list[dict]:
-    return [
+def quality_results() -> results.Results:
+    samples = [
         {"program": program, "epochs": epochs, "words": 1e6 * epochs, "seed": 1}
         | {"train_seconds": epochs, "ws353": 0.5, "simlex": 0.3, "analogies": 36.0}
         for program in ("embedder", "gensim, 2 workers")
         for epochs in (1, 2)
     ]
+    return {"samples": samples}
 
 
 def test_quality_has_a_row_for_each_program_and_number_of_epochs():
-    table = quality.table(["embedder", "gensim, 2 workers"], quality_samples())
+    table = quality.table(quality_results())
     assert [row[:3] for row in table.rows] == [
         [program, words, f"{words}.00"]
         for program in ("embedder", "gensim, 2 workers")
@@ -144,8 +146,7 @@ def test_quality_has_a_row_for_each_program_and_number_of_epochs():
 def test_quality_is_drawn(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="needs the extra `bench`")
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
-    programs, samples = ["embedder", "gensim, 2 workers"], quality_samples()
-    results.write_picture("q", lambda path: quality.draw(programs, samples, path))
+    results.write_picture("q", lambda path: quality.draw(quality_results(), path))
     assert (tmp_path / "results/q.png").read_bytes().startswith(b"\x89PNG")
 
 

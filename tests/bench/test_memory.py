@@ -21,11 +21,11 @@ def test_a_text_has_every_type():
 def test_tables_tell_what_failed_and_what_was_estimated():
     done = {"code": 0, "peak": 2**30, "data": 2**29, "seconds": 7}
     samples = [{"bytes": 2**30, **done}, {"bytes": 2**31, "code": -6, "error": ""}]
-    rows = memory._table(samples, limit=2).rows
+    rows = memory.table({"settings": {"limit_gib": 2}, "samples": samples}).rows
     assert rows[0] == ["1.074", "0.5", "1024", "512", "7"]
     assert rows[1] == ["2.147", "1", "failed", "", ""]
     sample = {"name": "small", "floor": 2**29, "estimate": 2**28, **done}
-    rows = memory._estimates_table([sample]).rows
+    rows = memory.estimates_table({"samples": [sample]}).rows
     assert rows == [["small", "1024", "512", "256", "0.50"]]
 
 

@@ -77,7 +77,7 @@ SMOKE = {
         "--corpus {data}/corpus.txt --samples 1 --vector-size 8",
         [
             *("gradients, rows at hand", "of these the products"),
-            *("rows, gradients at hand", "all, 1 threads"),
+            *("rows, gradients at hand", "all, 1 thread"),
         ],
         positive=(1,),
     ),

@@ -1,0 +1,149 @@
+"""The tables of the READMEs are those that bench/results gives."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bench import __main__, commands, render, results
+
+BY_HAND = {"parts", "encoder-busy"}
+"""Benches whose kept results lack a column that bench/README.md shows."""
+NO_TABLE = {"encoded"}
+KEPT = sorted(path.stem for path in results.RESULTS.glob("*.json"))
+SMALL = {"samples": [{"program": "a", "score": 0.25, "chance": 0.125}]}
+TABLE = """| program | mean reference cosine of 10 neighbours |
+| --- | --- |
+| a | 0.2500 |
+| chance | 0.1250 |
+"""
+
+
+def test_the_readmes_show_the_kept_results():
+    different = render.differences(render.READMES)
+    assert not different, "`python -m bench render` writes them"
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_results_have_a_table(name):
+    table = render.TABLES[name](results.read_results(name))
+    assert table.rows
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_every_bench_has_a_table():
+    for bench in {*commands.BENCHES, "gpu"} - NO_TABLE:
+        names = [name for name in render.TABLES if f"{name}-".startswith(f"{bench}-")]
+        assert names, bench
+
+
+def test_only_known_tables_of_benches_stand_without_markers():
+    heads = set()
+    for path in render.READMES:
+        text = path.read_text(encoding="utf-8")
+        by_hand = re.sub("<!-- table:.*?<!-- end -->", "", text, flags=re.DOTALL)
+        heads |= {*re.findall(r"^\|.*\|(?=\n\| --- )", by_hand, re.M)}
+    columns = {n: render.TABLES[n](results.read_results(n)).columns for n in KEPT}
+    shown = [{*head.strip("| ").split(" | ")} for head in heads]
+    found = {n for n in KEPT if any(head <= {*columns[n]} for head in shown)}
+    assert found == BY_HAND
+
+
+@pytest.fixture
+def readme(tmp_path, monkeypatch) -> Path:
+    """A README in place of the others, beside results of the bench `small`."""
+    path = tmp_path / "README.md"
+    monkeypatch.setattr(render, "READMES", (path,))
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    (tmp_path / "small.json").write_text(json.dumps(SMALL))
+    return path
+
+
+def marked(table: str, marker: str = "small") -> str:
+    return f"Before:\n\n<!-- table: {marker} -->\n{table}<!-- end -->\n\nAfter.\n"
+
+
+def run(*arguments: str) -> None:
+    __main__.main(["render", *arguments])
+
+
+def test_render_writes_the_table_and_nothing_else(readme, capsys):
+    readme.write_text(marked("| old |\n| --- |\n"))
+    run()
+    assert readme.read_text() == marked(TABLE)
+    assert "README.md: small: written" in capsys.readouterr().out
+    run()
+    assert readme.read_text() == marked(TABLE)
+    assert not capsys.readouterr().out
+
+
+def test_check_names_a_table_that_differs_and_changes_nothing(readme, capsys):
+    text = marked(TABLE.replace("0.2500", "0.2600"))
+    readme.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        run("--check")
+    assert ended.value.code == 1
+    assert "README.md: small: differs" in capsys.readouterr().out
+    assert readme.read_text() == text
+
+
+def test_check_is_silent_where_all_is_as_measured(readme, capsys):
+    readme.write_text(marked(TABLE))
+    run("--check")
+    assert not capsys.readouterr().out
+
+
+def test_a_marker_leaves_columns_out(readme):
+    marker = 'small without "mean reference cosine of 10 neighbours"'
+    readme.write_text(marked("", marker))
+    run()
+    assert readme.read_text() == marked(
+        "| program |\n| --- |\n| a |\n| chance |\n", marker
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (marked("", "tiny"), "tiny"),
+        (marked("", "small with rows"), "small with rows"),
+        (marked("", "small without colour"), "colour"),
+        (marked("", "gpu"), "gpu.json"),
+        (marked("| a |\nwords\n"), "<!-- table: small -->"),
+        ("<!-- table: small -->\n| a |\n", "<!-- table: small -->"),
+        ("| a |\n<!-- end -->\n", "<!-- end -->"),
+        ("<!-- table:small -->\n| a |\n<!-- end -->\n", "<!-- table:small -->"),
+    ],
+)
+def test_a_marker_that_is_not_understood_is_named(readme, text, reason):
+    readme.write_text(text)
+    with pytest.raises(SystemExit, match=re.escape(reason)):
+        run()
+    assert readme.read_text() == text
+
+
+def test_columns_without_figures_are_empty():
+    """Older results of `parts` have no FLOPs, those of `encoder-busy` no seconds."""
+    old = {"samples": {"all, 1 thread": [2e-6]}}
+    assert render.TABLES["parts"](old).rows == [["all, 1 thread", "2.0", ""]]
+    new = old | {"flops_per_update": 4e3}
+    assert render.TABLES["parts"](new).rows == [["all, 1 thread", "2.0", "2"]]
+    old = {"samples": {"cache, prefetch": 0.5}}
+    assert render.TABLES["encoder-busy"](old).rows == [["cache, prefetch", "", "50.0"]]
+    new = old | {"seconds": {"cache, prefetch": 0.25}}
+    assert render.TABLES["encoder-busy"](new).rows[0][1] == "0.25"
+
+
+@pytest.mark.parametrize(
+    ("values", "digits", "text"),
+    [
+        ([2, 1, 3], None, "2.00 (1.00 to 3.00)"),
+        ([0.25], None, "0.250"),
+        ([9, 12], None, "10.5 (9.0 to 12.0)"),
+        ([1.001, 1.002], 2, "1.00"),
+        ([1.001, 1.002, 1.002], 3, "1.002 (1.001 to 1.002)"),
+    ],
+)
+def test_a_spread_is_a_median_and_a_range(values, digits, text):
+    assert results.spread(values, digits) == text
