@@ -106,21 +106,23 @@ def test_any_number_of_threads_gives_the_same_bits(threads, architecture):
 @pytest.mark.row("F32")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_team_that_changes_its_size_gives_the_same_bits(monkeypatch, architecture):
-    """Every few updates, as it does beside a busy process."""
+    """Within a call, as it does beside a busy process."""
     sizes = []
 
     class Changing(kernel.TeamSize):
-        is_disturbed = property(lambda self: True, lambda self, value: None)
+        best = 3
 
-        def pick(self):
-            sizes.append(len(sizes) % 3 + 1)
-            return sizes[-1]
+        def trial(self):
+            return 1
+
+        def record(self, size, updates, *rest):
+            sizes.append((size, updates))
 
     one, one_loss = by_kernel(MANY, architecture, interval=2)
     monkeypatch.setattr(kernel, "TeamSize", Changing)
-    monkeypatch.setattr(kernel, "_DISTURBED_TOKENS", 1)
+    monkeypatch.setattr(kernel, "_TRIAL_TOKENS", 1)
     many, many_loss = by_kernel(MANY, architecture, threads=3, interval=2)
-    assert len(sizes) == -(-MANY.size[0] // 2) > 3
+    assert sizes == [(1, 2), (3, MANY.size[0] - 2)]
     for name, table in arrays(one).items():
         np.testing.assert_array_equal(arrays(many)[name], table)
     for ours, theirs in zip(many_loss, one_loss, strict=True):

@@ -60,8 +60,7 @@ _SOURCES = hashlib.sha256(
 ).hexdigest()[:16]
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _LINE = 64  # bytes of a cache line
-_CHUNK_TOKENS = 2**14  # after which the number of threads may change
-_DISTURBED_TOKENS = 2**12  # the same, while another program has some of the cores
+_TRIAL_TOKENS = 2**13  # of a call, that another number of threads is tried with
 _SPINS = 1_000  # readings of the counter before a waiting thread gives way
 
 
@@ -200,10 +199,10 @@ def _apply(
     ]
 
     def take_part(thread: int, threads: int, counter, updates: slice) -> float:
-        """Works as one of `threads`; returns the seconds that this one computed."""
+        """Works as one of `threads`; returns the share of the time it had a core."""
         own, found = scratch[thread]
         found.update[:] = 0
-        start = time.thread_time()
+        began, start = time.perf_counter(), time.thread_time()
         work(
             (thread, threads, counter),
             (tables["input"], tables["output"]),
@@ -215,23 +214,29 @@ def _apply(
             found,
             tuple(report[updates.start // interval :] for report in reports),
         )
-        return time.thread_time() - start
+        return (time.thread_time() - start) / (time.perf_counter() - began)
 
+    tokens = block * num_blocks
+    trial_size = min(num_updates, round_up(-(-_TRIAL_TOKENS // tokens), interval))
+    start = 0
     with ThreadPoolExecutor(team.threads) as pool:
-        stop = 0
-        while stop < num_updates:
-            tokens = _DISTURBED_TOKENS if team.is_disturbed else _CHUNK_TOKENS
-            size = round_up(-(-tokens // (block * num_blocks)), interval)
-            start, stop = stop, min(stop + size, num_updates)
-            _work_together(pool, team, take_part, slice(start, stop))
+        if (threads := team.trial()) is not None:
+            start = trial_size
+            _work_together(pool, team, threads, take_part, slice(0, start))
+        if start < num_updates:
+            rest = slice(start, num_updates)
+            _work_together(pool, team, team.best, take_part, rest)
     return Loss(*(report.sum(axis=1).astype(dtype) for report in reports))
 
 
 def _work_together(
-    pool: ThreadPoolExecutor, team: TeamSize, take_part: Callable, updates: slice
+    pool: ThreadPoolExecutor,
+    team: TeamSize,
+    threads: int,
+    take_part: Callable,
+    updates: slice,
 ) -> None:
-    """Lets as many threads as `team` picks apply the updates of a slice."""
-    threads = team.pick()
+    """Lets so many threads apply the updates of a slice, and tells the team of it."""
     counter = np.zeros(2, np.int64)  # arrivals at the barrier; whether to give up
 
     def take_part_or_tell(thread: int) -> float:
@@ -244,13 +249,12 @@ def _work_together(
     began = time.perf_counter()
     try:
         parts = [pool.submit(take_part_or_tell, thread) for thread in range(threads)]
-        computed = min(part.result() for part in parts)
+        share = min(part.result() for part in parts)
     except BaseException:
         counter[1] = 1
         raise
     seconds = time.perf_counter() - began
-    num_updates = updates.stop - updates.start
-    team.record(threads, num_updates, seconds, computed / seconds)
+    team.record(threads, updates.stop - updates.start, seconds, share)
 
 
 def _new_found(num_gathered: int, dtype) -> _Found:

@@ -6,7 +6,7 @@ core back, and the team is slower than one thread alone. The number of threads d
 change the vectors, so it may change at any time.
 """
 
-_UNDISTURBED = 0.9  # share of the time that a thread computes if it has a core
+_UNDISTURBED = 0.8  # share of its time that a thread has a core on a quiet machine
 _MEMORY = 0.7  # weight of the earlier measurements of a size when a new one comes
 _TRIALS = 0.05  # share of the time that may be lost by trials of other sizes
 _FIRST_TRIALS = 0.02  # seconds that the first trials may lose
@@ -15,7 +15,7 @@ _FIRST_TRIALS = 0.02  # seconds that the first trials may lose
 class TeamSize:
     """Picks the number of threads that does the most updates a second.
 
-    That is all of them until one computes for less than 0.9 of the time. From then on
+    That is all of them until one has a core for less than 0.8 of the time. From then on
     smaller numbers are tried in turn, and the fastest is used, until all threads have
     their cores again and are the fastest.
 
@@ -30,15 +30,16 @@ class TeamSize:
         self._sizes = sorted({threads, max(1, threads - 1), max(1, threads // 2), 1})
         self._begin_trials()
 
-    def pick(self) -> int:
-        """Threads of the next updates."""
-        if not self.is_disturbed:
-            return self.threads
-        best = self._best()
-        self._is_trial = self._credit >= 0 and not self._is_trial
-        if not self._is_trial:
-            return best
-        others = [size for size in self._sizes if size != best]
+    @property
+    def best(self) -> int:
+        """Threads that do the most updates a second, as far as that is known."""
+        return max(self._sizes, key=lambda size: (self._rate(size), size))
+
+    def trial(self) -> int | None:
+        """Threads that some updates should be tried with now; None: no trial is due."""
+        if not self.is_disturbed or self._credit < 0:
+            return None
+        others = [size for size in self._sizes if size != self.best]
         return min(others, key=self._num_calls.__getitem__)
 
     def record(self, size: int, updates: int, seconds: float, share: float) -> None:
@@ -46,19 +47,16 @@ class TeamSize:
 
         Args:
           size: threads that worked on them.
-          share: of `seconds`, that the slowest of them computed.
+          share: of its time, that the thread with the least had a core.
         """
-        if not self.is_disturbed:
-            if size > 1 and share < _UNDISTURBED:
-                self.is_disturbed = True
+        has_cores = share >= _UNDISTURBED
+        if self.is_disturbed:
+            self._measure(size, updates, seconds)
+            if has_cores and size == self.threads == self.best:
+                self.is_disturbed = False
                 self._begin_trials()
-            return
-        self._pay(size, updates, seconds)
-        self._num_calls[size] += 1
-        self._updates[size] = _MEMORY * self._updates[size] + updates
-        self._seconds[size] = _MEMORY * self._seconds[size] + seconds
-        if size == self.threads == self._best() and share >= _UNDISTURBED:
-            self.is_disturbed = False
+        elif size > 1 and not has_cores:
+            self.is_disturbed = True
 
     def _begin_trials(self) -> None:
         self._updates = dict.fromkeys(self._sizes, 0.0)
@@ -66,18 +64,16 @@ class TeamSize:
         self._num_calls = dict.fromkeys(self._sizes, 0)
         self._credit = _FIRST_TRIALS
         """Seconds that trials may still lose."""
-        self._is_trial = False
 
-    def _pay(self, size: int, updates: int, seconds: float) -> None:
-        """Books the seconds that a trial has lost, or what other calls allow for it."""
-        best = self._best()
+    def _measure(self, size: int, updates: int, seconds: float) -> None:
+        best = self.best
         if size == best:
             self._credit += _TRIALS * seconds
         elif rate := self._rate(best):
             self._credit -= max(0.0, seconds - updates / rate)
-
-    def _best(self) -> int:
-        return max(self._sizes, key=lambda size: (self._rate(size), size))
+        self._num_calls[size] += 1
+        self._updates[size] = _MEMORY * self._updates[size] + updates
+        self._seconds[size] = _MEMORY * self._seconds[size] + seconds
 
     def _rate(self, size: int) -> float:
         """Updates a second over time: one slow call counts for many fast ones."""
