@@ -21,7 +21,7 @@ from bench.results import Results, Table, data_folder, spread, write_results
 from embedder.config import Config, SaveOptions, resolve, with_options
 from embedder.encoders.examples import open_examples
 from embedder.encoders.training import EncoderTraining
-from embedder.engine.epochs import Place, Status, Trainable, run_epochs
+from embedder.engine.epochs import Place, Status, run_epochs
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
@@ -77,7 +77,7 @@ def run(names: list[str], saves: int, seconds: float | None = None) -> Table:
     return table(write_results("checkpoints", settings=settings, samples=samples))
 
 
-def make_training(name: str, folder: Path) -> Trainable:
+def make_training(name: str, folder: Path) -> EncoderTraining | Training:
     """The training of that name, 100 dimensions where it has tables."""
     config = with_options(Config(), epochs=_EPOCHS, backend="numba")
     match name:
@@ -112,7 +112,9 @@ def drawn_corpus(num_rows: int, num_tokens: int) -> Encoded:
     )
 
 
-def measure(training: Trainable, seconds: float, saves: int, path: Path) -> dict:
+def measure(
+    training: EncoderTraining | Training, seconds: float, saves: int, path: Path
+) -> dict:
     """What each save took after the first, and the bytes of what is saved."""
     recorder = _Recorder(seconds, saves, path)
     state = training.initial_state()

@@ -17,6 +17,7 @@ import numpy as np
 from bench.results import Results, Table, spread, write_results
 from embedder.config import Config, with_options
 from embedder.engine.epochs import run_epochs
+from embedder.engine.tfdata import import_tensorflow
 from embedder.tables import loader
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training
@@ -31,7 +32,7 @@ def run(corpus: Path, samples: int, options: dict) -> Table:
     config = with_options(Config(), epochs=1, **options)
     stages: dict[str, list[float]] = {}
     started = time.perf_counter()
-    loader.import_tensorflow()
+    import_tensorflow()
     stages["import TensorFlow"] = [time.perf_counter() - started]
     with tempfile.TemporaryDirectory() as folder:
         stages["vocabulary and encoding"] = _times(

@@ -162,12 +162,13 @@ def _fault_of_several(error: RuntimeError) -> str:
 
 def _train(args: Train) -> None:
     check_program(args.data.loader)
+    from embedder.families import open_problem
     from embedder.hosts import processes
     from embedder.hosts.joining import join
+    from embedder.problem import open_base
     from embedder.run import train as run
     from embedder.run.stopping import Stop
     from embedder.run.workdir import Workdir
-    from embedder.tables.problem import open_base
 
     config = settings(args)
     join(args.peers)
@@ -183,7 +184,7 @@ def _train(args: Train) -> None:
     if workdir is None:
         with processes.together():
             base = open_base(args.resume, args.grow)
-            name = run.open_job(config, args.corpus, base).name
+            name = open_problem(config, args.corpus, base).name
         name = name.encode(errors="ignore").decode()  # of a workdir: UTF-8
         workdir = Path(f"embedder-{name or 'corpus'}")
     was_finished = Workdir(workdir).is_finished and not args.overwrite

@@ -9,27 +9,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *("checks", "threads", "limits", "config", "terminal", "disk", "data", "memory"),
-    *("model", "train", "devices", "vectors", "epochs", "training", "encoder_outputs"),
-    *("encoder_training", "hosts", "runs", "run", "preview"),
-    *("estimator", "feature_encoder", "embedding", "arguments", "cli"),
+    *("settings", "options", "tables.options", "encoders.options", "config"),
+    *("threads", "limits", "terminal", "disk", "vectors", "engine", "hosts"),
+    *("run", "problem", "run.resuming", "tables", "encoders", "families"),
+    *("run.train", "run.preview", "arguments", "cli"),
 )
+"""Packages and modules of embedder, each after all that it may import."""
+
+FAMILIES = ("tables", "encoders")
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
-DATA_ORDER = (
-    *(
-        "ahead",
-        "not_text",
-        "text_files",
-        "corpus",
-        "demo",
-        "vocabulary",
-        "encoded",
-        "encode",
-        "noise",
-    ),
-    *("blocks", "loader", "images", "examples", "batches", "device_loader"),
-)
-DATA = sorted(p for p in MODULES if p.parent.name == "data" and p.stem != "__init__")
 _OUTSIDE = {"legacy", "migration", "bench", "tests"}
 LEGACY = sorted((ROOT / "legacy").rglob("*.py"))
 
@@ -52,15 +40,27 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
                 yield f"{node.module}.{name.name}", id(node) in inside
 
 
+def room_of(module: str) -> str:
+    """The most special room that a module, or a name in one, belongs to."""
+    parts = module.split(".")
+    return next(
+        room
+        for room in (".".join(parts[:2]), parts[0])
+        if room in ROOMS or len(room.split(".")) == 1
+    )
+
+
+def module_of(path: Path) -> str:
+    """The module of a file, without the package `embedder`."""
+    parts = path.relative_to(ROOT / "embedder").with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
 def rooms(path: Path) -> Iterator[str]:
     """The rooms of embedder that a file imports."""
     for name, _ in imports(path):
         if name.startswith("embedder."):
-            yield name.split(".")[1]
-
-
-def room_of(path: Path) -> str:
-    return path.relative_to(ROOT / "embedder").parts[0].removesuffix(".py")
+            yield room_of(name.removeprefix("embedder."))
 
 
 def relative(path: Path) -> str:
@@ -68,15 +68,30 @@ def relative(path: Path) -> str:
 
 
 def test_every_module_has_a_room():
-    assert room_of(MODULES[0]) == "__init__"  # its names come from every room
-    assert {room_of(path) for path in MODULES[1:]} == set(ROOMS)
+    found = {room_of(module_of(path)) for path in MODULES if module_of(path)}
+    assert found == {*ROOMS}
 
 
 @pytest.mark.parametrize("path", MODULES[1:], ids=relative)
 def test_module_imports_only_rooms_before_its_own(path):
-    own = ROOMS.index(room_of(path))
+    own = ROOMS.index(room_of(module_of(path)))
     later = [room for room in rooms(path) if room not in ROOMS[: own + 1]]
     assert later == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_families_know_nothing_of_each_other(path):
+    family = module_of(path).split(".")[0]
+    others = {*FAMILIES} - {family} if family in FAMILIES else set()
+    assert not others & {room.split(".")[0] for room in rooms(path)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_the_engine_and_runs_know_no_family(path):
+    """The root of a run is given its problem."""
+    module = module_of(path)
+    if module.split(".")[0] in ("engine", "run", "hosts", "disk", "vectors"):
+        assert not {*FAMILIES} & {room.split(".")[0] for room in rooms(path)}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -89,9 +104,9 @@ def test_module_imports_neither_the_oracle_nor_migration(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_tensorflow_is_imported_only_within_functions_of_the_loader(path):
+def test_tensorflow_is_imported_only_within_a_function_of_one_module(path):
     found = [i for name, i in imports(path) if name.split(".")[0] == "tensorflow"]
-    allowed = path == ROOT / "embedder" / "data" / "loader.py"
+    allowed = path == ROOT / "embedder" / "engine" / "tfdata.py"
     assert found == ([True] if allowed else [])
 
 
@@ -99,14 +114,3 @@ def test_tensorflow_is_imported_only_within_functions_of_the_loader(path):
 def test_oracle_imports_numpy_and_the_standard_library_alone(path):
     packages = {name.split(".")[0] for name, _ in imports(path)}
     assert packages <= {"legacy", "numpy", *sys.stdlib_module_names}
-
-
-@pytest.mark.parametrize("path", DATA, ids=relative)
-def test_data_module_imports_only_those_before_it(path):
-    names = [name.split(".") for name, _ in imports(path)]
-    used = {parts[2] for parts in names if parts[:2] == ["embedder", "data"]}
-    assert used <= {*DATA_ORDER[: DATA_ORDER.index(path.stem)]}
-
-
-def test_every_data_module_has_its_place():
-    assert sorted(DATA_ORDER) == [path.stem for path in DATA]

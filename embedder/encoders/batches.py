@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from embedder.encoders.examples import Examples
-from embedder.tables.loader import import_tensorflow, quiet_options
+from embedder.engine.tfdata import import_tensorflow, quiet_options
 
 _BYTES = {"tfdata": 2**23, "memory": 2**26}  # of features that a call trains on
 _START = (-1,)

@@ -18,10 +18,10 @@ import polars as pl
 
 from embedder.disk.files import check_utf8, errors_named, read_packed, short_reason
 from embedder.disk.parquet import TooLargeError, read_table
+from embedder.disk.unchanged import check_unchanged, describe_file
 from embedder.encoders.images import IMAGES, decoded
 from embedder.encoders.options import EncoderOptions
 from embedder.limits import NoRoomError, check_room, gib, memory_limit
-from embedder.tables.corpus import check_unchanged, describe_file
 
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _WIDE = (pl.Int128, pl.UInt128)  # integers that NumPy does not have

@@ -20,7 +20,7 @@ from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
 
 
-class EncoderJob:
+class EncoderProblem:
     """Trains an encoder on examples.
 
     Raises:

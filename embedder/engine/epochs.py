@@ -4,14 +4,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from embedder.config import Config
 from embedder.engine.loop import EpochSums, Step
+from embedder.engine.program import Program
 from embedder.engine.state import TrainState
 
 _log = logging.getLogger(__name__)
@@ -22,26 +22,18 @@ Metrics = tuple[float | None, ...]
 
 
 class Trainable(Protocol):
-    """What has epochs: a training of tables, or of an encoder."""
+    """A training of any family, as far as its epochs go."""
 
     epochs: range
-    program: Any  # has place_state and whole_state
+    program: Program
     unit: str  # what it is trained on
     items: int  # of these, in an epoch
-    metrics: tuple[str, ...]  # names of what `summary` gives; the first is a loss
-    diverged: str  # what to do against it
-    smaller: str  # what to do where memory is short
+    metrics: tuple[str, ...]  # names of what `summary` returns; the first is a loss
+    diverged: str  # what happened where a loss is not finite, and what to do
     idle: str  # what a loss of 0 means
     rate_name: str  # of the learning rate
-    content: str  # digest of the tokens, or of the classes
-    start_loss: float  # of the first parameters
-    superblock_size: int  # updates of a step
-    config: Config
-    memory: dict[str, int]  # bytes, by what needs them
-    device_memory: dict[str, int]  # of each device
     backend: str
     devices_line: str
-    description: list[str]  # lines about the data and the updates
 
     def steps(
         self, state: TrainState, epoch: int, after: tuple[int, ...]

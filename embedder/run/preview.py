@@ -5,8 +5,8 @@ from pathlib import Path
 
 from embedder.config import Config, to_toml
 from embedder.engine.memory import memory_lines
-from embedder.run.train import open_job
-from embedder.tables.problem import Base
+from embedder.families import open_problem
+from embedder.problem import Base
 
 
 def preview(
@@ -22,7 +22,7 @@ def preview(
       OSError, ValueError: bad input.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        job = open_job(config, source, base)
+        job = open_problem(config, source, base)
         training = job.plan(config, cache or Path(temporary))
         devices = f"devices: {training.devices_line}"
         toml = to_toml(training.config)

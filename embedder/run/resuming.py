@@ -4,8 +4,9 @@ import logging
 from importlib.metadata import version
 
 from embedder.config import differences, from_toml
-from embedder.engine.epochs import Place, Snapshot, Trainable
+from embedder.engine.epochs import Place, Snapshot
 from embedder.hosts import processes
+from embedder.problem import Training
 from embedder.run.checkpoints import (
     Checkpoint,
     CheckpointError,
@@ -17,7 +18,7 @@ from embedder.run.checkpoints import (
 _log = logging.getLogger(__name__)
 
 
-def origin(training: Trainable) -> dict[str, str]:
+def origin(training: Training) -> dict[str, str]:
     """What the last bits of the vectors come from, beside the settings."""
     layout = training.layout
     packages = ("embedder", "jax", "jaxlib", "numpy")
@@ -31,7 +32,7 @@ def origin(training: Trainable) -> dict[str, str]:
 
 
 def taken_up(
-    checkpoints: Checkpoints, training: Trainable, step: int | None = None
+    checkpoints: Checkpoints, training: Training, step: int | None = None
 ) -> Snapshot | None:
     """Where the newest whole checkpoint is; None: there is none.
 
@@ -67,7 +68,7 @@ def taken_up(
     return snapshot
 
 
-def _check_settings(found: Checkpoint, training: Trainable) -> None:
+def _check_settings(found: Checkpoint, training: Training) -> None:
     if "config" not in found.facts:
         raise CheckpointError("of an earlier version")
     different = differences(from_toml(found.facts["config"]), training.config)
@@ -88,7 +89,7 @@ def check_best(checkpoints: Checkpoints, place: Place) -> None:
         )
 
 
-def snapshot_of(found: Checkpoint, training: Trainable) -> Snapshot:
+def snapshot_of(found: Checkpoint, training: Training) -> Snapshot:
     """What a checkpoint of `training` holds.
 
     Raises:
@@ -108,7 +109,7 @@ def _at(checkpoints: Checkpoints, step: int) -> Checkpoint:
     return checkpoints.read(step)
 
 
-def from_first(start: Snapshot | None, training: Trainable) -> Snapshot:
+def from_first(start: Snapshot | None, training: Training) -> Snapshot:
     """What the first process has, or the beginning, in all processes."""
     if not processes.first_says(start is not None):
         return Snapshot(training.initial_state(), Place(training.epochs.start))

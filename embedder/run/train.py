@@ -4,14 +4,15 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from embedder.config import Config, options_of, per_host_names, to_toml
 from embedder.disk.files import errors_named
-from embedder.encoders.problem import EncoderJob
-from embedder.engine.epochs import Snapshot, Status, Trainable, run_epochs
+from embedder.engine.epochs import Snapshot, Status, run_epochs
 from embedder.engine.memory import check_memory, memory_lines
+from embedder.families import open_problem
 from embedder.hosts import processes
+from embedder.problem import Problem, Training, open_base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import CheckpointError, Checkpoints, check_path
 from embedder.run.events import Events
@@ -19,7 +20,6 @@ from embedder.run.resuming import check_best, from_first, origin, snapshot_of, t
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
 from embedder.run.workdir import Workdir
-from embedder.tables.problem import Base, TablesJob, open_base
 from embedder.threads import use_threads
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
@@ -34,42 +34,6 @@ class _Again(NamedTuple):
     overwrite: bool = False  # start anew
     step: int | None = None  # go on from this checkpoint; None: from the newest
     force: bool = False  # go on though the corpus is another
-
-
-class Job(Protocol):
-    """What a run is of: tables over a text, or an encoder over examples."""
-
-    name: str
-    manifest: list[dict]  # of the files that it reads
-    base: dict | None  # the run that it goes on from, and a digest of that
-
-    def plan(self, config: Config, cache: Path | None) -> Trainable:
-        """What is to be trained, in all."""
-
-    def begin(self, run: Workdir, training: Trainable) -> None:
-        """Writes what is known before the first update."""
-
-    def vectors(self, training: Trainable, end: Snapshot) -> Vectors:
-        """What was learned."""
-
-    def finish(self, run: Workdir, training: Trainable, end: Snapshot) -> Vectors:
-        """Writes all results; the vectors last, with which the run is finished."""
-
-
-def open_job(config: Config, source: str | None, base: Base | None = None) -> Job:
-    """What is to be done with `source`: text, or for an encoder examples.
-
-    Raises:
-      OSError, ValueError: there is no such thing.
-    """
-    if config.run.model == "tables":
-        return TablesJob(source, base, config.tables.unicode_errors)
-    if base is not None:
-        raise ValueError(
-            "`resume` applies only to `model` = 'tables', got 'encoder' and "
-            f"{base.path}."
-        )
-    return EncoderJob(config, source)
 
 
 def train(
@@ -119,40 +83,44 @@ def train(
     with contextlib.ExitStack() as stack:
         with processes.together():
             check_path(run.path)
-            job = open_job(config, source, base)
+            problem = open_problem(config, source, base)
             if processes.is_first():
                 folder.check_free(run)
                 _check_step(run, again)
                 if overwrite or not run.is_finished:  # else it is only read
                     stack.enter_context(folder.locked(run, force_lock))
                     folder.remove_parts(run)
-        training = _plan_together(config, run, job, cache or run.cache)
+        training = _plan_together(config, run, problem, cache or run.cache)
         with processes.together():
             finished = processes.is_first() and _is_finished(
-                run, training.config, job, again
+                run, training.config, problem, again
             )
         if processes.first_says(finished):
             return read_vectors(run.vectors) if run.is_finished else None
-        return _train_into(run, job, training, again, source, on_status, stop or Stop())
+        return _train_into(
+            run, problem, training, again, source, on_status, stop or Stop()
+        )
 
 
-def _plan_together(config: Config, run: Workdir, job: Job, cache: Path) -> Trainable:
+def _plan_together(
+    config: Config, run: Workdir, problem: Problem, cache: Path
+) -> Training:
     """The training, the same in every process; the first encodes, others find it."""
     training = None
     with processes.together():
         if processes.is_first():
             is_shared = cache != run.cache
             with folder.made(cache, is_shared), errors_named(cache):
-                training = job.plan(config, cache)
+                training = problem.plan(config, cache)
                 check_memory(training.memory, training.smaller)
     with processes.together():
         if training is None:  # memory is not shared with processes of other hosts
-            training = job.plan(config, cache if cache.exists() else None)
-    processes.check_same(_facts(training, job))
+            training = problem.plan(config, cache if cache.exists() else None)
+    processes.check_same(_facts(training, problem))
     return training
 
 
-def _facts(training: Trainable, job: Job) -> dict[str, object]:
+def _facts(training: Training, problem: Problem) -> dict[str, object]:
     """What has to be the same in all processes of a run."""
     options, per_host = options_of(training.config).items(), per_host_names()
     return {
@@ -160,12 +128,12 @@ def _facts(training: Trainable, job: Job) -> dict[str, object]:
         **{f"`{name}`": value for name, value in options if name not in per_host},
         "superblock size": training.superblock_size,
         "epochs": [training.epochs.start, training.epochs.stop],
-        "`resume`": job.base and {**job.base, "path": None},
-        "corpus": [{**file, "mtime_ns": None} for file in job.manifest],
+        "`resume`": problem.base and {**problem.base, "path": None},
+        "corpus": [{**file, "mtime_ns": None} for file in problem.manifest],
     }
 
 
-def _is_finished(run: Workdir, config: Config, job: Job, again: _Again) -> bool:
+def _is_finished(run: Workdir, config: Config, problem: Problem, again: _Again) -> bool:
     """Whether `run` holds what is asked for.
 
     Raises:
@@ -174,7 +142,7 @@ def _is_finished(run: Workdir, config: Config, job: Job, again: _Again) -> bool:
     if not run.is_begun or again.overwrite:
         return False
     folder.check_sound(run)
-    folder.check_same(run, config, job.manifest, job.base, force=again.force)
+    folder.check_same(run, config, problem.manifest, problem.base, force=again.force)
     return run.is_finished
 
 
@@ -194,8 +162,8 @@ def _check_step(run: Workdir, again: _Again) -> None:
 
 def _train_into(
     run: Workdir,
-    job: Job,
-    training: Trainable,
+    problem: Problem,
+    training: Training,
     again: _Again,
     source: str | None,
     on_status: Callable[[Status], None],
@@ -212,9 +180,9 @@ def _train_into(
                 check_best(checkpoints, start.place)
             if start is None:
                 folder.clear(run)
-                job.begin(run, training)
+                problem.begin(run, training)
                 folder.write_settings(
-                    run, training.config, source, job.manifest, job.base
+                    run, training.config, source, problem.manifest, problem.base
                 )
                 folder.seal(run)
             else:
@@ -235,13 +203,13 @@ def _train_into(
         if save.result == "best" and end.place.best:
             end = _best(checkpoints, training, end)
         if processes.is_first():
-            return job.finish(run, training, end)
-        return job.vectors(training, end)
+            return problem.finish(run, training, end)
+        return problem.vectors(training, end)
 
 
 def _run_epochs(
     run: Workdir,
-    training: Trainable,
+    training: Training,
     start: Snapshot,
     saver: Saver,
     on_status: Callable[[Status], None],
@@ -267,7 +235,7 @@ def _run_epochs(
         events.close()
 
 
-def _best(checkpoints: Checkpoints, training: Trainable, end: Snapshot) -> Snapshot:
+def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapshot:
     """What the best epoch before `end` led to; `end`, if that cannot be read."""
     score, updates = end.place.best
     best = None
@@ -284,7 +252,7 @@ def _best(checkpoints: Checkpoints, training: Trainable, end: Snapshot) -> Snaps
     return from_first(best, training)
 
 
-def _check_ruined(training: Trainable, status: Status) -> None:
+def _check_ruined(training: Training, status: Status) -> None:
     if status.loss > _RUINED * training.start_loss:
         raise FloatingPointError(
             f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the first "

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from embedder.disk.files import LONGEST_TOKEN, errors_named
+from embedder.disk.unchanged import check_unchanged, describe_file
 from embedder.engine.ahead import read_ahead
 from embedder.tables.not_text import check_text
 from embedder.tables.text_files import text_files
@@ -104,37 +105,6 @@ def _stem(path: Path) -> str:
     """The name without .txt and .gz, and without what a glob adds."""
     name = path.name.removesuffix(".gz").removesuffix(".txt")
     return "".join(c for c in name if c not in "*?[]") or "corpus"
-
-
-def describe_file(path: Path) -> dict[str, Any]:
-    """Name, size, time of change and a digest of both ends."""
-    stat = path.stat()
-    with errors_named(path), open(path, "rb") as file:
-        head = file.read(2**16)
-        file.seek(max(0, stat.st_size - 2**16))
-        ends = hashlib.sha256(head + file.read()).hexdigest()
-    return {
-        "file": path.name,
-        "bytes": stat.st_size,
-        "mtime_ns": stat.st_mtime_ns,
-        "ends_sha256": ends,
-    }
-
-
-def check_unchanged(path: Path, described: dict[str, Any]) -> None:
-    """Refuses a file that `describe_file` describes in another way than before.
-
-    Raises:
-      ValueError: as said.
-    """
-    now = describe_file(path)
-    if now != described:
-        size, before = now["bytes"], described["bytes"]
-        sizes = f" ({before} bytes before, {size} now)" if size != before else ""
-        raise ValueError(
-            f"{path} changed while it was read{sizes}: start again when nothing writes "
-            "to it, or copy it first."
-        )
 
 
 def _file_chunks(path: Path, described: dict[str, Any], errors: str) -> Iterator[Chunk]:

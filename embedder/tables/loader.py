@@ -5,13 +5,13 @@ TensorFlow, inside the function; it uses the CPU only.
 """
 
 import math
-import os
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from embedder.engine.ahead import map_ahead
+from embedder.engine.tfdata import import_tensorflow, quiet_options
 from embedder.tables.blocks import PADDING, BlockShape, BlockSource, Updates
 
 _SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
@@ -125,15 +125,6 @@ def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
         raise failures[0]
 
 
-def quiet_options(tf):
-    """No threads that look for work while the updates need the cores."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.threading.private_threadpool_size = 2
-    options.threading.max_intra_op_parallelism = 1
-    return options
-
-
 def _signature(tf, shape: BlockShape, num_blocks: int) -> Updates:
     """Shapes and dtypes of the updates of a shard, for tf.data."""
     tokens = shape.block
@@ -146,17 +137,6 @@ def _signature(tf, shape: BlockShape, num_blocks: int) -> Updates:
         position=tf.TensorSpec([None, 3], tf.int64),
         progress=tf.TensorSpec([None], tf.float64),
     )
-
-
-def import_tensorflow():
-    """TensorFlow, kept to the CPU and quiet."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # No arithmetic is done with it: this spares a notice.
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    import tensorflow as tf
-
-    tf.config.set_visible_devices([], "GPU")
-    return tf
 
 
 def _rebatch(parts: Iterable[Updates], size: int) -> Iterator[Updates]:

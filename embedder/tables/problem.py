@@ -5,17 +5,18 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from embedder.config import Config, options_of, read_toml, resolve
 from embedder.disk.files import LONGEST_TOKEN
 from embedder.engine.epochs import Snapshot
+from embedder.engine.tfdata import import_tensorflow
+from embedder.problem import Base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints
 from embedder.run.workdir import Workdir
-from embedder.tables import loader
 from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
@@ -34,23 +35,7 @@ from embedder.vectors.word2vec import is_key
 _log = logging.getLogger(__name__)
 
 
-class Base(NamedTuple):
-    """The tables that a run goes on from."""
-
-    path: Path  # of the run, or of a model file
-    grow: bool  # whether new tokens get rows; else they are left out
-
-
-def open_base(resume: str | Path | None, grow: bool) -> Base | None:
-    """The base that two arguments name; ValueError if one does without the other."""
-    if resume is not None:
-        return Base(Path(resume), grow)
-    if grow:
-        raise ValueError("`grow` needs `resume`, the run to go on from.")
-    return None
-
-
-class TablesJob:
+class TablesProblem:
     """Trains tables of the tokens of a text, from the start or from a `base`.
 
     Raises:
@@ -77,7 +62,7 @@ class TablesJob:
     def plan(self, config: Config, cache: Path | None) -> Training:
         """See `plan`."""
         if config.run.loader == "tfdata":  # takes seconds: it loads while we encode
-            threading.Thread(target=loader.import_tensorflow).start()
+            threading.Thread(target=import_tensorflow).start()
         return plan(config, self._corpus, cache, self._base, self._grow)
 
     def begin(self, run: Workdir, training: Training) -> None:

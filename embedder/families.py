@@ -1,0 +1,25 @@
+"""The families, and the problem that settings and a source stand for."""
+
+from embedder.config import Config
+from embedder.encoders.problem import EncoderProblem
+from embedder.problem import Base, Problem
+from embedder.tables.problem import TablesProblem
+
+
+def open_problem(
+    config: Config, source: str | None, base: Base | None = None
+) -> Problem:
+    """The problem of the family of `config`, over the data at `source`.
+
+    Raises:
+      OSError, ValueError: there are no such data, or `base` is of another family.
+    """
+    match config.run.model:
+        case "tables":
+            return TablesProblem(source, base, config.tables.unicode_errors)
+        case "encoder" if base is None:
+            return EncoderProblem(config, source)
+    raise ValueError(
+        f"`resume` applies only to `model` = 'tables', got {config.run.model!r} and "
+        f"{base and base.path}."
+    )
