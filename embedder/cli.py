@@ -161,7 +161,7 @@ def _fault_of_several(error: RuntimeError) -> str:
 
 
 def _train(args: Train) -> None:
-    check_program(args.data.loader)
+    check_program(args.run.loader)
     from embedder.families import open_problem
     from embedder.hosts import processes
     from embedder.hosts.joining import join

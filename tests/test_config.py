@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from embedder import config, encoders, tables
+from embedder import config, encoders, options, tables
 from embedder.config import (
     Config,
     options_of,
@@ -221,7 +221,7 @@ def test_toml_that_is_not_utf8_is_refused(tmp_path):
 
 
 def test_every_option_has_a_docstring():
-    modules = config, encoders.options, tables.options
+    modules = options, encoders.options, tables.options
     lines = [x for module in modules for x in inspect.getsource(module).splitlines()]
     for model in config.FAMILIES:
         for name in options_of(with_options(Config(), model=model)):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from embedder.config import Config, resolve, with_options
-from embedder.engine.devices import check_fits, pick_layout
+from embedder.engine.devices import pick_layout
 from embedder.engine.layout import Layout
-from embedder.tables.memory import demand, device_bytes
+from embedder.tables.memory import check_tables_fit, demand, device_bytes
 
 SHAPE = (1000, 100)
 
@@ -133,7 +133,7 @@ LARGE = (100_000, 100)
 def refusal(layout: Layout, memory: int, num_devices: int) -> str:
     devices = [Device(memory=memory)] * num_devices
     with pytest.raises(ValueError) as error:
-        check_fits("Tables", demand(config(), LARGE, 16), layout, "give less", devices)
+        check_tables_fit(LARGE, demand(config(), LARGE, 16), layout, devices)
     return str(error.value)
 
 
@@ -155,7 +155,7 @@ def test_the_layout_that_would_fit_is_named():
 def test_what_fits_is_not_refused():
     needed = sum(device_bytes(config(), LARGE, Layout(), 16).values())
     asked = demand(config(), LARGE, 16)
-    check_fits("Tables", asked, Layout(), "", [Device(memory=needed)])
+    check_tables_fit(LARGE, asked, Layout(), [Device(memory=needed)])
 
 
 def test_split_tables_take_their_part_of_the_bytes():

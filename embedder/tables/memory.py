@@ -1,11 +1,13 @@
 """How much memory tables and their updates need, on the host and on each device."""
 
 import math
+from collections.abc import Sequence
 
+import jax
 import numpy as np
 
 from embedder.config import Config
-from embedder.engine.devices import Demand
+from embedder.engine.devices import Demand, check_fits
 from embedder.engine.layout import Layout
 from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
@@ -96,3 +98,19 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
         table_devices=options.table_devices,
         one_device="numba" if options.backend == "numba" else "",
     )
+
+
+def check_tables_fit(
+    shape: tuple[int, int],
+    asked: Demand,
+    layout: Layout,
+    devices: Sequence[jax.Device] | None = None,
+) -> None:
+    """Refuses tables of `shape` that do not fit on the devices of `layout`.
+
+    Raises:
+      ValueError: as said; the message says which layout would fit.
+    """
+    what = f"Tables of {shape[0]} x {shape[1]}"
+    advice = "give a smaller `vector_size`, a larger `min_count`"
+    check_fits(what, asked, layout, advice, devices)

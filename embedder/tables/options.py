@@ -20,6 +20,12 @@ Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
 
 
+def _below_alpha(section, name: str) -> None:
+    """A number from 0 to the section's `alpha`, which is checked before."""
+    alpha = section.alpha or default_alpha(section.architecture, math.inf)
+    number("a number from 0 to `alpha`", lambda x: 0 <= x <= alpha)(section, name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TablesOptions:
     """Vectors of tokens: how text becomes blocks, what is learned, and how."""
@@ -54,7 +60,7 @@ class TablesOptions:
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
     """Learning rate at the start; none: by the size of the corpus, 0.05 to 0.025,
     for cbow 0.2 to 0.1."""
-    min_alpha: float = setting(1e-4, number("a number", lambda x: True))
+    min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end; it falls linearly."""
     cap: float | None = setting(None, number("a number > 0", lambda x: x > 0))
     """No row moves by more than this many pair steps in one update; none: 1.6 / alpha,
@@ -80,9 +86,6 @@ class TablesOptions:
 
     def __post_init__(self):
         validate(self)
-        alpha = self.alpha or default_alpha(self.architecture, math.inf)
-        rule = number("a number from 0 to `alpha`", lambda x: 0 <= x <= alpha)
-        rule(self, "min_alpha")
         if self.backend == "numba" and self.update == "dense":
             raise ValueError("`update` must be 'rows' with numba, got 'dense'.")
         if self.best_by:

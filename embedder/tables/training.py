@@ -13,7 +13,7 @@ import optax
 
 from embedder.config import Config, with_options
 from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
-from embedder.engine.devices import check_fits, devices_line, pick_layout
+from embedder.engine.devices import devices_line, pick_layout
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import blocks_here, on_mesh
 from embedder.engine.layout import ONE_DEVICE, Layout
@@ -26,7 +26,7 @@ from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
-from embedder.tables.memory import demand, memory_needed
+from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
 from embedder.tables.update import Batch, Model, initial_state
@@ -75,12 +75,7 @@ class Training:
         self.source = _source(config, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)
         self.backend = pick_backend(options, num_words, self.layout)
-        check_fits(
-            f"Tables of {shape[0]} x {shape[1]}",
-            self._demand,
-            self.layout,
-            "give a smaller `vector_size`, a larger `min_count`",
-        )
+        check_tables_fit(shape, self._demand, self.layout)
         self.program = make_program(
             shape[0],
             interval,

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from embedder.config import Config
+from embedder.config import Config, with_options
 from embedder.encoders.artefact import (
     EncoderFile,
     read_encoder,
@@ -11,7 +11,9 @@ from embedder.encoders.artefact import (
 )
 from embedder.encoders.problem import model_settings
 
-SETTINGS = model_settings(Config()) | {"layers": (6, 4, 2)}
+SETTINGS = model_settings(with_options(Config(), model="encoder")) | {
+    "layers": (6, 4, 2)
+}
 
 
 def layer(inputs: int, outputs: int, value=0.5) -> tuple[np.ndarray, np.ndarray]:
