@@ -15,7 +15,7 @@ SHA256 = {
     "model.py": "a9240e21ac75ad23e1620201105c4874c68abd3d4cd2e1d06215bf087d772bcc",
     "network.py": "85a233f59af056779c8c3f4b6a215ac6254d56f165250770e7dfe5610f425a9e",
     "noise.py": "39bf4af9600ad1af32090fb1752dc38e35ed836bceeb0e159daa19960c439ce4",
-    "objective.py": "f1aac238830097ba9d5399c9bbc68da1d47a2e2861ca4d32e74fdb3ce78b8bc3",
+    "objective.py": "44e7755777e673c1c65594c34c74d7b9258a3ead633a99a0ccf61550325a19be",
     "trainer.py": "9aa087601255bbd84e486ce80d505419f4ab6c744665a5115b9575bacc2ce7b0",
     "update.py": "20bbd8ffa2093e02bfd4dff6b86f90990046ec2028f68bb5c6e9cfb9778db4fe",
     "vocabulary.py": "782cc41a45c1c45ef34c5a2e7aacb9be26a72ca65ec4bb61d1493716a7bf890b",
