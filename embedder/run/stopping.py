@@ -2,10 +2,12 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SAME = 0.2  # seconds: GNU timeout signals the process, and then its group as well
 
 
 class Stopped(KeyboardInterrupt):
@@ -24,10 +26,13 @@ class Stop:
         """Of the signal; 0: none has come."""
         self.is_awaited = False
         """Whether `number` is looked at before long; else a signal stops at once."""
+        self._came = 0.0  # when the first signal did
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handles SIGINT, SIGTERM and SIGHUP in the body; a second one exits at once.
+
+        Signals within 0.2 seconds count as one.
 
         A signal that the parent process ignores, as `nohup` does, stays ignored.
         """
@@ -46,8 +51,11 @@ class Stop:
         self.number = self.number or number
 
     def _take(self, number: int, frame) -> None:
+        now = time.monotonic()
         if self.number:
-            os._exit(128 + number)
-        self.number = number
+            if now - self._came > _SAME:
+                os._exit(128 + number)
+            return
+        self.number, self._came = number, now
         if not self.is_awaited:
             raise Stopped(number)
