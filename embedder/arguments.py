@@ -25,6 +25,7 @@ from tyro.constructors import (
 
 from embedder.config import FAMILIES, Config, make_config, nearest, read_toml
 from embedder.encoders.options import EncoderOptions
+from embedder.errors import InputError
 from embedder.options import DeviceOptions, PeersConfig, RunOptions, SaveOptions
 from embedder.tables.options import TablesOptions
 
@@ -291,7 +292,8 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
     return tyro.cli(
         verbs,
         prog="embedder",
-        description="Trains embeddings of tokens, and answers from them.",
+        description="Trains embeddings of tokens, and answers from them. --debug, with "
+        "any verb, shows where an error was raised.",
         args=arguments,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         registry=_registry(),
@@ -327,12 +329,12 @@ def _check_names(arguments: list[str]) -> None:
     if verb in ("", "-h", "--help") or verb.startswith("--tyro-"):
         return
     if verb not in _VERBS:
-        raise ValueError(
+        raise InputError(
             f"Unknown verb `{verb}`{nearest(verb, _VERBS)} The verbs are "
             f"{', '.join(_VERBS)}."
         )
     if verb == "parity" and arguments[1:2] and not arguments[1].startswith("-"):
-        raise ValueError(f"Give the corpus as --corpus {arguments[1]}.")
+        raise InputError(f"Give the corpus as --corpus {arguments[1]}.")
     flags = _flags(_VERBS[verb]) | {"--help": bool}
     for argument in itertools.takewhile(lambda a: a != "--", arguments[1:]):
         name, equals, value = argument.partition("=")
@@ -340,9 +342,9 @@ def _check_names(arguments: list[str]) -> None:
         if flag.startswith("--") and flag not in flags:
             is_positional = flag in _POSITIONAL
             hint = ": give it without." if is_positional else nearest(flag, flags)
-            raise ValueError(f"Unknown option `{name}`{hint}")
+            raise InputError(f"Unknown option `{name}`{hint}")
         if equals and flags.get(flag) is bool:
-            raise ValueError(f"`{name}` must be without a value, got {value!r}.")
+            raise InputError(f"`{name}` must be without a value, got {value!r}.")
 
 
 def _flags(section) -> dict[str, Any]:
@@ -393,7 +395,7 @@ def _constructor(metavar: str, rule: str, read: Callable) -> PrimitiveConstructo
         try:
             return read(texts[0])
         except ValueError:
-            raise ValueError(f"must be {rule}, got {texts[0]!r}.") from None
+            raise InputError(f"must be {rule}, got {texts[0]!r}.") from None
 
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -419,7 +421,7 @@ def _optional(spec: PrimitiveConstructorSpec) -> PrimitiveConstructorSpec:
 
 def _path(text: str) -> Path:
     if not text:
-        raise ValueError("an empty path is the folder at hand: seldom what is meant")
+        raise InputError("an empty path is the folder at hand: seldom what is meant")
     return Path(text)
 
 
@@ -434,7 +436,7 @@ def _one_line_errors() -> Iterator[None]:
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise ValueError(_one_line(errors.getvalue())) from None
+        raise InputError(_one_line(errors.getvalue())) from None
     finally:
         os.environ.pop("COLUMNS", None)
         if before is not None:

@@ -3,8 +3,9 @@
 What computes is imported by the verb that needs it, so that `--help` answers at once.
 
 Exit codes: 0 done, 1 `parity` found a difference or `verify` damage, 2 wrong usage or
-input, 3 training failed or the result could not be written; stopped after saving: 130
-by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 because the reader of the log has gone.
+input, 3 training failed or the result could not be written, 70 a bug of the program;
+stopped after saving: 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 because the
+reader of the log has gone. `--debug` shows the traceback of any error.
 """
 
 import contextlib
@@ -31,6 +32,7 @@ from embedder.arguments import (
     parse,
     settings,
 )
+from embedder.errors import InputError, InputNotFoundError
 from embedder.limits import check_program
 from embedder.terminal import (
     LogStream,
@@ -53,13 +55,7 @@ def program() -> NoReturn:
     """`main`, then out at once: threads may be in the midst of importing TensorFlow."""
     open_standard_streams()
     sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has UTF-8
-    try:
-        code = main()
-    except BaseException:
-        if not _is_of_several():
-            raise
-        traceback.print_exc()  # and out: Python's own end would wait for the others
-        code = 1
+    code = main()
     if code == 0 and _is_of_several():
         from embedder.hosts.joining import leave
 
@@ -70,25 +66,50 @@ def program() -> NoReturn:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    is_debugged = "--debug" in arguments
+    if is_debugged:
+        arguments.remove("--debug")
     try:
-        code = _run_and_flush(sys.argv[1:] if arguments is None else arguments)
-    except BrokenPipeError:  # the reader of standard output has gone
-        return 128 + signal.SIGPIPE
-    except (OSError, ValueError, TypeError, EOFError, KeyError) as error:
-        is_disk = type(error) is OSError and error.errno in _DISK_ERRORS
-        return _fail(_message(error), 3 if is_disk else 2)
-    except (FloatingPointError, MemoryError) as error:
-        return _fail(_message(error), 3)
-    except RuntimeError as error:
-        if any(sign in str(error) for sign in _OUT_OF_MEMORY):
+        return _run_and_flush(arguments)
+    except BaseException as error:
+        if is_debugged:
+            traceback.print_exc(file=LogStream(sys.stderr))
+        return _exit_code(error)
+
+
+def _exit_code(error: BaseException) -> int:
+    """The exit code for an error, which is printed as one line if it is no bug."""
+    match error:
+        case BrokenPipeError():  # the reader of standard output has gone
+            return 128 + signal.SIGPIPE
+        case InputError():
+            return _fail(_message(error), 2)
+        case OSError():  # of the system, about a file
+            is_disk = type(error) is OSError and error.errno in _DISK_ERRORS
+            return _fail(_message(error), 3 if is_disk else 2)
+        case FloatingPointError() | MemoryError():
+            return _fail(_message(error), 3)
+        case RuntimeError() if any(sign in str(error) for sign in _OUT_OF_MEMORY):
             return _fail(f"Out of memory: {_message(error)[:200]}", 3)
-        if not _is_of_several():
-            raise
-        return _fail(_fault_of_several(error), 3)
-    except KeyboardInterrupt as stop:
-        number = getattr(stop, "number", signal.SIGINT)
-        return _fail(str(stop) or "Interrupted.", 128 + number)
-    return code
+        case RuntimeError() if _is_of_several():
+            return _fail(_fault_of_several(error), 3)
+        case KeyboardInterrupt():
+            number = getattr(error, "number", signal.SIGINT)
+            return _fail(str(error) or "Interrupted.", 128 + number)
+        case Exception():
+            return _report_bug(error)
+    raise error
+
+
+def _report_bug(error: Exception) -> int:
+    """Prints what a bug report needs."""
+    traceback.print_exception(error, file=LogStream(sys.stderr))
+    return _fail(
+        "This is a bug of embedder, not of your input. Please report the lines above "
+        "and the command to its maintainers.",
+        os.EX_SOFTWARE,
+    )
 
 
 def _run_and_flush(arguments: list[str]) -> int:
@@ -240,12 +261,12 @@ def _read(path: Path):
     from embedder.vectors.export import read_vectors
 
     if not path.exists():
-        raise FileNotFoundError(f"RUN {path} does not exist.")
+        raise InputNotFoundError(f"RUN {path} does not exist.")
     if not path.is_dir():
         return read_vectors(path)
     run = Workdir(path)
     if not run.is_finished:
-        raise FileNotFoundError(
+        raise InputNotFoundError(
             f"RUN {path} holds no finished run: {run.vectors} is missing."
         )
     return read_vectors(run.vectors)
@@ -254,7 +275,7 @@ def _read(path: Path):
 def _neighbors(args: Neighbors) -> None:
     vectors = _read(args.run)
     if not args.words:
-        raise ValueError("WORD: give at least one token to look up.")
+        raise InputError("WORD: give at least one token to look up.")
     labels = _labels(args.run)
     for word in args.words:
         _print_ranking(word, vectors.most_similar(word, topn=args.topn), labels)
@@ -281,7 +302,7 @@ def _labels(run: Path) -> dict[str, str]:
             check_file(path, read_sums(run).get(path.name))
         frame = read_table(path).select("key", "label")
     except ValueError as error:
-        raise ValueError(f"{path} is not a whole file of labels: {error}.") from error
+        raise InputError(f"{path} is not a whole file of labels: {error}.") from error
     return dict(zip(frame["key"], frame["label"], strict=True))
 
 
@@ -299,7 +320,7 @@ def _print_ranking(
 
 def _evaluate(args: Evaluate) -> None:
     if not args.pairs and not args.analogies:
-        raise ValueError("Give at least one of --pairs FILE and --analogies FILE.")
+        raise InputError("Give at least one of --pairs FILE and --analogies FILE.")
     vectors = _read(args.run)
     for path in args.pairs:
         _print_pairs(vectors, path)
@@ -337,7 +358,7 @@ def _embed(args: Embed) -> None:
     from embedder.vectors.export import write_vectors
 
     if not args.files:
-        raise ValueError("FILE: give at least one image or .npy file.")
+        raise InputError("FILE: give at least one image or .npy file.")
     if args.to is not None:
         check_target(args.to, "`to`")
     found = embed_files(args.run, args.files)

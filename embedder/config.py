@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from embedder.encoders.options import EncoderOptions
+from embedder.errors import InputError, InputTypeError
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import names_where
 from embedder.tables.options import TablesOptions, resolve_options
@@ -41,7 +42,7 @@ class Config:
         self._family(FAMILIES[self.run.model])
         needed = self.family.best_needs
         if self.save.result == "best" and not getattr(self.family, needed):
-            raise ValueError(f"`result` best needs `{needed}`, got 'best'.")
+            raise InputError(f"`result` best needs `{needed}`, got 'best'.")
 
     @property
     def tables(self) -> TablesOptions:
@@ -55,7 +56,7 @@ class Config:
 
     def _family(self, section: type[Family]) -> Family:
         if not isinstance(self.family, section):
-            raise TypeError(
+            raise InputTypeError(
                 f"`model` is {self.run.model!r}, with {type(self.family).__name__}."
             )
         return self.family
@@ -107,7 +108,7 @@ def _check_other_family(name: str, value: Any, model: str) -> None:
     home = section_of(name)
     section = FAMILIES[home](**{name: value})
     if getattr(section, name) != getattr(FAMILIES[home](), name):
-        raise ValueError(
+        raise InputError(
             f"`{name}` applies only to `model` = {home!r}, got {value!r} with "
             f"{model!r}."
         )
@@ -119,7 +120,7 @@ def section_of(name: str) -> str:
         if name in _names(kind):
             return section
     known = _names(*_every_section().values())
-    raise ValueError(f"Unknown option `{name}`{nearest(name, known)}")
+    raise InputError(f"Unknown option `{name}`{nearest(name, known)}")
 
 
 def with_options(config: Config, **options: Any) -> Config:
@@ -197,11 +198,11 @@ def read_toml(path: Path) -> Config:
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # of the text, or of numbers in it
-        raise ValueError(f"{path} is not valid TOML: {error}.") from error
+        raise InputError(f"{path} is not valid TOML: {error}.") from error
     try:
         return _from_tables(tables)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise InputError(f"{path}: {error}") from error
 
 
 def from_toml(text: str) -> Config:
@@ -220,15 +221,15 @@ def _from_tables(tables: dict[str, Any]) -> Config:
     sections, values = _every_section(), {}
     for table, keys in tables.items():
         if table not in (*sections, *_OLD_TABLES):
-            raise ValueError(f"unknown table [{table}]{_where(table, sections)}")
+            raise InputError(f"unknown table [{table}]{_where(table, sections)}")
         if not isinstance(keys, dict):
-            raise ValueError(f"`{table}` must be a table, got {keys!r}.")
+            raise InputError(f"`{table}` must be a table, got {keys!r}.")
         known = _names(*sections.values())
         if table not in _OLD_TABLES:
             known = _names(sections[table])
         for key in keys:
             if key not in known:
-                raise ValueError(
+                raise InputError(
                     f"unknown key `{key}` in [{table}]{_where(key, known)}"
                 )
         values |= keys

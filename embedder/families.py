@@ -2,6 +2,7 @@
 
 from embedder.config import Config
 from embedder.encoders.problem import EncoderProblem
+from embedder.errors import InputError
 from embedder.problem import Base, Problem
 from embedder.tables.problem import TablesProblem
 
@@ -19,7 +20,7 @@ def open_problem(
             return TablesProblem(source, base, config.tables.unicode_errors)
         case "encoder" if base is None:
             return EncoderProblem(config, source)
-    raise ValueError(
+    raise InputError(
         f"`resume` applies only to `model` = 'tables', got {config.run.model!r} and "
         f"{base and base.path}."
     )

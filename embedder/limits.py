@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from embedder.errors import InputError
+
 _MIB = 2**20
 # What the program needs before any data, measured: address space, data, of each core.
 _PROGRAM = {
@@ -13,7 +15,7 @@ _PROGRAM = {
 }
 
 
-class NoRoomError(ValueError):
+class NoRoomError(InputError):
     """Something does not fit in memory."""
 
 
@@ -62,7 +64,7 @@ def check_program(loader: str) -> None:
     """
     for limit, needed in _of_shell(loader):
         if limit.size < needed:
-            raise ValueError(
+            raise InputError(
                 f"The program needs {gib(needed)} with `loader` = {loader!r}, got "
                 f"{gib(limit.size)} of {limit.source}: raise that limit."
             )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from embedder.errors import InputError
 from embedder.settings import (
     Interval,
     integer,
@@ -99,10 +100,10 @@ class PeersConfig:
         if missing:
             given = [name for name in names if getattr(self, name) is not None]
             here = ", ".join(f"`{name}` = {getattr(self, name)!r}" for name in given)
-            raise ValueError(f"{here} needs {' and '.join(missing)} too.")
+            raise InputError(f"{here} needs {' and '.join(missing)} too.")
         integer(0, self.num_processes - 1)(self, "process_id")
         host, _, port = str(self.coordinator).rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-            raise ValueError(
+            raise InputError(
                 f"`coordinator` must be HOST:PORT, got {self.coordinator!r}."
             )

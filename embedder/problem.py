@@ -11,6 +11,7 @@ from embedder.config import Config
 from embedder.engine.epochs import Snapshot, Trainable
 from embedder.engine.layout import Layout
 from embedder.engine.state import TrainState
+from embedder.errors import InputError
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
 
@@ -64,5 +65,5 @@ def open_base(resume: str | Path | None, grow: bool) -> Base | None:
     if resume is not None:
         return Base(Path(resume), grow)
     if grow:
-        raise ValueError("`grow` needs `resume`, the run to go on from.")
+        raise InputError("`grow` needs `resume`, the run to go on from.")
     return None

@@ -14,6 +14,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from embedder.errors import InputError, InputTypeError
+
 Rule = Callable[[Any, str], None]
 """Checks the field of a section by its name, and may replace its value."""
 
@@ -78,10 +80,10 @@ def integer(low: int, high: int | None = None) -> Rule:
         value = getattr(section, name)
         message = f"`{name}` must be an integer {bounds}, got {value!r}."
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise TypeError(message)
+            raise InputTypeError(message)
         number = int(value)
         if number < low or (high is not None and number > high):
-            raise ValueError(message)
+            raise InputError(message)
         _replace(section, name, number)
 
     return check
@@ -102,12 +104,12 @@ def integers(low: int) -> Rule:
         values = getattr(section, name)
         message = f"`{name}` must be integers >= {low}, got {values!r}."
         if not isinstance(values, list | tuple):
-            raise TypeError(message)
+            raise InputTypeError(message)
         for value in values:
             if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-                raise TypeError(message)
+                raise InputTypeError(message)
             if value < low:
-                raise ValueError(message)
+                raise InputError(message)
         _replace(section, name, tuple(map(int, values)))
 
     return check
@@ -120,13 +122,13 @@ def number(rule: str, is_valid: Callable[[float], bool]) -> Rule:
         value = getattr(section, name)
         message = f"`{name}` must be {rule}, got {value!r}."
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(message)
+            raise InputTypeError(message)
         try:
             found = float(value)
         except OverflowError:  # an integer of hundreds of digits
             found = math.nan
         if not is_valid(found):
-            raise ValueError(message)
+            raise InputError(message)
         _replace(section, name, found)
 
     return check
@@ -140,9 +142,9 @@ def choice(choices: tuple[str, ...]) -> Rule:
         value = getattr(section, name)
         message = f"`{name}` must be {rule}, got {value!r}."
         if not isinstance(value, str):
-            raise TypeError(message)
+            raise InputTypeError(message)
         if value not in choices:
-            raise ValueError(message)
+            raise InputError(message)
         _replace(section, name, str(value))
 
     return check
@@ -152,7 +154,7 @@ def text(section, name: str) -> None:
     """Any text."""
     value = getattr(section, name)
     if not isinstance(value, str):
-        raise TypeError(f"`{name}` must be text, got {value!r}.")
+        raise InputTypeError(f"`{name}` must be text, got {value!r}.")
 
 
 def multiple(of: str) -> Rule:
@@ -162,10 +164,10 @@ def multiple(of: str) -> Rule:
         value, divisor = getattr(section, name), getattr(section, of)
         message = f"`{name}` must be a positive multiple of `{of}`, got {value!r}."
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise TypeError(message)
+            raise InputTypeError(message)
         found = int(value)
         if found < 1 or found % divisor:
-            raise ValueError(message)
+            raise InputError(message)
         _replace(section, name, found)
 
     return check
@@ -199,7 +201,7 @@ def read_interval(value: str) -> Interval:
         return Interval()
     found = re.fullmatch(r"0*([1-9][0-9]{0,8}) ?([a-z]*)", value)
     if not found or found[2] not in _UNITS:
-        raise ValueError(value)
+        raise InputError(value)
     size, unit = _UNITS[found[2]]
     return Interval(**{unit: int(found[1]) * size})
 
@@ -212,9 +214,9 @@ def interval(section, name: str) -> None:
         f"of passes as 1epoch, or never, got {value!r}."
     )
     if isinstance(value, bool) or not isinstance(value, str | numbers.Integral):
-        raise TypeError(message)
+        raise InputTypeError(message)
     try:
         read_interval(str(value))
     except ValueError:
-        raise ValueError(message) from None
+        raise InputError(message) from None
     _replace(section, name, str(value))

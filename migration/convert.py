@@ -6,6 +6,7 @@ from pathlib import Path
 
 from embedder.config import Config, resolve, with_options
 from embedder.disk.files import errors_named, whole_file
+from embedder.errors import InputExistsError, InputIsFolderError, InputNotFoundError
 from embedder.run import workdir as folder
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, read_model
@@ -34,7 +35,7 @@ def model_to_run(
     folder.check_target(target.path, "TARGET")
     folder.check_free(target, "TARGET")
     if target.is_begun and not overwrite:
-        raise FileExistsError(_taken(target.path))
+        raise InputExistsError(_taken(target.path))
     with folder.locked(target, force_lock), errors_named(target.path):
         folder.remove_parts(target)
         with folder.part(target) as made:
@@ -55,13 +56,13 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
     """
     source, path = Workdir(run), Path(model)
     if not source.is_finished:
-        raise FileNotFoundError(f"RUN {source.path} holds no finished run.")
+        raise InputNotFoundError(f"RUN {source.path} holds no finished run.")
     folder.check_target(path, "TARGET")
     read = read_model(source.model)
     if path.is_dir():
-        raise IsADirectoryError(f"TARGET must be a model file, got the folder {path}.")
+        raise InputIsFolderError(f"TARGET must be a model file, got the folder {path}.")
     if path.exists() and not overwrite:
-        raise FileExistsError(_taken(path))
+        raise InputExistsError(_taken(path))
     with errors_named(path), whole_file(path) as part:
         shutil.copyfile(source.model, part)
     return read

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *("settings", "options", "tables.options", "encoders.options", "config"),
+    *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
     *("threads", "limits", "terminal", "disk", "vectors", "engine", "hosts"),
     *("run", "problem", "run.resuming", "tables", "encoders", "families"),
     *("run.train", "run.preview", "arguments", "cli"),

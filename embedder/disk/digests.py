@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 
 from embedder.disk.files import whole_file
+from embedder.errors import InputError
 
 SUMS = "SHA256SUMS"
 
@@ -41,7 +42,7 @@ def read_sums(folder: Path) -> dict[str, str]:
     sums = {name: each for each, _, name in (line.partition("  ") for line in lines)}
     is_inside = all(_is_inside(PurePath(name)) for name in sums)
     if _text(sums) != text or not is_inside:
-        raise ValueError(f"{path.name} is not what was written")
+        raise InputError(f"{path.name} is not what was written")
     return sums
 
 
@@ -72,7 +73,7 @@ def fault(path: Path, expected: str | None) -> str:
 def check_file(path: Path, expected: str | None) -> None:
     """ValueError if a file has not the sum that is expected."""
     if found := fault(path, expected):
-        raise ValueError(f"{path.name} {found}")
+        raise InputError(f"{path.name} {found}")
 
 
 def check_folder(folder: Path) -> None:
@@ -81,4 +82,4 @@ def check_folder(folder: Path) -> None:
     names = {str(path.relative_to(folder)) for path in files_in(folder)}
     for name in sorted({*sums, *names}):
         if found := fault(folder / name, sums.get(name)):
-            raise ValueError(f"{name} {found}")
+            raise InputError(f"{name} {found}")

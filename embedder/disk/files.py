@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from embedder.errors import InputError, InputNotFoundError
+
 LONGEST_TOKEN = 2**20
 """Bytes in UTF-8. A corpus is read without longer ones; word2vec files take none."""
 
@@ -20,7 +22,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, which takes its place if the body succeeds."""
     path = Path(os.path.realpath(path))  # a link stays a link
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"Folder {path.parent} does not exist.")
+        raise InputNotFoundError(f"Folder {path.parent} does not exist.")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         temporary.touch()
@@ -55,7 +57,7 @@ def check_utf8(path: str | os.PathLike[str], argument: str) -> None:
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
-        raise ValueError(
+        raise InputError(
             f"{argument} must be a path in UTF-8, got {os.fspath(path)!r}: rename "
             "it, or give another."
         ) from None
@@ -70,7 +72,7 @@ def short_reason(error: object) -> str:
 def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """One array of an .npz that is not compressed, as `read_packed`."""
     if archive.getinfo(f"{name}.npy").compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"`{name}` is compressed")
+        raise InputError(f"`{name}` is compressed")
     return read_packed(archive, name)
 
 
@@ -83,12 +85,12 @@ def read_packed(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """
     info = archive.getinfo(f"{name}.npy")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"`{name}` is packed in a way that NumPy does not use")
+        raise InputError(f"`{name}` is packed in a way that NumPy does not use")
     size = min(info.compress_size, os.path.getsize(archive.filename))
     if info.compress_type == zipfile.ZIP_STORED and info.file_size > size:
-        raise ValueError(f"`{name}` claims {info.file_size} bytes, and has {size}")
+        raise InputError(f"`{name}` claims {info.file_size} bytes, and has {size}")
     if info.file_size > 1000 * max(1, size):
-        raise ValueError(f"`{name}` is packed more than a thousandfold")
+        raise InputError(f"`{name}` is packed more than a thousandfold")
     with archive.open(info) as file:
         _check_header(file, f"`{name}`", info.file_size)
     with archive.open(info) as file:
@@ -113,10 +115,10 @@ def _check_header(file: BinaryIO, name: str, size: int) -> None:
     """
     shape, dtype = _read_header(file, name)
     if dtype.hasobject:
-        raise ValueError(f"{name} holds pickled objects, which are not read")
+        raise InputError(f"{name} holds pickled objects, which are not read")
     is_shape = all(type(length) is int and length >= 0 for length in shape)
     if not is_shape or file.tell() + math.prod(shape) * dtype.itemsize > size:
-        raise ValueError(f"{name} claims shape {shape}, more than its bytes")
+        raise InputError(f"{name} claims shape {shape}, more than its bytes")
 
 
 def _read_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], np.dtype]:
@@ -127,11 +129,11 @@ def _read_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], np.dtype]:
         (2, 0): np.lib.format.read_array_header_2_0,
     }.get(version)
     if read_header is None:
-        raise ValueError(f"{name} has format {version}")
+        raise InputError(f"{name} has format {version}")
     try:
         shape, _, dtype = read_header(file)
     except Exception as error:  # it is Python to NumPy, which raises nearly anything
-        raise ValueError(f"{name} has no whole header: {short_reason(error)}") from None
+        raise InputError(f"{name} has no whole header: {short_reason(error)}") from None
     return shape, dtype
 
 
@@ -145,13 +147,13 @@ def pack_strings(strings: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 def unpack_strings(tokens: np.ndarray, ends: np.ndarray) -> list[str]:
     """The strings that `pack_strings` packed; ValueError if the two do not fit."""
     if tokens.dtype != np.uint8 or ends.dtype != np.int64:
-        raise ValueError(
+        raise InputError(
             f"`tokens` must be uint8 and `token_ends` int64, got {tokens.dtype} "
             f"and {ends.dtype}."
         )
     bounds = np.concatenate([[0], ends.ravel()])
     if (np.diff(bounds) < 0).any() or bounds[-1] != tokens.size:
-        raise ValueError(
+        raise InputError(
             f"`token_ends` must rise to {tokens.size}, the size of `tokens`, "
             f"got {ends.ravel()[-1:].tolist()} at the end."
         )

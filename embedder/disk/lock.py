@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from embedder.errors import InputError
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS = Path("/proc/self/mountinfo")
 # File systems of one machine, where all its processes see each other's locks.
@@ -29,7 +31,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 _log = logging.getLogger(__name__)
 
 
-class LockedError(ValueError):
+class LockedError(InputError):
     """Another process writes there."""
 
 

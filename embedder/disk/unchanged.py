@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from embedder.disk.files import errors_named
+from embedder.errors import InputError
 
 
 def describe_file(path: Path) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def check_unchanged(path: Path, described: dict[str, Any]) -> None:
     if now != described:
         size, before = now["bytes"], described["bytes"]
         sizes = f" ({before} bytes before, {size} now)" if size != before else ""
-        raise ValueError(
+        raise InputError(
             f"{path} changed while it was read{sizes}: start again when nothing writes "
             "to it, or copy it first."
         )

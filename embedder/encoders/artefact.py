@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embedder.disk.files import errors_named, read_member, short_reason, whole_file
+from embedder.errors import InputError, InputNotFoundError
 
 _FORMAT = b"embedder-encoder-model 1"
 ENCODER_SETTINGS = (
@@ -62,23 +63,23 @@ def read_encoder(path: Path) -> EncoderFile:
       ValueError: it is not one, or not a whole one.
     """
     if not path.exists():
-        raise FileNotFoundError(f"Model file {path} does not exist.")
+        raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
         with errors_named(path), zipfile.ZipFile(path) as archive:
             return _model(archive)
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
-        raise ValueError(f"{path} is not a whole encoder file: {reason}.") from error
+        raise InputError(f"{path} is not a whole encoder file: {reason}.") from error
 
 
 def _model(archive: zipfile.ZipFile) -> EncoderFile:
     found = read_member(archive, "format").tobytes()
     if found != _FORMAT:
-        raise ValueError(f"its format is {found[:40]!r}, not {_FORMAT!r}")
+        raise InputError(f"its format is {found[:40]!r}, not {_FORMAT!r}")
     names = {name.removesuffix(".npy") for name in archive.namelist()}
     settings = json.loads(read_member(archive, "settings").tobytes())
     if not isinstance(settings, dict) or set(settings) != set(ENCODER_SETTINGS):
-        raise ValueError("`settings` has other names than the arguments of an encoder")
+        raise InputError("`settings` has other names than the arguments of an encoder")
     settings["layers"] = settings["layers"] and tuple(settings["layers"])
     count = sum(name.startswith("weights_") for name in names)
     layers = [
@@ -89,38 +90,38 @@ def _model(archive: zipfile.ZipFile) -> EncoderFile:
     known = {f"{kind}_{i}" for kind in ("weights", "biases") for i in range(count)}
     known |= {"format", "settings", "classes", "history", "shape", "kind"}
     if not names <= known:  # checksums are not of names
-        raise ValueError(f"{sorted(names - known)} are not members of an encoder")
+        raise InputError(f"{sorted(names - known)} are not members of an encoder")
     _check(layers, len(classes), settings["dtype"])
     shape = (len(layers[0][0]),)
     if "shape" in names:
         shape = tuple(read_member(archive, "shape").tolist())
     if min(shape, default=0) < 1 or math.prod(shape) != len(layers[0][0]):
-        raise ValueError(f"`shape` is {shape}, of {len(layers[0][0])} features")
+        raise InputError(f"`shape` is {shape}, of {len(layers[0][0])} features")
     kind = settings["dtype"]
     if "kind" in names:
         kind = read_member(archive, "kind").tobytes().decode()
     if kind not in ("uint8", "float32", "float64"):
-        raise ValueError(f"`kind` is {kind!r}")
+        raise InputError(f"`kind` is {kind!r}")
     history = json.loads(read_member(archive, "history").tobytes())
     if not isinstance(history, list):
-        raise ValueError("`history` is no JSON list")
+        raise InputError("`history` is no JSON list")
     return EncoderFile(settings, classes, layers, history, shape, kind)
 
 
 def _check(layers, num_classes: int, dtype: str) -> None:
     if len(layers) < 2:
-        raise ValueError(f"it has {len(layers)} layers")
+        raise InputError(f"it has {len(layers)} layers")
     for number, (weights, biases) in enumerate(layers):
         if weights.ndim != 2 or biases.shape != weights.shape[1:]:
-            raise ValueError(f"layer {number} is {weights.shape} and {biases.shape}")
+            raise InputError(f"layer {number} is {weights.shape} and {biases.shape}")
         for array in (weights, biases):
             if array.dtype != dtype or not np.isfinite(array).all():
-                raise ValueError(f"layer {number} is not finite numbers of {dtype}")
+                raise InputError(f"layer {number} is not finite numbers of {dtype}")
     for (first, _), (second, _) in itertools.pairwise(layers):
         if first.shape[1] != second.shape[0]:
-            raise ValueError(f"layers of {first.shape} and {second.shape} do not fit")
+            raise InputError(f"layers of {first.shape} and {second.shape} do not fit")
     if layers[-1][0].shape[1] != num_classes:
-        raise ValueError(f"it has {num_classes} classes, its layers another number")
+        raise InputError(f"it has {num_classes} classes, its layers another number")
 
 
 def _json(values: Any) -> np.ndarray:

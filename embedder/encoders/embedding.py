@@ -9,6 +9,7 @@ from embedder.disk.files import check_utf8, errors_named, map_array, short_reaso
 from embedder.encoders.artefact import EncoderFile, read_encoder
 from embedder.encoders.images import IMAGES, read_image
 from embedder.encoders.outputs import embed, network_of, probabilities
+from embedder.errors import InputError, InputNotFoundError
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
 
@@ -48,18 +49,18 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
 
 def _model(run: Path) -> EncoderFile:
     if not run.exists():
-        raise FileNotFoundError(f"RUN {run} does not exist.")
+        raise InputNotFoundError(f"RUN {run} does not exist.")
     return read_encoder(Workdir(run).model if run.is_dir() else run)
 
 
 def _features(path: Path, model: EncoderFile) -> np.ndarray:
     """[n, ...] of the shape and dtype that the encoder was trained on."""
     if not path.exists():
-        raise FileNotFoundError(f"FILE {path} does not exist.")
+        raise InputNotFoundError(f"FILE {path} does not exist.")
     if path.suffix.lower() in IMAGES:
         return _image(path, model)[np.newaxis]
     if path.suffix != ".npy":
-        raise ValueError(
+        raise InputError(
             f"FILE {path} must be an image ({', '.join(IMAGES)}) or .npy of features."
         )
     try:
@@ -67,38 +68,38 @@ def _features(path: Path, model: EncoderFile) -> np.ndarray:
             found = map_array(path)
     except ValueError as error:
         reason = short_reason(error)
-        raise ValueError(f"FILE {path} is not a whole .npy file: {reason}.") from error
+        raise InputError(f"FILE {path} is not a whole .npy file: {reason}.") from error
     if found.shape == model.shape:
         found = found[np.newaxis]
     if found.shape[1:] != model.shape or found.dtype.kind not in "iuf":
-        raise ValueError(
+        raise InputError(
             f"FILE {path} must be {model.kind} of [n, "
             f"{', '.join(map(str, model.shape))}], got {found.dtype}"
             f"{list(found.shape)}."
         )
     if (found.dtype == np.uint8) != (model.kind == "uint8"):
-        raise ValueError(
+        raise InputError(
             f"FILE {path} must be of {model.kind}, as the encoder was trained on, got "
             f"{found.dtype}."
         )
     if not len(found):
-        raise ValueError(f"FILE {path} has no examples: it is {list(found.shape)}.")
+        raise InputError(f"FILE {path} has no examples: it is {list(found.shape)}.")
     features = np.asarray(found, model.kind)
     if not np.isfinite(features).all():
-        raise ValueError(f"FILE {path} has features that are not finite.")
+        raise InputError(f"FILE {path} has features that are not finite.")
     return features
 
 
 def _image(path: Path, model: EncoderFile) -> np.ndarray:
     """In the size that the encoder knows, with colours or without them."""
     if model.kind != "uint8" or len(model.shape) not in (2, 3):
-        raise ValueError(
+        raise InputError(
             f"FILE {path} is an image, and the encoder was trained on {model.kind} "
             f"{list(model.shape)}: give .npy."
         )
     image = read_image(path, model.shape[:2], "L" if len(model.shape) == 2 else "RGB")
     if image.shape != model.shape:
-        raise ValueError(
+        raise InputError(
             f"FILE {path} is {list(image.shape)}, and the encoder was trained on "
             f"{list(model.shape)}."
         )

@@ -27,6 +27,7 @@ from embedder.encoders.networks import layers_of
 from embedder.encoders.outputs import embed, network_of, probabilities, scores
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
+from embedder.errors import InputError, InputTypeError
 from embedder.threads import in_turn
 
 
@@ -104,7 +105,7 @@ class FeatureEncoder(
         shape = X.shape[1:] if is_deep else x.shape[1:]
         check_classification_targets(y)
         if type_of_target(y) == "continuous":
-            raise ValueError(f"Unknown label type: {type_of_target(y)}")
+            raise InputError(f"Unknown label type: {type_of_target(y)}")
         classes, places = np.unique(y, return_inverse=True)
         names = [str(each) for each in classes]
         keys = [str(i) for i in range(len(x))]
@@ -179,7 +180,7 @@ class FeatureEncoder(
     def _config(self) -> Config:
         arguments = {} if self.optimizer_args is None else self.optimizer_args
         if not isinstance(arguments, dict):
-            raise TypeError(
+            raise InputTypeError(
                 "`optimizer_args` must be a dict of values by their names, got "
                 f"{arguments!r}."
             )

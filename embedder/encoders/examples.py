@@ -21,6 +21,7 @@ from embedder.disk.parquet import TooLargeError, read_table
 from embedder.disk.unchanged import check_unchanged, describe_file
 from embedder.encoders.images import IMAGES, decoded
 from embedder.encoders.options import EncoderOptions
+from embedder.errors import InputError, InputNotFoundError
 from embedder.limits import NoRoomError, check_room, gib, memory_limit
 
 _IDX_DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -56,7 +57,7 @@ def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> Exa
     """
     path = Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"DATA {source} does not exist.")
+        raise InputNotFoundError(f"DATA {source} does not exist.")
     if path.is_dir():
         idx = sorted(p for p in path.iterdir() if _is_idx_images(p))
         train = [p for p in idx if p.name.startswith("train")] or idx
@@ -64,7 +65,7 @@ def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> Exa
             return _idx_set(path.resolve().name, source, train[0])
         return _image_set(path, source, options, workers)
     if not path.is_file():
-        raise ValueError(f"DATA {source} must be a regular file or a folder.")
+        raise InputError(f"DATA {source} must be a regular file or a folder.")
     name = path.name.split(".")[0]
     if _is_idx_images(path):
         return _idx_set(name, source, path)
@@ -77,7 +78,7 @@ def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> Exa
             [path],
             lambda: read_parquet(path, options.label, options.key),
         )
-    raise ValueError(
+    raise InputError(
         f"DATA {source} must be an idx file of images (...images-idx3-ubyte, .gz), "
         ".npz, .parquet, or a folder with such an idx file, or with a folder of images "
         "for each class."
@@ -111,7 +112,7 @@ def _idx_set(name: str, source: str, images: Path) -> ExampleSet:
         images.name.replace("images", "labels").replace("idx3", "idx1")
     )
     if not labels.exists():
-        raise FileNotFoundError(f"{images} has no labels: {labels} does not exist.")
+        raise InputNotFoundError(f"{images} has no labels: {labels} does not exist.")
 
     def read() -> Examples:
         features, classes = read_idx(images), read_idx(labels)
@@ -132,10 +133,10 @@ def read_idx(path: Path) -> np.ndarray:
             head = file.read(4)
             is_idx = len(head) == 4 and head[:2] == b"\0\0" and head[2] in _IDX_DTYPES
             if not is_idx or not 0 < head[3] <= 64:  # axes that NumPy can have
-                raise ValueError(f"{path} is not an idx file: it begins {head!r}.")
+                raise InputError(f"{path} is not an idx file: it begins {head!r}.")
             sizes = file.read(4 * head[3])
             if len(sizes) < 4 * head[3]:
-                raise ValueError(f"{path} ends within its header.")
+                raise InputError(f"{path} ends within its header.")
             shape = tuple(np.frombuffer(sizes, ">u4").tolist())
             dtype = np.dtype(_IDX_DTYPES[head[2]])
             expected = math.prod(shape) * dtype.itemsize
@@ -145,10 +146,10 @@ def read_idx(path: Path) -> np.ndarray:
             while piece := file.read(min(_PIECE, expected + 1 - len(data))):
                 data += piece
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is not a whole .gz file: {error}.") from error
+        raise InputError(f"{path} is not a whole .gz file: {error}.") from error
     if len(data) != expected:
         found = "more" if len(data) > expected else f"{len(data)}"
-        raise ValueError(
+        raise InputError(
             f"{path} claims {expected} bytes, {list(shape)} of {dtype.name}, and has "
             f"{found}."
         )
@@ -179,7 +180,7 @@ def read_npz(path: Path, label: str = "label") -> Examples:
                 pairs = [(name, label) for name, _ in pairs]
             pair = next((p for p in pairs if {*p} <= {*names}), None)
             if pair is None:
-                raise ValueError(f"it has {names}, and no pair of {pairs}")
+                raise InputError(f"it has {names}, and no pair of {pairs}")
             members = [archive.getinfo(f"{name}.npy") for name in pair]
             most = [min(x.file_size, _PACKED * x.compress_size) for x in members]
             _check_room(path, 2 * sum(most))
@@ -191,7 +192,7 @@ def read_npz(path: Path, label: str = "label") -> Examples:
         RuntimeError,  # encrypted
     ) as error:
         reason = short_reason(error)
-        raise ValueError(f"{path} has no features and labels: {reason}.") from error
+        raise InputError(f"{path} has no features and labels: {reason}.") from error
     return _examples(features, labels, str(path))
 
 
@@ -207,37 +208,37 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
     try:
         frame = read_table(path, limit.size / 2)  # there is a copy of it, too
     except TooLargeError as error:
-        raise ValueError(
+        raise InputError(
             f"{path}: {error}, more than half the {gib(limit.size)} of {limit.source}: "
             "give a part of it."
         ) from error
     except ValueError as error:
-        raise ValueError(f"{path} is not a parquet file: {error}.") from error
+        raise InputError(f"{path} is not a parquet file: {error}.") from error
     for option, column in (("label", label), ("key", key)):
         if column and column not in frame.columns:
             columns = ", ".join(frame.columns[:20])
-            raise ValueError(
+            raise InputError(
                 f"`{option}` must be a column of {path} ({columns}), got {column!r}."
             )
     columns = [name for name in frame.columns if name not in (label, key)]
     wrong = [name for name in columns if not _is_numeric(frame[name].dtype)]
     if wrong or not columns:
-        raise ValueError(
+        raise InputError(
             f"{path}: columns must be numbers, got {', '.join(wrong) or 'none'}; name "
             "that of the labels by --label and that of names by --key."
         )
     if frame.is_empty():
-        raise ValueError(f"{path} has no rows.")
+        raise InputError(f"{path} has no rows.")
     parts = [_column(path, frame[name]) for name in columns]
     features = np.concatenate(parts, axis=1)
     keys = _keys(path, frame[key]) if key else None
     kind = frame[label].dtype
     if kind in _WIDE or isinstance(kind, pl.List | pl.Struct):
-        raise ValueError(
+        raise InputError(
             f"{path}: column `{label}` must be numbers or text, got {kind}."
         )
     if frame[label].null_count():
-        raise ValueError(f"{path}: column `{label}` has rows without a value.")
+        raise InputError(f"{path}: column `{label}` has rows without a value.")
     return _examples(features, frame[label].to_numpy(), str(path), keys)
 
 
@@ -252,10 +253,10 @@ def _column(path: Path, column: pl.Series) -> np.ndarray:
     if isinstance(column.dtype, pl.List):
         lengths = column.list.len().unique()
         if len(lengths) != 1 or column.null_count():
-            raise ValueError(f"{path}: lists of `{column.name}` differ in length.")
+            raise InputError(f"{path}: lists of `{column.name}` differ in length.")
         column = column.list.to_array(int(lengths[0]))
     if column.null_count():
-        raise ValueError(f"{path}: column `{column.name}` has rows without a value.")
+        raise InputError(f"{path}: column `{column.name}` has rows without a value.")
     array = column.to_numpy()
     return array.reshape(len(array), -1)
 
@@ -266,12 +267,12 @@ def _keys(path: Path, column: pl.Series) -> list[str]:
     try:
         names = column.cast(pl.String)
     except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{where} must be names, got {column.dtype}.") from error
+        raise InputError(f"{where} must be names, got {column.dtype}.") from error
     if names.null_count() or (names == "").any():
-        raise ValueError(f"{where} has rows without a value.")
+        raise InputError(f"{where} has rows without a value.")
     if names.is_duplicated().any():
         repeated = names.filter(names.is_duplicated())[0]
-        raise ValueError(f"{where} must be unique, got {repeated!r} more than once.")
+        raise InputError(f"{where} must be unique, got {repeated!r} more than once.")
     return names.to_list()
 
 
@@ -286,13 +287,13 @@ def _image_set(path: Path, source: str, options, workers: int) -> ExampleSet:
         if file.suffix.lower() in IMAGES
     ]
     if not found:
-        raise FileNotFoundError(
+        raise InputNotFoundError(
             f"DATA {source} has no idx files, and no folders with images "
             f"({', '.join(IMAGES)}), one for each class."
         )
     for file, _ in found:
         if file.exists() and not file.is_file():
-            raise ValueError(f"DATA {source}: {file} must be a regular file.")
+            raise InputError(f"DATA {source}: {file} must be a regular file.")
     # Classes would come one after the other, and the last ones validate.
     order = np.random.default_rng(0).permutation(len(found))
     files = [found[i][0] for i in order]
@@ -300,13 +301,13 @@ def _image_set(path: Path, source: str, options, workers: int) -> ExampleSet:
     keys = [str(file.relative_to(path)) for file in files]
     wrong = [key for key in keys if key.encode(errors="ignore").decode() != key]
     if wrong:  # vectors could not be written for them, at the end
-        raise ValueError(f"DATA {source}: names must be UTF-8, got {wrong[0]!r}.")
+        raise InputError(f"DATA {source}: names must be UTF-8, got {wrong[0]!r}.")
     manifest = _described(keys, files)
 
     def check() -> None:
         now = _described(keys, files)
         if changed := [a["file"] for a, b in zip(manifest, now, strict=True) if a != b]:
-            raise ValueError(
+            raise InputError(
                 f"DATA {source}: {changed[0]} changed while it was read: start again "
                 "when nothing writes to it, or copy it first."
             )
@@ -339,20 +340,20 @@ def _examples(
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if features.ndim < 2 or labels.shape != features.shape[:1] or not features.size:
-        raise ValueError(
+        raise InputError(
             f"{where}: features must be [n, ...] and labels [n], got "
             f"{list(features.shape)} and {list(labels.shape)}."
         )
     _check_room(where, len(labels) * _ROW_BYTES)
     features = _numbers(features, where)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError(f"{where}: labels must be finite.")
+        raise InputError(f"{where}: labels must be finite.")
     if labels.dtype.kind == "O":
         labels = labels.astype(str)
     if labels.dtype.kind == "U":
         _check_text(labels, where)
     if labels.dtype.kind not in "iubfU":
-        raise ValueError(
+        raise InputError(
             f"{where}: labels must be numbers or text, got {labels.dtype}."
         )
     classes, places = np.unique(labels, return_inverse=True)
@@ -370,7 +371,7 @@ def _check_text(labels: np.ndarray, where: str) -> None:
         labels.astype(labels.dtype.newbyteorder("<")).tobytes().decode("utf-32-le")
     except UnicodeDecodeError as error:
         row = error.start // labels.dtype.itemsize
-        raise ValueError(
+        raise InputError(
             f"{where}: labels must be valid Unicode, got {error.reason} in row {row}."
         ) from error
 
@@ -378,7 +379,7 @@ def _check_text(labels: np.ndarray, where: str) -> None:
 def _numbers(features: np.ndarray, where: str) -> np.ndarray:
     """u8, f32 and f64 as they are; other numbers as f32, or f64 where that is wider."""
     if features.dtype.kind not in "iubf":
-        raise ValueError(f"{where}: features must be numbers, got {features.dtype}.")
+        raise InputError(f"{where}: features must be numbers, got {features.dtype}.")
     if features.dtype == np.uint8:
         return features
     wide = np.float64 if features.dtype.itemsize > 4 else np.float32
@@ -390,7 +391,7 @@ def _numbers(features: np.ndarray, where: str) -> np.ndarray:
         finite = np.isfinite(rows.reshape(len(rows), -1)).all(axis=1)
         if not finite.all():
             row = start + int(np.flatnonzero(~finite)[0])
-            raise ValueError(f"{where}: row {row} has features that are not finite.")
+            raise InputError(f"{where}: row {row} has features that are not finite.")
     return converted
 
 

@@ -13,6 +13,7 @@ from embedder.disk.digests import check_folder, files_in, write_sums
 from embedder.disk.files import errors_named, map_array, short_reason
 from embedder.disk.parts import remove_parts, whole_folder
 from embedder.engine.ahead import map_ahead
+from embedder.errors import InputError
 from embedder.limits import check_room
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
@@ -66,7 +67,7 @@ def decoded(
         check_folder(folder)  # reads it all, once: an epoch would, too
         return _mapped(path, shape)
     except (FileNotFoundError, ValueError) as error:
-        raise ValueError(
+        raise InputError(
             f"Cache file {path} is damaged ({error}): delete {folder} to make it anew."
         ) from error
 
@@ -74,7 +75,7 @@ def decoded(
 def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     found = map_array(path)
     if found.shape != shape or found.dtype != np.uint8:
-        raise ValueError(
+        raise InputError(
             f"it must hold uint8{list(shape)}, got {found.dtype}{list(found.shape)}"
         )
     return found
@@ -84,7 +85,7 @@ def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
     images = map_ahead(lambda file: read_image(file, size), files, workers)
     for number, image in enumerate(images):
         if image.shape != into.shape[1:]:
-            raise ValueError(
+            raise InputError(
                 f"{files[number]} is {_size(image)}, and {files[0]} {_size(into[0])}: "
                 "give --image-size HEIGHT WIDTH."
             )
@@ -109,7 +110,7 @@ def read_image(
         with errors_named(path), Image.open(path, formats=FORMATS) as image:
             most = Image.MAX_IMAGE_PIXELS or math.inf  # twice that, Pillow refuses too
             if image.width * image.height > most:
-                raise ValueError(
+                raise InputError(
                     f"its {image.height} x {image.width} pixels are more than {most}"
                 )
             if image.mode == "I;16":  # whose values Pillow would cut at 255
@@ -121,13 +122,13 @@ def read_image(
     except FileNotFoundError:
         raise
     except UnidentifiedImageError:
-        raise ValueError(
+        raise InputError(
             f"{path} is not a whole image: it must be {', '.join(FORMATS[:-1])} or "
             f"{FORMATS[-1]}, whatever its name says."
         ) from None
     except Exception as error:  # a damaged image raises nearly anything
         reason = short_reason(error)
-        raise ValueError(f"{path} is not a whole image: {reason}.") from error
+        raise InputError(f"{path} is not a whole image: {reason}.") from error
 
 
 def _size(image: np.ndarray) -> str:

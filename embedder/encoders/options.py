@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from embedder.errors import InputError, InputTypeError
 from embedder.settings import (
     integer,
     integers,
@@ -19,7 +20,7 @@ def _arguments(section, name: str) -> None:
     """Texts that `parse_arguments` reads, which become a tuple."""
     values = getattr(section, name)
     if not isinstance(values, list | tuple):
-        raise TypeError(f"`{name}` must be a list of NAME=VALUE, got {values!r}.")
+        raise InputTypeError(f"`{name}` must be a list of NAME=VALUE, got {values!r}.")
     parse_arguments(values)
     object.__setattr__(section, name, tuple(values))
 
@@ -57,12 +58,12 @@ class EncoderOptions:
     def __post_init__(self):
         validate(self)
         if self.layers and len(self.layers) < 3:
-            raise ValueError(
+            raise InputError(
                 "`layers` must be three widths or more, from features to classes, got "
                 f"{self.layers}."
             )
         if len(self.image_size) not in (0, 2):
-            raise ValueError(
+            raise InputError(
                 f"`image_size` must be height and width, got {self.image_size}."
             )
 
@@ -80,7 +81,7 @@ def parse_arguments(texts: Iterable[str]) -> dict[str, float | bool]:
         try:
             arguments[name] = float(value) if word is None else word
         except ValueError:
-            raise ValueError(
+            raise InputError(
                 "`optimizer_args` must be NAME=VALUE, a number, true or false, got "
                 f"{each!r}."
             ) from None

@@ -15,6 +15,7 @@ from embedder.encoders.options import parse_arguments
 from embedder.encoders.outputs import embed, probabilities
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import Snapshot
+from embedder.errors import InputError
 from embedder.run import workdir as folder
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
@@ -29,7 +30,7 @@ class EncoderProblem:
 
     def __init__(self, config: Config, source: str | None):
         if source is None:
-            raise ValueError(
+            raise InputError(
                 "DATA must be given for an encoder: an idx file, npz, parquet, or a "
                 "folder of images."
             )

@@ -34,6 +34,7 @@ from embedder.engine.loop import Step, steps
 from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.rules import optimizer_by_name
 from embedder.engine.state import TrainState
+from embedder.errors import InputError
 
 _HIDDEN = 128  # width of the one hidden layer where no layers are given
 
@@ -78,7 +79,7 @@ class EncoderTraining:
             len(examples.labels), config.encoder.validation_fraction
         )
         if not len(train):
-            raise ValueError(
+            raise InputError(
                 f"`validation_fraction` {options.validation_fraction} of "
                 f"{len(examples.labels)} examples leaves none to train on."
             )
@@ -248,7 +249,7 @@ class EncoderTraining:
         room = capacity(device, len(jax.local_devices()))
         needed = self.examples.features.nbytes + 4 * self._parameter_bytes
         if needed > room:
-            raise ValueError(
+            raise InputError(
                 f"`loader` memory puts all features on each device, which needs "
                 f"{needed / 2**30:.1f} GiB of {room / 2**30:.1f}: give --loader tfdata."
             )
@@ -270,7 +271,7 @@ def widths_of(layers: tuple[int, ...], examples: Examples) -> tuple[int, ...]:
     if not layers:
         return num_features, _HIDDEN, num_classes
     if (layers[0], layers[-1]) != (num_features, num_classes):
-        raise ValueError(
+        raise InputError(
             f"`layers` must go from {num_features} features to {num_classes} classes, "
             f"got {' '.join(map(str, layers))}."
         )

@@ -7,6 +7,7 @@ import jax
 
 from embedder.engine.exchange import TableSplit
 from embedder.engine.layout import ONE_DEVICE, Layout
+from embedder.errors import InputError
 from embedder.limits import gib, memory_limit
 from embedder.options import DeviceOptions
 
@@ -122,7 +123,7 @@ def check_fits(
     local = [d for d in devices if d.process_index == jax.process_index()]
     room = min(capacity(d, len(local)) for d in local)
     shared = f" of {memory_limit().source}" if local[0].platform == "cpu" else ""
-    raise ValueError(
+    raise InputError(
         f"{what} need {gib(sum(needed.values()))} on each device with `tables` = "
         f"{layout.tables!r}, and it has {gib(room)}{shared}: {advice}."
     )
@@ -131,7 +132,7 @@ def check_fits(
 def _check_request(options: DeviceOptions, demand: Demand, available: int) -> None:
     """Refuses options that contradict each other, or what is there."""
     if options.devices > available:
-        raise ValueError(
+        raise InputError(
             f"`devices` must be at most {available}, the number there is here, got "
             f"{options.devices}."
         )
@@ -139,24 +140,24 @@ def _check_request(options: DeviceOptions, demand: Demand, available: int) -> No
     if several > 1 and (
         options.mode in ("jit", "pmap") or options.devices not in (0, available)
     ):
-        raise ValueError(
+        raise InputError(
             f"Of {several} processes all {available} devices take part: `mode` must be "
             f"sharded and `devices` 0, got {options.mode} and {options.devices}."
         )
     splits = demand.tables in ("columns", "rows")
     if options.mode == "jit" and (splits or options.devices > 1):
-        raise ValueError(
+        raise InputError(
             f"`mode` jit takes one device with whole tables, got `devices` = "
             f"{options.devices} and `tables` = {demand.tables!r}."
         )
     if demand.table_devices > 1 and not splits:
-        raise ValueError(
+        raise InputError(
             "`table_devices` needs `tables` columns or rows, got "
             f"{demand.tables!r} with `table_devices` = {demand.table_devices}."
         )
     is_one = options.mode in ("auto", "jit") and options.devices < 2 and several == 1
     if demand.one_device and (splits or not is_one):
-        raise ValueError(
+        raise InputError(
             f"`backend` {demand.one_device} takes one process and one device, got "
             f"`mode` = {options.mode!r}, `devices` = {options.devices} and `tables` = "
             f"{demand.tables!r} in {several} processes."
@@ -165,12 +166,12 @@ def _check_request(options: DeviceOptions, demand: Demand, available: int) -> No
 
 def _check_grid(mode: str, num: int, table_devices: int) -> None:
     if num % table_devices:
-        raise ValueError(
+        raise InputError(
             f"`table_devices` must divide the number of devices, {num}, got "
             f"{table_devices}."
         )
     if mode == "pmap" and 1 < table_devices < num:
-        raise ValueError(
+        raise InputError(
             f"`mode` pmap has one axis of devices: `table_devices` must be 0 or {num}, "
             f"got {table_devices}."
         )

@@ -1,5 +1,6 @@
 """Whether there is as much memory as a run needs, and how that is shown."""
 
+from embedder.errors import InputError
 from embedder.limits import gib, memory_limit
 
 
@@ -16,7 +17,7 @@ def check_memory(needed: dict[str, int], advice: str) -> None:
     total, limit = sum(needed.values()), memory_limit()
     if total > limit.size:
         parts = ", ".join(f"{name} {gib(n)}" for name, n in needed.items() if n)
-        raise ValueError(
+        raise InputError(
             f"The run must fit in the {gib(limit.size)} of {limit.source}, got "
             f"{gib(total)} ({parts}): {advice}"
         )

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from embedder.errors import InputError
+
 
 def capped_sgd(cap: float) -> optax.GradientTransformationExtraArgs:
     """row_r <- row_r - rate min(1, cap / c_r) gradient_r.
@@ -70,18 +72,18 @@ def optimizer_by_name(
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f", did you mean {near[0]!r}?" if near else f": {', '.join(known)}."
-        raise ValueError(f"`optimizer` must be one of optax, got {name!r}{hint}")
+        raise InputError(f"`optimizer` must be one of optax, got {name!r}{hint}")
     parameters = inspect.signature(known[name]).parameters
     for given in arguments:
         if given not in parameters or given == "learning_rate":
             names = ", ".join(n for n in parameters if n != "learning_rate")
-            raise ValueError(
+            raise InputError(
                 f"`optimizer_args` of {name!r} must be of {names}, got {given!r}."
             )
     try:
         return known[name](learning_rate, **arguments)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`optimizer_args` of {name!r}: {error}") from error
+        raise InputError(f"`optimizer_args` of {name!r}: {error}") from error
 
 
 def optimizers() -> dict[str, object]:

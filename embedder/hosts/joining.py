@@ -21,6 +21,7 @@ import jax
 from jax._src.clusters import ClusterEnv  # there is no public way to ask a launcher
 
 from embedder.engine.compilation import avoid_slow_scatters
+from embedder.errors import InputError
 from embedder.hosts.watch import Watch
 from embedder.options import PeersConfig
 
@@ -70,7 +71,7 @@ def join(peers: PeersConfig) -> None:
                 shutdown_timeout_seconds=_LAST_WAIT,
             )
         except (RuntimeError, ValueError) as error:
-            raise ValueError(ending.message) from error
+            raise InputError(ending.message) from error
     ending.message, ending.code = LOST, 3
     _kept.extend([ending, peers])
 
@@ -118,7 +119,7 @@ def _place(peers: PeersConfig) -> _Place | None:
             )
         )
     except (RuntimeError, KeyError, ValueError) as error:
-        raise ValueError(
+        raise InputError(
             f"The variables of the launcher name no coordinator ({error}): give "
             "--coordinator, --num-processes and --process-id."
         ) from error
@@ -132,7 +133,7 @@ def _is_launched() -> bool:
     """
     if _number("OMPI_COMM_WORLD_SIZE") > 1:
         if "OMPI_MCA_orte_hnp_uri" not in os.environ:
-            raise ValueError(
+            raise InputError(
                 "This version of mpirun names no coordinator: give --coordinator "
                 "HOST:PORT, --num-processes $OMPI_COMM_WORLD_SIZE and --process-id "
                 "$OMPI_COMM_WORLD_RANK."
@@ -145,7 +146,7 @@ def _is_launched() -> bool:
 def _number(variable: str) -> int:
     value = os.environ.get(variable, "1")
     if not value.isdecimal():
-        raise ValueError(f"The variable {variable} must be a number, got {value!r}.")
+        raise InputError(f"The variable {variable} must be a number, got {value!r}.")
     return int(value)
 
 
@@ -158,7 +159,7 @@ def _check_port(coordinator: str) -> None:
         with socket.create_server(("", port), family=family, dualstack_ipv6=dual):
             pass
     except OSError as error:
-        raise ValueError(
+        raise InputError(
             f"`coordinator` {coordinator}: port {port} cannot be opened here "
             f"({os.strerror(error.errno)}): is another run on it?"
         ) from error

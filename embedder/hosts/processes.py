@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from embedder.errors import InputError
 from embedder.hosts.joining import leave
 
 _MESSAGE_BYTES = 2**14
@@ -52,7 +53,7 @@ def together() -> Iterator[None]:
     process, text = next((i, text) for i, text in enumerate(told) if text)
     number, _, message = text.partition(" ")
     message = f"Process {process}: {message}"
-    raise ValueError(message) if number == "0" else OSError(int(number), message)
+    raise InputError(message) if number == "0" else OSError(int(number), message)
 
 
 def _describe(failure: Exception) -> str:
@@ -119,7 +120,7 @@ def check_same(facts: Mapping[str, object]) -> None:
         process = jax.process_index()
         leave()
         here = ", ".join(f"{name} {texts.get(name)}"[:100] for name in different)
-        raise ValueError(
+        raise InputError(
             f"Processes differ in {', '.join(different)}; process {process} has "
             f"{here}: give all of them the same whole command."
         )

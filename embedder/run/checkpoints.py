@@ -22,11 +22,12 @@ import numpy as np
 
 from embedder.disk.digests import SUMS, check_folder, files_in, write_sums
 from embedder.disk.files import check_utf8
+from embedder.errors import InputError
 
 _log = logging.getLogger(__name__)
 
 
-class CheckpointError(ValueError):
+class CheckpointError(InputError):
     """A checkpoint is not whole, or not of this training."""
 
 
@@ -39,7 +40,7 @@ def check_path(workdir: Path) -> None:
     path = os.path.abspath(workdir)
     check_utf8(path, "`workdir`")
     if glob.has_magic(path) or "\\" in path:
-        raise ValueError(
+        raise InputError(
             "`workdir` must be without *, ?, [ and \\ in its name and those of the "
             f"folders above it, which are patterns to Orbax, got {path}."
         )
@@ -289,12 +290,12 @@ def _digest(array: np.ndarray) -> str:
 
 def _check_digests(arrays: dict[str, np.ndarray], sealed: dict[str, Any]) -> None:
     if _seal(sealed["facts"], sealed["arrays"]) != sealed["sha256"]:
-        raise ValueError("its facts are not what was written")
+        raise InputError("its facts are not what was written")
     if {*arrays} != {*sealed["arrays"]}:
-        raise ValueError("it has other arrays than were written")
+        raise InputError("it has other arrays than were written")
     for name, array in arrays.items():
         if _digest(array) != sealed["arrays"][name]:
-            raise ValueError(f"`{name}` is not what was written")
+            raise InputError(f"`{name}` is not what was written")
 
 
 def _disk_error(error: Exception, path: Path) -> OSError:

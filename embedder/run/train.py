@@ -10,6 +10,7 @@ from embedder.config import Config, options_of, per_host_names, to_toml
 from embedder.disk.files import errors_named
 from embedder.engine.epochs import Snapshot, Status, run_epochs
 from embedder.engine.memory import check_memory, memory_lines
+from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.hosts import processes
 from embedder.problem import Problem, Training, open_base
@@ -155,7 +156,7 @@ def _check_step(run: Workdir, again: _Again) -> None:
     why = "holds no run"
     if run.is_begun:
         why = "is to be overwritten" if again.overwrite else "is finished"
-    raise ValueError(
+    raise InputError(
         f"`step` must be of a run that goes on, got {again.step}: {run.path} {why}."
     )
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from embedder.disk.digests import SUMS, check_folder, fault, read_sums
 from embedder.disk.parts import parts_in
+from embedder.errors import InputNotFoundError
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.workdir import Workdir
 
@@ -36,7 +37,7 @@ def verify(path: Path) -> Iterator[Finding]:
     """
     run = Workdir(path)
     if not run.is_begun:
-        raise FileNotFoundError(f"RUN {path} holds no run: {run.config} is missing.")
+        raise InputNotFoundError(f"RUN {path} holds no run: {run.config} is missing.")
     yield from _files(run)
     yield from _checkpoints(run)
     yield from _cache(run)

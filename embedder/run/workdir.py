@@ -33,6 +33,7 @@ from embedder.disk import parts as disk_parts
 from embedder.disk.digests import SUMS, check_file, read_sums, write_sums
 from embedder.disk.files import short_reason, whole_file
 from embedder.disk.lock import held
+from embedder.errors import InputError, InputExistsError
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 
@@ -122,11 +123,11 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
     if not path.exists() or workdir.is_begun:
         return
     if not path.is_dir():
-        raise FileExistsError(f"{argument} must be a folder, got the file {path}.")
+        raise InputExistsError(f"{argument} must be a folder, got the file {path}.")
     own = {workdir.lock, workdir.cache, *workdir.files, *workdir.parts}
     own |= {p for p in (workdir.checkpoints, workdir.events) if p.is_dir()}
     if not own.issuperset(path.iterdir()):
-        raise FileExistsError(
+        raise InputExistsError(
             f"{argument} must be a run, or empty, or new: {path} holds other files."
         )
 
@@ -145,7 +146,7 @@ def check_target(path: Path, argument: str) -> None:
         own = {each.name.casefold() for each in {*vars(run).values()} - {parent}}
         is_run = run.is_begun and run.corpus.exists()  # others have a config.toml, too
         if is_run and real.relative_to(parent).parts[0].casefold() in own:
-            raise ValueError(
+            raise InputError(
                 f"{argument} must not be a part of a run, got {path}, which {parent} "
                 "keeps for itself: give another name."
             )
@@ -175,7 +176,7 @@ def check_same(
         else:
             found.append("another corpus")
     if found:
-        raise ValueError(
+        raise InputError(
             f"{workdir.path} holds a run with other settings: "
             f"{', '.join(found)}. Give another --workdir, or --overwrite "
             "to start anew."
@@ -205,7 +206,7 @@ def check_apart(workdir: Workdir, base: Path) -> None:
     """
     path, own = base.resolve(), workdir.path.resolve()
     if own in (path, *path.parents) and path != workdir.base.resolve():
-        raise ValueError(
+        raise InputError(
             "`workdir` must be another folder than that of the run to go on from, "
             f"{base}: give --workdir NEW."
         )
@@ -215,11 +216,11 @@ def _corpus(workdir: Workdir, key: str, kinds: tuple[type, ...]) -> Any:
     try:
         value = json.loads(workdir.corpus.read_text(encoding="utf-8")).get(key)
         if not isinstance(value, kinds):
-            raise ValueError(f"`{key}` is {value!r}")
+            raise InputError(f"`{key}` is {value!r}")
         return value
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         reason = short_reason(error)
-        raise ValueError(
+        raise InputError(
             f"{workdir.corpus} is damaged ({reason}): give another --workdir, or "
             "--overwrite to start anew."
         ) from error
@@ -239,7 +240,7 @@ def check_sound(workdir: Workdir) -> None:
     except FileNotFoundError:
         return  # it was killed before it had written them
     except ValueError as error:
-        raise ValueError(
+        raise InputError(
             f"{workdir.path} is damaged: {error}. `embedder verify` tells more; give "
             "another --workdir, or --overwrite to start anew."
         ) from error

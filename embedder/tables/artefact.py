@@ -23,6 +23,7 @@ from embedder.disk.files import (
     unpack_strings,
     whole_file,
 )
+from embedder.errors import InputError, InputNotFoundError
 
 MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
@@ -82,26 +83,26 @@ def read_model(path: Path) -> ModelFile:
       ValueError: it is not a model file, or not a whole one, or of another version.
     """
     if not path.exists():
-        raise FileNotFoundError(f"Model file {path} does not exist.")
+        raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
         with errors_named(path), zipfile.ZipFile(path) as archive:
             return _model(_read_members(archive))
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
-        raise ValueError(f"{path} is not a whole model file: {reason}.") from error
+        raise InputError(f"{path} is not a whole model file: {reason}.") from error
 
 
 def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
     found = read_member(archive, "format").tobytes()
     if found != _FORMAT.encode():
-        raise ValueError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
+        raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
     return {name: read_member(archive, name) for name in (*_MEMBERS, "input", "output")}
 
 
 def _model(members: dict[str, np.ndarray]) -> ModelFile:
     for name, (dtype, ndim) in _MEMBERS.items():
         if members[name].dtype != dtype or members[name].ndim != ndim:
-            raise ValueError(f"`{name}` is {_described(members[name])}")
+            raise InputError(f"`{name}` is {_described(members[name])}")
     config = _config(members["settings"].tobytes(), int(members["block"]))
     tokens = unpack_strings(members["tokens"], members["token_ends"])
     _check_rows(members, tokens, config)
@@ -120,9 +121,9 @@ def _config(data: bytes, block: int) -> Config:
     """The settings and the block of a file, checked."""
     settings = _from_json(data)
     if set(settings) != set(MODEL_SETTINGS):
-        raise ValueError("`settings` has other names than the arguments of a trainer")
+        raise InputError("`settings` has other names than the arguments of a trainer")
     if settings["block"] not in (None, block):
-        raise ValueError(f"`block` is {block}, in its settings {settings['block']}")
+        raise InputError(f"`block` is {block}, in its settings {settings['block']}")
     return with_options(Config(), **settings | {"block": block})
 
 
@@ -131,18 +132,18 @@ def _check_rows(
 ) -> None:
     counts, size = members["counts"], config.tables.vector_size
     if not tokens or "" in tokens or len(set(tokens)) < len(tokens):
-        raise ValueError("a token is empty, or occurs twice, or there is none")
+        raise InputError("a token is empty, or occurs twice, or there is none")
     if len(counts) != len(tokens) or counts.min() < 1:
-        raise ValueError(f"`counts` must be {len(tokens)} numbers >= 1")
+        raise InputError(f"`counts` must be {len(tokens)} numbers >= 1")
     for name in ("input", "output"):
         table = members[name]
         if table.shape != (len(tokens), size) or table.dtype != config.run.dtype:
-            raise ValueError(
+            raise InputError(
                 f"`{name}` must be {config.run.dtype}{[len(tokens), size]}, got "
                 f"{_described(table)}"
             )
         if not np.isfinite(table).all():
-            raise ValueError(f"`{name}` is not finite")
+            raise InputError(f"`{name}` is not finite")
 
 
 def _described(array: np.ndarray) -> str:
@@ -161,5 +162,5 @@ def _to_json(settings: dict[str, Any]) -> str:
 def _from_json(data: bytes) -> dict[str, Any]:
     settings = json.loads(data)
     if not isinstance(settings, dict):
-        raise ValueError("`settings` is no JSON object")
+        raise InputError("`settings` is no JSON object")
     return {k: math.inf if v == "inf" else v for k, v in settings.items()}

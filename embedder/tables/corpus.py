@@ -23,6 +23,7 @@ import polars as pl
 from embedder.disk.files import LONGEST_TOKEN, errors_named
 from embedder.disk.unchanged import check_unchanged, describe_file
 from embedder.engine.ahead import read_ahead
+from embedder.errors import InputEndError, InputError, InputTypeError
 from embedder.tables.not_text import check_text
 from embedder.tables.text_files import text_files
 
@@ -65,7 +66,7 @@ def text_corpus(
         read (also when read later).
     """
     if not os.fspath(source):
-        raise ValueError("`corpus` must be a file, a glob or a folder, got ''.")
+        raise InputError("`corpus` must be a file, a glob or a folder, got ''.")
     files = {path: describe_file(path) for path in text_files(source)}
     for path in files:
         check_text(path)
@@ -130,7 +131,7 @@ def _read_pieces(path: Path, errors: str) -> Iterator[str]:
     try:
         with errors_named(path), opener(path, "rb") as file:
             if path.suffix == ".gz" and not path.stat().st_size:
-                raise EOFError("it is empty")  # which Python takes for no text
+                raise InputEndError("it is empty")  # which Python takes for no text
             while data := file.read(_CHUNK_BYTES):
                 start = offset - len(rest)
                 offset += len(data)
@@ -139,11 +140,11 @@ def _read_pieces(path: Path, errors: str) -> Iterator[str]:
                 text, rest = decode(path, rest + data, start)
                 yield text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is not a whole .gz file: {error}.") from error
+        raise InputError(f"{path} is not a whole .gz file: {error}.") from error
     if errors == "replace":
         yield decode.end(rest)
     elif rest:
-        raise ValueError(
+        raise InputError(
             f"{path} is not UTF-8 text: it ends inside the character "
             f"at offset {offset - len(rest)}."
         )
@@ -152,13 +153,13 @@ def _read_pieces(path: Path, errors: str) -> Iterator[str]:
 def _decode(path: Path, data: bytes, offset: int) -> tuple[str, bytes]:
     """Text of `data`, and the bytes of a character that its end cuts in two."""
     if (nul := data.find(b"\0")) >= 0:
-        raise ValueError(f"{path} is not text: NUL byte at offset {offset + nul}.")
+        raise InputError(f"{path} is not text: NUL byte at offset {offset + nul}.")
     try:
         return data.translate(_SPACES).decode(), b""
     except UnicodeDecodeError as error:
         if error.reason == "unexpected end of data" and len(data) - error.start < 4:
             return data[: error.start].translate(_SPACES).decode(), data[error.start :]
-        raise ValueError(
+        raise InputError(
             f"{path} is not UTF-8 text: byte {data[error.start]:#04x} "
             f"at offset {offset + error.start}."
         ) from error
@@ -226,7 +227,7 @@ def _split_lines(text: str, is_open: bool) -> tuple[Chunk, int]:
 
 def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:
     if not isinstance(sequences, Iterable) or isinstance(sequences, bytes):
-        raise TypeError(
+        raise InputTypeError(
             "`sequences_or_path` must be a path or an iterable of token lists, "
             f"got {sequences!r}."
         )
@@ -234,7 +235,9 @@ def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:
     lengths: list[int] = []
     for sequence in sequences:
         if isinstance(sequence, str | bytes) or not isinstance(sequence, Iterable):
-            raise TypeError(f"A sequence must be a list of tokens, got {sequence!r}.")
+            raise InputTypeError(
+                f"A sequence must be a list of tokens, got {sequence!r}."
+            )
         before = len(tokens)
         tokens.extend(sequence)
         lengths.append(len(tokens) - before)
@@ -247,12 +250,12 @@ def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:
 def _chunk(tokens: list[str], lengths: list[int]) -> Chunk:
     for token in tokens:
         if type(token) is not str and not isinstance(token, str):
-            raise TypeError(f"A token must be a str, got {token!r}.")
+            raise InputTypeError(f"A token must be a str, got {token!r}.")
         if not token:
-            raise ValueError("A token must not be empty, got ''.")
+            raise InputError("A token must not be empty, got ''.")
     try:
         series = pl.Series("token", tokens, dtype=pl.String)
     except UnicodeEncodeError as error:
         bad = error.object
-        raise ValueError(f"A token must be valid Unicode, got {bad!r}.") from None
+        raise InputError(f"A token must be valid Unicode, got {bad!r}.") from None
     return Chunk(series, np.array(lengths, dtype=np.int64), is_open=False)

@@ -17,6 +17,7 @@ from embedder.engine.devices import (
     pick_layout,
 )
 from embedder.engine.layout import Layout, mesh_of, table_spec
+from embedder.errors import InputError
 from embedder.tables.memory import demand
 
 
@@ -30,7 +31,7 @@ def devices_report(config: Config, num_rows: int) -> str:
       ValueError: `config` asks for what these devices cannot do.
     """
     if num_rows < 1:
-        raise ValueError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
+        raise InputError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
     config = resolve(config, math.inf)
     shape = num_rows, config.tables.vector_size
     asked = demand(config, shape)

@@ -25,6 +25,7 @@ import polars as pl
 from embedder.disk.digests import SUMS, check_file, files_in, read_sums, write_sums
 from embedder.disk.files import read_member, short_reason
 from embedder.disk.parts import remove_parts, whole_folder
+from embedder.errors import InputError
 from embedder.limits import check_room
 from embedder.tables.corpus import Corpus
 from embedder.tables.encoded import Encoded
@@ -285,9 +286,9 @@ def _open_cache(folder: Path) -> Encoded:
         raw_tokens = int(summary["raw_tokens"])
         tokens = np.array(summary["shard_tokens"], dtype=np.int64)
         if tokens.ndim != 1 or tokens.min(initial=1) < 1:
-            raise ValueError("`shard_tokens` must be numbers >= 1")
+            raise InputError("`shard_tokens` must be numbers >= 1")
         if raw_tokens < tokens.sum():
-            raise ValueError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
+            raise InputError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
     with _damage_named(folder / "vocabulary.parquet") as path:
         check_file(path, sums.get(path.name))
         vocabulary = read_vocabulary(path)
@@ -311,11 +312,11 @@ def _read_shard(
         ids, lengths = (read_member(archive, name) for name in ("ids", "lengths"))
     for array in (ids, lengths):
         if array.dtype != np.int32 or array.ndim != 1:
-            raise ValueError(f"it must hold int32[n], got {array.dtype}{array.shape}")
+            raise InputError(f"it must hold int32[n], got {array.dtype}{array.shape}")
     if len(ids) != num_tokens or lengths.sum(dtype=np.int64) != num_tokens:
-        raise ValueError(f"it must hold {num_tokens} tokens, got {len(ids)}")
+        raise InputError(f"it must hold {num_tokens} tokens, got {len(ids)}")
     if ids.min() < 0 or ids.max() >= num_rows or lengths.min() < 1:
-        raise ValueError(f"ids must be from 0 to {num_rows - 1}, lengths >= 1")
+        raise InputError(f"ids must be from 0 to {num_rows - 1}, lengths >= 1")
     return ids, lengths
 
 
@@ -327,7 +328,7 @@ def _damage_named(path: Path) -> Iterator[Path]:
         yield path
     except (*faults, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = short_reason(error)
-        raise ValueError(
+        raise InputError(
             f"Cache file {path} is damaged ({reason}): delete {path.parent} to make it "
             "anew."
         ) from error

@@ -12,6 +12,7 @@ from embedder.config import Config
 from embedder.engine.epochs import run_epochs
 from embedder.engine.rules import capped_sgd
 from embedder.engine.state import TrainState
+from embedder.errors import InputError
 from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.tables.encode import Known, encode
@@ -262,7 +263,7 @@ def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
         known = None if vocabulary is None else Known(vocabulary)
         return encode(corpus, min_count, known)
     except NoTokensError as error:
-        raise ValueError(str(error)) from None
+        raise InputError(str(error)) from None
 
 
 def _corpus(sequences: Source) -> Corpus:

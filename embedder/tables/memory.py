@@ -9,6 +9,7 @@ import numpy as np
 from embedder.config import Config
 from embedder.engine.devices import Demand, check_fits
 from embedder.engine.layout import Layout
+from embedder.errors import InputError
 from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
 from embedder.tables.loader import superblock_size
@@ -85,7 +86,7 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
     """
     options = config.tables
     if options.update == "dense" and options.tables in ("columns", "rows"):
-        raise ValueError(
+        raise InputError(
             f"`update` dense takes whole tables, got `tables` = {options.tables!r}."
         )
     tokens = options.block * options.blocks_per_update

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embedder.errors import InputError
+
 
 class NoiseTable(NamedTuple):
     """An alias table: column i gives i where a uniform uint32 is at most limit[i].
@@ -25,7 +27,7 @@ def noise_table(counts: np.ndarray, exponent: float) -> NoiseTable:
         weights = counts.astype(np.float64) ** exponent
         total = weights.sum()
     if not 0 < total < np.inf:
-        raise ValueError(
+        raise InputError(
             f"`ns_exponent` must leave count ** ns_exponent finite, got {exponent!r}."
         )
     scaled = weights / total * len(counts)

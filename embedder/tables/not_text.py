@@ -12,6 +12,8 @@ import re
 import zlib
 from pathlib import Path
 
+from embedder.errors import InputError
+
 _NAMES = {
     "a CSV table": (".csv",),
     "a TSV table": (".tsv", ".tab"),
@@ -55,12 +57,12 @@ def check_text(path: Path) -> None:
       ValueError: as said, with what it is.
     """
     if what := _by_name(path):
-        raise ValueError(
+        raise InputError(
             f"{path} is {what} by its name, which is not read as text: {_advice(what)} "
             "If it is that already, name it .txt."
         )
     if what := _by_content(path):
-        raise ValueError(
+        raise InputError(
             f"{path} is {what}, which is not read as text: {_advice(what)}"
         )
 

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from embedder.errors import InputError
 from embedder.settings import (
     integer,
     multiple,
@@ -87,7 +88,7 @@ class TablesOptions:
     def __post_init__(self):
         validate(self)
         if self.backend == "numba" and self.update == "dense":
-            raise ValueError("`update` must be 'rows' with numba, got 'dense'.")
+            raise InputError("`update` must be 'rows' with numba, got 'dense'.")
         if self.best_by:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
 

@@ -13,6 +13,7 @@ from embedder.config import Config, options_of, read_toml, resolve
 from embedder.disk.files import LONGEST_TOKEN
 from embedder.engine.epochs import Snapshot
 from embedder.engine.tfdata import import_tensorflow
+from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints
@@ -111,7 +112,7 @@ def _read_base(base: Base) -> ModelFile:
         if run.is_begun and not path.exists():
             return _from_checkpoint(run)
     if not path.exists():
-        raise FileNotFoundError(
+        raise InputNotFoundError(
             f"`resume` must be a run of tables, or a model file: {path} does not exist."
         )
     return read_model(path)
@@ -122,7 +123,7 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
     found = Checkpoints(run.checkpoints).newest()
     folder.check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
-        raise FileNotFoundError(
+        raise InputNotFoundError(
             f"`resume` must be a run of tables, got {run.path}, which is not finished "
             "and has no checkpoint of tables."
         )
@@ -176,9 +177,9 @@ def plan(
         else:
             encoded = encode_cached(corpus, min_count, cache, known)
     except NoTokensError as error:
-        raise ValueError(f"Corpus {corpus.source}: {error}") from error
+        raise InputError(f"Corpus {corpus.source}: {error}") from error
     if not encoded.num_tokens:
-        raise ValueError(
+        raise InputError(
             f"Corpus {corpus.source} has no token that is known: give --grow."
         )
     resolved = resolve(config, encoded.num_tokens)
@@ -195,7 +196,7 @@ def _check_base(config: Config, base: ModelFile) -> None:
     options = options_of(config)
     for name in ("architecture", "vector_size", "dtype"):
         if (there := base.settings[name]) != (here := options[name]):
-            raise ValueError(
+            raise InputError(
                 f"`{name}` must be that of the run that this one goes on from, "
                 f"{there!r}, got {here!r}."
             )

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from embedder.disk.digests import SUMS
+from embedder.errors import InputError, InputNotFoundError
 
 _RUN = ("config.toml", "corpus.json", SUMS)  # files by which a run is recognised
 _STREAM = re.compile(r"/dev/(stdin|stdout|stderr|fd/.*)|/proc/[^/]+/fd/.*")
@@ -23,7 +24,7 @@ def text_files(source: str | os.PathLike) -> list[Path]:
     """
     path = Path(source)
     if os.fspath(source) == "-" or _STREAM.fullmatch(os.path.abspath(path)):
-        raise ValueError(
+        raise InputError(
             f"Corpus {source} must be a file on disk, not a stream: it is read more "
             "than once. Write the text to a file."
         )
@@ -39,18 +40,18 @@ def text_files(source: str | os.PathLike) -> list[Path]:
     if glob.has_magic(str(source)):
         found = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
         return _checked(source, found, f"Corpus {source} matches no file.")
-    raise FileNotFoundError(f"Corpus {source} does not exist.")
+    raise InputNotFoundError(f"Corpus {source} does not exist.")
 
 
 def _checked(source, found: list[Path], otherwise: str) -> list[Path]:
     """`found` without folders and without files that runs wrote."""
     paths = [path for path in found if not path.is_dir()]
     if not paths:
-        raise FileNotFoundError(otherwise)
+        raise InputNotFoundError(otherwise)
     is_run = functools.cache(_is_run)
     kept = [p for p in paths if not any(map(is_run, _parents(p)))]
     if not kept:
-        raise FileNotFoundError(f"Corpus {source} has only files that runs wrote.")
+        raise InputNotFoundError(f"Corpus {source} has only files that runs wrote.")
     for path in kept:
         _check_regular(path)
     if left_out := len(paths) - len(kept):
@@ -69,6 +70,6 @@ def _is_run(folder: Path) -> bool:
 def _check_regular(path: Path) -> None:
     """Refuses what is neither a file nor missing; opening it names a missing one."""
     if path.exists() and not path.is_file():
-        raise ValueError(
+        raise InputError(
             f"Corpus {path} must be a regular file: it is read more than once."
         )

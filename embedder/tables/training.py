@@ -21,6 +21,7 @@ from embedder.engine.loop import Step, steps
 from embedder.engine.program import Program
 from embedder.engine.rules import capped_sgd, linear_rate
 from embedder.engine.state import TrainState
+from embedder.errors import InputError
 from embedder.tables import loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
@@ -199,7 +200,7 @@ def pick_backend(
       ValueError: Numba is asked for, and not installed.
     """
     if options.backend == "numba" and not _has_numba():
-        raise ValueError(
+        raise InputError(
             "`backend` is 'numba', which cannot be imported: pip install numba."
         )
     if options.backend != "auto":

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from embedder.errors import InputError
 
-class NoTokensError(ValueError):
+
+class NoTokensError(InputError):
     """A corpus leaves no token to train."""
 
 
@@ -106,4 +108,4 @@ def read_vocabulary(path: Path) -> Vocabulary:
         counts = frame["count"].to_numpy().astype(np.int64)
         return Vocabulary(frame["token"].to_list(), counts)
     except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{path} is not a whole parquet file.") from error
+        raise InputError(f"{path} is not a whole parquet file.") from error

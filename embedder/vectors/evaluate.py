@@ -10,6 +10,7 @@ from os import PathLike
 
 import numpy as np
 
+from embedder.errors import InputError
 from embedder.vectors.vectors import (
     Vectors,
     check_positive_integer,
@@ -80,7 +81,7 @@ class Pairs:
         pairs = list(_read_pairs(path))
         used = [pair for pair in pairs if pair[0] in first and pair[1] in first]
         if len(used) < 2:
-            raise ValueError(
+            raise InputError(
                 f"{path} must have 2 pairs or more with both words in the vocabulary, "
                 f"got {len(used)} of {len(pairs)}."
             )
@@ -200,7 +201,7 @@ def _read_pairs(path: str | PathLike[str]) -> Iterator[tuple[str, str, float]]:
         if len(fields) == 3 and score is not None:
             yield fields[0].strip().upper(), fields[1].strip().upper(), score
         elif len(fields) != 3 or not may_be_heading:
-            raise ValueError(
+            raise InputError(
                 f"{path} line {number}: must be two words and a finite score, "
                 f"got {short(line)}."
             )
@@ -230,7 +231,7 @@ def _read_analogies(
         words = line.upper().split()
         if name is None or len(words) != 4:
             rule = "`: NAME` of a section" if name is None else "four words"
-            raise ValueError(
+            raise InputError(
                 f"{path} line {number}: must be {rule}, got {short(line)}."
             )
         yield name, words
@@ -244,4 +245,4 @@ def _numbered_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:
                 if line.strip():
                     yield number, line.strip()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}.") from error
+        raise InputError(f"{path} is not UTF-8 text: {error}.") from error

@@ -20,6 +20,7 @@ from embedder.disk.files import (
     unpack_strings,
     whole_file,
 )
+from embedder.errors import InputError, InputNotFoundError
 from embedder.threads import use_threads
 from embedder.vectors import word2vec
 from embedder.vectors.vectors import Vectors
@@ -74,7 +75,7 @@ def read_vectors(path: str | os.PathLike[str]) -> Vectors:
     ending = _ending(path)
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"Vectors file {path} does not exist.")
+        raise InputNotFoundError(f"Vectors file {path} does not exist.")
     return _reader(ending)(path)
 
 
@@ -86,7 +87,7 @@ def _ending(path: str | os.PathLike[str]) -> str:
                 check_utf8(path, "A parquet file")
             return ending
     endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-    raise ValueError(f"`path` must end in {endings}, got {os.fspath(path)!r}.")
+    raise InputError(f"`path` must end in {endings}, got {os.fspath(path)!r}.")
 
 
 def _writer(ending: str) -> Callable[[Vectors, Path], None]:
@@ -140,14 +141,14 @@ def _checked(vectors: Vectors, metadata: dict[str, str] | None) -> Vectors:
     """Refuses vectors that are not those that were written."""
     expected = (metadata or {}).get(_DIGEST)  # other programs write none
     if expected is not None and expected != _digest(vectors):
-        raise ValueError("its keys or numbers are not those that were written")
+        raise InputError("its keys or numbers are not those that were written")
     return vectors
 
 
 def _from_arrays(arrays: dict[str, np.ndarray]) -> Vectors:
     for name in ("vectors", "tokens", "token_ends"):
         if name not in arrays:
-            raise ValueError(f"it has no `{name}`")
+            raise InputError(f"it has no `{name}`")
     keys = unpack_strings(arrays["tokens"], arrays["token_ends"])
     return Vectors(keys, arrays["vectors"], arrays.get("counts"))
 
@@ -159,7 +160,7 @@ def _damage_named(path: Path, *errors: type[BaseException]) -> Iterator[None]:
         yield
     except (ValueError, TypeError, *errors) as error:
         reason = short_reason(error)
-        raise ValueError(f"{path} is not a whole vectors file: {reason}.") from error
+        raise InputError(f"{path} is not a whole vectors file: {reason}.") from error
 
 
 def _write_safetensors(vectors: Vectors, path: Path) -> None:
@@ -223,7 +224,7 @@ def _read_parquet(path: Path) -> Vectors:
             schema.get("vector"), pl.Array
         ):
             columns = ", ".join(f"{name} {dtype}" for name, dtype in schema.items())
-            raise ValueError(
+            raise InputError(
                 f"it has no columns key String and vector Array: {columns}"
             )
         counts = table["count"].to_numpy() if "count" in schema else None

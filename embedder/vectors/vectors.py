@@ -10,6 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
+from embedder.errors import InputError, InputKeyError, InputTypeError
+
 CHUNK_VALUES = 2**24  # scores that one product may hold: 64 MB in float32
 ROUNDING = 1e-5  # more than a float32 product of two unit vectors can be wrong by
 
@@ -70,7 +72,7 @@ class Vectors:
         try:
             return self.key_to_index[key]
         except KeyError:
-            raise KeyError(f"Token {key!r} is not in the vocabulary.") from None
+            raise InputKeyError(f"Token {key!r} is not in the vocabulary.") from None
 
     def near_spellings(self, key: str, num: int = 3) -> list[str]:
         """At most `num` keys spelled like `key`, for a message; about 0.3 s in 70 k."""
@@ -98,7 +100,7 @@ class Vectors:
         check_positive_integer("topn", topn)
         plus, minus = self._ids(positive), self._ids(negative)
         if not plus and not minus:
-            raise ValueError("`positive` or `negative` must have a token, got none.")
+            raise InputError("`positive` or `negative` must have a token, got none.")
         query = self._exact_unit(plus).sum(axis=0) - self._exact_unit(minus).sum(axis=0)
         ((ids, scores),) = self._nearest(query[None], [plus + minus], topn)
         return [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
@@ -200,27 +202,27 @@ def check_positive_integer(name: str, value: int) -> None:
     """Raises unless `value` is an integer >= 1."""
     message = f"`{name}` must be an integer >= 1, got {value!r}."
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(message)
+        raise InputTypeError(message)
     if value < 1:
-        raise ValueError(message)
+        raise InputError(message)
 
 
 def _check_keys(given: object, keys: list[str]) -> None:
     if isinstance(given, str) or not all(isinstance(key, str) for key in keys):
-        raise TypeError(f"`keys` must be a list of strings, got {short(given)}.")
+        raise InputTypeError(f"`keys` must be a list of strings, got {short(given)}.")
     if "" in keys:
         row = keys.index("")
-        raise ValueError(f"`keys` must not be empty, got '' at row {row}.")
+        raise InputError(f"`keys` must not be empty, got '' at row {row}.")
     if len(set(keys)) < len(keys):
         first, second, key = _first_repeat(keys)
-        raise ValueError(
+        raise InputError(
             f"`keys` must be unique, got {short(key)} at rows {first} and {second}."
         )
     try:
         "".join(keys).encode()
     except UnicodeEncodeError as error:
         bad = next(key for key in keys if error.object[error.start] in key)
-        raise ValueError(
+        raise InputError(
             f"`keys` must be valid Unicode, got {bad!r} at row {keys.index(bad)}."
         ) from None
 
@@ -238,11 +240,11 @@ def _checked_matrix(matrix: np.ndarray, keys: list[str]) -> np.ndarray:
     """`matrix` as read-only, native, C-ordered f32 or f64[V, D]; raises if not."""
     matrix = np.asarray(matrix)
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
-        raise TypeError(
+        raise InputTypeError(
             f"`matrix` must hold floats of 16 to 64 bits, got {matrix.dtype}."
         )
     if matrix.ndim != 2 or len(matrix) != len(keys) or matrix.size == 0:
-        raise ValueError(
+        raise InputError(
             f"`matrix` must have shape [V, D], V = {len(keys)} the number of keys, "
             f"neither of them 0, got {matrix.shape}."
         )
@@ -251,7 +253,7 @@ def _checked_matrix(matrix: np.ndarray, keys: list[str]) -> np.ndarray:
     matrix.flags.writeable = False
     if not np.isfinite(matrix).all():
         row, column = np.argwhere(~np.isfinite(matrix))[0]
-        raise ValueError(
+        raise InputError(
             f"`matrix` must be finite, got {matrix[row, column]} at row {row} "
             f"({short(keys[row])}), column {column}."
         )
@@ -262,12 +264,12 @@ def _checked_counts(counts: np.ndarray, num_keys: int) -> np.ndarray:
     """`counts` as a read-only i64[V]; raises if it cannot be."""
     counts = np.asarray(counts)
     if counts.dtype.kind not in "iu":
-        raise TypeError(f"`counts` must hold integers, got {counts.dtype}.")
+        raise InputTypeError(f"`counts` must hold integers, got {counts.dtype}.")
     if counts.shape != (num_keys,):
-        raise ValueError(f"`counts` must have shape ({num_keys},), got {counts.shape}.")
+        raise InputError(f"`counts` must have shape ({num_keys},), got {counts.shape}.")
     counts = counts.astype(np.int64)
     if counts.min() < 0:
-        raise ValueError(f"`counts` must be >= 0, got {counts.min()}.")
+        raise InputError(f"`counts` must be >= 0, got {counts.min()}.")
     counts.flags.writeable = False
     return counts
 

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from embedder.disk.files import LONGEST_TOKEN
+from embedder.errors import InputEndError, InputError
 from embedder.threads import use_threads
 from embedder.vectors.vectors import Vectors
 
@@ -65,9 +66,9 @@ def read_gzip_text(path: Path) -> Vectors:
             return _read_text(file, path)
     except EOFError as error:
         reason = str(error).removeprefix(f"{path} ")
-        raise EOFError(f"{path} {reason}") from error
+        raise InputEndError(f"{path} {reason}") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {error}.") from error
+        raise InputError(f"{path} is not a whole gzip file: {error}.") from error
 
 
 def read_binary(path: Path) -> Vectors:
@@ -78,14 +79,14 @@ def read_binary(path: Path) -> Vectors:
         size = path.stat().st_size
         # The least that a row takes: a key of one byte, a blank, the values.
         if num_rows * (2 + 4 * num_columns) > size - start:
-            raise EOFError(
+            raise InputEndError(
                 f"{path} must hold {num_rows} rows of {num_columns} values, as line 1 "
                 f"says, got {size} bytes."
             )
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             keys, matrix, end = _binary_rows(data, start, num_rows, num_columns, path)
             if data[end : end + 1000].strip(b"\n"):
-                raise ValueError(
+                raise InputError(
                     f"{path} must end after the {num_rows} rows that line 1 says, "
                     f"got {size - end} more bytes."
                 )
@@ -103,7 +104,7 @@ def _check_keys(keys: Sequence[str]) -> None:
         if not is_key(key):
             is_long = len(key.encode()) > LONGEST_TOKEN
             rule = f"at most {LONGEST_TOKEN} bytes" if is_long else "no white space"
-            raise ValueError(
+            raise InputError(
                 f"`vectors.keys` must have {rule} in a word2vec file, got "
                 f"{_short(key) if is_long else repr(key)}: write .safetensors, .npz or "
                 ".parquet."
@@ -114,7 +115,7 @@ def _float32(matrix: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = matrix.astype(np.float32, copy=False)
     if not np.isfinite(rounded).all():
-        raise ValueError(
+        raise InputError(
             "`vectors.matrix` must fit float32 in a word2vec file, got "
             f"{matrix[~np.isfinite(rounded)][0]}: write .safetensors, .npz or .parquet."
         )
@@ -142,7 +143,7 @@ def _read_text(file: BinaryIO, path: Path) -> Vectors:
     while len(keys) < num_rows:
         lines = _next_lines(file, min(step, num_rows - len(keys)))
         if not lines:
-            raise EOFError(
+            raise InputEndError(
                 f"{path} line {len(keys) + 2}: must be one of {num_rows} rows, as line "
                 "1 says, got the end of the file."
             )
@@ -152,7 +153,7 @@ def _read_text(file: BinaryIO, path: Path) -> Vectors:
         keys += block[0]
         blocks.append(block[1])
     if rest := file.read(1000).strip():
-        raise ValueError(
+        raise InputError(
             f"{path} line {num_rows + 2}: must be the end, after the {num_rows} rows "
             f"that line 1 says, got {_short(rest)}."
         )
@@ -180,7 +181,7 @@ def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
         num_rows, num_columns = map(int, fields)
         if line.endswith(b"\n") and num_rows > 0 and num_columns > 0:
             return num_rows, num_columns
-    raise ValueError(
+    raise InputError(
         f"{path} line 1: must be the numbers of keys and of dimensions, "
         f"got {_short(line)}."
     )
@@ -223,7 +224,7 @@ def _slow_rows(
         where = f"{path} line {line_number}"
         fields = line.split()
         if len(fields) != num_columns + 1:
-            raise ValueError(
+            raise InputError(
                 f"{where}: must be a key and {num_columns} values, got "
                 f"{len(fields)} columns: {_short(line)}."
             )
@@ -239,7 +240,7 @@ def _value(field: bytes, where: str) -> float:
     except ValueError:
         value = math.nan
     if not abs(value) < FLOAT32_OVERFLOW:
-        raise ValueError(f"{where} must be a finite number, got {_short(field)}.")
+        raise InputError(f"{where} must be a finite number, got {_short(field)}.")
     return value
 
 
@@ -247,7 +248,7 @@ def _key(field: bytes, where: str) -> str:
     try:
         return field.decode()
     except UnicodeDecodeError:
-        raise ValueError(
+        raise InputError(
             f"{where}: column 1 must be UTF-8, got {_short(field)}."
         ) from None
 
@@ -261,7 +262,7 @@ def _binary_rows(
     for row in range(num_rows):
         blank = data.find(b" ", start, len(data) - 4 * num_columns)
         if blank < 0:
-            raise EOFError(
+            raise InputEndError(
                 f"{path} row {row}: must be a key, a blank and {num_columns} float32, "
                 "got the end of the file."
             )
@@ -277,7 +278,7 @@ def _check_unique(keys: list[str], path: Path) -> None:
     seen: dict[str, int] = {}
     for line, key in enumerate(keys, start=2):
         if seen.setdefault(key, line) != line:
-            raise ValueError(
+            raise InputError(
                 f"{path} line {line}: column 1 must be another key than on line "
                 f"{seen[key]}, got {_short(key)}."
             )
@@ -287,7 +288,7 @@ def _named(keys: list[str], matrix: np.ndarray, path: Path) -> Vectors:
     try:
         return Vectors(keys, matrix)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise InputError(f"{path}: {error}") from error
 
 
 def _short(value: bytes | str) -> str:

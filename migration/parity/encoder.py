@@ -20,6 +20,7 @@ from embedder.encoders.problem import model_settings
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
 from embedder.engine.state import TrainState
+from embedder.errors import InputError
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.difference import Difference, difference, worst
@@ -51,9 +52,9 @@ def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubj
       OSError, ValueError: there are none, or they do not fit `config`.
     """
     if source is None:
-        raise ValueError("`corpus` must be given for an encoder, got none.")
+        raise InputError("`corpus` must be given for an encoder, got none.")
     if config.encoder.optimizer not in network.OPTIMIZERS:
-        raise ValueError(
+        raise InputError(
             f"`optimizer` must be one of the NumPy trainer, "
             f"{' or '.join(network.OPTIMIZERS)}, got {config.encoder.optimizer!r}."
         )
@@ -260,7 +261,7 @@ def _after(training: EncoderTraining, num: int) -> TrainState:
             if done == num:
                 return program.whole_state(state)
         if not done:
-            raise ValueError("There is no batch to train on.")
+            raise InputError("There is no batch to train on.")
 
 
 class _Trained(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 
 import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
+from embedder.errors import InputError
 from embedder.tables import loader
 from embedder.tables.blocks import Updates
 from embedder.tables.corpus import Corpus, sequences_corpus
@@ -90,7 +91,7 @@ def _lines(paths: Iterable[Path]) -> Iterator[list[str]]:
                 try:
                     yield [token.decode() for token in line.split()]
                 except UnicodeDecodeError as error:
-                    raise ValueError(
+                    raise InputError(
                         f"{path} is not UTF-8 text: line {number + 1} has "
                         f"{error.object!r}."
                     ) from error
@@ -158,7 +159,7 @@ def _epoch(subject: Subject) -> Iterator[Difference]:
 def _workers(subject: Subject) -> Iterator[Difference]:
     config = subject.config
     if config.run.epochs == 0:
-        raise ValueError("`epochs` must be an integer >= 1 for `workers`, got 0.")
+        raise InputError("`epochs` must be an integer >= 1 for `workers`, got 0.")
     return workers_rung(config, subject.sequences, subject.seeds, subject.scores)
 
 
@@ -199,7 +200,7 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     )
     found = next(superblocks, None)
     if found is None:
-        raise ValueError(f"`sample` = {config.tables.sample} leaves no token to train.")
+        raise InputError(f"`sample` = {config.tables.sample} leaves no token to train.")
     first, num_real = found
     superblocks.close()
     num_updates = min(num_updates, num_real)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from embedder.config import Config, nearest, options_of, with_options
+from embedder.errors import InputError, InputNotFoundError
 from embedder.terminal import say, shown
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
 from embedder.vectors.vectors import Vectors
@@ -106,20 +107,20 @@ def _check(
     files: Sequence[Path],
 ) -> None:
     if words < 0:
-        raise ValueError(f"`words` must be an integer >= 0, got {words}.")
+        raise InputError(f"`words` must be an integer >= 0, got {words}.")
     if not seeds:
-        raise ValueError("`seeds` must be one integer or more, got none.")
+        raise InputError("`seeds` must be one integer or more, got none.")
     for seed in seeds:
         with_options(config, seed=seed)
     for rung in rungs:
         if rung not in known:
-            raise ValueError(
+            raise InputError(
                 f"Unknown rung `{rung}`{nearest(rung, known)} The rungs are: "
                 f"{', '.join(known)}."
             )
     for file in files:
         if not file.is_file():
-            raise FileNotFoundError(f"File {file} does not exist.")
+            raise InputNotFoundError(f"File {file} does not exist.")
 
 
 def scores(pairs: Sequence[Path], analogies: Sequence[Path]) -> dict[str, Score]:

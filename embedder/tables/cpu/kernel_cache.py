@@ -14,6 +14,7 @@ from typing import BinaryIO
 from numba.core import caching
 
 from embedder.disk.sealed import read_sealed, sealed
+from embedder.errors import InputNotFoundError
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class _Files(caching.IndexDataCacheFile):
 
     def _load_data(self, name):
         if read_sealed(self._data_path(name)) is None:
-            raise FileNotFoundError(name)  # so Numba compiles it
+            raise InputNotFoundError(name)  # so Numba compiles it
         return super()._load_data(name)
 
     @contextlib.contextmanager
