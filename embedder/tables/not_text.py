@@ -2,7 +2,7 @@
 
 A name or a magic number is enough. Other content is refused only where prose cannot
 look so: a column of numbers beside short cells, the same number of commas without a
-blank after them on all lines, pairs of integers.
+blank after them on all lines beside a column of single words, pairs of integers.
 """
 
 import csv
@@ -173,7 +173,7 @@ def _table(lines: list[str], is_cut: bool) -> str | None:
         rows = _rows(lines, delimiter, is_cut)
         cells = [cell for row in rows for cell in row[1:]]
         is_tight = [bool(cell) and not cell[0].isspace() for cell in cells]
-        if rows and sum(is_tight) >= 0.9 * len(cells):
+        if rows and sum(is_tight) >= 0.9 * len(cells) and _has_words(rows):
             return what
     return "a TSV table" if _has_numbers(_rows(lines, "\t", is_cut)) else None
 
@@ -190,6 +190,19 @@ def _rows(lines: list[str], delimiter: str, is_cut: bool) -> list[list[str]]:
     sizes = {len(row) for row in rows}
     is_table = len(rows) >= _FEWEST_LINES - 1 and len(sizes) == 1 and sizes != {1}
     return rows if is_table else []
+
+
+def _has_words(rows: list[list[str]]) -> bool:
+    """Whether the first or the last column is of single words, as keys are.
+
+    Else the delimiter belongs to a token that each line has.
+    """
+    columns = list(zip(*rows[1:], strict=True))
+    return any(
+        sum(len(cell.split()) == 1 and cell == cell.strip() for cell in column)
+        >= 0.95 * len(column)
+        for column in (columns[0], columns[-1])
+    )
 
 
 def _has_numbers(rows: list[list[str]]) -> bool:

@@ -182,6 +182,9 @@ def test_any_tokens_get_vectors(tokens, seed, capsys):
 @pytest.mark.row("B4", "B12")
 @given(tokens=TOKEN_LISTS, seed=st.integers(0, 2**32))
 @few(60)
+@example(tokens=[";0"], seed=0)
+@example(tokens=["a,0"], seed=0)
+@example(tokens=["a,0,b"], seed=1)
 def test_any_of_many_tokens_get_vectors(tokens, seed, capsys):
     check_tokens(tokens, seed, capsys)
 
