@@ -9,27 +9,25 @@ class InputError(ValueError):
     """Wrong usage or bad input; the message names the argument or file, and the fix."""
 
 
-class InputTypeError(InputError, TypeError):
+class InputTypeError(TypeError, InputError):
     """An argument has the wrong type."""
 
 
-class InputKeyError(InputError, KeyError):
+class InputKeyError(KeyError, InputError):
     """A token is not in the vocabulary."""
 
-    __str__ = ValueError.__str__  # KeyError puts its message in quotes
 
-
-class InputNotFoundError(InputError, FileNotFoundError):
+class InputNotFoundError(FileNotFoundError, InputError):
     """A file or folder does not exist."""
 
 
-class InputExistsError(InputError, FileExistsError):
+class InputExistsError(FileExistsError, InputError):
     """A file or folder stands where something else is to be written."""
 
 
-class InputIsFolderError(InputError, IsADirectoryError):
+class InputIsFolderError(IsADirectoryError, InputError):
     """A folder is given for a file."""
 
 
-class InputEndError(InputError, EOFError):
+class InputEndError(EOFError, InputError):
     """A file ends too early."""
