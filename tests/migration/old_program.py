@@ -27,7 +27,9 @@ def failure(action):
     try:
         action()
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        kinds = KeyError, FileNotFoundError, TypeError, ValueError, RuntimeError
+        name = next(k.__name__ for k in kinds if isinstance(error, k))
+        return f"{name}: {error}"
     return "no error"
 
 
