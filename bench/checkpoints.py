@@ -166,11 +166,10 @@ def lost(marks: list[Mark], starts: list[float], seconds: float) -> list[float]:
     times = [mark.seconds for mark in marks]
 
     def stretch(start: float) -> tuple[float, float]:
-        """How long it is, and updates in a second."""
-        first, last = (
-            marks[min(bisect.bisect_left(times, time), len(times) - 1)]
-            for time in (start, start + seconds)
-        )
+        """Its length from mark to mark, at least one interval, and updates a second."""
+        index = min(bisect.bisect_left(times, start), len(marks) - 2)
+        end = bisect.bisect_left(times, start + seconds)
+        first, last = marks[index], marks[min(max(end, index + 1), len(marks) - 1)]
         length = last.seconds - first.seconds
         return length, (last.updates - first.updates) / length
 

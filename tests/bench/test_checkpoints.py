@@ -20,3 +20,10 @@ def test_a_corpus_is_drawn_by_rank():
     ids, lengths = encoded.read(0)
     assert encoded.num_tokens == len(ids) == lengths.sum() == 1000
     assert (ids < 5).sum() > (ids >= 45).sum()
+
+
+def test_a_stretch_between_two_marks_is_an_interval():
+    """Updates so slow that none ends within a stretch: the next mark ends it."""
+    marks = [Mark(second // 10, float(second)) for second in range(0, 71, 10)]
+    assert checkpoints.lost(marks, [0, 20, 40], 0.5) == pytest.approx([0, 0])
+    assert checkpoints.lost(marks, [0, 90], 0.5) == pytest.approx([0])
