@@ -8,8 +8,9 @@ import contextlib
 import itertools
 from collections import deque
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from typing import Any
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -19,7 +20,10 @@ from embedder.engine.loop import Updates
 
 
 class _Superblock:
-    """Arrays of a batch of which this process has the blocks `share` of each update."""
+    """Arrays of a batch, of which this process has the blocks `share` of each update.
+
+    They are named by their index among the arrays of the batch.
+    """
 
     def __init__(self, batch: dict[str, np.ndarray], share: range, num_blocks: int):
         self._batch = batch
@@ -51,11 +55,11 @@ def blocks_here(layout: Layout, blocks_per_update: int) -> range:
 
 
 def on_mesh(
-    batches: Generator[tuple[Updates, int, NamedTuple]],
+    batches: Generator[tuple[Updates, int, Any]],
     layout: Layout,
     blocks_per_update: int,
-    axes: NamedTuple,
-) -> Iterator[tuple[Updates, int, NamedTuple]]:
+    axes: Any,
+) -> Iterator[tuple[Updates, int, Any]]:
     """The same, with batches as global arrays, placed ahead of their use.
 
     Args:
@@ -64,23 +68,40 @@ def on_mesh(
     """
     share = blocks_here(layout, blocks_per_update)
     num_blocks = layout.num_blocks(blocks_per_update)
-    passed: deque[tuple[Updates, int, NamedTuple]] = deque()
-    mesh, specs = mesh_of(layout), batch_spec(layout, axes)._asdict()
+    passed: deque[tuple[Updates, int, Any]] = deque()
 
     def superblocks() -> Iterator[_Superblock]:
         for updates, num_updates, batch in batches:
             passed.append((updates, num_updates, batch))
-            host = {k: x for k, x in batch._asdict().items() if k in moved}
-            yield _Superblock(host, share, num_blocks)
+            yield _Superblock(_host_arrays(batch), share, num_blocks)
 
     with contextlib.closing(batches):
         first = next(batches, None)
         if first is None:
             return
-        moved = [k for k, x in first[2]._asdict().items() if isinstance(x, np.ndarray)]
         batches = itertools.chain([first], batches)
-        own_specs = {name: specs[name] for name in moved}
-        with DeviceLoader(superblocks(), mesh, own_specs) as loader:
+        specs = dict(enumerate(_leaves(batch_spec(layout, axes))))
+        moved = {name: specs[int(name)] for name in _host_arrays(first[2])}
+        with DeviceLoader(superblocks(), mesh_of(layout), moved) as loader:
             for arrays in loader:
                 updates, num_updates, batch = passed.popleft()
-                yield updates, num_updates, batch._replace(**arrays)
+                yield updates, num_updates, _with_arrays(batch, arrays)
+
+
+def _leaves(batch: Any) -> list[Any]:
+    """The arrays of a batch, with None for those that it lacks."""
+    return jax.tree.leaves(batch, is_leaf=lambda x: x is None)
+
+
+def _host_arrays(batch: Any) -> dict[str, np.ndarray]:
+    """The arrays of NumPy in a batch, by their index among its arrays."""
+    leaves = enumerate(_leaves(batch))
+    return {str(index): x for index, x in leaves if isinstance(x, np.ndarray)}
+
+
+def _with_arrays(batch: Any, arrays: dict[str, jax.Array]) -> Any:
+    """`batch` with the arrays of these indices replaced."""
+    leaves, structure = jax.tree.flatten(batch, is_leaf=lambda x: x is None)
+    for index, array in arrays.items():
+        leaves[int(index)] = array
+    return jax.tree.unflatten(structure, leaves)

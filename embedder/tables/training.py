@@ -30,7 +30,7 @@ from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
-from embedder.tables.update import Batch, Model, initial_state
+from embedder.tables.update import Batch, Model, initial_state, objective_of
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import Pairs
 
@@ -240,10 +240,11 @@ def make_program(
     keep_compiled_programs()
     options = config.tables
     shape = num_rows, options.vector_size
+    objective = objective_of(options.architecture)
     whole, part = (
         Model(
             tables(*size, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
-            options.architecture,
+            objective,
             options.window,
             options.negative,
         )
@@ -279,14 +280,8 @@ def host_batches(
     `rate` gives the learning rate f64[S] at each update's progress.
     """
     for updates, num_updates in superblocks:
-        batch = Batch(
-            ids=updates.ids,
-            sequence=updates.sequence,
-            radius=updates.radius,
-            noise=updates.noise,
-            rate=rate(updates.progress).astype(dtype),
-        )
-        yield updates, num_updates, batch
+        rates = rate(updates.progress).astype(dtype)
+        yield updates, num_updates, Batch(updates.blocks, rates)
 
 
 def _source(

@@ -56,13 +56,12 @@ class Sample(NamedTuple):
     def batch(self) -> Batch:
         """What the compiled updates take."""
         updates, rate = self.updates, self.rates.astype(self.dtype)
-        return Batch(updates.ids, updates.sequence, updates.radius, updates.noise, rate)
+        return Batch(updates.blocks, rate)
 
     def blocks(self, index: int) -> legacy.blocks.Blocks:
         """What the oracle takes for update `index`."""
-        updates = self.updates
-        fields = updates.ids, updates.sequence, updates.radius, updates.noise
-        return legacy.blocks.Blocks(*(values[index] for values in fields))
+        blocks = self.updates.blocks
+        return legacy.blocks.Blocks(*(values[index] for values in blocks))
 
 
 class OracleRows(NamedTuple):
