@@ -33,6 +33,8 @@ class TablesOptions:
 
     best_needs: ClassVar[str] = "best_by"
     """The option that tells which epoch is the best."""
+    optimizers: ClassVar[tuple[str, ...]] = ("sgd", "adagrad")
+    """Allowed values of `optimizer`."""
 
     min_count: int = setting(5, integer(1))
     """Drop tokens that occur less often."""
