@@ -171,7 +171,7 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
 def _whole(training: Training, batch: Batch, threads: int):
     updates = kernel.make_updates(
         training.program.model,
-        training.config.tables.cap,
+        training.config.tables.max_pairs_per_row,
         loss_interval=16,
         threads=threads,
     )

@@ -42,7 +42,7 @@ class Training:
 
     unit = "words"
     rate_name = "alpha"
-    diverged = "training diverged. Give a smaller `alpha` or `cap`."
+    diverged = "training diverged. Give a smaller `alpha` or `max_pairs_per_row`."
     smaller = "give a smaller `vector_size` or `block`, or a larger `min_count`."
     idle = "No token has another in its window: nothing is learned."
 
@@ -250,13 +250,16 @@ def make_program(
         )
         for size in (shape, layout.device_shape(*shape))
     )
-    optimizer = capped_sgd(options.cap)
+    optimizer = capped_sgd(options.max_pairs_per_row)
     if options.backend == "numba":
         from embedder.tables.cpu import kernel
 
         threads = options.threads or kernel.available_cores()
         placed = kernel.place(
-            whole, options.cap, loss_interval=interval, threads=threads
+            whole,
+            options.max_pairs_per_row,
+            loss_interval=interval,
+            threads=threads,
         )
     else:
         placed = place(

@@ -140,7 +140,7 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
                 desired,
                 sample.blocks(index),
                 rate=sample.rates[index],
-                cap=options.cap,
+                cap=options.max_pairs_per_row,
                 architecture=options.architecture,
                 window=sample.config.tables.window,
                 negative=options.negative,

@@ -148,7 +148,7 @@ def test_slurm_starts_one_run_with_tables_between_its_processes(folder, one_proc
     }
     every = [
         start(
-            *("corpus.txt", *OPTIONS, "--workdir", "two", "--tables", "rows"),
+            *("corpus.txt", *OPTIONS, "--workdir", "two", "--table-sharding", "rows"),
             **job,
             SLURM_PROCID=rank,
             SLURM_LOCALID=rank,

@@ -77,7 +77,7 @@ class Case(NamedTuple):
             negative=NEGATIVE,
             dtype=dtype,
             **UPDATES[update],
-            cap=cap,
+            max_pairs_per_row=cap,
             alpha=0.05,
         )
         program = make_program(self.num_rows, 1, config, layout)
