@@ -30,7 +30,7 @@ from embedder.engine.devices import Demand, capacity, pick_layout
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import blocks_here, on_mesh
 from embedder.engine.layout import Layout, mesh_of
-from embedder.engine.loop import Step, steps
+from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.rules import optimizer_by_name
 from embedder.engine.state import TrainState
@@ -57,9 +57,9 @@ class EncoderTraining:
     unit = "examples"
     rate_name = "learning_rate"
     metrics = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
-    diverged = "training diverged. Give a smaller `learning_rate`."
-    smaller = "give --loader tfdata, smaller `layers` or a smaller `batch_size`."
-    idle = "Every example is told for certain: nothing is learned."
+    divergence_message = "training diverged. Give a smaller `learning_rate`."
+    memory_advice = "give --loader tfdata, smaller `layers` or a smaller `batch_size`."
+    zero_loss_message = "Every example is told for certain: nothing is learned."
     backend = "xla"
 
     def __init__(self, config: Config, examples: Examples, epochs: range):
@@ -170,10 +170,10 @@ class EncoderTraining:
         params = initial_params(self.program.encoder)
         return classify.initial_state(params, self.program.optimizer)
 
-    def steps(
+    def calls(
         self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
-    ) -> Iterator[Step]:
-        """The calls of one epoch; see `embedder.engine.loop.steps`."""
+    ) -> Iterator[CallResult]:
+        """The calls of one epoch; see `embedder.engine.loop.run_calls`."""
         batches = self.host_batches(epoch, after)
         axes = AXES_OF_IDS if self._is_resident else AXES
         if self.layout.mode == "sharded":
@@ -182,7 +182,7 @@ class EncoderTraining:
         else:
             put = self.program.place_batch
             batches = ((*rest, put(batch)) for *rest, batch in batches)
-        return steps(self.program.apply_updates, state, batches)
+        return run_calls(self.program.apply_updates, state, batches)
 
     def host_batches(self, epoch: int, after: tuple[int, ...] = ()):
         """Updates, how many are real, and their `Batches`."""

@@ -17,7 +17,7 @@ from embedder.engine.devices import devices_line, pick_layout
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import blocks_here, on_mesh
 from embedder.engine.layout import ONE_DEVICE, Layout
-from embedder.engine.loop import Step, steps
+from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import Program
 from embedder.engine.rules import capped_sgd, linear_rate
 from embedder.engine.state import TrainState
@@ -42,9 +42,9 @@ class Training:
 
     unit = "words"
     rate_name = "alpha"
-    diverged = "training diverged. Give a smaller `alpha` or `cap`."
-    smaller = "give a smaller `vector_size` or `block`, or a larger `min_count`."
-    idle = "No token has another in its window: nothing is learned."
+    divergence_message = "training diverged. Give a smaller `alpha` or `cap`."
+    memory_advice = "give a smaller `vector_size` or `block`, or a larger `min_count`."
+    zero_loss_message = "No token has another in its window: nothing is learned."
 
     def __init__(
         self,
@@ -165,10 +165,10 @@ class Training:
         options = self.config.tables
         return linear_rate(progress, alpha=options.alpha, min_alpha=options.min_alpha)
 
-    def steps(
+    def calls(
         self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
-    ) -> Iterator[Step]:
-        """The superblocks of one epoch; see `embedder.engine.loop.steps`.
+    ) -> Iterator[CallResult]:
+        """The superblocks of one epoch; see `embedder.engine.loop.run_calls`.
 
         `after` is the position of the last update that `state` has seen of it.
         """
@@ -188,7 +188,7 @@ class Training:
         else:
             place = self.program.place_batch
             batches = ((*rest, place(batch)) for *rest, batch in batches)
-        return steps(self.program.apply_updates, state, batches)
+        return run_calls(self.program.apply_updates, state, batches)
 
 
 def pick_backend(

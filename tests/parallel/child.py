@@ -169,7 +169,9 @@ def encoders() -> Iterator[dict]:
                     ),
                     "history": float(
                         np.abs(
-                            np.subtract(end.place.history[0], whole.place.history[0])
+                            np.subtract(
+                                end.position.history[0], whole.position.history[0]
+                            )
                         ).max()
                     ),
                     "moved": exchanged_by(training),
