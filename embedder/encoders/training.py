@@ -25,10 +25,10 @@ from embedder.encoders.networks import Encoder, encoder, initial_params
 from embedder.encoders.options import EncoderOptions, parse_arguments
 from embedder.encoders.outputs import judged
 from embedder.encoders.update import AXES, AXES_OF_IDS, Batches
-from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
+from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
 from embedder.engine.devices import Demand, capacity, pick_layout
 from embedder.engine.epochs import Metrics
-from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import Layout, mesh_of
 from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import Placement, Program, place_updates
@@ -89,7 +89,7 @@ class EncoderTraining:
             options.batch_size,
             config.run.seed,
             epochs,
-            blocks_here(self.layout, options.batch_size),
+            local_blocks(self.layout, options.batch_size),
         )
         limit = config.save.interval.updates
         self.superblock_size = updates_of_a_call(config.run.loader, self.source, limit)
@@ -178,7 +178,7 @@ class EncoderTraining:
         axes = AXES_OF_IDS if self._is_resident else AXES
         if self.layout.mode == "sharded":
             size = self.config.encoder.batch_size
-            batches = on_mesh(batches, self.layout, size, axes)
+            batches = sharded_batches(batches, self.layout, size, axes)
         else:
             put = self.program.place_batch
             batches = ((*rest, put(batch)) for *rest, batch in batches)
@@ -288,7 +288,7 @@ def make_encoder_program(
     is_resident: bool,
 ) -> EncoderProgram:
     """The compiled part of a run, kept so that the same again is not compiled again."""
-    keep_compiled_programs()
+    enable_compilation_cache()
     network = encoder(widths, dtype=dtype, seed=seed, precision=options.precision)
     optimizer = optimizer_by_name(
         options.optimizer,

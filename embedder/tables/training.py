@@ -12,10 +12,10 @@ import numpy as np
 import optax
 
 from embedder.config import Config, with_options
-from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
+from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
 from embedder.engine.devices import devices_line, pick_layout
 from embedder.engine.epochs import Metrics
-from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import Program
@@ -184,7 +184,7 @@ class Training:
         num_blocks = self.config.tables.blocks_per_update
         batches = host_batches(superblocks, self.rate, dtype)
         if self.layout.mode == "sharded":
-            batches = on_mesh(batches, self.layout, num_blocks, TABLE_AXES)
+            batches = sharded_batches(batches, self.layout, num_blocks, TABLE_AXES)
         else:
             place = self.program.place_batch
             batches = ((*rest, place(batch)) for *rest, batch in batches)
@@ -237,7 +237,7 @@ def make_program(
 
     It is compiled by XLA unless `backend` is "numba". `config` is resolved.
     """
-    keep_compiled_programs()
+    enable_compilation_cache()
     options = config.tables
     shape = num_rows, options.vector_size
     whole, part = (
@@ -307,5 +307,5 @@ def _source(
         ns_exponent=options.ns_exponent,
         seed=config.run.seed,
         epochs=epochs,
-        share=blocks_here(layout, options.blocks_per_update),
+        share=local_blocks(layout, options.blocks_per_update),
     )

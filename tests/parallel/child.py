@@ -111,7 +111,7 @@ def cells() -> Iterator[dict]:
                 "rows": [
                     SHAPE[0],
                     layout.device_shape(*SHAPE)[0],
-                    layout.whole_shape(*SHAPE)[0],
+                    layout.padded_shape(*SHAPE)[0],
                 ],
                 "moved": [each[:2] for each in collectives(compiled.as_text())],
             }
