@@ -146,7 +146,8 @@ def _check_request(options: DeviceOptions, demand: Demand, available: int) -> No
     ):
         raise InputError(
             f"Of {num_processes} processes all {available} devices take part: `mode` "
-            f"must be sharded and `devices` 0, got {options.mode} and {options.devices}."
+            f"must be sharded and `devices` 0, got {options.mode} and "
+            f"{options.devices}."
         )
     splits = demand.tables in ("columns", "rows")
     if options.mode == "jit" and (splits or options.devices > 1):
