@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from embedder.engine.ahead import map_ahead
+from embedder.engine.prefetch import parallel_map
 from embedder.engine.tfdata import import_tensorflow, quiet_options
 from embedder.tables.blocks import PADDING, BlockSource, Updates
 
@@ -85,7 +85,7 @@ class _Rest(NamedTuple):
 
 def memory_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
     """Superblocks of an epoch by threads and NumPy; the last may be shorter."""
-    return _rebatch(map_ahead(rest.updates, rest.places, workers), size)
+    return _rebatch(parallel_map(rest.updates, rest.places, workers), size)
 
 
 def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:

@@ -97,7 +97,7 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
         option="blocks_per_update",
         tables="replicated" if options.update == "dense" else sharding,
         table_devices=options.table_devices,
-        one_device="numba" if options.backend == "numba" else "",
+        single_device_backend="numba" if options.backend == "numba" else "",
     )
 
 

@@ -45,7 +45,7 @@ def place(
 
 def _pad_tables(state: TrainState, layout: Layout, shape: tuple[int, int]):
     """`state` with tables filled up to what the devices have together."""
-    wide = layout.whole_shape(*shape)
+    wide = layout.padded_shape(*shape)
 
     def fill(x):
         missing = [(0, n - m) for n, m in zip(wide, x.shape, strict=True)]

@@ -226,5 +226,5 @@ def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
         counts=training.encoded.vocabulary.counts,
         input=np.asarray(tables["input"]),
         output=np.asarray(tables["output"]),
-        loss_history=before + end.place.losses,
+        loss_history=before + end.position.losses,
     )

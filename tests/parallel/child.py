@@ -111,7 +111,7 @@ def cells() -> Iterator[dict]:
                 "rows": [
                     SHAPE[0],
                     layout.device_shape(*SHAPE)[0],
-                    layout.whole_shape(*SHAPE)[0],
+                    layout.padded_shape(*SHAPE)[0],
                 ],
                 "moved": [each[:2] for each in collectives(compiled.as_text())],
             }
@@ -166,7 +166,9 @@ def encoders() -> Iterator[dict]:
                     ),
                     "history": float(
                         np.abs(
-                            np.subtract(end.place.history[0], whole.place.history[0])
+                            np.subtract(
+                                end.position.history[0], whole.position.history[0]
+                            )
                         ).max()
                     ),
                     "moved": exchanged_by(training),
