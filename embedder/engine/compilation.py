@@ -10,7 +10,7 @@ import jax
 from jax._src import compilation_cache
 from jax._src.compilation_cache_interface import CacheInterface
 
-from embedder.disk.sealed import read_sealed, write_sealed
+from embedder.disk.cache_files import read_cache_file, write_cache_file
 
 _SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # of jaxlib; see jax-ml/jax issue 38806
 _FAST_SCATTERS = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
@@ -30,13 +30,13 @@ class _Cache(CacheInterface):
         self._takes_files = True
 
     def get(self, key: str) -> bytes | None:
-        return read_sealed(self._path / f"{key}-sealed")
+        return read_cache_file(self._path / f"{key}-sealed")
 
     def put(self, key: str, value: bytes) -> None:
         if not self._takes_files:
             return
         try:
-            write_sealed(self._path / f"{key}-sealed", value)
+            write_cache_file(self._path / f"{key}-sealed", value)
         except OSError as error:
             self._takes_files = False
             _say_not_kept(self._path, error.strerror)

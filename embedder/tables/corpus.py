@@ -2,7 +2,7 @@
 
 A corpus is read in chunks of bounded size, however long its lines are. Text is one
 sequence a line, cut at ASCII white space, strict UTF-8; a file named .gz is gzip.
-Tokens longer than LONGEST_TOKEN bytes are left out, so that memory is bounded and every
+Tokens longer than MAX_TOKEN_BYTES are left out, so that memory is bounded and every
 vocabulary can be written as word2vec text.
 """
 
@@ -20,12 +20,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.disk.files import LONGEST_TOKEN, errors_named
-from embedder.disk.unchanged import check_unchanged, describe_file
+from embedder.disk.files import name_file_in_errors
+from embedder.disk.fingerprints import check_unchanged, file_fingerprint
 from embedder.engine.ahead import read_ahead
 from embedder.errors import InputEndError, InputError, InputTypeError
 from embedder.tables.not_text import check_text
 from embedder.tables.text_files import text_files
+from embedder.vectors.word2vec import MAX_TOKEN_BYTES
 
 _CHUNK_BYTES = 2**22  # of text: more is slower, by new pages of memory
 _CHUNK_TOKENS = 2**21  # of sequences in memory
@@ -67,7 +68,7 @@ def text_corpus(
     """
     if not os.fspath(source):
         raise InputError("`corpus` must be a file, a glob or a folder, got ''.")
-    files = {path: describe_file(path) for path in text_files(source)}
+    files = {path: file_fingerprint(path) for path in text_files(source)}
     for path in files:
         check_text(path)
     how = {} if errors == "strict" else {"unicode_errors": errors}
@@ -119,7 +120,7 @@ def _file_chunks(path: Path, described: dict[str, Any], errors: str) -> Iterator
     if left_out:
         _log.warning(
             "%s: tokens longer than %d bytes, left out: %d.",
-            *(path, LONGEST_TOKEN, left_out),
+            *(path, MAX_TOKEN_BYTES, left_out),
         )
 
 
@@ -129,7 +130,7 @@ def _read_pieces(path: Path, errors: str) -> Iterator[str]:
     decode = _Replacing(path) if errors == "replace" else _decode
     offset, rest = 0, b""
     try:
-        with errors_named(path), opener(path, "rb") as file:
+        with name_file_in_errors(path), opener(path, "rb") as file:
             if path.suffix == ".gz" and not path.stat().st_size:
                 raise InputEndError("it is empty")  # which Python takes for no text
             while data := file.read(_CHUNK_BYTES):
@@ -206,7 +207,7 @@ def _whole_lines(pieces: Iterable[str]) -> Iterator[tuple[str, bool]]:
             yield text[:cut], is_open
             rest = text[cut + 1 :]
         else:
-            rest = text[: LONGEST_TOKEN + 1]
+            rest = text[: MAX_TOKEN_BYTES + 1]
     yield rest, False
 
 
@@ -216,12 +217,12 @@ def _split_lines(text: str, is_open: bool) -> tuple[Chunk, int]:
     lengths = lists.list.len().to_numpy().astype(np.int64)
     tokens = lists.explode()
     sizes = tokens.str.len_bytes().to_numpy()
-    kept = (sizes > 0) & (sizes <= LONGEST_TOKEN)
+    kept = (sizes > 0) & (sizes <= MAX_TOKEN_BYTES)
     if not kept.all():
         starts = np.cumsum(lengths) - lengths
         lengths = np.add.reduceat(kept, starts, dtype=np.int64)
         tokens = tokens.filter(pl.Series(kept))
-    num_long = np.count_nonzero(sizes > LONGEST_TOKEN)
+    num_long = np.count_nonzero(sizes > MAX_TOKEN_BYTES)
     return Chunk(tokens, lengths, is_open), num_long
 
 

@@ -22,9 +22,16 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.disk.digests import SUMS, check_file, files_in, read_sums, write_sums
-from embedder.disk.files import read_member, short_reason
-from embedder.disk.parts import remove_parts, whole_folder
+from embedder.disk.arrays import read_stored_array
+from embedder.disk.digests import (
+    DIGESTS_FILE,
+    check_digest,
+    files_in,
+    read_digests,
+    write_digests,
+)
+from embedder.disk.files import short_reason
+from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.errors import InputError
 from embedder.limits import check_room
 from embedder.tables.corpus import Corpus
@@ -88,7 +95,7 @@ def encode_cached(
       ValueError: the cache is damaged (of a shard perhaps when it is read).
     """
     folder = cache / _digest(corpus, min_count, known)
-    remove_parts(cache)
+    remove_unfinished_folders(cache)
     if not folder.exists():
         num_bytes = _write_cache(corpus, min_count, known, folder)
         return dataclasses.replace(_open_cache(folder), counting_bytes=num_bytes)
@@ -261,7 +268,7 @@ def _digest(corpus: Corpus, min_count: int, known: Known | None) -> str:
 
 def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> int:
     """Writes the cache; returns the bytes of memory that counting the tokens took."""
-    with whole_folder(folder) as part:
+    with atomic_folder(folder) as part:
         with tempfile.TemporaryFile(dir=part) as spool:
             scan = _scan(corpus, spool)
             vocabulary, id_of_code = _vocabulary(scan, min_count, known)
@@ -273,15 +280,15 @@ def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> int:
         summary = {"raw_tokens": int(scan.counts.sum()), "shard_tokens": tokens}
         write_vocabulary(vocabulary, part / "vocabulary.parquet")
         (part / "shards.json").write_text(json.dumps(summary))
-        write_sums(part, files_in(part))
+        write_digests(part, files_in(part))
     return scan.num_bytes
 
 
 def _open_cache(folder: Path) -> Encoded:
-    with _damage_named(folder / SUMS):
-        sums = read_sums(folder)
+    with _damage_named(folder / DIGESTS_FILE):
+        sums = read_digests(folder)
     with _damage_named(folder / "shards.json") as path:
-        check_file(path, sums.get(path.name))
+        check_digest(path, sums.get(path.name))
         summary = json.loads(path.read_text())
         raw_tokens = int(summary["raw_tokens"])
         tokens = np.array(summary["shard_tokens"], dtype=np.int64)
@@ -290,7 +297,7 @@ def _open_cache(folder: Path) -> Encoded:
         if raw_tokens < tokens.sum():
             raise InputError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
     with _damage_named(folder / "vocabulary.parquet") as path:
-        check_file(path, sums.get(path.name))
+        check_digest(path, sums.get(path.name))
         vocabulary = read_vocabulary(path)
     for shard in range(len(tokens)):
         with _damage_named(_shard_path(folder, shard)) as path:
@@ -298,7 +305,7 @@ def _open_cache(folder: Path) -> Encoded:
 
     def read(shard: int):
         with _damage_named(_shard_path(folder, shard)) as path:
-            check_file(path, sums.get(path.name))
+            check_digest(path, sums.get(path.name))
             return _read_shard(path, int(tokens[shard]), len(vocabulary))
 
     return Encoded(vocabulary, tokens, read, raw_tokens)
@@ -309,7 +316,7 @@ def _read_shard(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids and lengths, which fit what else the cache says."""
     with zipfile.ZipFile(path) as archive:
-        ids, lengths = (read_member(archive, name) for name in ("ids", "lengths"))
+        ids, lengths = (read_stored_array(archive, name) for name in ("ids", "lengths"))
     for array in (ids, lengths):
         if array.dtype != np.int32 or array.ndim != 1:
             raise InputError(f"it must hold int32[n], got {array.dtype}{array.shape}")

@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from embedder.config import Config, options_of, read_toml, resolve
-from embedder.disk.files import LONGEST_TOKEN
 from embedder.engine.epochs import Snapshot
 from embedder.engine.tfdata import import_tensorflow
 from embedder.errors import InputError, InputNotFoundError
@@ -31,7 +30,7 @@ from embedder.tables.vocabulary import (
 )
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
-from embedder.vectors.word2vec import is_key
+from embedder.vectors.word2vec import MAX_TOKEN_BYTES, is_key
 
 _log = logging.getLogger(__name__)
 
@@ -208,7 +207,7 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
     if not all(map(is_key, model.tokens)):
         _log.warning(
             "Tokens have white space, or more than %d bytes: there is no vectors.txt.",
-            LONGEST_TOKEN,
+            MAX_TOKEN_BYTES,
         )
     else:
         write_vectors(vectors, run.text_vectors)

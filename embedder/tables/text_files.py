@@ -7,10 +7,14 @@ import os
 import re
 from pathlib import Path
 
-from embedder.disk.digests import SUMS
+from embedder.disk.digests import DIGESTS_FILE
 from embedder.errors import InputError, InputNotFoundError
 
-_RUN = ("config.toml", "corpus.json", SUMS)  # files by which a run is recognised
+_RUN = (
+    "config.toml",
+    "corpus.json",
+    DIGESTS_FILE,
+)  # files by which a run is recognised
 _STREAM = re.compile(r"/dev/(stdin|stdout|stderr|fd/.*)|/proc/[^/]+/fd/.*")
 _log = logging.getLogger(__name__)
 
