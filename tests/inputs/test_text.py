@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from embedder.cli import main
-from embedder.tables import corpus
+from embedder.tables import plain_text
 from embedder.tables.corpus import text_corpus
 from embedder.tables.estimator import EmbeddingTrainer
 from embedder.vectors.export import read_vectors, write_vectors
@@ -56,7 +56,7 @@ def tokens(path: str, errors: str) -> list[list[str]]:
 def test_what_is_not_utf8_is_replaced_however_it_is_cut(
     monkeypatch, data, expected, chunk_bytes
 ):
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", chunk_bytes)
     Path("text.txt").write_bytes(data)
     Path("text.txt.gz").write_bytes(gzip.compress(data))
     lines = [line.split() for line in expected.split("\n")]
@@ -107,8 +107,8 @@ def test_the_cache_of_one_way_is_not_that_of_the_other():
 def test_tokens_that_are_too_long_are_left_out_and_counted(
     monkeypatch, caplog, chunk_bytes, size
 ):
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
-    monkeypatch.setattr(corpus, "MAX_TOKEN_BYTES", 10)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(plain_text, "MAX_TOKEN_BYTES", 10)
     long, short = "ä" * (size // 2) + "x" * (size % 2), "y" * 10
     Path("text.txt").write_text(f"a {long} b\n{long}\nc {short} {long}\n{long} d")
     expected = [["a", long, "b"], [long], ["c", short, long], [long, "d"]]
@@ -125,7 +125,7 @@ def test_tokens_that_are_too_long_are_left_out_and_counted(
 @pytest.mark.row("B5", "B23")
 def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
     """No more of it than a piece and the longest token."""
-    monkeypatch.setattr(corpus, "MAX_TOKEN_BYTES", 1000)
+    monkeypatch.setattr(plain_text, "MAX_TOKEN_BYTES", 1000)
     held = []
 
     def pieces():
@@ -133,7 +133,7 @@ def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
             held.append(len(texts.gi_frame.f_locals["rest"]))
             yield "x" * 1000
 
-    texts = corpus._whole_lines(pieces())
+    texts = plain_text._whole_lines(pieces())
     assert [len(text) for text, _ in texts] == [1001]
     assert max(held) == 1001
 
@@ -173,7 +173,7 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
 ):
     Path("text.txt").write_text("a b c d a c\n" * 400)
     Path("other.txt").write_text("a b c e a c\n" * 400)
-    split, left = corpus._split_lines, [1]
+    split, left = plain_text._split_lines, [1]
 
     def split_and_change(*arguments):
         if left.pop() if left else 0:
@@ -187,8 +187,8 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
                     os.replace("other.txt", "text.txt")
         return split(*arguments)
 
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", 400)
-    monkeypatch.setattr(corpus, "_split_lines", split_and_change)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", 400)
+    monkeypatch.setattr(plain_text, "_split_lines", split_and_change)
     if way == "fit":
         with pytest.raises(ValueError, match="text.txt changed while it was read"):
             EmbeddingTrainer(vector_size=4, min_count=1, epochs=1).fit("text.txt")

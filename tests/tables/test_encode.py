@@ -69,7 +69,7 @@ def test_line_over_many_chunks_is_cut_as_one_sequence(
     tmp_path, monkeypatch, chunk_bytes
 ):
     monkeypatch.setattr(module, "SHARD_TOKENS", 4)
-    monkeypatch.setattr("embedder.tables.corpus._CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("embedder.tables.plain_text._CHUNK_BYTES", chunk_bytes)
     (tmp_path / "text.txt").write_text("a b c d e f g h i j\nk l")
     encoded = encode(text_corpus(tmp_path / "text.txt"), 1)
     assert [lengths for _, lengths in shards(encoded)] == [[4], [4], [2, 2]]
