@@ -20,7 +20,7 @@ from embedder.run.workdir import Workdir
 from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
-from embedder.tables.encode import Known, encode, encode_cached
+from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.training import Training
 from embedder.tables.vocabulary import (
     NoTokensError,
@@ -169,7 +169,7 @@ def plan(
     if base is not None:
         _check_base(config, base)
         first = len(base.loss_history)
-        known = Known(Vocabulary(base.tokens, base.counts), grow)
+        known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grow)
     try:
         if cache is None:
             encoded = encode(corpus, min_count, known)

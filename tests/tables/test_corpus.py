@@ -1,4 +1,4 @@
-"""Corpora: what text is, how it is cut, and what is refused."""
+"""Corpora: formats, plain text, files, sequences in memory, and what is refused."""
 
 import gzip
 import os
@@ -17,7 +17,7 @@ from embedder.tables.corpus_formats import CorpusFormat
 
 
 def read(source: Corpus) -> list[list[str]]:
-    """All sequences, with those that go on in the next chunk joined."""
+    """All sequences; those that continue in the next chunk are joined."""
     sequences, is_open = [], False
     for chunk in source.chunks():
         tokens, ends = chunk.tokens.to_list(), np.cumsum(chunk.lengths).tolist()
@@ -82,7 +82,7 @@ def test_long_line_comes_in_open_chunks(tmp_path, monkeypatch):
     assert [chunk.is_open for chunk in chunks] == [True, False, False]
 
 
-def test_gzip_is_told_by_the_name(tmp_path):
+def test_gzip_is_recognised_by_its_name(tmp_path):
     (tmp_path / "text.txt.gz").write_bytes(gzip.compress(b"a b\n") * 2)
     assert read(text_corpus(tmp_path / "text.txt.gz"))[:2] == [["a", "b"], ["a", "b"]]
 
@@ -132,7 +132,7 @@ def test_folder_is_its_text_files_by_name(tmp_path):
     assert read(text_corpus(tmp_path)) == [["a"], ["b"], ["d"]]
 
 
-def test_file_does_not_run_into_the_next(tmp_path):
+def test_the_end_of_a_file_ends_a_sequence(tmp_path):
     (tmp_path / "a.txt").write_text("a b")
     (tmp_path / "b.txt").write_text("c d")
     assert read(text_corpus(tmp_path)) == [["a", "b"], ["c", "d"]]
@@ -209,7 +209,7 @@ def test_a_folder_leaves_out_names_of_an_ending_alone(tmp_path):
         ("broken", "No such file"),
     ],
 )
-def test_absent_text_is_named(tmp_path, source, message):
+def test_missing_text_is_named(tmp_path, source, message):
     for name in ("folder", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "link.txt").symlink_to("link.txt")
@@ -260,7 +260,7 @@ def test_manifest_changes_with_either_end_of_a_file(tmp_path):
     assert len(set(manifests)) == 3
 
 
-def test_sequences_are_taken_as_they_are():
+def test_tokens_of_sequences_are_not_split():
     sequences = [["a b", "\n"], [], [np.str_("ä")]]
     assert read(sequences_corpus(sequences)) == sequences
 
