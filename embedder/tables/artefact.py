@@ -15,14 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embedder.config import Config, current_name, options_of, with_options
-from embedder.disk.files import (
-    errors_named,
-    pack_strings,
-    read_member,
-    short_reason,
-    unpack_strings,
-    whole_file,
-)
+from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
+from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.errors import InputError, InputNotFoundError
 
 MODEL_SETTINGS = (
@@ -77,7 +71,7 @@ def write_model(path: Path, model: ModelFile) -> None:
         "output": model.output,
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
-    with whole_file(path) as part, open(part, "wb") as file:
+    with atomic_file(path) as part, open(part, "wb") as file:
         np.savez(file, **members)
 
 
@@ -91,7 +85,7 @@ def read_model(path: Path) -> ModelFile:
     if not path.exists():
         raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
             return _model(_read_members(archive))
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
@@ -99,10 +93,13 @@ def read_model(path: Path) -> ModelFile:
 
 
 def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
-    found = read_member(archive, "format").tobytes()
+    found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT.encode():
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
-    return {name: read_member(archive, name) for name in (*_MEMBERS, "input", "output")}
+    return {
+        name: read_stored_array(archive, name)
+        for name in (*_MEMBERS, "input", "output")
+    }
 
 
 def _model(members: dict[str, np.ndarray]) -> ModelFile:
