@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench import commands
-from embedder.arguments import parse
+from embedder.cli import parse
 from embedder.config import FAMILIES, make_config, options_of
 
 ROOT = Path(__file__).parents[1]
@@ -164,7 +164,7 @@ def test_the_settings_chapter_has_every_setting_with_its_default():
     rows = re.findall(r"^\| `--([\w-]+)` \| `?(.*?)`? ?\|", text, re.M)
     shown = {name.replace("-", "_"): default for name, default in rows}
     settings = settings_and_defaults()
-    assert {*shown} == {*settings, "optimizer"}
+    assert {*shown} == {*settings}
     for setting, default in settings.items():
         if default not in (None, "", ()):
             assert type(default)(shown[setting]) == default, setting
