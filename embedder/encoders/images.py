@@ -13,7 +13,7 @@ from embedder.disk.arrays import memory_map_npy
 from embedder.disk.digests import check_digests, files_in, write_digests
 from embedder.disk.files import name_file_in_errors, short_reason
 from embedder.disk.folders import atomic_folder, remove_unfinished_folders
-from embedder.engine.ahead import map_ahead
+from embedder.engine.prefetch import parallel_map
 from embedder.errors import InputError
 from embedder.limits import check_room
 
@@ -83,7 +83,7 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
-    images = map_ahead(lambda file: read_image(file, size), files, workers)
+    images = parallel_map(lambda file: read_image(file, size), files, workers)
     for number, image in enumerate(images):
         if image.shape != into.shape[1:]:
             raise InputError(

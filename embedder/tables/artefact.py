@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.config import Config, with_options
+from embedder.config import Config, current_name, options_of, with_options
 from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.errors import InputError, InputNotFoundError
@@ -49,6 +49,12 @@ class ModelFile(NamedTuple):
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [V, D]
     loss_history: list[float]
+
+
+def model_settings(config: Config) -> dict[str, Any]:
+    """The settings of `config` by their names in a model file, as `cap`."""
+    options = options_of(config)
+    return {name: options[current_name(name)] for name in MODEL_SETTINGS}
 
 
 def write_model(path: Path, model: ModelFile) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from embedder.disk.fingerprints import check_unchanged, file_fingerprint
-from embedder.engine.ahead import read_ahead
+from embedder.engine.prefetch import prefetch
 from embedder.errors import InputError, InputTypeError
 from embedder.tables.chunks import Chunk, UnicodeErrors
 from embedder.tables.corpus_files import corpus_files
@@ -53,7 +53,7 @@ def text_corpus(
         name=_stem(Path(os.path.abspath(source))),
         source=os.fspath(source),
         manifest=[fingerprint | options for fingerprint in fingerprints.values()],
-        chunks=lambda: read_ahead(_file_chunks(fingerprints, errors)),
+        chunks=lambda: prefetch(_file_chunks(fingerprints, errors)),
     )
 
 

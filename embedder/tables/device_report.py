@@ -11,10 +11,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from embedder.config import Config, resolve
 from embedder.engine.devices import (
     Demand,
+    all_layouts,
     capacity,
     devices_line,
     fits,
-    layouts,
     pick_layout,
 )
 from embedder.engine.layout import Layout, mesh_of, table_spec
@@ -64,7 +64,7 @@ def _layout_lines(
 ) -> Iterator[str]:
     """A heading, then for each layout MiB on each device, and whether they fit."""
     yield f"MiB on each device for tables of {shape[0]} x {shape[1]}:"
-    candidates, on_mesh = layouts(len(jax.devices())), _on_mesh(picked)
+    candidates, on_mesh = all_layouts(len(jax.devices())), _on_mesh(picked)
     for layout in candidates if on_mesh in candidates else [on_mesh, *candidates]:
         needed = required.device_bytes(layout)
         parts = ", ".join(f"{name} {n / 2**20:.1f}" for name, n in needed.items())
@@ -87,7 +87,7 @@ def _sharding_drawings(
     layout = _on_mesh(layout)
     options = config.tables
     assert options.block is not None, "`config` must be resolved"
-    rows, columns = layout.whole_shape(*shape)  # padded
+    rows, columns = layout.padded_shape(*shape)  # padded
     num_blocks = layout.num_blocks(options.blocks_per_update)
     blocks_spec = PartitionSpec(layout.exchange.blocks)
     table = f"a table, {rows} x {columns}"
