@@ -277,7 +277,7 @@ def finish(workdir: Workdir, vectors: Vectors) -> None:
         paths = sorted({*others, workdir.vectors})
         write_digests(workdir.path, paths, temporary={workdir.vectors: part})
 
-    write_vectors(vectors, workdir.vectors, before=seal_all)
+    write_vectors(vectors, workdir.vectors, before_rename=seal_all)
 
 
 def clear(workdir: Workdir) -> None:

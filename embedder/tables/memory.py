@@ -40,9 +40,7 @@ def memory_needed(
         "tables": 2 * table,
         "first vectors": table,
         "vectors to write": 2 * table,
-        "checkpoints": 4 * table
-        if has_checkpoints
-        else 0,  # a new one and the one before
+        "checkpoints": 4 * table if has_checkpoints else 0,  # two of them
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int((shards + superblocks) * per_token),
