@@ -30,6 +30,7 @@ from embedder.arguments import (
     Verb,
     Verify,
 )
+from embedder.config import Config
 from embedder.errors import InputError, InputNotFoundError
 from embedder.limits import check_program
 from embedder.parsing import parse, settings
@@ -182,53 +183,45 @@ def _fault_of_several(error: RuntimeError) -> str:
 
 def _train(args: Train) -> None:
     check_program(args.run.loader)
-    from embedder.families import open_problem
-    from embedder.hosts import processes
     from embedder.hosts.joining import join
+    from embedder.hosts.processes import is_first
     from embedder.problem import open_base
-    from embedder.run import train as run
+    from embedder.run.loop import RestartOptions
     from embedder.run.stopping import Stop
-    from embedder.run.workdir import Workdir
+    from embedder.run.train import run_training
 
     config = settings(args)
     join(args.peers)
     if args.dry_run:
-        from embedder.run.preview import preview
-
-        with processes.together():
-            if processes.is_first():
-                base = open_base(args.resume, args.grow)
-                say(preview(config, args.corpus, base, cache=args.cache))
+        _preview(args, config)
         return
-    workdir = args.workdir
-    if workdir is None:
-        with processes.together():
-            base = open_base(args.resume, args.grow)
-            name = open_problem(config, args.corpus, base).name
-        name = name.encode(errors="ignore").decode()  # of a workdir: UTF-8
-        workdir = Path(f"embedder-{name or 'corpus'}")
-    was_finished = Workdir(workdir).is_finished and not args.overwrite
-    stop = Stop()
+    restart = RestartOptions(args.overwrite, args.step, args.force, args.force_lock)
+    base, stop = open_base(args.resume, args.grow), Stop()
     with stop.listening(), _shown_progress(stop) as on_status:
-        vectors = run.train(
-            config,
-            workdir,
-            args.corpus,
-            resume=args.resume,
-            grow=args.grow,
-            cache=args.cache,
-            overwrite=args.overwrite,
-            step=args.step,
-            force=args.force,
-            force_lock=args.force_lock,
+        run = run_training(
+            *(config, args.workdir, args.corpus, base, args.cache, restart),
             on_status=on_status,
             stop=stop,
         )
-    if not processes.is_first():
-        return
-    done = "finished before: --overwrite starts anew" if was_finished else "done"
-    num_rows, size = vectors.matrix.shape
-    say_done(f"{shown(str(workdir))}: {done}. {num_rows} vectors of {size} numbers.")
+    if is_first() and run.vectors is not None:
+        done = "done"
+        if run.was_finished:
+            done = "finished before: --overwrite starts anew"
+        rows, size = run.vectors.matrix.shape
+        say_done(
+            f"{shown(str(run.workdir))}: {done}. {rows} vectors of {size} numbers."
+        )
+
+
+def _preview(args: Train, config: Config) -> None:
+    from embedder.hosts.processes import fail_together, is_first
+    from embedder.problem import open_base
+    from embedder.run.preview import preview
+
+    with fail_together():
+        if is_first():
+            base = open_base(args.resume, args.grow)
+            say(preview(config, args.corpus, base, cache=args.cache))
 
 
 def _devices(args: Devices) -> None:

@@ -185,7 +185,11 @@ def per_host_names() -> set[str]:
 
 def differences(before: Config, now: Config) -> list[str]:
     """What two configs differ in, as text, of what changes the vectors."""
-    old, new = options_of(before), options_of(now)
+    return different_options(options_of(before), options_of(now))
+
+
+def different_options(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """`differences` of settings by their flat names."""
     changing = _marked("changes")
     return [
         f"`{name}` {old.get(name)!r} there, {new.get(name)!r} now"

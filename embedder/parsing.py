@@ -62,7 +62,8 @@ def parse(arguments: list[str]) -> Verb:
 
 def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
     """Defaults come from the run of --resume, or from the run in the workdir."""
-    from embedder.run.workdir import Workdir, base_of, source_of
+    from embedder.run.inputs import base_of, source_of
+    from embedder.run.workdir import Workdir
 
     if verb.resume is not None:
         config = Workdir(verb.resume).config

@@ -69,7 +69,7 @@ class Saver:
         else:
             return
         if wanted == _FAIL:
-            with processes.together():
+            with processes.fail_together():
                 if self._error:
                     raise self._error
         if wanted:
