@@ -70,11 +70,7 @@ class Config:
 
 def _shared() -> dict[str, type]:
     """The sections that all families share, by their names."""
-    return {
-        f.name: f.default_factory
-        for f in dataclasses.fields(Config)
-        if f.name != "family"
-    }
+    return {"run": RunOptions, "devices": DeviceOptions, "save": SaveOptions}
 
 
 def _sections(model: str) -> dict[str, type]:
@@ -252,7 +248,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _from_tables(tables: dict[str, Any]) -> Config:
     """Keys may stand in any of the old tables; in others only where they belong."""
-    sections, values = _every_section(), {}
+    values: dict[str, Any] = {}
+    sections = _every_section()
     for given, keys in tables.items():
         table = _FORMER_TABLES.get(given, given)
         if table not in (*sections, *_OLD_TABLES):

@@ -419,7 +419,7 @@ def test_reader_that_goes_away_is_no_error(capsys, monkeypatch):
     def broken(verb):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(cli, "_run", broken)
+    monkeypatch.setattr(cli, "run_verb", broken)
     assert main(["neighbors", "r", "x"]) == 141
     assert capsys.readouterr().err == ""
 

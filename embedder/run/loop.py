@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 from embedder.config import Config, to_toml
 from embedder.disk.files import errors_named
 from embedder.engine.epochs import Snapshot, Status, run_epochs
 from embedder.engine.memory import memory_lines
 from embedder.hosts import processes
-from embedder.problem import Problem, Training
+from embedder.problem import AnyTraining, Problem, Training
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.events import Events
@@ -39,18 +39,18 @@ class RestartOptions(NamedTuple):
     force_lock: bool = False  # although the lock names another host
 
 
-class Plan(NamedTuple):
+class Plan(NamedTuple, Generic[AnyTraining]):
     """A run before its first update."""
 
     run: Workdir
-    problem: Problem
-    training: Training
+    problem: Problem[AnyTraining]
+    training: AnyTraining
     given: Config  # settings before `plan` resolved them
     source: str | None
 
 
 def train_plan(
-    plan: Plan,
+    plan: Plan[AnyTraining],
     restart: RestartOptions,
     on_status: Callable[[Status], None],
     stop: Stop,
@@ -92,7 +92,7 @@ def train_plan(
 
 
 def _resumed(
-    plan: Plan, checkpoints: Checkpoints, restart: RestartOptions
+    plan: Plan[AnyTraining], checkpoints: Checkpoints, restart: RestartOptions
 ) -> Snapshot | None:
     """Where the run in the folder resumes; None: it starts."""
     if restart.overwrite or not plan.run.is_begun:
@@ -106,7 +106,7 @@ def _resumed(
     return start
 
 
-def _write_start(plan: Plan) -> None:
+def _write_start(plan: Plan[AnyTraining]) -> None:
     """Writes what is known before the first update, into a cleared folder."""
     run, problem, training = plan.run, plan.problem, plan.training
     folder.clear(run)

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from embedder.config import Config, options_of, per_host_names
 from embedder.disk.files import errors_named
@@ -12,7 +12,7 @@ from embedder.engine.memory import check_memory
 from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.hosts import processes
-from embedder.problem import Base, Problem, Training, open_base
+from embedder.problem import AnyTraining, Base, Problem, Training, open_base
 from embedder.run import inputs
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import check_path
@@ -126,7 +126,7 @@ def run_training(
         return Result(run.path, vectors, was_finished=False)
 
 
-def _default_workdir(problem: Problem) -> Path:
+def _default_workdir(problem: Problem[Any]) -> Path:
     """embedder-NAME, named after the corpus."""
     name = problem.name.encode(errors="ignore").decode()  # paths of runs are UTF-8
     return Path(f"embedder-{name or 'corpus'}")
@@ -138,8 +138,8 @@ def _finished_before(run: Workdir) -> Result:
 
 
 def _plan_together(
-    config: Config, run: Workdir, problem: Problem, cache: Path
-) -> Training:
+    config: Config, run: Workdir, problem: Problem[AnyTraining], cache: Path
+) -> AnyTraining:
     """The training, equal in all processes; the first encodes, the others read that."""
     training = None
     with processes.fail_together():
@@ -155,7 +155,7 @@ def _plan_together(
     return training
 
 
-def _input_facts(config: Config, problem: Problem) -> dict[str, object]:
+def _input_facts(config: Config, problem: Problem[Any]) -> dict[str, object]:
     """Facts about settings and data that must be equal in all processes of a run."""
     options, per_host = options_of(config).items(), per_host_names()
     return {
@@ -175,7 +175,7 @@ def _training_facts(training: Training) -> dict[str, object]:
 
 
 def _is_known(
-    run: Workdir, given: Config, problem: Problem, restart: RestartOptions
+    run: Workdir, given: Config, problem: Problem[Any], restart: RestartOptions
 ) -> bool:
     """Whether `run` is finished with these settings and data, told without planning.
 
@@ -189,7 +189,7 @@ def _is_known(
 
 
 def _is_finished(
-    run: Workdir, config: Config, problem: Problem, restart: RestartOptions
+    run: Workdir, config: Config, problem: Problem[Any], restart: RestartOptions
 ) -> bool:
     """Whether `run` is finished; `config` is resolved.
 

@@ -135,8 +135,10 @@ def test_two_processes_train_what_one_does(folder, one_process):
     assert devices.startswith("devices: 4 as 4 x 1, by sharded, tables replicated")
     assert [one[:10], two[:10]] == ["epoch 1/2:", "epoch 2/2:"]
     assert_equal_to_one_process(folder, one_process)
+    shutil.rmtree("two/cache")
     again = ends(start_two("--workdir", "two"))
     assert again == [(0, []), (0, [])]
+    assert not Path("two/cache").exists()  # it is known to be finished, not planned
 
 
 @pytest.mark.slow
