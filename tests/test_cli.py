@@ -375,7 +375,9 @@ def test_unfinished_run_is_begun_anew_and_said_so(caplog):
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
     Path("r/vectors.safetensors").unlink()
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
-    assert "r holds an unfinished run without a checkpoint: it starts anew" in caplog.text
+    assert (
+        "r holds an unfinished run without a checkpoint: it starts anew" in caplog.text
+    )
     assert Path("r/vectors.safetensors").exists()
 
 
