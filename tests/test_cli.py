@@ -239,15 +239,15 @@ def test_train_without_a_workdir_names_it_after_the_corpus():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "train takes: 1 (cpu): there is one"),
+        ([], "a run uses: 1 (cpu): there is one"),
         (
             ["--mode", "sharded"],
-            "train takes: 1 as 1 x 1, by sharded, tables replicated",
+            "a run uses: 1 as 1 x 1, by sharded, tables replicated",
         ),
-        (["--mode", "pmap"], "train takes: 1 as 1 x 1, by pmap, tables replicated"),
+        (["--mode", "pmap"], "a run uses: 1 as 1 x 1, by pmap, tables replicated"),
         (
             ["--table-sharding", "rows"],
-            "train takes: 1 as 1 x 1, by sharded, tables rows",
+            "a run uses: 1 as 1 x 1, by sharded, tables rows",
         ),
     ],
 )

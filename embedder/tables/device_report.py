@@ -1,4 +1,4 @@
-"""How tables lie on the devices here: `embedder devices`."""
+"""The report of `embedder devices`: devices, memory, and sharding of the tables."""
 
 import contextlib
 import io
@@ -22,13 +22,13 @@ from embedder.tables.memory import demand
 
 
 def devices_report(config: Config, num_rows: int) -> str:
-    """The devices here, what a run would take of them, and what each would hold.
+    """The devices of this machine, and how a run would use them, as text.
 
     Args:
       num_rows: tokens of the vocabulary.
 
     Raises:
-      ValueError: `config` asks for what these devices cannot do.
+      InputError: these devices cannot do what `config` requests.
     """
     if num_rows < 1:
         raise InputError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
@@ -39,7 +39,7 @@ def devices_report(config: Config, num_rows: int) -> str:
     return "\n".join(
         [
             _devices_here(),
-            f"train takes: {devices_line(asked, layout, reason)}",
+            f"a run uses: {devices_line(asked, layout, reason)}",
             "",
             *_layout_lines(asked, shape, layout),
             "",
@@ -53,13 +53,14 @@ def _devices_here() -> str:
     kinds = sorted({f"{d.platform} ({d.device_kind})" for d in devices})
     memory = min(capacity(d, len(local)) for d in local) / 2**30
     return (
-        f"{len(devices)} devices: {', '.join(kinds)}; {memory:.2f} GiB each; process "
-        f"{jax.process_index()} of {jax.process_count()} has {len(local)}"
+        f"{len(devices)} devices: {', '.join(kinds)}; {memory:.2f} GiB each; "
+        f"{len(local)} of them in process {jax.process_index()} of "
+        f"{jax.process_count()}"
     )
 
 
 def _layout_lines(asked: Demand, shape: tuple[int, int], picked: Layout):
-    """A line for each layout: MiB on each device, and whether they fit."""
+    """A line per layout: MiB needed on each device, and whether that fits."""
     yield f"MiB on each device for tables of {shape[0]} x {shape[1]}:"
     every, as_listed = layouts(len(jax.devices())), _on_mesh(picked)
     for layout in every if as_listed in every else [as_listed, *every]:
@@ -73,12 +74,12 @@ def _layout_lines(asked: Demand, shape: tuple[int, int], picked: Layout):
 
 
 def _on_mesh(layout: Layout) -> Layout:
-    """The same with axes that a mesh has; those of pmap lie alike."""
+    """`layout` with the axes of a mesh; pmap shards in the same way."""
     return layout if layout.mode == "jit" else layout._replace(mode="sharded")
 
 
 def _drawings(config: Config, shape: tuple[int, int], layout: Layout):
-    """How arrays lie on the devices, drawn by JAX."""
+    """Drawings by JAX of the sharding of arrays."""
     layout = _on_mesh(layout)
     mesh, data = mesh_of(layout), config.tables
     spec = jax.sharding.PartitionSpec(layout.exchange.blocks)
