@@ -9,7 +9,8 @@ import pytest
 
 from embedder.engine.rules import capped_sgd
 from embedder.engine.state import device_state
-from embedder.tables.cpu import kernel, products, simd
+from embedder.tables.cpu import kernel, products, simd, thread
+from embedder.tables.cpu.thread import apply_on_thread
 from embedder.tables.lookup import tables
 from embedder.tables.update import Batch, Model, host_state, make_updates
 from migration.parity.updates import random_tables
@@ -191,10 +192,11 @@ def test_a_thread_that_cannot_start_ends_the_others(monkeypatch):
 def test_what_is_compiled_is_found_again_by_dtype_and_the_text_of_all_sources():
     """Numba itself would look at one file only, and mix dtypes up."""
     names = {
-        kernel._work(dtype).py_func.__qualname__ for dtype in ("float32", "float64")
+        apply_on_thread(dtype, "sgd").py_func.__qualname__
+        for dtype in ("float32", "float64")
     }
     assert len(names) == 2
-    assert all(name.endswith(kernel._SOURCES) for name in names)
+    assert all(name.endswith(thread.SOURCES) for name in names)
 
 
 def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_not():
@@ -204,7 +206,7 @@ def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_no
     for x in frozen:
         x.flags.writeable = False
     apply(state, frozen)
-    assert len(kernel._work("float32").signatures) == 1
+    assert len(apply_on_thread("float32", "sgd").signatures) == 1
 
 
 def test_large_scores_keep_small_derivatives():
