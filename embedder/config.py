@@ -52,6 +52,8 @@ class Config:
                 f"`optimizer` of {self.run.model} must be "
                 f"{' or '.join(map(repr, known))}, got {name!r}."
             )
+        if isinstance(self.family, TablesOptions):
+            self.family.check_optimizer(name)
 
     @property
     def tables(self) -> TablesOptions:
@@ -156,7 +158,7 @@ def _shared_names() -> list[str]:
 
 def resolve(config: Config, num_tokens: float) -> Config:
     """`config` of tables, with None replaced by what it becomes for `num_tokens`."""
-    options = resolve_options(config.tables, num_tokens)
+    options = resolve_options(config.tables, config.run.optimizer, num_tokens)
     return dataclasses.replace(config, family=options)
 
 

@@ -16,6 +16,7 @@ last. A new rule of rows is a transformation of its own here, wrapped in a `RowR
 
 import difflib
 import inspect
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -57,6 +58,16 @@ def rowwise_adagrad(eps: float = 1e-8) -> RowRule:
     """
     rule = optax.chain(scale_by_rowwise_adagrad(eps), scale_by_rate())
     return RowRule(rule, sums_rows=True)
+
+
+def row_rule(name: str, cap: float | None = None) -> RowRule:
+    """The rule of an `optimizer` of tables; `cap` is that of SGD, None for no cap."""
+    match name:
+        case "sgd":
+            return capped_sgd(math.inf if cap is None else cap)
+        case "adagrad":
+            return rowwise_adagrad()
+    raise ValueError(name)
 
 
 class RowwiseAdagradState(NamedTuple):

@@ -23,6 +23,9 @@ from embedder.engine.state import TrainState
 from embedder.tables import objective
 from embedder.tables.objective import Architecture, Rows
 
+Accumulators = dict[str, np.ndarray]
+"""What an optimizer accumulates for each row, [V], by the name of the table."""
+
 
 class Batch(NamedTuple):
     """The data of one update; with a leading axis [S], of S updates."""
@@ -99,12 +102,29 @@ def initial_state(model: Model, optimizer: RowRule) -> TrainState:
     return host_state(optimizer, params["input"], params["output"])
 
 
-def host_state(optimizer: RowRule, input: np.ndarray, output: np.ndarray) -> TrainState:
-    """The state that has these tables, both [V, D], and no updates behind it."""
+def host_state(
+    optimizer: RowRule,
+    input: np.ndarray,
+    output: np.ndarray,
+    accumulators: Accumulators | None = None,
+) -> TrainState:
+    """The state that has these tables, both [V, D], and no updates behind it.
+
+    Args:
+      accumulators: of an optimizer that has some; None: as at the start.
+    """
     params = {"tables": {"input": np.asarray(input), "output": np.asarray(output)}}
     with jax.enable_x64(True):
         opt_state = jax.device_get(optimizer.transformation.init(params))
+    if accumulators is not None:
+        opt_state = optax.tree.set(opt_state, accumulators={"tables": accumulators})
     return TrainState(params, opt_state, np.zeros((), np.int32))
+
+
+def accumulators_of(state: TrainState) -> Accumulators | None:
+    """The accumulators in the state of the optimizer; None: it has none."""
+    found = optax.tree.get(state.opt_state, "accumulators")
+    return None if found is None else found["tables"]
 
 
 def make_updates(
