@@ -134,7 +134,7 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
             program.place_state(state), program.place_batch(sample.batch)
         )
         state = program.whole_state(state)
-    desired = np.stack([sample.input, sample.output])
+    desired = legacy.update.State(np.stack([sample.input, sample.output]))
     with np.errstate(over="ignore", invalid="ignore"):  # both show in the tables
         for index in range(sample.num_updates):
             legacy.update.apply_update(
@@ -146,7 +146,7 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
                 window=sample.config.tables.window,
                 negative=options.negative,
             )
-    for name, expected in zip(("input", "output"), desired, strict=True):
+    for name, expected in zip(("input", "output"), desired.tables, strict=True):
         actual = state.params["tables"][name]
         yield _difference(rung, f"{name} table", sample.dtype, actual, expected)
 
