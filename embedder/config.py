@@ -40,9 +40,20 @@ class Config:
 
     def __post_init__(self):
         self._family(FAMILIES[self.run.model])
+        self._check_optimizer()
         needed = self.family.best_needs
         if self.save.result == "best" and not getattr(self.family, needed):
             raise InputError(f"`result` best needs `{needed}`, got 'best'.")
+
+    def _check_optimizer(self) -> None:
+        known, name = self.family.optimizers, self.run.optimizer
+        if known and name not in known:
+            raise InputError(
+                f"`optimizer` of {self.run.model} must be "
+                f"{' or '.join(map(repr, known))}, got {name!r}."
+            )
+        if isinstance(self.family, TablesOptions):
+            self.family.check_optimizer(name)
 
     @property
     def tables(self) -> TablesOptions:
@@ -147,7 +158,7 @@ def _shared_names() -> list[str]:
 
 def resolve(config: Config, num_tokens: float) -> Config:
     """`config` of tables, with None replaced by what it becomes for `num_tokens`."""
-    options = resolve_options(config.tables, num_tokens)
+    options = resolve_options(config.tables, config.run.optimizer, num_tokens)
     return dataclasses.replace(config, family=options)
 
 
@@ -226,14 +237,26 @@ def _from_tables(tables: dict[str, Any]) -> Config:
             raise InputError(f"`{table}` must be a table, got {keys!r}.")
         known = _names(*sections.values())
         if table not in _OLD_TABLES:
-            known = _names(sections[table])
+            known = [*_names(sections[table]), *_formerly_in(table)]
         for key in keys:
+            if key in values:
+                raise InputError(f"`{key}` is given again in [{table}].")
             if key not in known:
                 raise InputError(
                     f"unknown key `{key}` in [{table}]{_where(key, known)}"
                 )
         values |= keys
     return make_config(values)
+
+
+def _formerly_in(table: str) -> list[str]:
+    """Settings that earlier versions had in `table`."""
+    return [
+        f.name
+        for section in _every_section().values()
+        for f in dataclasses.fields(section)
+        if f.metadata["formerly_in"] == table
+    ]
 
 
 def _where(name: str, known: Iterable[str]) -> str:

@@ -28,6 +28,9 @@ class RunOptions:
     """Of the initial vectors and of every draw."""
     dtype: Literal["float32", "float64"] = setting("float32")
     """Of the vectors and of all arithmetic on them."""
+    optimizer: str = setting("sgd", text, formerly_in="encoder")
+    """Rule of the updates: sgd or adagrad for tables; for an encoder any of optax by
+    its name, as sgd, adam, adamw, rmsprop or lion."""
     loader: Literal["tfdata", "memory"] = setting(
         "tfdata", changes_vectors=False, is_per_host=True
     )

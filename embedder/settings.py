@@ -26,6 +26,7 @@ def setting(
     *,
     changes_vectors: bool = True,
     is_per_host: bool = False,
+    formerly_in: str = "",
 ) -> Any:
     """A field of a section.
 
@@ -34,8 +35,14 @@ def setting(
       rule: what its values must be; none: one of the choices of its `Literal`.
       changes_vectors: whether the vectors depend on it, but for rounding on devices.
       is_per_host: whether the processes of a run may have different values.
+      formerly_in: table of TOML files of earlier versions that had it.
     """
-    metadata = {"rule": rule, "changes": changes_vectors, "per_host": is_per_host}
+    metadata = {
+        "rule": rule,
+        "changes": changes_vectors,
+        "per_host": is_per_host,
+        "formerly_in": formerly_in,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -10,6 +10,8 @@ import pytest
 from embedder import config, encoders, options, tables
 from embedder.config import (
     Config,
+    differences,
+    from_toml,
     options_of,
     read_toml,
     resolve,
@@ -203,6 +205,8 @@ def test_toml_may_leave_out_tables_and_have_a_byte_order_mark(tmp_path):
         ("data = 3", "`data` must be a table, got 3"),
         ("[data]\nwindow = 0", "`window` must be an integer from 1 to 127, got 0"),
         ("[data]\nwindow = 'x'", "`window` must be an integer from 1 to 127, got 'x'"),
+        ("[run]\nseed = 1\n[data]\nseed = 2", r"`seed` is given again in \[data\]"),
+        ("[run]\noptimizer = 'adam'", "`optimizer` of tables must be 'sgd' or 'adag"),
         ("[model]\narchitecture = []", r"`architecture` must be .*, got \[\]"),
     ],
 )
@@ -248,6 +252,14 @@ def test_names_are_unique_over_all_sections():
             '[model]\nmodel = "encoder"\n[encoder]\nbatch_size = 4',
             {"model": "encoder", "batch_size": 4},
         ),
+        (
+            '[run]\nmodel = "encoder"\n[encoder]\noptimizer = "adam"',
+            {"model": "encoder", "optimizer": "adam"},
+        ),
+        (
+            '[model]\nmodel = "encoder"\n[train]\noptimizer = "adam"',
+            {"model": "encoder", "optimizer": "adam"},
+        ),
         ("[parallel]\ntables = 'rows'\ndevices = 2", {"tables": "rows", "devices": 2}),
     ],
 )
@@ -256,6 +268,24 @@ def test_files_of_earlier_versions_are_read(tmp_path, text, values):
     path = tmp_path / "config.toml"
     path.write_text(text)
     assert read_toml(path) == with_options(Config(), **values)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_tables_take_these_optimizers(name):
+    assert with_options(Config(), optimizer=name).run.optimizer == name
+
+
+def test_tables_refuse_other_optimizers():
+    expected = "`optimizer` of tables must be 'sgd' or 'adagrad', got 'adam'"
+    with pytest.raises(ValueError, match=expected):
+        with_options(Config(), optimizer="adam")
+
+
+def test_a_setting_that_a_file_lacks_has_its_default_in_comparisons():
+    before = from_toml("[run]\nseed = 1\n[tables]\nwindow = 5\n")
+    assert differences(before, Config()) == []
+    adagrad = with_options(Config(), optimizer="adagrad")
+    assert differences(before, adagrad) == ["`optimizer` 'sgd' there, 'adagrad' now"]
 
 
 def test_a_config_has_the_section_of_its_family_alone():

@@ -31,13 +31,13 @@ class EncoderOptions:
 
     best_needs: ClassVar[str] = "validation_fraction"
     """The option that tells which epoch is the best."""
+    optimizers: ClassVar[tuple[str, ...]] = ()
+    """Allowed values of `optimizer`; empty: optax decides, when it is imported."""
 
     layers: tuple[int, ...] = setting((), integers(1))
     """Widths from features to classes, as 784 512 10; none: one hidden layer of 128."""
-    optimizer: str = setting("sgd", text)
-    """One of optax: sgd, adam, adamw, rmsprop, lion ..."""
     optimizer_args: tuple[str, ...] = setting((), _arguments)
-    """Its arguments, as momentum=0.9 nesterov=true."""
+    """Arguments of the optimizer, as momentum=0.9 nesterov=true."""
     learning_rate: float = setting(0.01, number("a finite number > 0", positive_finite))
     """Of every update."""
     batch_size: int = setting(32, integer(1))

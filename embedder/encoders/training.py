@@ -98,6 +98,7 @@ class EncoderTraining:
         self.program = make_encoder_program(
             self.widths,
             dataclasses.replace(options, layers=self.widths),
+            config.run.optimizer,
             config.run.dtype,
             config.run.seed,
             self.layout,
@@ -282,6 +283,7 @@ def widths_of(layers: tuple[int, ...], examples: Examples) -> tuple[int, ...]:
 def make_encoder_program(
     widths: tuple[int, ...],
     options: EncoderOptions,
+    optimizer_name: str,
     dtype: str,
     seed: int,
     layout: Layout,
@@ -291,13 +293,14 @@ def make_encoder_program(
     keep_compiled_programs()
     network = encoder(widths, dtype=dtype, seed=seed, precision=options.precision)
     optimizer = optimizer_by_name(
-        options.optimizer,
+        optimizer_name,
         options.learning_rate,
         parse_arguments(options.optimizer_args),
     )
     updates = classify.updates_function(network, optimizer, layout.exchange)
     placement = Placement(
         AXES_OF_IDS if is_resident else AXES,
+        0,  # all arrays of the state are replicated
         lambda state: state,
         lambda state: state,
         lambda batch: classify.fill(batch, layout.num_blocks(options.batch_size)),

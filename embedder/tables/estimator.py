@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
 from embedder.engine.epochs import run_epochs
-from embedder.engine.rules import capped_sgd
+from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
@@ -18,7 +19,7 @@ from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.tables.encode import Known, encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
-from embedder.tables.update import host_state
+from embedder.tables.update import accumulators_of, host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.vectors import Vectors
@@ -37,7 +38,8 @@ class EmbeddingTrainer:
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
-        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1.
+        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1; of
+        adagrad 0.1.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
@@ -45,10 +47,11 @@ class EmbeddingTrainer:
       block: tokens of a block; None: 64, raised to a multiple of `tile`.
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
-      cap: no row moves by more than so many pair steps in an update; None:
+      cap: by SGD no row moves by more than so many pair steps in an update; None:
         1.6 / alpha, 128 at most; math.inf: no cap.
       blocks_per_update: blocks whose gradients are summed into one update.
       dtype: "float32" or "float64".
+      optimizer: "sgd", or "adagrad" with one accumulator for each row.
 
     Raises:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
@@ -75,6 +78,7 @@ class EmbeddingTrainer:
         cap: float | None = None,
         blocks_per_update: int = 1,
         dtype: str = "float32",
+        optimizer: str = "sgd",
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(_checked(arguments))
@@ -128,7 +132,8 @@ class EmbeddingTrainer:
             )
             encoded = _encoded(corpus, self.min_count, self._vocabulary)
             epoch = len(self.loss_history)
-            self._train(encoded, config, self._state, range(epoch, epoch + 1))
+            state = self._state_to_train()
+            self._train(encoded, config, state, range(epoch, epoch + 1))
         return self
 
     @property
@@ -193,11 +198,11 @@ class EmbeddingTrainer:
         return vars(self) | {"_vectors": None}
 
     def _keep(self, model: ModelFile) -> None:
-        config = settings.with_options(self._config(), block=model.block)
-        cap = settings.resolve(config, int(model.counts.sum())).tables.cap
         self._vocabulary = Vocabulary(model.tokens, model.counts)
         self._block = model.block
-        self._state = host_state(capped_sgd(cap), model.input, model.output)
+        self._state = host_state(
+            row_rule(self.optimizer), model.input, model.output, model.accumulators
+        )
         self._loss_history = model.loss_history
 
     def _model(self) -> ModelFile:
@@ -210,7 +215,20 @@ class EmbeddingTrainer:
             input=self._table("input"),
             output=self._table("output"),
             loss_history=self._loss_history,
+            accumulators=accumulators_of(self._state_to_train()),
         )
+
+    def _state_to_train(self) -> TrainState:
+        """The state; with a fresh optimizer, if that is another than it was trained by.
+
+        Attributes may be set between trainings: `optimizer` may have changed.
+        """
+        self._trained()
+        tables = self._state.params["tables"]
+        fresh = host_state(row_rule(self.optimizer), **tables).opt_state
+        if jax.tree.structure(fresh) == jax.tree.structure(self._state.opt_state):
+            return self._state
+        return self._state._replace(opt_state=fresh)
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in MODEL_SETTINGS}

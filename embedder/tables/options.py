@@ -23,7 +23,10 @@ Architecture = Literal["skipgram", "cbow"]
 
 def _below_alpha(section, name: str) -> None:
     """A number from 0 to the section's `alpha`, which is checked before."""
-    alpha = section.alpha or default_alpha(section.architecture, math.inf)
+    alpha = section.alpha or min(
+        default_alpha(section.architecture, math.inf),
+        default_adagrad_alpha(section.architecture),
+    )
     number("a number from 0 to `alpha`", lambda x: 0 <= x <= alpha)(section, name)
 
 
@@ -33,6 +36,8 @@ class TablesOptions:
 
     best_needs: ClassVar[str] = "best_by"
     """The option that tells which epoch is the best."""
+    optimizers: ClassVar[tuple[str, ...]] = ("sgd", "adagrad")
+    """Allowed values of `optimizer`."""
 
     min_count: int = setting(5, integer(1))
     """Drop tokens that occur less often."""
@@ -60,12 +65,12 @@ class TablesOptions:
     """Blocks whose gradients are summed into one update."""
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
     """Learning rate at the start; none: by the size of the corpus, 0.05 to 0.025,
-    for cbow 0.2 to 0.1."""
+    for cbow 0.2 to 0.1; of adagrad 0.1."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end; it falls linearly."""
     cap: float | None = setting(None, number("a number > 0", lambda x: x > 0))
-    """No row moves by more than this many pair steps in one update; none: 1.6 / alpha,
-    128 at most; inf: no cap."""
+    """Of sgd: no row moves by more than this many pair steps in one update; none:
+    1.6 / alpha, 128 at most; inf: no cap."""
     update: Literal["rows", "dense"] = setting("rows")
     """Differentiate the gathered rows, or whole tables: slow, for checks."""
     backend: Literal["auto", "xla", "numba"] = setting("auto")
@@ -92,6 +97,17 @@ class TablesOptions:
         if self.best_by:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
 
+    def check_optimizer(self, name: str) -> None:
+        """Refuses settings that do not apply to the optimizer `name`.
+
+        Raises:
+          InputError: `cap` is given, and it is not SGD.
+        """
+        if name != "sgd" and self.cap is not None:
+            raise InputError(
+                f"`cap` applies only to `optimizer` = 'sgd', got {self.cap!r}."
+            )
+
 
 def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
@@ -102,6 +118,11 @@ def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     """
     alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
+
+
+def default_adagrad_alpha(architecture: Architecture) -> float:
+    """Learning rate of row-wise Adagrad at the start, for a corpus of any size."""
+    return {"skipgram": 0.1, "cbow": 0.1}[architecture]
 
 
 def default_block(tile: int) -> int:
@@ -121,9 +142,17 @@ def default_cap(alpha: float, tokens_per_update: int) -> float:
     return min(1.6 / alpha, 128.0 if tokens_per_update <= 2048 else 64.0)
 
 
-def resolve_options(options: TablesOptions, num_tokens: float) -> TablesOptions:
-    """`options` with None replaced by what it becomes for `num_tokens`."""
+def resolve_options(
+    options: TablesOptions, optimizer: str, num_tokens: float
+) -> TablesOptions:
+    """`options` with None replaced by what it becomes for `num_tokens`.
+
+    Of Adagrad, `cap` stays None: it has none.
+    """
     block = options.block or default_block(options.tile)
+    if optimizer == "adagrad":
+        alpha = options.alpha or default_adagrad_alpha(options.architecture)
+        return dataclasses.replace(options, block=block, alpha=alpha)
     alpha = options.alpha or default_alpha(options.architecture, num_tokens)
     cap = options.cap or default_cap(alpha, block * options.blocks_per_update)
     return dataclasses.replace(options, block=block, alpha=alpha, cap=cap)

@@ -23,6 +23,7 @@ from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
 from embedder.tables.encode import Known, encode, encode_cached
 from embedder.tables.training import Training
+from embedder.tables.update import Accumulators, accumulators_of
 from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
@@ -33,6 +34,7 @@ from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.vectors.word2vec import is_key
 
+_TABLES = "input", "output"
 _log = logging.getLogger(__name__)
 
 
@@ -78,6 +80,7 @@ class TablesProblem:
                 len(encoded.vocabulary) - len(self._base.tokens),
                 100 * encoded.num_tokens / encoded.raw_tokens,
             )
+            _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
         """What was learned."""
@@ -140,13 +143,39 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
         input=found.arrays["params.tables.input"],
         output=found.arrays["params.tables.output"],
         loss_history=before + [metrics[0] for metrics in history],
+        accumulators=_saved_accumulators(found.arrays),
     )
+
+
+def _saved_accumulators(arrays: dict[str, np.ndarray]) -> Accumulators | None:
+    """The accumulators in a checkpoint; None: its optimizer has none."""
+    names = {name: f"opt_state.0.accumulators.tables.{name}" for name in _TABLES}
+    if not {*names.values()} <= {*arrays}:
+        return None
+    return {name: arrays[path] for name, path in names.items()}
+
+
+def _log_optimizer(base: ModelFile, optimizer: str) -> None:
+    """Says so where the optimizer is another than that of the base."""
+    before = base.settings["optimizer"]
+    if optimizer != before:
+        _log.info(
+            "The optimizer is %s, that of the base %s: accumulators start at 0.",
+            optimizer,
+            before,
+        )
 
 
 def _digest(model: ModelFile) -> str:
     """SHA-256 of what a run takes from a model, whatever file that is in."""
     digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
-    for array in (model.input, model.output, np.array(model.loss_history)):
+    accumulators = (model.accumulators or {}).values()
+    for array in (
+        model.input,
+        model.output,
+        *accumulators,
+        np.array(model.loss_history),
+    ):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
@@ -228,4 +257,5 @@ def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
         input=np.asarray(tables["input"]),
         output=np.asarray(tables["output"]),
         loss_history=before + end.place.losses,
+        accumulators=accumulators_of(end.state),
     )

@@ -9,7 +9,6 @@ from typing import Literal
 
 import jax
 import numpy as np
-import optax
 
 from embedder.config import Config, with_options
 from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
@@ -19,7 +18,7 @@ from embedder.engine.feed import blocks_here, on_mesh
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.engine.loop import Step, steps
 from embedder.engine.program import Program
-from embedder.engine.rules import capped_sgd, linear_rate
+from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.tables import loader
@@ -30,7 +29,7 @@ from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
-from embedder.tables.update import Batch, Model, initial_state
+from embedder.tables.update import Batch, Model, accumulators_of, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import Pairs
 
@@ -42,7 +41,6 @@ class Training:
 
     unit = "words"
     rate_name = "alpha"
-    diverged = "training diverged. Give a smaller `alpha` or `cap`."
     smaller = "give a smaller `vector_size` or `block`, or a larger `min_count`."
     idle = "No token has another in its window: nothing is learned."
 
@@ -58,6 +56,8 @@ class Training:
         tokens_per_update = options.block * options.blocks_per_update
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
+        lower = "`alpha` or `cap`" if config.run.optimizer == "sgd" else "`alpha`"
+        self.diverged = f"training diverged. Give a smaller {lower}."
         self.encoded = encoded
         self._base = base
         path = options.best_by
@@ -156,8 +156,10 @@ class Training:
         if self._base is None:
             return state
         tables = state.params["tables"]
-        for name, rows in (("input", self._base.input), ("output", self._base.output)):
-            tables[name] = np.concatenate([rows, tables[name][len(rows) :]])
+        _begin_with(tables, {"input": self._base.input, "output": self._base.output})
+        accumulators = accumulators_of(state)
+        if accumulators is not None and self._base.accumulators is not None:
+            _begin_with(accumulators, self._base.accumulators)
         return state
 
     def rate(self, progress):
@@ -189,6 +191,12 @@ class Training:
             place = self.program.place_batch
             batches = ((*rest, place(batch)) for *rest, batch in batches)
         return steps(self.program.apply_updates, state, batches)
+
+
+def _begin_with(arrays: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> None:
+    """Replaces the first rows of each of `arrays`."""
+    for name, rows in first.items():
+        arrays[name] = np.concatenate([rows, arrays[name][len(rows) :]])
 
 
 def pick_backend(
@@ -226,7 +234,7 @@ class TablesProgram(Program):
     """The compiled part of a run of tables."""
 
     model: Model  # of whole tables
-    optimizer: optax.GradientTransformationExtraArgs
+    optimizer: RowRule
 
 
 @functools.lru_cache(maxsize=8)
@@ -249,7 +257,7 @@ def make_program(
         )
         for size in (shape, layout.device_shape(*shape))
     )
-    optimizer = capped_sgd(options.cap)
+    optimizer = row_rule(config.run.optimizer, options.cap)
     if options.backend == "numba":
         from embedder.tables.cpu import kernel
 

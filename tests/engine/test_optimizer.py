@@ -20,7 +20,7 @@ def test_infinite_cap_changes_nothing():
 
 
 def test_capped_sgd_goes_downhill_by_the_rate():
-    optimizer = capped_sgd(8.0)
+    optimizer = capped_sgd(8.0).transformation
     step, _ = optimizer.update(
         GRADIENT, optimizer.init(GRADIENT), weights=WEIGHTS, rate=jnp.float32(0.5)
     )
