@@ -263,7 +263,11 @@ def make_program(
 
         threads = options.threads or kernel.available_cores()
         placed = kernel.place(
-            whole, options.cap, loss_interval=interval, threads=threads
+            whole,
+            options.cap,
+            loss_interval=interval,
+            threads=threads,
+            optimizer=config.run.optimizer,
         )
     else:
         placed = place(

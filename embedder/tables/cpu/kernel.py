@@ -17,8 +17,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import optax
 
-from embedder.engine.program import Program
+from embedder.engine.program import PlacedState, Program
 from embedder.engine.state import TrainState
 from embedder.tables.cpu.rows import new_row_table
 from embedder.tables.cpu.simd import LANES
@@ -37,7 +38,7 @@ from embedder.tables.cpu.tiles import (
     round_up,
     tile_sizes,
 )
-from embedder.tables.update import Batch, Loss, Model
+from embedder.tables.update import Batch, Loss, Model, accumulators_of
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _LINE = 64  # bytes of a cache line
@@ -46,35 +47,36 @@ _TRIAL_TOKENS = 2**13  # of a call, to time another number of threads with
 
 def make_updates(
     model: Model,
-    cap: float,
+    cap: float | None,
     *,
     loss_interval: int,
     threads: int,
     optimizer: Optimizer = "sgd",
-) -> Callable[[TrainState, Batch], tuple[TrainState, Loss]]:
+) -> Callable[[PlacedState, Batch], tuple[PlacedState, Loss]]:
     """As `embedder.tables.update.make_updates`, for arrays of NumPy.
 
     The arrays of a state that it returns are of NumPy, and the next call changes them
     in place. The tokens of a sequence must be consecutive in their block. `cap` applies
-    to SGD.
+    to SGD; None: no cap.
     """
 
     @functools.cache
     def team(num_tiles: int) -> TeamSize:
         return TeamSize(min(threads, num_tiles))
 
-    def updates(state: TrainState, batch: Batch) -> tuple[TrainState, Loss]:
+    def updates(state: PlacedState, batch: Batch) -> tuple[PlacedState, Loss]:
         given = state.params["tables"]
         dim, dtype = given["input"].shape[1], given["input"].dtype
         tables = Tables(_padded(given["input"]), _padded(given["output"]))
-        accumulators = None if optimizer == "sgd" else _accumulators(state)
+        accumulators = _accumulators(state)
+        assert (accumulators is None) == (optimizer == "sgd")
         batch = Batch._make(map(_read_only, batch))
         constants = Constants(
             is_skipgram=model.architecture == "skipgram",
             window=model.window,
             dim=dim,
             loss_interval=loss_interval,
-            cap=dtype.type(cap),
+            cap=dtype.type(math.inf if cap is None else cap),
             noise_share=dtype.type(model.negative / batch.noise.shape[3]),
         )
         size = team(math.prod(batch.noise.shape[1:3]))
@@ -86,7 +88,7 @@ def make_updates(
 
 def place(
     model: Model,
-    cap: float,
+    cap: float | None,
     *,
     loss_interval: int,
     threads: int,
@@ -165,13 +167,15 @@ def _padded(table) -> np.ndarray:
     return padded
 
 
-def _accumulators(state: TrainState) -> Tables:
-    """The accumulators [V] of Adagrad, as arrays that the kernel may change."""
-    given = state.opt_state[0].accumulators["tables"]
-    return Tables(*(_own(given[name]) for name in Tables._fields))
+def _accumulators(state: TrainState) -> Tables | None:
+    """The accumulators [V] of Adagrad; the kernel's own ones are not copied."""
+    given = accumulators_of(state)
+    if given is None:
+        return None
+    return Tables(_writable(given["input"]), _writable(given["output"]))
 
 
-def _own(array) -> np.ndarray:
+def _writable(array) -> np.ndarray:
     memory = getattr(array, "memory", None)
     return np.array(array, subok=False) if memory is None else memory
 
@@ -189,16 +193,15 @@ def _next_state(
     accumulators: Tables | None,
     dim: int,
     num_updates: int,
-) -> TrainState:
+) -> PlacedState:
     """The state with the changed `tables` and `accumulators`."""
     params = {name: _owned(x, x[:, :dim]) for name, x in tables._asdict().items()}
     opt_state = state.opt_state
     if accumulators is not None:
         sums = {name: _owned(x, x) for name, x in accumulators._asdict().items()}
-        rule, *rest = opt_state
-        opt_state = rule._replace(accumulators={"tables": sums}), *rest
+        opt_state = optax.tree.set(opt_state, accumulators={"tables": sums})
     step = np.asarray(state.step + num_updates, np.int32)
-    return TrainState._make([{"tables": params}, opt_state, step])
+    return PlacedState(TrainState._make([{"tables": params}, opt_state, step]))
 
 
 def _apply(

@@ -9,7 +9,7 @@ rows are meant; no index is checked.
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, cast
 
 import numpy as np
 from llvmlite import ir
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 
 def intrinsic(function: Callable[Concatenate[Any, P], Any]) -> Callable[P, Any]:
     """Numba's `intrinsic`, typed as compiled code calls it: without the context."""
-    return extending.intrinsic(function)
+    return cast(Callable[P, Any], extending.intrinsic(function))
 
 
 class _Vector(types.Type):

@@ -7,11 +7,11 @@ that it is assigned to.
 
 import functools
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numba.core.dispatcher import Dispatcher
 
 from embedder.tables.cpu import products, rows, simd, tiles
 from embedder.tables.cpu.kernel_cache import kept
@@ -82,7 +82,7 @@ class LossTerms(NamedTuple):
 
 
 @functools.cache
-def apply_on_thread(dtype: str, optimizer: Optimizer) -> Callable[..., None]:
+def apply_on_thread(dtype: str, optimizer: Optimizer) -> Dispatcher:
     """The compiled function that applies one thread's part of S updates.
 
     Numba finds compiled code by the name and the file of a function, not by the code of
@@ -138,7 +138,7 @@ def apply_on_thread(dtype: str, optimizer: Optimizer) -> Callable[..., None]:
                 return
 
     apply.__qualname__ = f"apply_{dtype}_{optimizer}_{SOURCES}"
-    return kept(compiled(apply))
+    return kept(compiled()(apply))
 
 
 @compiled()

@@ -159,7 +159,7 @@ def find_contexts(at: TileIndex, radius, buffers: TileBuffers):
     offset = at.window - at.tile * at.size
     for i in range(at.size):
         t = at.tile * at.size + i
-        r = min(np.int64(radius[at.update, at.block, t]), at.window)
+        r = min(int(radius[at.update, at.block, t]), at.window)
         buffers.first[i] = max(t - r, buffers.begin[t]) + offset
         buffers.last[i] = min(t + r, buffers.end[t]) + offset
 
