@@ -66,10 +66,14 @@ class Case(NamedTuple):
         *,
         update: str = "rows",
         cap: float = 2.5,
+        optimizer: str = "sgd",
         vector_size: int = 8,
         layout: Layout = ONE_DEVICE,
     ) -> Sample:
-        """The updates of this case with the program that a run would apply them by."""
+        """The updates of this case with the program that a run would apply them by.
+
+        `cap` applies to SGD.
+        """
         num_updates, num_blocks, block = self.size
         config = with_options(
             Config(),
@@ -83,7 +87,8 @@ class Case(NamedTuple):
             negative=NEGATIVE,
             dtype=dtype,
             **UPDATES[update],
-            cap=cap,
+            cap=cap if optimizer == "sgd" else None,
+            optimizer=optimizer,
             alpha=0.05,
         )
         program = make_program(self.num_rows, 1, config, layout)

@@ -23,7 +23,7 @@ _ADAGRAD_EPS = 1e-8
 
 
 class RowTable(NamedTuple):
-    """The distinct rows of an update: a hash table, of which each thread has its own.
+    """The distinct rows of an update, as a hash table; each thread has one.
 
     It has H slots, a power of two. An entry of an earlier update counts as empty.
     """

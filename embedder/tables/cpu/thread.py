@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from embedder.tables.cpu import products, rows, simd, tiles
+from embedder.tables.cpu import gradients, products, rows, simd, tiles
+from embedder.tables.cpu.gradients import differentiate_cbow, differentiate_skipgram
 from embedder.tables.cpu.kernel_cache import kept
 from embedder.tables.cpu.rows import (
     RowTable,
@@ -33,8 +34,6 @@ from embedder.tables.cpu.tiles import (
     Tables,
     TileBuffers,
     TileIndex,
-    differentiate_cbow,
-    differentiate_skipgram,
     find_contexts,
     find_sequences,
     load_rows,
@@ -46,7 +45,8 @@ from embedder.tables.update import Batch
 
 Optimizer = Literal["sgd", "adagrad"]
 
-_FILES = (__file__, *(module.__file__ for module in (rows, tiles, products, simd)))
+_MODULES = rows, gradients, tiles, products, simd
+_FILES = (__file__, *(module.__file__ for module in _MODULES))
 SOURCES = hashlib.sha256(
     b"".join(Path(str(file)).read_bytes() for file in _FILES)
     + repr(Batch._fields).encode()
@@ -69,7 +69,7 @@ class Constants(NamedTuple):
     is_skipgram: bool  # else CBOW
     window: int  # W
     dim: int  # D, columns of a table without padding
-    loss_interval: int  # the loss of every so many updates is computed
+    loss_interval: int  # updates from one computation of the loss to the next
     cap: np.floating  # of SGD, in the dtype of the tables
     noise_share: np.floating  # negative / K
 
@@ -161,11 +161,11 @@ def _differentiate(
     token_table = 0 if constants.is_skipgram else 1
     weight = share * cast_like(num_terms, share)
     load_rows(at, band, token_table, weight, tables, batch, gathered, buffers)
-    gradients = gathered.gradients
+    out = gathered.gradients
     if constants.is_skipgram:
-        loss = differentiate_skipgram(at, band, gradients, num_noise, report, buffers)
+        loss = differentiate_skipgram(at, band, out, num_noise, report, buffers)
     else:
-        loss = differentiate_cbow(at, band, gradients, num_noise, report, buffers)
+        loss = differentiate_cbow(at, band, out, num_noise, report, buffers)
     return loss, num_terms
 
 
