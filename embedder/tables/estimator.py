@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -14,10 +15,12 @@ from embedder.engine.epochs import run_epochs
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
+from embedder.settings import choice
 from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.tables.encode import Known, encode
 from embedder.tables.encoded import Encoded
+from embedder.tables.options import TablesOptions
 from embedder.tables.training import Training
 from embedder.tables.update import accumulators_of, host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
@@ -271,7 +274,9 @@ class EmbeddingTrainer:
 
 def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments as Python int, float, str or None."""
-    checked = settings.options_of(settings.with_options(Config(), **arguments))
+    given = SimpleNamespace(**arguments)
+    choice(TablesOptions.optimizers)(given, "optimizer")  # a config allows more
+    checked = settings.options_of(settings.with_options(Config(), **vars(given)))
     return {name: checked[name] for name in arguments}
 
 
