@@ -29,11 +29,10 @@ from embedder.arguments import (
     Train,
     Verb,
     Verify,
-    parse,
-    settings,
 )
 from embedder.errors import InputError, InputNotFoundError
 from embedder.limits import check_program
+from embedder.parsing import parse, settings
 from embedder.terminal import (
     LogStream,
     flush_output,

@@ -12,7 +12,7 @@ import numpy as np
 from embedder.disk.digests import check_folder, files_in, write_sums
 from embedder.disk.files import errors_named, map_array, short_reason
 from embedder.disk.parts import remove_parts, whole_folder
-from embedder.engine.ahead import map_ahead
+from embedder.engine.prefetch import parallel_map
 from embedder.errors import InputError
 from embedder.limits import check_room
 
@@ -82,7 +82,7 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
-    images = map_ahead(lambda file: read_image(file, size), files, workers)
+    images = parallel_map(lambda file: read_image(file, size), files, workers)
     for number, image in enumerate(images):
         if image.shape != into.shape[1:]:
             raise InputError(

@@ -72,7 +72,7 @@ def _model(training: EncoderTraining, end: Snapshot) -> EncoderFile:
         settings=model_settings(training.config),
         classes=np.array(examples.classes),
         layers=layers_of(end.state.params),
-        history=[dict(zip(names, each, strict=True)) for each in end.place.history],
+        history=[dict(zip(names, each, strict=True)) for each in end.position.history],
         shape=examples.features.shape[1:],
         kind=examples.features.dtype.name,
     )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.config import Config, with_options
+from embedder.config import Config, current_name, options_of, with_options
 from embedder.disk.files import (
     errors_named,
     pack_strings,
@@ -60,6 +60,12 @@ class ModelFile(NamedTuple):
     output: np.ndarray  # [V, D]
     loss_history: list[float]
     accumulators: Accumulators | None = None  # with the optimizer adagrad
+
+
+def model_settings(config: Config) -> dict[str, Any]:
+    """The settings of `config` by their names in a model file, as `cap`."""
+    options = options_of(config)
+    return {name: options[current_name(name)] for name in MODEL_SETTINGS}
 
 
 def write_model(path: Path, model: ModelFile) -> None:

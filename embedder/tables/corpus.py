@@ -22,7 +22,7 @@ import polars as pl
 
 from embedder.disk.files import LONGEST_TOKEN, errors_named
 from embedder.disk.unchanged import check_unchanged, describe_file
-from embedder.engine.ahead import read_ahead
+from embedder.engine.prefetch import prefetch
 from embedder.errors import InputEndError, InputError, InputTypeError
 from embedder.tables.not_text import check_text
 from embedder.tables.text_files import text_files
@@ -75,7 +75,7 @@ def text_corpus(
         name=_stem(Path(os.path.abspath(source))),
         source=os.fspath(source),
         manifest=[described | how for described in files.values()],
-        chunks=lambda: read_ahead(
+        chunks=lambda: prefetch(
             itertools.chain.from_iterable(
                 _file_chunks(path, described, errors)
                 for path, described in files.items()

@@ -10,10 +10,10 @@ from jax.sharding import NamedSharding
 from embedder.config import Config, resolve
 from embedder.engine.devices import (
     Demand,
+    all_layouts,
     capacity,
     devices_line,
     fits,
-    layouts,
     pick_layout,
 )
 from embedder.engine.layout import Layout, mesh_of, table_spec
@@ -61,7 +61,7 @@ def _devices_here() -> str:
 def _layout_lines(asked: Demand, shape: tuple[int, int], picked: Layout):
     """A line for each layout: MiB on each device, and whether they fit."""
     yield f"MiB on each device for tables of {shape[0]} x {shape[1]}:"
-    every, as_listed = layouts(len(jax.devices())), _on_mesh(picked)
+    every, as_listed = all_layouts(len(jax.devices())), _on_mesh(picked)
     for layout in every if as_listed in every else [as_listed, *every]:
         needed = asked.device_bytes(layout)
         parts = ", ".join(f"{name} {n / 2**20:.1f}" for name, n in needed.items())
@@ -82,7 +82,7 @@ def _drawings(config: Config, shape: tuple[int, int], layout: Layout):
     layout = _on_mesh(layout)
     mesh, data = mesh_of(layout), config.tables
     spec = jax.sharding.PartitionSpec(layout.exchange.blocks)
-    wide = layout.whole_shape(*shape)
+    wide = layout.padded_shape(*shape)
     for title, of, sharding in (
         (f"a table, {wide[0]} x {wide[1]}", wide, table_spec(layout)),
         (

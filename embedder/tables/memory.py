@@ -84,10 +84,10 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
     Raises:
       ValueError: dense updates of sharded tables are asked for.
     """
-    options = config.tables
-    if options.update == "dense" and options.tables in ("columns", "rows"):
+    options, sharding = config.tables, config.tables.table_sharding
+    if options.update == "dense" and sharding in ("columns", "rows"):
         raise InputError(
-            f"`update` dense takes whole tables, got `tables` = {options.tables!r}."
+            f"`update` dense takes whole tables, got `table_sharding` = {sharding!r}."
         )
     tokens = options.block * options.blocks_per_update
     size = size or superblock_size(math.inf, tokens)
@@ -95,9 +95,9 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
         num_blocks=options.blocks_per_update,
         device_bytes=lambda layout: device_bytes(config, shape, layout, size),
         option="blocks_per_update",
-        tables="replicated" if options.update == "dense" else options.tables,
+        tables="replicated" if options.update == "dense" else sharding,
         table_devices=options.table_devices,
-        one_device="numba" if options.backend == "numba" else "",
+        single_device_backend="numba" if options.backend == "numba" else "",
     )
 
 

@@ -18,7 +18,7 @@ from embedder.problem import Base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints
 from embedder.run.workdir import Workdir
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
 from embedder.tables.encode import Known, encode, encode_cached
@@ -131,13 +131,13 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
             "and has no checkpoint of tables."
         )
     _log.info("%s is not finished: its checkpoint %d is taken.", run.path, found.step)
-    options = options_of(read_toml(run.config)) | {"workers": 1}
+    config = read_toml(run.config)
     vocabulary = read_vocabulary(run.vocabulary)
     before = read_model(run.base).loss_history if run.base.exists() else []
     history = found.facts["place"]["history"]
     return ModelFile(
-        settings={name: options[name] for name in MODEL_SETTINGS},
-        block=options["block"],
+        settings=model_settings(config) | {"workers": 1},
+        block=config.tables.block,
         tokens=vocabulary.tokens,
         counts=vocabulary.counts,
         input=found.arrays["params.tables.input"],
@@ -247,15 +247,14 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
 
 def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
     """The model file of a run. `workers` are threads here, processes in `legacy`."""
-    options = options_of(training.config) | {"workers": 1}
     tables = end.state.params["tables"]
     return ModelFile(
-        settings={name: options[name] for name in MODEL_SETTINGS},
+        settings=model_settings(training.config) | {"workers": 1},
         block=training.config.tables.block,
         tokens=training.encoded.vocabulary.tokens,
         counts=training.encoded.vocabulary.counts,
         input=np.asarray(tables["input"]),
         output=np.asarray(tables["output"]),
-        loss_history=before + end.place.losses,
+        loss_history=before + end.position.losses,
         accumulators=accumulators_of(end.state),
     )

@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+import jax
 import numpy as np
 
 import legacy.blocks
@@ -11,7 +11,7 @@ import legacy.noise
 import legacy.vocabulary
 from embedder.engine.rules import linear_rate
 from embedder.tables import encode, loader, noise, vocabulary
-from embedder.tables.blocks import BlockSource, Updates
+from embedder.tables.blocks import PADDING, Blocks, BlockSource, Updates
 from migration.parity.difference import (
     Difference,
     difference,
@@ -84,21 +84,21 @@ def blocks_rung(
     Args:
       size: updates of a superblock.
     """
-    found: dict[str, list[Difference]] = {name: [] for name in _Shard._fields}
+    found: dict[str, list[Difference]] = {name: [] for name in _FIELDS}
     for epoch in sorted({source.epochs.start, source.epochs.stop - 1}):
         superblocks = loader.epoch_superblocks(
             kind, source, epoch, size=size, workers=workers
         )
         actual = (
-            _Shard(
-                *(getattr(updates, name) for name in _Shard._fields[:-1]),
+            (
+                *updates.blocks,
                 linear_rate(updates.progress, alpha=alpha, min_alpha=min_alpha),
             )
             for updates in _by_shard(superblocks)
         )
         desired = _oracle_epoch(source, epoch, alpha, min_alpha)
         for pair in itertools.zip_longest(actual, desired, fillvalue=_NOTHING):
-            for name, values, expected in zip(_Shard._fields, *pair, strict=True):
+            for name, values, expected in zip(_FIELDS, *pair, strict=True):
                 found[name].append(
                     difference("blocks", f"{name}, {kind}", values, expected)
                 )
@@ -107,17 +107,10 @@ def blocks_rung(
         yield worst(lines or [nothing])
 
 
-class _Shard(NamedTuple):
-    """The updates of a shard in one epoch; see `embedder.tables.blocks.Updates`."""
+_FIELDS = (*Blocks._fields, "rate")
+"""The blocks of a shard in one epoch, and the learning rate f64[S] of each update."""
 
-    ids: np.ndarray
-    sequence: np.ndarray
-    radius: np.ndarray
-    noise: np.ndarray
-    rate: np.ndarray  # learning rate, f64[S]
-
-
-_NOTHING = _Shard(*(np.empty(0) for _ in _Shard._fields))
+_NOTHING = tuple(np.empty(0) for _ in _FIELDS)
 
 
 def _by_shard(superblocks: Iterable[tuple[Updates, int]]) -> Iterator[Updates]:
@@ -127,7 +120,7 @@ def _by_shard(superblocks: Iterable[tuple[Updates, int]]) -> Iterator[Updates]:
         places = updates.position[:num_updates, 1]
         cuts = [0, *(np.flatnonzero(np.diff(places)) + 1), num_updates]
         for start, stop in itertools.pairwise(cuts):
-            part = Updates(*(values[start:stop] for values in updates))
+            part = loader.cut(updates, start, stop)
             if held and held[0].position[0, 1] != part.position[0, 1]:
                 yield _joined(held)
                 held = []
@@ -137,12 +130,12 @@ def _by_shard(superblocks: Iterable[tuple[Updates, int]]) -> Iterator[Updates]:
 
 
 def _joined(parts: list[Updates]) -> Updates:
-    return Updates(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
 def _oracle_epoch(
     source: BlockSource, epoch: int, alpha: float, min_alpha: float
-) -> Iterator[_Shard]:
+) -> Iterator[tuple[np.ndarray, ...]]:
     """The oracle's updates of each shard that has any, filled up with empty blocks."""
     encoded, shape = source.encoded, source.shape
     num_shards = len(encoded.shard_tokens)
@@ -175,13 +168,13 @@ def _oracle_epoch(
         before += len(ids)
         if len(blocks.ids):
             per_update = shape.blocks_per_update
-            yield _Shard(*_grouped(blocks, per_update), rates[::per_update])
+            yield (*_grouped(blocks, per_update), rates[::per_update])
 
 
 def _grouped(blocks: legacy.blocks.Blocks, per_update: int) -> Iterator[np.ndarray]:
     """[M, ...] -> [S, N, ...]."""
     missing = -len(blocks.ids) % per_update
-    for values, fill in zip(blocks, (0, -1, 0, 0), strict=True):
+    for values, fill in zip(blocks, PADDING.blocks, strict=True):
         pad = [(0, missing)] + [(0, 0)] * (values.ndim - 1)
         whole = np.pad(values, pad, constant_values=fill)
         yield whole.reshape(-1, per_update, *values.shape[1:])

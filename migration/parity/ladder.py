@@ -16,7 +16,6 @@ import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
 from embedder.errors import InputError
 from embedder.tables import loader
-from embedder.tables.blocks import Updates
 from embedder.tables.corpus import Corpus, sequences_corpus
 from embedder.tables.demo import demo_sequences
 from embedder.tables.encode import encode, encode_cached
@@ -208,7 +207,7 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     return Sample(
         config,
         training.program,
-        loader.fill(Updates(*(values[:num_updates] for values in first)), len(first)),
+        loader.fill(loader.cut(first, 0, num_updates), first.num_updates),
         num_updates,
         *updates.random_tables(shape, config.run.dtype),
     )

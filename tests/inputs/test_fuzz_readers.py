@@ -47,7 +47,7 @@ from embedder.run.workdir import (
     source_of,
     write_settings,
 )
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import sequences_corpus, text_corpus
 from embedder.tables.encode import encode_cached
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
@@ -205,7 +205,7 @@ def examples_parquet(name: str, **columns) -> Reader:
 
 
 def table_model(path: Path) -> None:
-    given = {name: options_of(Config())[name] for name in MODEL_SETTINGS}
+    given = model_settings(Config())
     given |= {"vector_size": 4}
     model = ModelFile(given, 64, KEYS, LABELS + 1, MATRIX, MATRIX, [1.0, 0.5])
     write_model(path, model)
@@ -715,7 +715,9 @@ def test_word2vec_text_is_what_it_says_or_its_line_is_named(examples, rows, shap
     np.testing.assert_allclose(found.matrix, expected, rtol=1e-6)
 
 
-OPTIONS = st.sampled_from([*options_of(Config()), "vectorsize", "", "learningrate"])
+OPTIONS = st.sampled_from(
+    [*options_of(Config()), "cap", "vectorsize", "", "learningrate"]
+)
 VALUES = st.recursive(
     st.one_of(
         st.integers(-(2**70), 2**70),
@@ -736,7 +738,7 @@ SECTIONS = st.sampled_from(["data", "model", "encoder", "train", "save", "dta"])
 @pytest.mark.row("B8", "B14")
 @given(
     tables=st.dictionaries(SECTIONS, st.dictionaries(OPTIONS, VALUES, max_size=3)),
-    kind=st.sampled_from(["tables", "encoder"]),
+    kind=st.sampled_from(["tokens", "encoder"]),
 )
 @settings(max_examples=120, deadline=None, derandomize=True)
 @example(tables={"encoder": {"label": 5}}, kind="encoder")

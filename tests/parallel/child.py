@@ -111,7 +111,7 @@ def cells() -> Iterator[dict]:
                 "rows": [
                     SHAPE[0],
                     layout.device_shape(*SHAPE)[0],
-                    layout.whole_shape(*SHAPE)[0],
+                    layout.padded_shape(*SHAPE)[0],
                 ],
                 "moved": [each[:2] for each in collectives(compiled.as_text())],
             }
@@ -124,16 +124,13 @@ def superblock_of_one(training: Training) -> Updates:
             "memory", training.source, 0, size=training.superblock_size, workers=1
         )
     )
-    return loader.fill(
-        Updates(*(values[:1] for values in superblock)), training.superblock_size
-    )
+    return loader.fill(loader.cut(superblock, 0, 1), training.superblock_size)
 
 
 def batch_of(config: Config, updates: Updates) -> Batch:
     """What the compiled updates take."""
-    rate = np.full(len(updates), config.tables.alpha)
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate)
+    rate = np.full(updates.num_updates, config.tables.alpha)
+    return Batch(updates.blocks, rate)
 
 
 def encoders() -> Iterator[dict]:
@@ -169,7 +166,9 @@ def encoders() -> Iterator[dict]:
                     ),
                     "history": float(
                         np.abs(
-                            np.subtract(end.place.history[0], whole.place.history[0])
+                            np.subtract(
+                                end.position.history[0], whole.position.history[0]
+                            )
                         ).max()
                     ),
                     "moved": exchanged_by(training),

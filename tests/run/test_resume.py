@@ -125,7 +125,7 @@ def test_settings_are_those_of_the_run():
         (["--dtype", "float64"], "goes on from, 'float32', got 'float64'."),
         (
             ["--model", "encoder"],
-            "`resume` applies only to `model` = 'tables', got 'encoder' and",
+            "`resume` applies only to `model` = 'tokens', got 'encoder' and",
         ),
     ],
 )

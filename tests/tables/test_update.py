@@ -7,8 +7,8 @@ import pytest
 from embedder.engine.rules import capped_sgd, rowwise_adagrad
 from embedder.engine.state import device_state
 from embedder.run.checkpoints import Checkpoints, arrays_of, tree_of
-from embedder.tables import update
-from embedder.tables.blocks import Updates
+from embedder.tables import skipgram, update
+from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.lookup import tables
 from embedder.tables.objective import Rows
 from embedder.tables.update import (
@@ -18,6 +18,7 @@ from embedder.tables.update import (
     distinct_rows,
     host_state,
     make_updates,
+    objective_of,
 )
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
@@ -32,7 +33,7 @@ TABLES = random_tables((CASE.num_rows, 8), "float32")
 
 def model(architecture="skipgram") -> Model:
     lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float32"), seed=0)
-    return Model(lookup, architecture, CASE.window, NEGATIVE)
+    return Model(lookup, objective_of(architecture), CASE.window, NEGATIVE)
 
 
 def state(rule=OPTIMIZER):
@@ -41,8 +42,7 @@ def state(rule=OPTIMIZER):
 
 def batch(updates: Updates | None = None) -> Batch:
     updates = updates or CASE.updates()
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate=np.full(4, 0.05, np.float32))
+    return Batch(updates.blocks, rate=np.full(4, 0.05, np.float32))
 
 
 def tables_after(batch, **options) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +88,11 @@ def test_dense_updates_equal_updates_by_rows(architecture, rule):
 @RULES
 def test_empty_updates_change_nothing(rule):
     empty = CASE.updates()
-    for values, fill in ((empty.ids, 0), (empty.sequence, -1), (empty.radius, 0)):
+    for values, fill in (
+        (empty.blocks.ids, 0),
+        (empty.blocks.sequence, -1),
+        (empty.blocks.radius, 0),
+    ):
         values[:] = fill
     apply = make_updates(model(), rule, update="rows", loss_interval=1)
     after, _ = apply(state(rule), batch(empty))
@@ -106,14 +110,14 @@ def test_adagrad_by_hand(kind):
     """
     v, u = (x.astype(np.float64) for x in random_tables((4, 3), "float64"))
     lookup = tables(4, 3, dtype=np.dtype("float64"), seed=0)
-    small = Model(lookup, "skipgram", window=1, negative=1)
-    twice = Batch(
+    small = Model(lookup, skipgram, window=1, negative=1)
+    blocks = Blocks(
         ids=np.array([[[1, 1, 0, 0]]] * 2, np.int32),
         sequence=np.array([[[0, 0, -1, -1]]] * 2, np.int32),
         radius=np.array([[[1, 1, 0, 0]]] * 2, np.int8),
         noise=np.full((2, 1, 1, 1), 2, np.int32),
-        rate=np.array([0.1, 0.05]),
     )
+    twice = Batch(blocks, rate=np.array([0.1, 0.05]))
     apply = make_updates(small, ADAGRAD, update=kind, loss_interval=1)
     with jax.enable_x64(True):
         after, _ = apply(device_state(host_state(ADAGRAD, v, u)), twice)
@@ -152,9 +156,7 @@ def test_distinct_rows_of_repeated_ids():
 def test_adagrad_goes_on_from_a_saved_state_to_the_same_bits(tmp_path, update):
     """20 updates are 10, a checkpoint, and 10."""
     case = CASE._replace(size=(20, 1, 32))
-    updates = case.updates()
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    every = Batch(*fields, rate=np.full(20, 0.05, np.float32))
+    every = Batch(case.updates().blocks, rate=np.full(20, 0.05, np.float32))
     halves = [jax.tree.map(lambda x, part=part: x[part], every) for part in HALVES]
     apply = make_updates(model(), ADAGRAD, update=update, loss_interval=1)
     whole, _ = apply(state(ADAGRAD), every)
@@ -178,7 +180,7 @@ def test_a_row_of_more_weight_than_the_cap_moves_in_proportion_to_the_cap():
         optimizer = capped_sgd(cap)
         step = make_updates(model(), optimizer, update="rows", loss_interval=1)
         updates = CASE.updates()
-        updates.ids[:] = 7
+        updates.blocks.ids[:] = 7
         one = jax.tree.map(lambda x: x[:1], batch(updates))
         before = TABLES[0]
         after, _ = step(device_state(host_state(optimizer, *TABLES)), one)
@@ -216,7 +218,7 @@ def test_tables_are_not_copied_by_an_update(rule):
     """A gather or a scatter too many makes XLA copy a table in each step."""
     case = Case("large", 50_000, (4, 1, 32), tile=8, noise=6)
     lookup = tables(case.num_rows, 8, dtype=np.dtype("float32"), seed=0)
-    large = Model(lookup, "skipgram", case.window, NEGATIVE)
+    large = Model(lookup, skipgram, case.window, NEGATIVE)
     step = make_updates(large, rule, update="rows", loss_interval=1)
     start = device_state(host_state(rule, *random_tables((50_000, 8), "float32")))
     text = step.lower(start, batch(case.updates())).compile().as_text()
@@ -232,7 +234,7 @@ def test_float64_tables_stay_float64(kind, rule):
     """Their steps are no numbers of float32 either."""
     before = random_tables((CASE.num_rows, 8), "float64")
     lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float64"), seed=0)
-    double = Model(lookup, "skipgram", CASE.window, NEGATIVE)
+    double = Model(lookup, skipgram, CASE.window, NEGATIVE)
     step = make_updates(double, rule, update=kind, loss_interval=1)
     start = device_state(host_state(rule, *before))
     with jax.enable_x64(True):
