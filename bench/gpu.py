@@ -19,7 +19,7 @@ import numpy as np
 from bench.results import Results, Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
-from embedder.disk.files import pack_strings, unpack_strings
+from embedder.disk.arrays import pack_strings, unpack_strings
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import Layout
 from embedder.tables import loader

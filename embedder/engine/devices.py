@@ -129,7 +129,8 @@ def check_fits(
     shared = f" of {memory_limit().source}" if local[0].platform == "cpu" else ""
     raise InputError(
         f"{subject} need {gib(sum(needed.values()))} on each device with "
-        f"`table_sharding` = {layout.tables!r}, and it has {gib(room)}{shared}: {advice}."
+        f"`table_sharding` = {layout.tables!r}, and it has {gib(room)}{shared}: "
+        f"{advice}."
     )
 
 

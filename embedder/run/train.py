@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from embedder.config import Config, options_of, per_host_names, to_toml
-from embedder.disk.files import errors_named
+from embedder.disk.files import name_file_in_errors
 from embedder.engine.epochs import Snapshot, Status, run_epochs
 from embedder.engine.memory import check_memory, memory_lines
 from embedder.errors import InputError
@@ -111,7 +111,7 @@ def _plan_together(
     with processes.together():
         if processes.is_first():
             is_shared = cache != run.cache
-            with folder.made(cache, is_shared), errors_named(cache):
+            with folder.made(cache, is_shared), name_file_in_errors(cache):
                 training = problem.plan(config, cache)
                 check_memory(training.memory, training.memory_advice)
     with processes.together():
@@ -172,7 +172,7 @@ def _train_into(
 ) -> Vectors:
     save = training.config.save
     checkpoints = Checkpoints(run.checkpoints, save.keep)
-    with processes.together(), errors_named(run.path):
+    with processes.together(), name_file_in_errors(run.path):
         start = None
         if processes.is_first():
             if run.is_begun and not again.overwrite:
@@ -199,7 +199,7 @@ def _train_into(
         start=start.position,
         facts=facts,
     )
-    with errors_named(run.path):
+    with name_file_in_errors(run.path):
         end = _run_epochs(run, training, start, saver, on_status)
         if save.result == "best" and end.position.best:
             end = _best(checkpoints, training, end)

@@ -17,14 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embedder.config import Config, current_name, options_of, with_options
-from embedder.disk.files import (
-    errors_named,
-    pack_strings,
-    read_member,
-    short_reason,
-    unpack_strings,
-    whole_file,
-)
+from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
+from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.errors import InputError, InputNotFoundError
 from embedder.tables.update import Accumulators
 
@@ -83,8 +77,8 @@ def write_model(path: Path, model: ModelFile) -> None:
         **_accumulator_members(model),
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
-    with whole_file(path) as part, open(part, "wb") as file:
-        np.savez(file, **members)
+    with atomic_file(path) as part, open(part, "wb") as file:
+        np.savez(file, **members)  # type: ignore[arg-type]  # none is `allow_pickle`
 
 
 def read_model(path: Path) -> ModelFile:
@@ -97,7 +91,7 @@ def read_model(path: Path) -> ModelFile:
     if not path.exists():
         raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
             return _model(_read_members(archive))
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
@@ -105,13 +99,13 @@ def read_model(path: Path) -> ModelFile:
 
 
 def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
-    found = read_member(archive, "format").tobytes()
+    found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT.encode():
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
     names = *_MEMBERS, "input", "output"
-    members = {name: read_member(archive, name) for name in names}
+    members = {name: read_stored_array(archive, name) for name in names}
     if _from_json(members["settings"].tobytes())["optimizer"] == "adagrad":
-        members |= {name: read_member(archive, name) for name in _ACCUMULATORS}
+        members |= {name: read_stored_array(archive, name) for name in _ACCUMULATORS}
     return members
 
 

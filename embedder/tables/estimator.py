@@ -25,7 +25,7 @@ from embedder.tables.artefact import (
     write_model,
 )
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
-from embedder.tables.encode import Known, encode
+from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.options import OPTIMIZERS
 from embedder.tables.training import Training
@@ -305,7 +305,7 @@ def _cap_named() -> Iterator[None]:
 def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
     """The corpus with a vocabulary of its own, or a given one."""
     try:
-        known = None if vocabulary is None else Known(vocabulary)
+        known = None if vocabulary is None else BaseVocabulary(vocabulary)
         return encode(corpus, min_count, known)
     except NoTokensError as error:
         raise InputError(str(error)) from None

@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from embedder.config import Config, options_of, read_toml, resolve
-from embedder.disk.files import LONGEST_TOKEN
 from embedder.engine.epochs import Snapshot
 from embedder.engine.tfdata import import_tensorflow
 from embedder.errors import InputError, InputNotFoundError
@@ -21,7 +20,7 @@ from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
-from embedder.tables.encode import Known, encode, encode_cached
+from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.training import Training
 from embedder.tables.update import Accumulators, accumulators_of
 from embedder.tables.vocabulary import (
@@ -32,7 +31,7 @@ from embedder.tables.vocabulary import (
 )
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
-from embedder.vectors.word2vec import is_key
+from embedder.vectors.word2vec import MAX_TOKEN_BYTES, is_key
 
 _TABLES = "input", "output"
 _log = logging.getLogger(__name__)
@@ -199,7 +198,7 @@ def plan(
     if base is not None:
         _check_base(config, base)
         first = len(base.loss_history)
-        known = Known(Vocabulary(base.tokens, base.counts), grow)
+        known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grow)
     try:
         if cache is None:
             encoded = encode(corpus, min_count, known)
@@ -237,7 +236,7 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
     if not all(map(is_key, model.tokens)):
         _log.warning(
             "Tokens have white space, or more than %d bytes: there is no vectors.txt.",
-            LONGEST_TOKEN,
+            MAX_TOKEN_BYTES,
         )
     else:
         write_vectors(vectors, run.text_vectors)

@@ -10,8 +10,9 @@ import legacy.blocks
 import legacy.noise
 import legacy.vocabulary
 from embedder.engine.rules import linear_rate
-from embedder.tables import encode, loader, noise, vocabulary
+from embedder.tables import loader, noise, shards, vocabulary
 from embedder.tables.blocks import PADDING, Blocks, BlockSource, Updates
+from embedder.tables.encoded import Encoded
 from migration.parity.difference import (
     Difference,
     difference,
@@ -21,25 +22,23 @@ from migration.parity.difference import (
 
 
 def vocabulary_rung(
-    encoded: encode.Encoded, text: legacy.vocabulary.Text, min_count: int
+    encoded: Encoded, text: legacy.vocabulary.Text, min_count: int
 ) -> Iterator[Difference]:
     """Tokens, counts, and the ids and sequences of every shard."""
     rung = "vocabulary"
     desired = legacy.vocabulary.build_vocabulary(text, min_count)
     yield difference_of_tokens(rung, encoded.vocabulary.tokens, desired.tokens)
     yield difference(rung, "counts", encoded.vocabulary.counts, desired.counts)
-    shards = legacy.blocks.cut_shards(
-        *legacy.vocabulary.encode(text, desired.tokens), encode.SHARD_TOKENS
+    cut = legacy.blocks.cut_shards(
+        *legacy.vocabulary.encode(text, desired.tokens), shards.SHARD_TOKENS
     )
-    yield difference(
-        rung, "tokens of shards", encoded.shard_tokens, shards.shard_tokens()
-    )
-    if len(encoded.shard_tokens) != shards.num_shards:
+    yield difference(rung, "tokens of shards", encoded.shard_tokens, cut.shard_tokens())
+    if len(encoded.shard_tokens) != cut.num_shards:
         return
     ids, lengths = [], []
-    for shard in range(shards.num_shards):
+    for shard in range(cut.num_shards):
         actual = encoded.read(shard)
-        desired_ids, desired_lengths = shards.shard(shard)
+        desired_ids, desired_lengths = cut.shard(shard)
         ids.append(difference(rung, "ids", actual[0], desired_ids))
         lengths.append(
             difference(

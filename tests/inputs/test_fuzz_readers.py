@@ -28,8 +28,8 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from embedder.config import Config, options_of, read_toml, to_toml, with_options
-from embedder.disk.digests import files_in, write_sums
-from embedder.disk.files import pack_strings
+from embedder.disk.arrays import pack_strings
+from embedder.disk.digests import files_in, write_digests
 from embedder.encoders.artefact import (
     ENCODER_SETTINGS,
     EncoderFile,
@@ -274,7 +274,7 @@ def read_cache(path: Path) -> None:
     (original,) = path.parent.glob(f"cache/*/{path.name}")
     whole = original.read_bytes()
     original.write_bytes(path.read_bytes())
-    write_sums(original.parent, files_in(original.parent))  # they would tell
+    write_digests(original.parent, files_in(original.parent))  # they would tell
     try:
         encoded = encode_cached(CACHED, 1, path.parent / "cache")
         for shard in range(len(encoded.shard_tokens)):
@@ -297,7 +297,7 @@ def read_decoded(path: Path) -> None:
         path.write_bytes(original.read_bytes())
     original.unlink()  # or it would change under an array that is mapped
     original.write_bytes(path.read_bytes())
-    write_sums(original.parent, files_in(original.parent))  # they would tell
+    write_digests(original.parent, files_in(original.parent))  # they would tell
     found = decoded(pictures, (), 1, path.parent / "cache", [])
     assert found.shape == (2, 2, 3, 3) and found.dtype == np.uint8
 
@@ -791,7 +791,7 @@ def test_a_shard_that_does_not_fit_its_cache_is_refused(tmp_path, ids, lengths, 
     (shard,) = tmp_path.glob("*/shard-00000.npz")
     dtype = np.int32 if isinstance(ids[0], int) else np.float32
     np.savez(shard, ids=np.array(ids, dtype), lengths=np.array(lengths, np.int32))
-    write_sums(shard.parent, files_in(shard.parent))
+    write_digests(shard.parent, files_in(shard.parent))
     with pytest.raises(ValueError, match=f"Cache file .* is damaged .*{reason}"):
         encode_cached(corpus, 1, tmp_path).read(0)
 

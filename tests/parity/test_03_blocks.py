@@ -28,7 +28,7 @@ def make_source(monkeypatch, sequences):
     """A source of several shards."""
 
     def make(shape, sample=1e-2, seed=3):
-        monkeypatch.setattr(encode, "SHARD_TOKENS", 1500)
+        monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1500)
         return source_of(sequences, shape, sample, seed)
 
     return make

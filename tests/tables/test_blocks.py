@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.tables import encode as encoding
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
@@ -18,7 +17,7 @@ SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 @pytest.fixture
 def encoded(monkeypatch, sequences) -> Encoded:
     """Several shards of the sequences."""
-    monkeypatch.setattr(encoding, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1000)
     return encode(sequences_corpus(sequences), 1)
 
 

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.tables import encode as encoding
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
@@ -31,7 +30,7 @@ def make_source(encoded, sample: float = 1e-2) -> BlockSource:
 @pytest.fixture
 def source(monkeypatch, sequences) -> BlockSource:
     """Over several shards."""
-    monkeypatch.setattr(encoding, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1000)
     return make_source(encode(sequences_corpus(sequences), 1))
 
 
