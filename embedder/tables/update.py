@@ -242,7 +242,7 @@ def distinct_rows(ids: Rows) -> Distinct:
 def _distinct(ids):
     """The row of each slot and the slot of each occurrence, i32[M] both."""
     index = jnp.arange(len(ids), dtype=ids.dtype)
-    ascending, order = jax.lax.sort((ids, index), num_keys=1)
+    ascending, order = jax.lax.sort((ids, index), num_keys=1, is_stable=False)
     is_new = jnp.concatenate(
         [jnp.zeros(1, ids.dtype), (ascending[1:] != ascending[:-1]).astype(ids.dtype)]
     )

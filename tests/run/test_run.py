@@ -216,6 +216,18 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
     assert needed["TensorFlow"] == 0
 
 
+def test_memory_needed_counts_the_accumulators_of_adagrad():
+    encoded = encode(sequences_corpus([["a", "b", "c"]]), 1)
+    sgd = with_options(SMALL, vector_size=100, dtype="float64", max_pairs_per_row=None)
+    adagrad = with_options(sgd, optimizer="adagrad")
+    before, needed = (
+        memory_needed(resolve(config, 3), encoded, superblock_size=16)
+        for config in (sgd, adagrad)
+    )
+    assert (before["accumulators"], needed["accumulators"]) == (0, 4 * 3 * 8)
+    assert needed["checkpoints"] - before["checkpoints"] == 4 * 3 * 8
+
+
 def test_check_memory_refuses_more_than_the_machine_has():
     check_memory({"tables": 2**20}, "give less.")
     with pytest.raises(ValueError, match=r"got 1048576.0 GiB \(tables 1048576.0 GiB\)"):
