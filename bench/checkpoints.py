@@ -21,7 +21,7 @@ from bench.results import Results, Table, data_folder, spread, write_results
 from embedder.config import Config, SaveOptions, resolve, with_options
 from embedder.encoders.examples import open_examples
 from embedder.encoders.training import EncoderTraining
-from embedder.engine.epochs import Place, Status, run_epochs
+from embedder.engine.epochs import RunPosition, Status, run_epochs
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
@@ -136,7 +136,9 @@ class _Recorder:
     def __init__(self, seconds: float, saves: int, path: Path):
         self._checkpoints = Checkpoints(path)
         every = Interval(seconds=2 * seconds)
-        self.saver = Saver(self._checkpoints, every, Stop(), start=Place(0), facts={})
+        self.saver = Saver(
+            self._checkpoints, every, Stop(), start=RunPosition(0), facts={}
+        )
         self.marks: list[Mark] = []
         self.saved: list[Saved] = []
         self._num = saves + 1  # the first is not counted

@@ -89,9 +89,9 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
     seconds, accuracies, compiling = [], [], 0.0
     for epoch in range(epochs):
         began = time.perf_counter()
-        for step in training.steps(state, epoch):
-            state = step.state
-            compiling = compiling or step.call_seconds
+        for call in training.calls(state, epoch):
+            state = call.state
+            compiling = compiling or call.call_seconds
         jax.block_until_ready(state)
         seconds.append(time.perf_counter() - began)
         if len(held):

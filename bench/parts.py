@@ -26,32 +26,32 @@ _TOKEN_TABLE = 0  # the table with the rows of tokens, in skip-gram
 
 
 @njit(nogil=True)
-def _weigh(batch, s, m, share, window, buffers):
+def _weigh(blocks, s, m, share, window, buffers):
     """Index and band of tile `m` of update `s`; its weights in `buffers`."""
-    num_tiles = batch.noise.shape[2]
+    num_tiles = blocks.noise.shape[2]
     n, g = m // num_tiles, m % num_tiles
-    at = tiles.TileIndex(s, n, g, m, batch.ids.shape[2] // num_tiles, window)
-    tiles.find_sequences(batch.sequence, s, n, buffers.begin, buffers.end)
-    tiles.find_contexts(at, batch.radius, buffers)
+    at = tiles.TileIndex(s, n, g, m, blocks.ids.shape[2] // num_tiles, window)
+    tiles.find_sequences(blocks.sequence, s, n, buffers.begin, buffers.end)
+    tiles.find_contexts(at, blocks.radius, buffers)
     return at, tiles.weigh_skipgram(at, share, buffers)[0]
 
 
 @njit(nogil=True)
-def _gradients(batch, share, window, gathered, buffers):
-    num_updates, num_blocks, num_tiles, num_noise = batch.noise.shape
+def _gradients(blocks, share, window, gathered, buffers):
+    num_updates, num_blocks, num_tiles, num_noise = blocks.noise.shape
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
-            at, band = _weigh(batch, s, m, share, window, buffers)
+            at, band = _weigh(blocks, s, m, share, window, buffers)
             gradients.differentiate_skipgram(
                 at, band, gathered.gradients, num_noise, False, buffers
             )
 
 
 @njit(nogil=True)
-def _products(batch, window, gathered, buffers):
+def _products(blocks, window, gathered, buffers):
     """Those of `gradients.differentiate_skipgram`."""
-    num_updates, num_blocks, num_tiles, _ = batch.noise.shape
-    size = batch.ids.shape[2] // num_tiles
+    num_updates, num_blocks, num_tiles, _ = blocks.noise.shape
+    size = blocks.ids.shape[2] // num_tiles
     num_tokens, num_positions = buffers.context_terms.shape
     num_noise_rows = len(buffers.noise)
     contexts, negatives = buffers.context_terms, buffers.noise_terms
@@ -59,8 +59,8 @@ def _products(batch, window, gathered, buffers):
         for m in range(num_blocks * num_tiles):
             n, g = m // num_tiles, m % num_tiles
             at = tiles.TileIndex(s, n, g, m, size, window)
-            tiles.find_sequences(batch.sequence, s, n, buffers.begin, buffers.end)
-            tiles.find_contexts(at, batch.radius, buffers)
+            tiles.find_sequences(blocks.sequence, s, n, buffers.begin, buffers.end)
+            tiles.find_contexts(at, blocks.radius, buffers)
             base = m * (num_tokens + num_positions + num_noise_rows)
             low, high = num_positions, 0
             for i in range(0, num_tokens, 4):
@@ -99,14 +99,14 @@ def _products(batch, window, gathered, buffers):
 
 
 @njit(nogil=True)
-def _rows(tables, batch, share, window, gathered, buffers, row_table):
-    num_updates, num_blocks, num_tiles, _ = batch.noise.shape
+def _rows(tables, blocks, share, window, gathered, buffers, row_table):
+    num_updates, num_blocks, num_tiles, _ = blocks.noise.shape
     rate = share - share
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
-            at, band = _weigh(batch, s, m, share, window, buffers)
+            at, band = _weigh(blocks, s, m, share, window, buffers)
             tiles.load_rows(
-                at, band, _TOKEN_TABLE, share, tables, batch, gathered, buffers
+                at, band, _TOKEN_TABLE, share, tables, blocks, gathered, buffers
             )
         num_rows = rows.index_rows(gathered, row_table, s + 1, 1)
         rows.apply_capped_sgd(
@@ -165,13 +165,13 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
     share = dtype.type(model.negative / data.noise)
     calls = {
         "gradients, rows at hand": lambda: _gradients(
-            batch, share, data.window, gathered, buffers
+            batch.blocks, share, data.window, gathered, buffers
         ),
         "of these the products": lambda: _products(
-            batch, data.window, gathered, buffers
+            batch.blocks, data.window, gathered, buffers
         ),
         "rows, gradients at hand": lambda: _rows(
-            tables, batch, share, data.window, gathered, buffers, row_table
+            tables, batch.blocks, share, data.window, gathered, buffers, row_table
         ),
     }
     for threads in dict.fromkeys((1, kernel.available_cores())):
@@ -183,7 +183,7 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
 def _whole(training: Training, batch: Batch, threads: int):
     updates = kernel.make_updates(
         training.program.model,
-        training.config.tables.cap,
+        training.config.tables.max_pairs_per_row,
         loss_interval=16,
         threads=threads,
     )
@@ -199,7 +199,7 @@ def _whole(training: Training, batch: Batch, threads: int):
 def _flops(training: Training, batch: Batch) -> float:
     """Of the products of an update: four tokens, with their band and their noise."""
     data = model = training.config.tables
-    radius = batch.radius.reshape(len(batch.rate), -1, 4).astype(int)
+    radius = batch.blocks.radius.reshape(len(batch.rate), -1, 4).astype(int)
     place = np.arange(4)
     band = (place + radius).max(axis=2) - (place - radius).min(axis=2) + 1
     columns = band.mean() + data.noise

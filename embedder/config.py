@@ -17,11 +17,11 @@ from typing import Any, Literal, TypeVar
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError, InputTypeError
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
-from embedder.settings import names_where
+from embedder.settings import former_names, names_where
 from embedder.tables.options import TablesOptions, resolve_options
 
 FAMILIES: dict[str, type[TablesOptions] | type[EncoderOptions]] = {
-    "tables": TablesOptions,
+    "tokens": TablesOptions,
     "encoder": EncoderOptions,
 }
 """The section of each family, by the value of `model`."""
@@ -40,20 +40,10 @@ class Config:
 
     def __post_init__(self):
         self._family(FAMILIES[self.run.model])
-        self._check_optimizer()
+        self.family.check_optimizer(self.run.optimizer)
         needed = self.family.best_needs
         if self.save.result == "best" and not getattr(self.family, needed):
             raise InputError(f"`result` best needs `{needed}`, got 'best'.")
-
-    def _check_optimizer(self) -> None:
-        known, name = self.family.optimizers, self.run.optimizer
-        if known and name not in known:
-            raise InputError(
-                f"`optimizer` of {self.run.model} must be "
-                f"{' or '.join(map(repr, known))}, got {name!r}."
-            )
-        if isinstance(self.family, TablesOptions):
-            self.family.check_optimizer(name)
 
     @property
     def tables(self) -> TablesOptions:
@@ -102,8 +92,8 @@ def make_config(values: dict[str, Any]) -> Config:
     Raises:
       TypeError, ValueError: a name is unknown, or of another family, or a value wrong.
     """
-    model = values.get("model", "tables")
-    RunOptions(model=model)  # refuses what is no family
+    values = _with_names_of_now(values)
+    model = RunOptions(model=values.get("model", "tokens")).model
     made = {}
     for name, section in _sections(model).items():
         own = [f.name for f in dataclasses.fields(section)]
@@ -125,10 +115,35 @@ def _check_other_family(name: str, value: Any, model: str) -> None:
         )
 
 
+def current_name(name: str) -> str:
+    """The name now of a setting that may be given by its former one."""
+    return former_names(*_every_section().values()).get(name, name)
+
+
+def _with_names_of_now(values: dict[str, Any]) -> dict[str, Any]:
+    """`values` without former names."""
+    found: dict[str, Any] = {}
+    for given, value in values.items():
+        name = current_name(given)
+        if name in found:
+            former = given if given != name else _former_name(name)
+            raise InputError(
+                f"`{name}` and its former name `{former}` are both given: leave out "
+                "the former."
+            )
+        found[name] = value
+    return found
+
+
+def _former_name(name: str) -> str:
+    names = former_names(*_every_section().values())
+    return next(old for old, new in names.items() if new == name)
+
+
 def section_of(name: str) -> str:
     """The section that has setting `name`; ValueError with the nearest if none has."""
     for section, kind in _every_section().items():
-        if name in _names(kind):
+        if current_name(name) in _names(kind):
             return section
     known = _names(*_every_section().values())
     raise InputError(f"Unknown option `{name}`{nearest(name, known)}")
@@ -136,10 +151,11 @@ def section_of(name: str) -> str:
 
 def with_options(config: Config, **options: Any) -> Config:
     """`config` with settings replaced by their flat names, validated."""
-    before = options_of(config)
-    if options.get("model", config.run.model) != config.run.model:
+    before, given = options_of(config), _with_names_of_now(options)
+    model = RunOptions(model=given.get("model", config.run.model)).model
+    if model != config.run.model:
         before = {name: before[name] for name in before if name in _shared_names()}
-    return make_config(before | options)
+    return make_config(before | given)
 
 
 def options_of(config: Config) -> dict[str, Any]:
@@ -186,6 +202,9 @@ def _marked(key: Literal["changes", "per_host"]) -> set[str]:
 _OLD_TABLES = "data", "model", "train", "parallel", "save"
 """Tables of TOML files that were written before families had sections."""
 
+_FORMER_TABLES = {"tables": "tokens"}
+"""Former name of a table -> name now."""
+
 
 def to_toml(config: Config) -> str:
     """TOML text of `config`, one table a section, without what is None."""
@@ -230,20 +249,20 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _from_tables(tables: dict[str, Any]) -> Config:
     """Keys may stand in any of the old tables; in others only where they belong."""
     sections, values = _every_section(), {}
-    for table, keys in tables.items():
+    for given, keys in tables.items():
+        table = _FORMER_TABLES.get(given, given)
         if table not in (*sections, *_OLD_TABLES):
             raise InputError(f"unknown table [{table}]{_where(table, sections)}")
         if not isinstance(keys, dict):
             raise InputError(f"`{table}` must be a table, got {keys!r}.")
-        known = _names(*sections.values())
-        if table not in _OLD_TABLES:
-            known = [*_names(sections[table]), *_formerly_in(table)]
+        homes = [sections[table]] if table not in _OLD_TABLES else sections.values()
+        known = [*_names(*homes), *_formerly_in(table)]
         for key in keys:
             if key in values:
-                raise InputError(f"`{key}` is given again in [{table}].")
-            if key not in known:
+                raise InputError(f"`{key}` is given again in [{given}].")
+            if key not in (*known, *former_names(*homes)):
                 raise InputError(
-                    f"unknown key `{key}` in [{table}]{_where(key, known)}"
+                    f"unknown key `{key}` in [{given}]{_where(key, known)}"
                 )
         values |= keys
     return make_config(values)

@@ -16,11 +16,11 @@ def open_problem(
       OSError, ValueError: there are no such data, or `base` is of another family.
     """
     match config.run.model:
-        case "tables":
+        case "tokens":
             return TablesProblem(source, base, config.tables.unicode_errors)
         case "encoder" if base is None:
             return EncoderProblem(config, source)
     raise InputError(
-        f"`resume` applies only to `model` = 'tables', got {config.run.model!r} and "
+        f"`resume` applies only to `model` = 'tokens', got {config.run.model!r} and "
         f"{base and base.path}."
     )

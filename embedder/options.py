@@ -19,8 +19,10 @@ from embedder.settings import (
 class RunOptions:
     """What is trained, and for how long."""
 
-    model: Literal["tables", "encoder"] = setting("tables")
-    """tables: a vector for each token of a text; encoder: a network over features or
+    model: Literal["tokens", "encoder"] = setting(
+        "tokens", former_values={"tables": "tokens"}
+    )
+    """tokens: a vector for each token of a text; encoder: a network over features or
     images with labels, whose last hidden layer is the vector."""
     epochs: int = setting(5, integer(0))
     """Passes over the data; 0 writes the initial vectors."""

@@ -26,7 +26,7 @@ class Training(Trainable, Protocol):
     start_loss: float  # of the first parameters
     memory: dict[str, int]  # bytes on the host, by what needs them
     device_memory: dict[str, int]  # bytes on each device, by what needs them
-    smaller: str  # what to do where memory is short
+    memory_advice: str  # what to do where memory is short
     description: list[str]  # lines about the data and the updates
 
     def initial_state(self) -> TrainState:

@@ -11,7 +11,7 @@ import math
 import numbers
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from embedder.errors import InputError, InputTypeError
@@ -26,7 +26,9 @@ def setting(
     *,
     changes_vectors: bool = True,
     is_per_host: bool = False,
+    formerly: str = "",
     formerly_in: str = "",
+    former_values: Mapping[str, str] | None = None,
 ) -> Any:
     """A field of a section.
 
@@ -35,13 +37,17 @@ def setting(
       rule: what its values must be; none: one of the choices of its `Literal`.
       changes_vectors: whether the vectors depend on it, but for rounding on devices.
       is_per_host: whether the processes of a run may have different values.
-      formerly_in: table of TOML files of earlier versions that had it.
+      formerly: its name in earlier versions, which is still accepted.
+      formerly_in: the table of TOML files that had it in earlier versions.
+      former_values: values of earlier versions, still accepted -> values now.
     """
     metadata = {
         "rule": rule,
         "changes": changes_vectors,
         "per_host": is_per_host,
+        "formerly": formerly,
         "formerly_in": formerly_in,
+        "former_values": former_values or {},
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -53,8 +59,11 @@ def validate(section) -> None:
       TypeError, ValueError: one has a wrong value; the message names it.
     """
     for field in dataclasses.fields(section):
-        if field.default is None and getattr(section, field.name) is None:
+        value = getattr(section, field.name)
+        if field.default is None and value is None:
             continue
+        if isinstance(value, str) and value in field.metadata["former_values"]:
+            _replace(section, field.name, field.metadata["former_values"][value])
         rule = field.metadata["rule"] or choice(_choices(type(section))[field.name])
         rule(section, field.name)
 
@@ -67,6 +76,16 @@ def _choices(section: type) -> dict[str, tuple[str, ...]]:
         name: typing.get_args(hint)
         for name, hint in hints.items()
         if typing.get_origin(hint) is Literal
+    }
+
+
+def former_names(*sections: type) -> dict[str, str]:
+    """Former name -> name now, of the renamed settings of `sections`."""
+    return {
+        f.metadata["formerly"]: f.name
+        for section in sections
+        for f in dataclasses.fields(section)
+        if f.metadata["formerly"]
     }
 
 

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from embedder.config import Config, resolve, with_options
-from embedder.disk.files import errors_named, whole_file
+from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.errors import InputExistsError, InputIsFolderError, InputNotFoundError
 from embedder.run import workdir as folder
 from embedder.run.workdir import Workdir
@@ -36,7 +36,7 @@ def model_to_run(
     folder.check_free(target, "TARGET")
     if target.is_begun and not overwrite:
         raise InputExistsError(_taken(target.path))
-    with folder.locked(target, force_lock), errors_named(target.path):
+    with folder.locked(target, force_lock), name_file_in_errors(target.path):
         folder.remove_parts(target)
         with folder.part(target) as made:
             _write_run(made, path, read)
@@ -63,7 +63,7 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
         raise InputIsFolderError(f"TARGET must be a model file, got the folder {path}.")
     if path.exists() and not overwrite:
         raise InputExistsError(_taken(path))
-    with errors_named(path), whole_file(path) as part:
+    with name_file_in_errors(path), atomic_file(path) as part:
         shutil.copyfile(source.model, part)
     return read
 

@@ -12,7 +12,7 @@ ROOMS = (
     *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
     *("threads", "limits", "terminal", "disk", "vectors", "engine", "hosts"),
     *("run", "problem", "run.resuming", "tables", "encoders", "families"),
-    *("run.train", "run.preview", "arguments", "cli"),
+    *("run.train", "run.preview", "arguments", "parsing", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

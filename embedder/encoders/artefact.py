@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.disk.files import errors_named, read_member, short_reason, whole_file
+from embedder.disk.arrays import read_stored_array
+from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.errors import InputError, InputNotFoundError
 
 _FORMAT = b"embedder-encoder-model 1"
@@ -51,7 +52,7 @@ def write_encoder(path: Path, model: EncoderFile) -> None:
     }
     for number, (weights, biases) in enumerate(model.layers):
         members |= {f"weights_{number}": weights, f"biases_{number}": biases}
-    with whole_file(path) as part, open(part, "wb") as file:
+    with atomic_file(path) as part, open(part, "wb") as file:
         np.savez(file, **members)
 
 
@@ -65,7 +66,7 @@ def read_encoder(path: Path) -> EncoderFile:
     if not path.exists():
         raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
             return _model(archive)
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
@@ -73,20 +74,23 @@ def read_encoder(path: Path) -> EncoderFile:
 
 
 def _model(archive: zipfile.ZipFile) -> EncoderFile:
-    found = read_member(archive, "format").tobytes()
+    found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT:
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT!r}")
     names = {name.removesuffix(".npy") for name in archive.namelist()}
-    settings = json.loads(read_member(archive, "settings").tobytes())
+    settings = json.loads(read_stored_array(archive, "settings").tobytes())
     if not isinstance(settings, dict) or set(settings) != set(ENCODER_SETTINGS):
         raise InputError("`settings` has other names than the arguments of an encoder")
     settings["layers"] = settings["layers"] and tuple(settings["layers"])
     count = sum(name.startswith("weights_") for name in names)
     layers = [
-        (read_member(archive, f"weights_{i}"), read_member(archive, f"biases_{i}"))
+        (
+            read_stored_array(archive, f"weights_{i}"),
+            read_stored_array(archive, f"biases_{i}"),
+        )
         for i in range(count)
     ]
-    classes = read_member(archive, "classes")
+    classes = read_stored_array(archive, "classes")
     known = {f"{kind}_{i}" for kind in ("weights", "biases") for i in range(count)}
     known |= {"format", "settings", "classes", "history", "shape", "kind"}
     if not names <= known:  # checksums are not of names
@@ -94,15 +98,15 @@ def _model(archive: zipfile.ZipFile) -> EncoderFile:
     _check(layers, len(classes), settings["dtype"])
     shape = (len(layers[0][0]),)
     if "shape" in names:
-        shape = tuple(read_member(archive, "shape").tolist())
+        shape = tuple(read_stored_array(archive, "shape").tolist())
     if min(shape, default=0) < 1 or math.prod(shape) != len(layers[0][0]):
         raise InputError(f"`shape` is {shape}, of {len(layers[0][0])} features")
     kind = settings["dtype"]
     if "kind" in names:
-        kind = read_member(archive, "kind").tobytes().decode()
+        kind = read_stored_array(archive, "kind").tobytes().decode()
     if kind not in ("uint8", "float32", "float64"):
         raise InputError(f"`kind` is {kind!r}")
-    history = json.loads(read_member(archive, "history").tobytes())
+    history = json.loads(read_stored_array(archive, "history").tobytes())
     if not isinstance(history, list):
         raise InputError("`history` is no JSON list")
     return EncoderFile(settings, classes, layers, history, shape, kind)

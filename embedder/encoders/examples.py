@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.disk.files import check_utf8, errors_named, read_packed, short_reason
+from embedder.disk.arrays import read_npz_array
+from embedder.disk.files import check_utf8_path, name_file_in_errors, short_reason
+from embedder.disk.fingerprints import check_unchanged, file_fingerprint
 from embedder.disk.parquet import TooLargeError, read_table
-from embedder.disk.unchanged import check_unchanged, describe_file
 from embedder.encoders.images import IMAGES, decoded
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError, InputNotFoundError
@@ -89,7 +90,7 @@ def _file_set(
     name: str, source: str, paths: list[Path], read: Callable[[], Examples]
 ) -> ExampleSet:
     """Examples in files that must not change while they are read."""
-    manifest = [describe_file(path) for path in paths]
+    manifest = [file_fingerprint(path) for path in paths]
 
     def read_unchanged(cache: Path | None) -> Examples:
         examples = read()
@@ -129,7 +130,7 @@ def read_idx(path: Path) -> np.ndarray:
     """
     opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with errors_named(path), opener(path, "rb") as file:
+        with name_file_in_errors(path), opener(path, "rb") as file:
             head = file.read(4)
             is_idx = len(head) == 4 and head[:2] == b"\0\0" and head[2] in _IDX_DTYPES
             if not is_idx or not 0 < head[3] <= 64:  # axes that NumPy can have
@@ -171,7 +172,7 @@ def read_npz(path: Path, label: str = "label") -> Examples:
     """
     pairs = [("x_train", "y_train"), ("X", "y"), ("x", "y"), ("features", "labels")]
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
             names = [n.removesuffix(".npy") for n in archive.namelist()]
             others = [name for name in names if name != label]
             if label in names and len(others) == 1:
@@ -184,7 +185,7 @@ def read_npz(path: Path, label: str = "label") -> Examples:
             members = [archive.getinfo(f"{name}.npy") for name in pair]
             most = [min(x.file_size, _PACKED * x.compress_size) for x in members]
             _check_room(path, 2 * sum(most))
-            features, labels = (read_packed(archive, name) for name in pair)
+            features, labels = (read_npz_array(archive, name) for name in pair)
     except NoRoomError:
         raise
     except (
@@ -203,7 +204,7 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
       ValueError: a column is missing, or is not of numbers, or lists differ in length;
         or names are missing, or not unique.
     """
-    check_utf8(path, "A parquet file")
+    check_utf8_path(path, "A parquet file")
     limit = memory_limit()
     try:
         frame = read_table(path, limit.size / 2)  # there is a copy of it, too

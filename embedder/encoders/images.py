@@ -9,10 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from embedder.disk.digests import check_folder, files_in, write_sums
-from embedder.disk.files import errors_named, map_array, short_reason
-from embedder.disk.parts import remove_parts, whole_folder
-from embedder.engine.ahead import map_ahead
+from embedder.disk.arrays import memory_map_npy
+from embedder.disk.digests import check_digests, files_in, write_digests
+from embedder.disk.files import name_file_in_errors, short_reason
+from embedder.disk.folders import atomic_folder, remove_unfinished_folders
+from embedder.engine.prefetch import parallel_map
 from embedder.errors import InputError
 from embedder.limits import check_room
 
@@ -53,18 +54,18 @@ def decoded(
     key = json.dumps([_FORMAT, size, manifest]).encode()
     folder = cache / hashlib.sha256(key).hexdigest()[:16]
     path = folder / "images.npy"
-    remove_parts(cache)
+    remove_unfinished_folders(cache)
     if not folder.exists():
-        with whole_folder(folder) as part:
+        with atomic_folder(folder) as part:
             array = np.lib.format.open_memmap(
                 part / path.name, "w+", np.uint8, shape=shape
             )
             _decode(files, size, workers, array).flush()
             del array
             check_unchanged()
-            write_sums(part, files_in(part))
+            write_digests(part, files_in(part))
     try:
-        check_folder(folder)  # reads it all, once: an epoch would, too
+        check_digests(folder)  # reads it all, once: an epoch would, too
         return _mapped(path, shape)
     except (FileNotFoundError, ValueError) as error:
         raise InputError(
@@ -73,7 +74,7 @@ def decoded(
 
 
 def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    found = map_array(path)
+    found = memory_map_npy(path)
     if found.shape != shape or found.dtype != np.uint8:
         raise InputError(
             f"it must hold uint8{list(shape)}, got {found.dtype}{list(found.shape)}"
@@ -82,7 +83,7 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
-    images = map_ahead(lambda file: read_image(file, size), files, workers)
+    images = parallel_map(lambda file: read_image(file, size), files, workers)
     for number, image in enumerate(images):
         if image.shape != into.shape[1:]:
             raise InputError(
@@ -107,7 +108,7 @@ def read_image(
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with errors_named(path), Image.open(path, formats=FORMATS) as image:
+        with name_file_in_errors(path), Image.open(path, formats=FORMATS) as image:
             most = Image.MAX_IMAGE_PIXELS or math.inf  # twice that, Pillow refuses too
             if image.width * image.height > most:
                 raise InputError(

@@ -31,8 +31,6 @@ class EncoderOptions:
 
     best_needs: ClassVar[str] = "validation_fraction"
     """The option that tells which epoch is the best."""
-    optimizers: ClassVar[tuple[str, ...]] = ()
-    """Allowed values of `optimizer`; empty: optax decides, when it is imported."""
 
     layers: tuple[int, ...] = setting((), integers(1))
     """Widths from features to classes, as 784 512 10; none: one hidden layer of 128."""
@@ -66,6 +64,9 @@ class EncoderOptions:
             raise InputError(
                 f"`image_size` must be height and width, got {self.image_size}."
             )
+
+    def check_optimizer(self, name: str) -> None:
+        """Nothing: `optimizer_by_name` checks it, which imports optax."""
 
 
 def parse_arguments(texts: Iterable[str]) -> dict[str, float | bool]:

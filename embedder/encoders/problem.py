@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from embedder.config import Config, options_of
-from embedder.disk.files import whole_file
+from embedder.disk.files import atomic_file
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
 from embedder.encoders.examples import Examples, open_examples
 from embedder.encoders.networks import layers_of
@@ -72,7 +72,7 @@ def _model(training: EncoderTraining, end: Snapshot) -> EncoderFile:
         settings=model_settings(training.config),
         classes=np.array(examples.classes),
         layers=layers_of(end.state.params),
-        history=[dict(zip(names, each, strict=True)) for each in end.place.history],
+        history=[dict(zip(names, each, strict=True)) for each in end.position.history],
         shape=examples.features.shape[1:],
         kind=examples.features.dtype.name,
     )
@@ -103,5 +103,5 @@ def _write_labels(path: Path, training: EncoderTraining, end: Snapshot) -> None:
             "trained": np.isin(np.arange(len(best)), training.source.train),
         }
     )
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         frame.write_parquet(part)

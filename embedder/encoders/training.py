@@ -25,12 +25,12 @@ from embedder.encoders.networks import Encoder, encoder, initial_params
 from embedder.encoders.options import EncoderOptions, parse_arguments
 from embedder.encoders.outputs import judged
 from embedder.encoders.update import AXES, AXES_OF_IDS, Batches
-from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
+from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
 from embedder.engine.devices import Demand, capacity, pick_layout
 from embedder.engine.epochs import Metrics
-from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import Layout, mesh_of
-from embedder.engine.loop import Step, steps
+from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.rules import optimizer_by_name
 from embedder.engine.state import TrainState
@@ -57,9 +57,9 @@ class EncoderTraining:
     unit = "examples"
     rate_name = "learning_rate"
     metrics = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
-    diverged = "training diverged. Give a smaller `learning_rate`."
-    smaller = "give --loader tfdata, smaller `layers` or a smaller `batch_size`."
-    idle = "Every example is told for certain: nothing is learned."
+    divergence_message = "training diverged. Give a smaller `learning_rate`."
+    memory_advice = "give --loader tfdata, smaller `layers` or a smaller `batch_size`."
+    zero_loss_message = "Every example is told for certain: nothing is learned."
     backend = "xla"
 
     def __init__(self, config: Config, examples: Examples, epochs: range):
@@ -89,7 +89,7 @@ class EncoderTraining:
             options.batch_size,
             config.run.seed,
             epochs,
-            blocks_here(self.layout, options.batch_size),
+            local_blocks(self.layout, options.batch_size),
         )
         limit = config.save.interval.updates
         self.superblock_size = updates_of_a_call(config.run.loader, self.source, limit)
@@ -171,19 +171,19 @@ class EncoderTraining:
         params = initial_params(self.program.encoder)
         return classify.initial_state(params, self.program.optimizer)
 
-    def steps(
+    def calls(
         self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
-    ) -> Iterator[Step]:
-        """The calls of one epoch; see `embedder.engine.loop.steps`."""
+    ) -> Iterator[CallResult]:
+        """The calls of one epoch; see `embedder.engine.loop.run_calls`."""
         batches = self.host_batches(epoch, after)
         axes = AXES_OF_IDS if self._is_resident else AXES
         if self.layout.mode == "sharded":
             size = self.config.encoder.batch_size
-            batches = on_mesh(batches, self.layout, size, axes)
+            batches = sharded_batches(batches, self.layout, size, axes)
         else:
             put = self.program.place_batch
             batches = ((*rest, put(batch)) for *rest, batch in batches)
-        return steps(self.program.apply_updates, state, batches)
+        return run_calls(self.program.apply_updates, state, batches)
 
     def host_batches(self, epoch: int, after: tuple[int, ...] = ()):
         """Updates, how many are real, and their `Batches`."""
@@ -290,7 +290,7 @@ def make_encoder_program(
     is_resident: bool,
 ) -> EncoderProgram:
     """The compiled part of a run, kept so that the same again is not compiled again."""
-    keep_compiled_programs()
+    enable_compilation_cache()
     network = encoder(widths, dtype=dtype, seed=seed, precision=options.precision)
     optimizer = optimizer_by_name(
         optimizer_name,

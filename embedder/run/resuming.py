@@ -4,7 +4,7 @@ import logging
 from importlib.metadata import version
 
 from embedder.config import differences, from_toml
-from embedder.engine.epochs import Place, Snapshot
+from embedder.engine.epochs import RunPosition, Snapshot
 from embedder.hosts import processes
 from embedder.problem import Training
 from embedder.run.checkpoints import (
@@ -58,7 +58,7 @@ def taken_up(
             f"Checkpoint {checkpoints.folder / str(found.step)} is of another "
             f"training, {error}: give another --workdir, or --overwrite to start anew."
         ) from error
-    place = snapshot.place
+    place = snapshot.position
     _log.info(
         "Goes on after %d updates, %.1f %% of the run.",
         place.updates,
@@ -76,7 +76,7 @@ def _check_settings(found: Checkpoint, training: Training) -> None:
         raise CheckpointError(", ".join(different))
 
 
-def check_best(checkpoints: Checkpoints, place: Place) -> None:
+def check_best(checkpoints: Checkpoints, place: RunPosition) -> None:
     """Refuses to end with the best epoch where what it led to was not kept.
 
     Raises:
@@ -112,19 +112,19 @@ def _at(checkpoints: Checkpoints, step: int) -> Checkpoint:
 def from_first(start: Snapshot | None, training: Training) -> Snapshot:
     """What the first process has, or the beginning, in all processes."""
     if not processes.first_says(start is not None):
-        return Snapshot(training.initial_state(), Place(training.epochs.start))
+        return Snapshot(training.initial_state(), RunPosition(training.epochs.start))
     if processes.num_processes() == 1:
         return start
-    state, place = start or (training.initial_state(), Place(0))
+    state, place = start or (training.initial_state(), RunPosition(0))
     place = processes.facts_from_first(place._asdict())
     arrays = processes.from_first(arrays_of(state))
     return Snapshot(tree_of(arrays, state), _place(place))
 
 
-def _place(facts: dict) -> Place:
+def _place(facts: dict) -> RunPosition:
     lists = {name: tuple(facts[name]) for name in ("position", "sums", "best")}
     lists["history"] = tuple(map(tuple, facts["history"]))
-    return Place(**facts | lists)
+    return RunPosition(**facts | lists)
 
 
 def _compare(before: dict[str, str], now: dict[str, str], unit: str) -> None:

@@ -5,7 +5,7 @@ import logging
 import time
 from typing import NamedTuple
 
-from embedder.engine.epochs import Place, Status
+from embedder.engine.epochs import RunPosition, Status
 from embedder.hosts import processes
 from embedder.hosts.joining import leave, watch
 from embedder.run.checkpoints import Checkpoints, arrays_of
@@ -39,7 +39,7 @@ class Saver:
         stop: Stop,
         *,
         saves_best: bool = False,
-        start: Place,
+        start: RunPosition,
         facts: dict,
     ):
         self._checkpoints = checkpoints

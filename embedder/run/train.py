@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from embedder.config import Config, options_of, per_host_names, to_toml
-from embedder.disk.files import errors_named
+from embedder.disk.files import name_file_in_errors
 from embedder.engine.epochs import Snapshot, Status, run_epochs
 from embedder.engine.memory import check_memory, memory_lines
 from embedder.errors import InputError
@@ -111,9 +111,9 @@ def _plan_together(
     with processes.together():
         if processes.is_first():
             is_shared = cache != run.cache
-            with folder.made(cache, is_shared), errors_named(cache):
+            with folder.made(cache, is_shared), name_file_in_errors(cache):
                 training = problem.plan(config, cache)
-                check_memory(training.memory, training.smaller)
+                check_memory(training.memory, training.memory_advice)
     with processes.together():
         if training is None:  # memory is not shared with processes of other hosts
             training = problem.plan(config, cache if cache.exists() else None)
@@ -172,13 +172,13 @@ def _train_into(
 ) -> Vectors:
     save = training.config.save
     checkpoints = Checkpoints(run.checkpoints, save.keep)
-    with processes.together(), errors_named(run.path):
+    with processes.together(), name_file_in_errors(run.path):
         start = None
         if processes.is_first():
             if run.is_begun and not again.overwrite:
                 start = taken_up(checkpoints, training, again.step)
             if start is not None and save.result == "best":
-                check_best(checkpoints, start.place)
+                check_best(checkpoints, start.position)
             if start is None:
                 folder.clear(run)
                 problem.begin(run, training)
@@ -187,7 +187,7 @@ def _train_into(
                 )
                 folder.seal(run)
             else:
-                folder.cut_metrics(run, len(start.place.history))
+                folder.cut_metrics(run, len(start.position.history))
     start = from_first(start, training)
     for line in memory_lines(training) if processes.is_first() else ():
         _log.info(line)
@@ -196,12 +196,12 @@ def _train_into(
     saver = Saver(
         *(checkpoints, interval, stop),
         saves_best=training.config.saves_best,
-        start=start.place,
+        start=start.position,
         facts=facts,
     )
-    with errors_named(run.path):
+    with name_file_in_errors(run.path):
         end = _run_epochs(run, training, start, saver, on_status)
-        if save.result == "best" and end.place.best:
+        if save.result == "best" and end.position.best:
             end = _best(checkpoints, training, end)
         if processes.is_first():
             return problem.finish(run, training, end)
@@ -217,7 +217,7 @@ def _run_epochs(
 ) -> Snapshot:
     """All epochs after `start`; they are saved, and told of in the folder."""
     is_first = processes.is_first()
-    events = Events(run.events, start.place.epoch)
+    events = Events(run.events, start.position.epoch)
 
     def record(status: Status) -> None:
         if status.is_epoch_end:
@@ -230,7 +230,7 @@ def _run_epochs(
         saver(status)
 
     try:
-        return run_epochs(training, start.state, record, start.place, saver.pause)
+        return run_epochs(training, start.state, record, start.position, saver.pause)
     finally:
         saver.finish()
         events.close()
@@ -238,13 +238,15 @@ def _run_epochs(
 
 def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapshot:
     """What the best epoch before `end` led to; `end`, if that cannot be read."""
-    score, updates = end.place.best
+    score, updates = end.position.best
     best = None
     if processes.is_first():
         try:
             best = snapshot_of(checkpoints.read(updates), training)
             _log.info(
-                "The best is epoch %d, with a score of %.4f.", best.place.epoch, score
+                "The best is epoch %d, with a score of %.4f.",
+                best.position.epoch,
+                score,
             )
         except CheckpointError as error:
             _log.warning("%s: the last epoch is the result, not the best.", error)
@@ -257,7 +259,7 @@ def _check_ruined(training: Training, status: Status) -> None:
     if status.loss > _RUINED * training.start_loss:
         raise FloatingPointError(
             f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the first "
-            f"parameters {training.start_loss:.4g}: {training.diverged}"
+            f"parameters {training.start_loss:.4g}: {training.divergence_message}"
         )
 
 

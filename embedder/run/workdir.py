@@ -29,10 +29,15 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config, differences, read_toml, to_toml
-from embedder.disk import parts as disk_parts
-from embedder.disk.digests import SUMS, check_file, read_sums, write_sums
-from embedder.disk.files import short_reason, whole_file
-from embedder.disk.lock import held
+from embedder.disk.digests import (
+    DIGESTS_FILE,
+    check_digest,
+    read_digests,
+    write_digests,
+)
+from embedder.disk.files import atomic_file, short_reason
+from embedder.disk.folders import remove_unfinished_folders
+from embedder.disk.lock import hold_lock
 from embedder.errors import InputError, InputExistsError
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
@@ -47,7 +52,7 @@ class Workdir:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         self.lock = self.path / ".lock"
-        self.sums = self.path / SUMS
+        self.sums = self.path / DIGESTS_FILE
         self.config = self.path / "config.toml"
         self.corpus = self.path / "corpus.json"
         self.vocabulary = self.path / "vocab.parquet"
@@ -99,7 +104,7 @@ class Workdir:
 def locked(workdir: Workdir, force: bool = False) -> Iterator[None]:
     """Keeps other processes from writing here; makes the folder if there is none.
 
-    A folder that was made and got no files is removed. `force` is that of `held`.
+    A folder that was made and got no files is removed. `force` is as in `hold_lock`.
 
     Raises:
       LockedError: another process writes here.
@@ -107,7 +112,7 @@ def locked(workdir: Workdir, force: bool = False) -> Iterator[None]:
     missing = _missing(workdir.path)
     workdir.path.mkdir(parents=True, exist_ok=True)
     try:
-        with held(workdir.lock, force):
+        with hold_lock(workdir.lock, force):
             yield
     finally:
         _remove_empty(missing)
@@ -233,10 +238,10 @@ def check_sound(workdir: Workdir) -> None:
       ValueError: as said.
     """
     try:
-        sums = read_sums(workdir.path)
+        sums = read_digests(workdir.path)
         for path in (workdir.config, workdir.corpus, workdir.base, workdir.vocabulary):
             if path.name in sums:
-                check_file(path, sums[path.name])
+                check_digest(path, sums[path.name])
     except FileNotFoundError:
         return  # it was killed before it had written them
     except ValueError as error:
@@ -261,7 +266,7 @@ def write_settings(
 
 def seal(workdir: Workdir) -> None:
     """Writes sums of the files that are here."""
-    write_sums(workdir.path, [p for p in workdir.files if p != workdir.sums])
+    write_digests(workdir.path, [p for p in workdir.files if p != workdir.sums])
 
 
 def finish(workdir: Workdir, vectors: Vectors) -> None:
@@ -270,7 +275,7 @@ def finish(workdir: Workdir, vectors: Vectors) -> None:
     def seal_all(part: Path) -> None:
         others = {*workdir.files, *workdir.events.glob("*")} - {workdir.sums}
         paths = sorted({*others, workdir.vectors})
-        write_sums(workdir.path, paths, moved={workdir.vectors: part})
+        write_digests(workdir.path, paths, temporary={workdir.vectors: part})
 
     write_vectors(vectors, workdir.vectors, before=seal_all)
 
@@ -287,7 +292,7 @@ def clear(workdir: Workdir) -> None:
 
 def remove_parts(workdir: Workdir) -> None:
     """Removes what a run left that died while it was writing, and says so."""
-    disk_parts.remove_parts(workdir.cache)
+    remove_unfinished_folders(workdir.cache)
     for path in workdir.parts:
         _log.info("%s was not finished: it is removed.", path)
         if path.is_dir():
@@ -311,7 +316,7 @@ def cut_metrics(workdir: Workdir, epochs: int) -> None:
     """Leaves the lines of the first `epochs` in metrics.jsonl."""
     if workdir.metrics.exists():
         lines = workdir.metrics.read_bytes().splitlines(keepends=True)
-        with whole_file(workdir.metrics) as part:
+        with atomic_file(workdir.metrics) as part:
             part.write_bytes(b"".join(lines[:epochs]))
 
 
@@ -323,7 +328,7 @@ def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a whole file or none."""
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         part.write_text(text, encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ blocks, and resuming is arithmetic: position = (epoch, place of the shard, block
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,35 +14,66 @@ from embedder.tables.noise import NoiseTable, draw_noise, noise_table
 from embedder.tables.vocabulary import keep_limit
 
 
-class Updates(NamedTuple):
-    """Consecutive updates: each has N blocks of T tokens, in G tiles with K noise ids.
+class Blocks(NamedTuple):
+    """Blocks of T tokens, in G tiles with K noise ids each: the fields of a block.
 
-    Padding has id 0, sequence -1 and radius 0; it changes nothing.
+    Here alone they are declared. Arrays are of NumPy, or of JAX on devices; leading
+    axes are updates S and blocks N, or fewer.
     """
 
-    ids: np.ndarray  # i32[S, N, T]
-    sequence: np.ndarray  # i32[S, N, T], number of the sequence in its shard
-    radius: np.ndarray  # i8[S, N, T], each token's own window
-    noise: np.ndarray  # i32[S, N, G, K]
-    position: np.ndarray  # i64[S, 3]: epoch, place of the shard, block in the shard
-    progress: np.ndarray  # f64[S], share of the run done before each, in [0, 1)
-
-    def __len__(self) -> int:
-        return len(self.ids)
+    ids: Any  # i32[S, N, T]
+    sequence: Any  # i32[S, N, T], number of the sequence in its shard
+    radius: Any  # i8[S, N, T], the window that each token drew
+    noise: Any  # i32[S, N, G, K]
 
 
-PADDING = Updates(ids=0, sequence=-1, radius=0, noise=0, position=0, progress=0)
-"""What fills up blocks and updates."""
+class Updates(NamedTuple):
+    """Consecutive updates, S of N blocks each, as a loader yields them."""
+
+    blocks: Blocks
+    position: Any  # i64[S, 3]: epoch, position of the shard, block in the shard
+    progress: Any  # f64[S], share of the run done before each, in [0, 1)
+
+    @property
+    def num_updates(self) -> int:
+        """S."""
+        return len(self.position)
+
+
+PADDING = Updates(Blocks(ids=0, sequence=-1, radius=0, noise=0), position=0, progress=0)
+"""What padding holds: it has no pairs, and so changes nothing."""
 
 
 class BlockShape(NamedTuple):
-    """How tokens are cut up."""
+    """How tokens are cut into blocks."""
 
     window: int  # W
     block: int  # T
     tile: int  # B
     noise: int  # K
     blocks_per_update: int  # N
+
+    def updates(self, num_blocks: int) -> Updates:
+        """Shapes and dtypes of any number of updates, None, of `num_blocks` each."""
+        tokens = (None, num_blocks, self.block)
+        noise = (None, num_blocks, self.block // self.tile, self.noise)
+        blocks = Blocks(
+            ids=ArraySpec(tokens, np.int32),
+            sequence=ArraySpec(tokens, np.int32),
+            radius=ArraySpec(tokens, np.int8),
+            noise=ArraySpec(noise, np.int32),
+        )
+        return Updates(
+            blocks, ArraySpec((None, 3), np.int64), ArraySpec((None,), np.float64)
+        )
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape and dtype of an array; None is an axis of any length."""
+
+    shape: tuple[int | None, ...]
+    dtype: type
 
 
 @dataclass(frozen=True)
@@ -80,7 +111,7 @@ class BlockSource:
         share = tokens[shard] * first / max(num_blocks, 1)
         done = tokens[order[:place]].sum() + share
         return Updates(
-            *blocks,
+            blocks,
             position=np.stack(
                 [np.full_like(first, epoch), np.full_like(first, place), first], axis=1
             ),
@@ -126,8 +157,8 @@ def _visits(num_blocks: int, per_update: int, share: range) -> np.ndarray:
 
 def _make_blocks(
     ids, lengths, keep, table, shape: BlockShape, visits: np.ndarray, rng
-) -> tuple[np.ndarray, ...]:
-    """Blocks at `visits`: ids, sequence, radius [S, N, T], noise [S, N, G, K].
+) -> Blocks:
+    """The blocks at `visits`, of S updates with N blocks each.
 
     The draws come in a fixed order: `keep`, before this, then the order of blocks,
     radii, noise ids.
@@ -139,12 +170,12 @@ def _make_blocks(
     radius = rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
     noise_size = (num_blocks, shape.block // shape.tile, shape.noise)
     noise = draw_noise(table, int(np.prod(noise_size)), rng).reshape(noise_size)
-    sequence = _pack(sequence[keep], size, fill=-1)[order]
-    return (
-        _pack(ids[keep], size, fill=0)[order],
-        sequence,
-        np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
-        _take(noise, visits),
+    sequence = _pack(sequence[keep], size, fill=PADDING.blocks.sequence)[order]
+    return Blocks(
+        ids=_pack(ids[keep], size, fill=PADDING.blocks.ids)[order],
+        sequence=sequence,
+        radius=np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
+        noise=_take(noise, visits),
     )
 
 

@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
+import jax
 import numpy as np
 
-from embedder.engine.ahead import map_ahead
+from embedder.engine.prefetch import parallel_map
 from embedder.engine.tfdata import import_tensorflow, quiet_options
-from embedder.tables.blocks import PADDING, BlockShape, BlockSource, Updates
+from embedder.tables.blocks import PADDING, BlockSource, Updates
 
 _SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
 _MULTIPLE = 16  # updates in a superblock are a multiple of this: see `loss_interval`
@@ -59,7 +60,7 @@ def epoch_superblocks(
     rest = _Rest(source, epoch, *after)
     superblocks = epoch_of(rest, size=size, workers=workers)
     for superblock in superblocks:
-        yield fill(superblock, size), len(superblock)
+        yield fill(superblock, size), superblock.num_updates
 
 
 class _Rest(NamedTuple):
@@ -79,36 +80,34 @@ class _Rest(NamedTuple):
         if place > self.place:
             return updates
         first = np.searchsorted(updates.position[:, 2], self.block, side="right")
-        return Updates(*(x[first:] for x in updates))
+        return cut(updates, int(first), None)
 
 
 def memory_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
     """Superblocks of an epoch by threads and NumPy; the last may be shorter."""
-    return _rebatch(map_ahead(rest.updates, rest.places, workers), size)
+    return _rebatch(parallel_map(rest.updates, rest.places, workers), size)
 
 
 def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
     """Superblocks of an epoch by tf.data; the last may be shorter."""
     tf = import_tensorflow()
-    signature = _signature(tf, rest.source.shape, len(rest.source.share))
+    source = rest.source
+    specs, structure = jax.tree.flatten(source.shape.updates(len(source.share)))
     failures: list[Exception] = []
 
-    def make(place) -> tuple:
+    def make(place) -> list[np.ndarray]:
         try:
-            return tuple(rest.updates(int(place)))
+            return jax.tree.leaves(rest.updates(int(place)))
         except Exception as error:  # raised below: tf.data would print pages
             failures.append(error)
-            return tuple(
-                np.empty([0, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
-                for spec in signature
-            )
+            return [np.empty([0, *spec.shape[1:]], spec.dtype) for spec in specs]
 
     def shard(place):
-        dtypes = [spec.dtype for spec in signature]
+        dtypes = [spec.dtype for spec in specs]
         made = tf.numpy_function(make, [place], dtypes, stateful=False)
-        return Updates(
-            *(tf.ensure_shape(x, s.shape) for x, s in zip(made, signature, strict=True))
-        )
+        shaped = zip(made, specs, strict=True)
+        arrays = [tf.ensure_shape(x, s.shape) for x, s in shaped]
+        return jax.tree.unflatten(structure, arrays)
 
     dataset = (
         tf.data.Dataset.range(rest.places.start, rest.places.stop)
@@ -125,45 +124,36 @@ def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
         raise failures[0]
 
 
-def _signature(tf, shape: BlockShape, num_blocks: int) -> Updates:
-    """Shapes and dtypes of the updates of a shard, for tf.data."""
-    tokens = shape.block
-    num_tiles = tokens // shape.tile
-    return Updates(
-        ids=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
-        sequence=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
-        radius=tf.TensorSpec([None, num_blocks, tokens], tf.int8),
-        noise=tf.TensorSpec([None, num_blocks, num_tiles, shape.noise], tf.int32),
-        position=tf.TensorSpec([None, 3], tf.int64),
-        progress=tf.TensorSpec([None], tf.float64),
-    )
-
-
 def _rebatch(parts: Iterable[Updates], size: int) -> Iterator[Updates]:
     """Cuts consecutive parts into batches of `size` updates; the last may be less."""
     rest = None
     for part in parts:
         rest = part if rest is None else _concatenate([rest, part])
-        whole = len(rest) - len(rest) % size
+        whole = rest.num_updates - rest.num_updates % size
         for start in range(0, whole, size):
-            yield Updates(*(x[start : start + size] for x in rest))
-        rest = Updates(*(x[whole:] for x in rest))
-    if rest is not None and len(rest):
+            yield cut(rest, start, start + size)
+        rest = cut(rest, whole, None)
+    if rest is not None and rest.num_updates:
         yield rest
 
 
+def cut(updates: Updates, start: int, stop: int | None) -> Updates:
+    """The updates from `start` to `stop`, as views."""
+    return jax.tree.map(lambda x: x[start:stop], updates)
+
+
 def _concatenate(parts: list[Updates]) -> Updates:
-    return Updates(*(np.concatenate(xs) for xs in zip(*parts, strict=True)))
+    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
 def fill(updates: Updates, size: int) -> Updates:
     """`updates` with empty ones added up to `size`."""
-    missing = size - len(updates)
+    missing = size - updates.num_updates
     if missing == 0:
         return updates
-    return Updates(
-        *(
-            np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), constant_values=fill)
-            for x, fill in zip(updates, PADDING, strict=True)
-        )
-    )
+
+    def pad(x, value):
+        widths = [(0, missing)] + [(0, 0)] * (x.ndim - 1)
+        return np.pad(x, widths, constant_values=value)
+
+    return jax.tree.map(pad, updates, PADDING)

@@ -21,6 +21,10 @@ Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
 
 
+OPTIMIZERS = "sgd", "adagrad"
+"""What `optimizer` may be for tables."""
+
+
 def _below_alpha(section, name: str) -> None:
     """A number from 0 to the section's `alpha`, which is checked before."""
     alpha = section.alpha or min(
@@ -36,8 +40,6 @@ class TablesOptions:
 
     best_needs: ClassVar[str] = "best_by"
     """The option that tells which epoch is the best."""
-    optimizers: ClassVar[tuple[str, ...]] = ("sgd", "adagrad")
-    """Allowed values of `optimizer`."""
 
     min_count: int = setting(5, integer(1))
     """Drop tokens that occur less often."""
@@ -68,9 +70,11 @@ class TablesOptions:
     for cbow 0.2 to 0.1; of adagrad 0.1."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end; it falls linearly."""
-    cap: float | None = setting(None, number("a number > 0", lambda x: x > 0))
-    """Of sgd: no row moves by more than this many pair steps in one update; none:
-    1.6 / alpha, 128 at most; inf: no cap."""
+    max_pairs_per_row: float | None = setting(
+        None, number("a number > 0", lambda x: x > 0), formerly="cap"
+    )
+    """Of sgd: a row moves in one update at most as far as this many pairs would move
+    it; none: 1.6 / alpha, at most 128; inf: no limit."""
     update: Literal["rows", "dense"] = setting("rows")
     """Differentiate the gathered rows, or whole tables: slow, for checks."""
     backend: Literal["auto", "xla", "numba"] = setting("auto")
@@ -79,8 +83,8 @@ class TablesOptions:
     threads: int = setting(0, integer(0), changes_vectors=False, is_per_host=True)
     """Threads of the numba backend; 0: one for each core. An update has work for as
     many as it has tiles. Results are the same for any number."""
-    tables: Literal["auto", "replicated", "columns", "rows"] = setting(
-        "auto", changes_vectors=False
+    table_sharding: Literal["auto", "replicated", "columns", "rows"] = setting(
+        "auto", changes_vectors=False, formerly="tables"
     )
     """Tables are replicated on each device, or sharded by columns or by rows; auto:
     replicated where they fit on a device, else rows."""
@@ -98,14 +102,18 @@ class TablesOptions:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
 
     def check_optimizer(self, name: str) -> None:
-        """Refuses settings that do not apply to the optimizer `name`.
+        """Refuses an optimizer that tables lack, or a setting that it lacks.
 
         Raises:
-          InputError: `cap` is given, and it is not SGD.
+          InputError: as said.
         """
-        if name != "sgd" and self.cap is not None:
+        if name not in OPTIMIZERS:
+            known = " or ".join(map(repr, OPTIMIZERS))
+            raise InputError(f"`optimizer` of tables must be {known}, got {name!r}.")
+        if name != "sgd" and self.max_pairs_per_row is not None:
             raise InputError(
-                f"`cap` applies only to `optimizer` = 'sgd', got {self.cap!r}."
+                "`max_pairs_per_row` applies only to `optimizer` = 'sgd', got "
+                f"{self.max_pairs_per_row!r}."
             )
 
 
@@ -134,8 +142,8 @@ def default_block(tile: int) -> int:
     return -(-64 // tile) * tile
 
 
-def default_cap(alpha: float, tokens_per_update: int) -> float:
-    """Cap in pair steps: cap x alpha above about 3 diverges once weights reach it.
+def default_max_pairs_per_row(alpha: float, tokens_per_update: int) -> float:
+    """1.6 / alpha: above about 3 / alpha training diverges once rows reach the limit.
 
     Half of that, at most 128, or 64 when an update has more than 2048 tokens.
     """
@@ -147,12 +155,16 @@ def resolve_options(
 ) -> TablesOptions:
     """`options` with None replaced by what it becomes for `num_tokens`.
 
-    Of Adagrad, `cap` stays None: it has none.
+    `max_pairs_per_row` stays None with Adagrad, which has no such limit.
     """
     block = options.block or default_block(options.tile)
     if optimizer == "adagrad":
         alpha = options.alpha or default_adagrad_alpha(options.architecture)
         return dataclasses.replace(options, block=block, alpha=alpha)
     alpha = options.alpha or default_alpha(options.architecture, num_tokens)
-    cap = options.cap or default_cap(alpha, block * options.blocks_per_update)
-    return dataclasses.replace(options, block=block, alpha=alpha, cap=cap)
+    max_pairs = options.max_pairs_per_row or default_max_pairs_per_row(
+        alpha, block * options.blocks_per_update
+    )
+    return dataclasses.replace(
+        options, block=block, alpha=alpha, max_pairs_per_row=max_pairs
+    )

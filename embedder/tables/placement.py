@@ -9,10 +9,10 @@ from embedder.engine.layout import Layout
 from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.rules import RowRule
 from embedder.engine.state import TrainState
-from embedder.tables.blocks import PADDING
+from embedder.tables.blocks import PADDING, Blocks
 from embedder.tables.update import Batch, Model, host_state, updates_function
 
-TABLE_AXES = Batch(ids=1, sequence=1, radius=1, noise=1, rate=None)
+TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
 """Blocks are split, axis 1 of S updates."""
 
 
@@ -47,7 +47,7 @@ def place(
 
 def _pad_tables(state: TrainState, layout: Layout, shape: tuple[int, int]):
     """`state` with arrays [V, D] and [V] padded to the size of all devices together."""
-    wide = layout.whole_shape(*shape)
+    wide = layout.padded_shape(*shape)
 
     def fill(x):
         missing = [(0, n - m) for n, m in zip(wide, x.shape, strict=False)]
@@ -68,7 +68,7 @@ def _unpad_tables(state: TrainState, shape: tuple[int, int]) -> TrainState:
 
 def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
     """`batch` with empty blocks in every update, up to what divides."""
-    given = batch.ids.shape[1]
+    given = batch.blocks.ids.shape[1]
     missing = layout.num_blocks(given) - given
     if missing == 0:
         return batch
@@ -77,7 +77,4 @@ def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
         pad = [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2)
         return np.pad(x, pad, constant_values=value)
 
-    names = ("ids", "sequence", "radius", "noise")
-    return batch._replace(
-        **{name: fill(getattr(batch, name), getattr(PADDING, name)) for name in names}
-    )
+    return batch._replace(blocks=jax.tree.map(fill, batch.blocks, PADDING.blocks))

@@ -11,12 +11,12 @@ import jax
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
+from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
 from embedder.engine.devices import devices_line, pick_layout
 from embedder.engine.epochs import Metrics
-from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import ONE_DEVICE, Layout
-from embedder.engine.loop import Step, steps
+from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import Program
 from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
@@ -29,7 +29,13 @@ from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
-from embedder.tables.update import Batch, Model, accumulators_of, initial_state
+from embedder.tables.update import (
+    Batch,
+    Model,
+    accumulators_of,
+    initial_state,
+    objective_of,
+)
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import Pairs
 
@@ -41,8 +47,8 @@ class Training:
 
     unit = "words"
     rate_name = "alpha"
-    smaller = "give a smaller `vector_size` or `block`, or a larger `min_count`."
-    idle = "No token has another in its window: nothing is learned."
+    memory_advice = "give a smaller `vector_size` or `block`, or a larger `min_count`."
+    zero_loss_message = "No token has another in its window: nothing is learned."
 
     def __init__(
         self,
@@ -56,8 +62,9 @@ class Training:
         tokens_per_update = options.block * options.blocks_per_update
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
-        lower = "`alpha` or `cap`" if config.run.optimizer == "sgd" else "`alpha`"
-        self.diverged = f"training diverged. Give a smaller {lower}."
+        is_sgd = config.run.optimizer == "sgd"
+        smaller = "`alpha` or `max_pairs_per_row`" if is_sgd else "`alpha`"
+        self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
         path = options.best_by
@@ -167,10 +174,10 @@ class Training:
         options = self.config.tables
         return linear_rate(progress, alpha=options.alpha, min_alpha=options.min_alpha)
 
-    def steps(
+    def calls(
         self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
-    ) -> Iterator[Step]:
-        """The superblocks of one epoch; see `embedder.engine.loop.steps`.
+    ) -> Iterator[CallResult]:
+        """The superblocks of one epoch; see `embedder.engine.loop.run_calls`.
 
         `after` is the position of the last update that `state` has seen of it.
         """
@@ -186,11 +193,11 @@ class Training:
         num_blocks = self.config.tables.blocks_per_update
         batches = host_batches(superblocks, self.rate, dtype)
         if self.layout.mode == "sharded":
-            batches = on_mesh(batches, self.layout, num_blocks, TABLE_AXES)
+            batches = sharded_batches(batches, self.layout, num_blocks, TABLE_AXES)
         else:
             place = self.program.place_batch
             batches = ((*rest, place(batch)) for *rest, batch in batches)
-        return steps(self.program.apply_updates, state, batches)
+        return run_calls(self.program.apply_updates, state, batches)
 
 
 def _begin_with(arrays: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> None:
@@ -245,26 +252,27 @@ def make_program(
 
     It is compiled by XLA unless `backend` is "numba". `config` is resolved.
     """
-    keep_compiled_programs()
+    enable_compilation_cache()
     options = config.tables
     shape = num_rows, options.vector_size
+    objective = objective_of(options.architecture)
     whole, part = (
         Model(
             tables(*size, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
-            options.architecture,
+            objective,
             options.window,
             options.negative,
         )
         for size in (shape, layout.device_shape(*shape))
     )
-    optimizer = row_rule(config.run.optimizer, options.cap)
+    optimizer = row_rule(config.run.optimizer, options.max_pairs_per_row)
     if options.backend == "numba":
         from embedder.tables.cpu import kernel
 
         threads = options.threads or kernel.available_cores()
         placed = kernel.place(
             whole,
-            options.cap,
+            options.max_pairs_per_row,
             loss_interval=interval,
             threads=threads,
             optimizer=config.run.optimizer,
@@ -291,14 +299,8 @@ def host_batches(
     `rate` gives the learning rate f64[S] at each update's progress.
     """
     for updates, num_updates in superblocks:
-        batch = Batch(
-            ids=updates.ids,
-            sequence=updates.sequence,
-            radius=updates.radius,
-            noise=updates.noise,
-            rate=rate(updates.progress).astype(dtype),
-        )
-        yield updates, num_updates, batch
+        rates = rate(updates.progress).astype(dtype)
+        yield updates, num_updates, Batch(updates.blocks, rates)
 
 
 def _source(
@@ -319,5 +321,5 @@ def _source(
         ns_exponent=options.ns_exponent,
         seed=config.run.seed,
         epochs=epochs,
-        share=blocks_here(layout, options.blocks_per_update),
+        share=local_blocks(layout, options.blocks_per_update),
     )

@@ -9,7 +9,7 @@ without a gradient as they are, and slow, it is there to check the first.
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import haiku as hk
 import jax
@@ -20,21 +20,20 @@ import optax
 from embedder.engine.exchange import Exchange
 from embedder.engine.rules import RowRule, plus_rows
 from embedder.engine.state import TrainState
-from embedder.tables import objective
-from embedder.tables.objective import Architecture, Rows
+from embedder.tables import cbow, skipgram
+from embedder.tables.blocks import Blocks
+from embedder.tables.objective import Objective, Pairs, Rows, pairs_of
+from embedder.tables.options import Architecture
 
 Accumulators = dict[str, np.ndarray]
 """What an optimizer accumulates for each row, [V], by the name of the table."""
 
 
 class Batch(NamedTuple):
-    """The data of one update; with a leading axis [S], of S updates."""
+    """The data of S updates."""
 
-    ids: jax.Array  # i32[N, T]
-    sequence: jax.Array  # i32[N, T]
-    radius: jax.Array  # i8[N, T]
-    noise: jax.Array  # i32[N, G, K]
-    rate: jax.Array  # learning rate, in the dtype of the tables
+    blocks: Blocks  # [S, N, ...]
+    rate: Any  # [S], learning rates, in the dtype of the tables
 
 
 class Loss(NamedTuple):
@@ -68,7 +67,7 @@ class Prepared(NamedTuple):
     It is made for all updates of a call at once.
     """
 
-    pairs: objective.Pairs  # of the blocks of this device
+    pairs: Pairs  # of the blocks of this device
     own: Rows | None  # ids of the rows of these blocks; None: they are all there are
     asked: Rows | None  # of the devices that have the tables between them
     every: Gathered  # of all blocks of the update
@@ -87,18 +86,27 @@ class Model(NamedTuple):
     """What the updates of a run have in common."""
 
     tables: hk.Transformed
-    architecture: Architecture
+    objective: Objective
     window: int
     negative: int
     exchange: Exchange = Exchange()
     num_columns: int | None = None  # D of whole tables; None: as a device has
 
 
+def objective_of(architecture: Architecture) -> Objective:
+    """The objective of that name."""
+    match architecture:
+        case "skipgram":
+            return skipgram
+        case "cbow":
+            return cbow
+
+
 def initial_state(model: Model, optimizer: RowRule) -> TrainState:
     """The state before the first update, with tables of NumPy."""
-    no_ids = np.zeros(0, np.int32)
+    no_ids = Rows(np.zeros(0, np.int32), np.zeros(0, np.int32))
     with jax.enable_x64(True):  # or float64 tables would be cut to float32
-        params = model.tables.init(None, no_ids, no_ids)["tables"]
+        params = model.tables.init(None, no_ids)["tables"]
     return host_state(optimizer, params["input"], params["output"])
 
 
@@ -198,25 +206,21 @@ def updates_function(
 def prepare(model: Model, batches: Batch) -> Prepared:
     """What S updates need that does not depend on the tables."""
     blocks = jax.tree.map(  # [S, N, ...] -> [S N, ...]
-        lambda x: x.reshape(-1, *x.shape[2:]), batches._replace(rate=None)
+        lambda x: x.reshape(-1, *x.shape[2:]), batches.blocks
     )
-    match model.architecture:
-        case "skipgram":
-            gather, weigh = objective.skipgram_ids, objective.skipgram_weights
-        case "cbow":
-            gather, weigh = objective.cbow_ids, objective.cbow_weights
-    ids = gather(blocks.ids, blocks.noise, window=model.window)
+    objective = model.objective
+    ids = objective.row_ids(blocks.ids, blocks.noise, window=model.window)
     num_tiles, num_noise = blocks.noise.shape[1:]
-    pairs = objective.pairs(
+    pairs = pairs_of(
         blocks.sequence,
         blocks.radius,
         tile=blocks.ids.shape[1] // num_tiles,
         window=model.window,
         dtype=batches.rate.dtype,
     )
-    weights = weigh(pairs, negative=model.negative, num_noise=num_noise)
+    weights = objective.row_weights(pairs, negative=model.negative, num_noise=num_noise)
     ids, pairs, weights = jax.tree.map(
-        lambda x: x.reshape(*batches.ids.shape[:2], *x.shape[1:]),
+        lambda x: x.reshape(*batches.blocks.ids.shape[:2], *x.shape[1:]),
         (ids, pairs, weights),
     )
     exchange = model.exchange
@@ -238,7 +242,7 @@ def distinct_rows(ids: Rows) -> Distinct:
 def _distinct(ids):
     """The row of each slot and the slot of each occurrence, i32[M] both."""
     index = jnp.arange(len(ids), dtype=ids.dtype)
-    ascending, order = jax.lax.sort((ids, index), num_keys=1)
+    ascending, order = jax.lax.sort((ids, index), num_keys=1, is_stable=False)
     is_new = jnp.concatenate(
         [jnp.zeros(1, ids.dtype), (ascending[1:] != ascending[:-1]).astype(ids.dtype)]
     )
@@ -306,7 +310,7 @@ def update_dense(model: Model, optimizer: RowRule, carry: Carry, update: Prepare
     state = carry.state
 
     def total(params):
-        rows = Rows(*model.tables.apply(params, *_own_ids(update)))
+        rows = model.tables.apply(params, _own_ids(update))
         return _loss(model, rows, update.pairs)
 
     value, gradients = jax.value_and_grad(total)(state.params)
@@ -327,21 +331,24 @@ def update_dense(model: Model, optimizer: RowRule, carry: Carry, update: Prepare
         mean_columns=_mean_columns(model),
     )
     params = optax.apply_updates(state.params, steps)
-    loss = Loss(value, objective.num_terms(update.pairs, model.architecture))
+    loss = Loss(value, model.objective.num_terms(update.pairs))
     return carry._replace(state=TrainState(params, opt_state, state.step + 1)), loss
 
 
 def row_gradients(model: Model, params: hk.Params, update: Prepared):
     """`Loss` of own blocks, and the gradients of the rows that they gather."""
     gathered = model.exchange.gather(
-        model.tables.apply, params, _own_ids(update), update.asked
+        lambda params, *ids: model.tables.apply(params, Rows(*ids)),
+        params,
+        _own_ids(update),
+        update.asked,
     )
     # Without the barrier XLA gathers again inside the loss, and then copies the table.
     rows = jax.lax.optimization_barrier(Rows(*gathered))
     value, gradients = jax.value_and_grad(functools.partial(_loss, model))(
         rows, update.pairs
     )
-    terms = objective.num_terms(update.pairs, model.architecture)
+    terms = model.objective.num_terms(update.pairs)
     return Loss(value, terms), gradients
 
 
@@ -349,15 +356,12 @@ def _own_ids(update: Prepared) -> Rows:
     return update.every.ids if update.own is None else update.own
 
 
-def _loss(model: Model, rows: Rows, pairs: objective.Pairs):
+def _loss(model: Model, rows: Rows, pairs: Pairs):
     """Loss of the blocks of this device, a scalar."""
-    match model.architecture:
-        case "skipgram":
-            loss = objective.skipgram_loss
-        case "cbow":
-            loss = objective.cbow_loss
     sum_columns = model.exchange.sum_columns
-    return loss(rows, pairs, negative=model.negative, sum_columns=sum_columns)
+    return model.objective.loss(
+        rows, pairs, negative=model.negative, sum_columns=sum_columns
+    )
 
 
 def _totals(zeros, ids, weights):

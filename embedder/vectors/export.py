@@ -12,14 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from embedder.disk.files import (
-    check_utf8,
-    pack_strings,
-    read_member,
-    short_reason,
-    unpack_strings,
-    whole_file,
-)
+from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
+from embedder.disk.files import atomic_file, check_utf8_path, short_reason
 from embedder.errors import InputError, InputNotFoundError
 from embedder.threads import use_threads
 from embedder.vectors import word2vec
@@ -59,7 +53,7 @@ def write_vectors(
       OSError: the disk does not take the file; a file that was there is as before.
     """
     ending = _ending(path)
-    with whole_file(Path(path)) as temporary:
+    with atomic_file(Path(path)) as temporary:
         _writer(ending)(vectors, temporary)
         before(temporary)
 
@@ -84,7 +78,7 @@ def _ending(path: str | os.PathLike[str]) -> str:
     for ending in ENDINGS:
         if name.endswith(ending):
             if ending == ".parquet":
-                check_utf8(path, "A parquet file")
+                check_utf8_path(path, "A parquet file")
             return ending
     endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
     raise InputError(f"`path` must end in {endings}, got {os.fspath(path)!r}.")
@@ -193,7 +187,9 @@ def _read_npz(path: Path) -> Vectors:
     with open(path, "rb") as file, _damage_named(path, *faults):
         with zipfile.ZipFile(file) as archive:
             wanted = [n for n in ARRAY_NAMES if f"{n}.npy" in archive.namelist()]
-            return _from_arrays({name: read_member(archive, name) for name in wanted})
+            return _from_arrays(
+                {name: read_stored_array(archive, name) for name in wanted}
+            )
 
 
 def _write_parquet(vectors: Vectors, path: Path) -> None:

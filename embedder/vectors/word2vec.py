@@ -14,13 +14,13 @@ from typing import BinaryIO
 
 import numpy as np
 
-from embedder.disk.files import LONGEST_TOKEN
 from embedder.errors import InputEndError, InputError
 from embedder.threads import use_threads
 from embedder.vectors.vectors import Vectors
 
 CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
 CHUNK_BYTES = 2**24  # lines that are held at a time; no line is longer
+MAX_TOKEN_BYTES = 2**20  # of a key in UTF-8; a corpus is read without longer tokens
 LONGEST_HEADER = 100  # bytes
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least that rounds to infinity
 
@@ -94,16 +94,16 @@ def read_binary(path: Path) -> Vectors:
 
 
 def is_key(key: str) -> bool:
-    """Whether a word2vec file can hold `key`: no white space, at most LONGEST_TOKEN."""
+    """Whether a word2vec file can hold `key`: no white space, not too long."""
     encoded = key.encode()
-    return len(encoded) <= LONGEST_TOKEN and encoded.split() == [encoded]
+    return len(encoded) <= MAX_TOKEN_BYTES and encoded.split() == [encoded]
 
 
 def _check_keys(keys: Sequence[str]) -> None:
     for key in keys:
         if not is_key(key):
-            is_long = len(key.encode()) > LONGEST_TOKEN
-            rule = f"at most {LONGEST_TOKEN} bytes" if is_long else "no white space"
+            is_long = len(key.encode()) > MAX_TOKEN_BYTES
+            rule = f"at most {MAX_TOKEN_BYTES} bytes" if is_long else "no white space"
             raise InputError(
                 f"`vectors.keys` must have {rule} in a word2vec file, got "
                 f"{_short(key) if is_long else repr(key)}: write .safetensors, .npz or "

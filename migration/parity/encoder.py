@@ -256,8 +256,8 @@ def _after(training: EncoderTraining, num: int) -> TrainState:
     program, done = training.program, 0
     state = program.place_state(training.initial_state())
     for epoch in itertools.count():
-        for step in training.steps(state, epoch):
-            state, done = step.state, done + step.num_updates
+        for call in training.calls(state, epoch):
+            state, done = call.state, done + call.num_updates
             if done == num:
                 return program.whole_state(state)
         if not done:
@@ -318,7 +318,7 @@ def epoch_rung(subject: EncoderSubject) -> Iterator[Difference]:
         yield from _layers(
             "whole epoch", "", dtype, ours, oracle.layers_, tolerance=tolerance
         )
-        (metrics,) = end.place.history
+        (metrics,) = end.position.history
         for name, value in zip(training.metrics, metrics, strict=True):
             desired = oracle.history_[0][name]
             is_exact = name.endswith("accuracy") and dtype == "float64"

@@ -39,12 +39,12 @@ def free_port() -> int:
 HANGING = """
 import os, time
 import embedder.engine.epochs
-tell = embedder.engine.epochs._Clock._status
+tell = embedder.engine.epochs._Reporter._status
 def status(self, place, *arguments):
     if os.environ["HANG_AT"] and place.updates >= int(os.environ["HANG_AT"]):
         time.sleep(1000)
     return tell(self, place, *arguments)
-embedder.engine.epochs._Clock._status = status
+embedder.engine.epochs._Reporter._status = status
 from embedder.cli import program
 program()
 """
@@ -148,7 +148,7 @@ def test_slurm_starts_one_run_with_tables_between_its_processes(folder, one_proc
     }
     every = [
         start(
-            *("corpus.txt", *OPTIONS, "--workdir", "two", "--tables", "rows"),
+            *("corpus.txt", *OPTIONS, "--workdir", "two", "--table-sharding", "rows"),
             **job,
             SLURM_PROCID=rank,
             SLURM_LOCALID=rank,

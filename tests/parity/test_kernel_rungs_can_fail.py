@@ -7,6 +7,7 @@ again; some in what it is compiled from.
 import functools
 from typing import NamedTuple
 
+import jax
 import numba
 import numpy as np
 import pytest
@@ -69,13 +70,21 @@ class Given(NamedTuple):
     losses: LossTerms
 
 
-def with_batch(given, **changes):
-    """Each change is a function of one field of the batch."""
-    fields = {}
-    for name, change in changes.items():
-        values = getattr(given.batch, name)
-        fields[name] = kernel._read_only(change(values).astype(values.dtype))
-    return given._replace(batch=given.batch._replace(**fields))
+def with_batch(given, change):
+    """With a change of the batch, whose arrays keep their dtypes."""
+
+    def as_before(new, old):
+        return kernel._read_only(new.astype(old.dtype))
+
+    batch = jax.tree.map(as_before, change(given.batch), given.batch)
+    return given._replace(batch=batch)
+
+
+def with_blocks(given, **changes):
+    """Each change is a function of one field of the blocks."""
+    blocks = given.batch.blocks
+    fields = {name: f(getattr(blocks, name)) for name, f in changes.items()}
+    return with_batch(given, lambda x: x._replace(blocks=blocks._replace(**fields)))
 
 
 def with_constants(given, **changes):
@@ -102,27 +111,27 @@ def sum_for_the_mean(given):
 
 
 def radius_one_less(given):
-    return with_batch(given, radius=lambda radius: np.maximum(radius - 1, 0))
+    return with_blocks(given, radius=lambda radius: np.maximum(radius - 1, 0))
 
 
 def windows_cross_sequences(given):
-    return with_batch(given, sequence=lambda x: np.minimum(x, 0))
+    return with_blocks(given, sequence=lambda x: np.minimum(x, 0))
 
 
 def noise_of_another_tile(given):
-    return with_batch(given, noise=lambda noise: np.roll(noise, 1, axis=2))
+    return with_blocks(given, noise=lambda noise: np.roll(noise, 1, axis=2))
 
 
 def ids_of_another_block(given):
-    return with_batch(given, ids=lambda ids: np.roll(ids, 1, axis=1))
+    return with_blocks(given, ids=lambda ids: np.roll(ids, 1, axis=1))
 
 
 def rate_of_another_update(given):
-    return with_batch(given, rate=lambda rate: np.roll(rate, 1))
+    return with_batch(given, lambda x: x._replace(rate=np.roll(x.rate, 1)))
 
 
 def last_update_lost(given):
-    return with_batch(given, **dict.fromkeys(Batch._fields, lambda x: x[:-1]))
+    return with_batch(given, lambda batch: jax.tree.map(lambda x: x[:-1], batch))
 
 
 def cap_ignored(given):

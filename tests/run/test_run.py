@@ -69,7 +69,11 @@ def test_train_writes_the_same_vectors_twice(finished):
 
 def test_train_writes_settings_with_nothing_open(finished):
     config = read_toml(finished.config)
-    assert (config.tables.block, config.tables.alpha, config.tables.cap) == (
+    assert (
+        config.tables.block,
+        config.tables.alpha,
+        config.tables.max_pairs_per_row,
+    ) == (
         64,
         0.05,
         32,
@@ -136,22 +140,26 @@ def test_train_names_the_corpus_without_tokens_and_leaves_nothing(tmp_path):
 
 def test_train_that_is_ruined_stops_with_the_settings_to_change(finished, tmp_path):
     text = finished.path.parent / "text.txt"
-    with pytest.raises(FloatingPointError, match="smaller `alpha` or `cap`"):
-        train_small(tmp_path / "run", text, alpha=1000, cap=128, epochs=9)
+    with pytest.raises(
+        FloatingPointError, match="smaller `alpha` or `max_pairs_per_row`"
+    ):
+        train_small(tmp_path / "run", text, alpha=1000, max_pairs_per_row=128, epochs=9)
     assert not list((tmp_path / "run").glob("vectors.*"))
 
 
 def test_run_epochs_stops_at_vectors_that_are_not_finite(sequences):
     config = with_options(SMALL, alpha=1e30, epochs=4)
     encoded = encode(sequences_corpus(sequences), 2)
-    training = Training(with_options(config, cap=math.inf), encoded, range(4))
+    training = Training(
+        with_options(config, max_pairs_per_row=math.inf), encoded, range(4)
+    )
     with pytest.raises(FloatingPointError, match="epoch [1-4] .*diverged"):
         run_epochs(training, training.initial_state())
 
 
 def test_run_epochs_reports_progress_that_ends_at_one(sequences):
     encoded = encode(sequences_corpus(sequences), 2)
-    config = with_options(SMALL, alpha=0.03, cap=128.0)
+    config = with_options(SMALL, alpha=0.03, max_pairs_per_row=128.0)
     training = Training(config, encoded, range(2))
     seen = []
     _, place = run_epochs(training, training.initial_state(), seen.append)
@@ -166,7 +174,7 @@ def test_run_epochs_reports_progress_that_ends_at_one(sequences):
 @pytest.mark.row("B7")
 def test_run_epochs_says_that_there_are_no_pairs(caplog):
     encoded = encode(sequences_corpus([["a"], ["b"]] * 20), 1)
-    config = with_options(SMALL, alpha=0.03, cap=128.0)
+    config = with_options(SMALL, alpha=0.03, max_pairs_per_row=128.0)
     training = Training(config, encoded, range(1))
     _, place = run_epochs(training, training.initial_state())
     assert place.losses == [0.0] and "nothing is learned" in caplog.text
@@ -178,7 +186,9 @@ def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
     training = plan(config, corpus, tmp_path)
     assert training.config.tables.block == 64
     assert training.config.tables.alpha == 0.05 * (1e6 / 3_200_000) ** 0.225
-    assert training.config.tables.cap == 1.6 / training.config.tables.alpha
+    assert (
+        training.config.tables.max_pairs_per_row == 1.6 / training.config.tables.alpha
+    )
 
 
 def test_open_corpus_without_a_source_is_the_demo():
@@ -204,6 +214,18 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
     # A shard of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
     assert needed["blocks"] == (1 * 3 + 3 * 16 * 64) * 33
     assert needed["TensorFlow"] == 0
+
+
+def test_memory_needed_counts_the_accumulators_of_adagrad():
+    encoded = encode(sequences_corpus([["a", "b", "c"]]), 1)
+    sgd = with_options(SMALL, vector_size=100, dtype="float64", max_pairs_per_row=None)
+    adagrad = with_options(sgd, optimizer="adagrad")
+    before, needed = (
+        memory_needed(resolve(config, 3), encoded, superblock_size=16)
+        for config in (sgd, adagrad)
+    )
+    assert (before["accumulators"], needed["accumulators"]) == (0, 4 * 3 * 8)
+    assert needed["checkpoints"] - before["checkpoints"] == 4 * 3 * 8
 
 
 def test_check_memory_refuses_more_than_the_machine_has():

@@ -9,6 +9,7 @@ import pytest
 
 from embedder.engine.rules import capped_sgd, rowwise_adagrad
 from embedder.engine.state import device_state
+from embedder.tables.blocks import Blocks
 from embedder.tables.cpu import kernel, products, rows, simd, thread
 from embedder.tables.cpu.thread import apply_on_thread
 from embedder.tables.lookup import tables
@@ -18,6 +19,7 @@ from embedder.tables.update import (
     accumulators_of,
     host_state,
     make_updates,
+    objective_of,
 )
 from migration.parity.updates import random_tables
 from tests.parity.cases import CASES, NEGATIVE, Case
@@ -31,7 +33,7 @@ MANY = Case("many", 50, (8, 3, 32), tile=8, noise=6, padding=5)
 
 def model(case, architecture, dim=8, dtype="float32") -> Model:
     lookup = tables(case.num_rows, dim, dtype=np.dtype(dtype), seed=0)
-    return Model(lookup, architecture, case.window, NEGATIVE)
+    return Model(lookup, objective_of(architecture), case.window, NEGATIVE)
 
 
 def start(case, dim=8, dtype="float32", optimizer="sgd"):
@@ -41,8 +43,7 @@ def start(case, dim=8, dtype="float32", optimizer="sgd"):
 
 def batch(case, dtype="float32") -> Batch:
     updates = case.updates()
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate=np.full(case.size[0], 0.05, dtype))
+    return Batch(updates.blocks, rate=np.full(case.size[0], 0.05, dtype))
 
 
 def by_kernel(
@@ -192,7 +193,7 @@ def test_a_second_call_goes_on_in_the_same_memory():
 def test_two_calls_are_one_of_twice_as_many_updates():
     """Accumulators go from call to call."""
     apply = adagrad_program().apply_updates
-    twice = Batch(*(np.concatenate([x, x]) for x in batch(MANY)))
+    twice = jax.tree.map(lambda x: np.concatenate([x, x]), batch(MANY))
     expected, _ = apply(start(MANY, optimizer="adagrad"), twice)
     state, _ = apply(start(MANY, optimizer="adagrad"), batch(MANY))
     state, _ = apply(state, batch(MANY))
@@ -230,15 +231,15 @@ def test_adagrad_is_its_equation_for_gradients_of_whole_tables():
     lookup, before = model(case, "cbow", dtype="float64"), batch(case, "float64")
     tables, sums = arrays(start(case, dtype="float64")), np.zeros((2, 3))
     plain = make_updates(lookup, capped_sgd(np.inf), update="dense", loss_interval=1)
-    for s in range(2):
-        update = Batch(*(x[s : s + 1] for x in before))
+    for s, rate in enumerate(before.rate):
+        blocks = Blocks(*(x[s : s + 1] for x in before.blocks))
         with jax.enable_x64(True):
             state = device_state(host_state(capped_sgd(np.inf), **tables))
-            after = arrays(plain(state, update._replace(rate=np.ones(1)))[0])
+            after = arrays(plain(state, Batch(blocks, rate=np.ones(1)))[0])
         for number, (name, table) in enumerate(tables.items()):
             gradient = table - after[name]
             sums[number] += (gradient**2).mean(axis=1)
-            scale = before.rate[s] / (np.sqrt(sums[number]) + 1e-8)
+            scale = rate / (np.sqrt(sums[number]) + 1e-8)
             tables[name] = table - scale[:, np.newaxis] * gradient
     ours, _ = by_kernel(case, "cbow", dtype="float64", optimizer="adagrad")
     for number, (name, table) in enumerate(tables.items()):
@@ -302,8 +303,8 @@ def test_what_is_compiled_is_found_again_by_its_types_and_the_text_of_all_source
 def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_not():
     apply = kernel.make_updates(model(MANY, "cbow"), CAP, loss_interval=1, threads=1)
     state, _ = apply(start(MANY), batch(MANY))
-    frozen = Batch(*(x.view() for x in batch(MANY)))
-    for x in frozen:
+    frozen = jax.tree.map(lambda x: x.view(), batch(MANY))
+    for x in jax.tree.leaves(frozen):
         x.flags.writeable = False
     apply(state, frozen)
     assert len(apply_on_thread("float32", "sgd").signatures) == 1

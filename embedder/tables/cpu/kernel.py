@@ -21,13 +21,13 @@ import optax
 
 from embedder.engine.program import PlacedState, Program
 from embedder.engine.state import TrainState
+from embedder.tables import skipgram
 from embedder.tables.cpu.rows import new_row_table
 from embedder.tables.cpu.simd import LANES
 from embedder.tables.cpu.team import TeamSize
 from embedder.tables.cpu.thread import (
     Constants,
     LossTerms,
-    Optimizer,
     Thread,
     apply_on_thread,
 )
@@ -51,7 +51,7 @@ def make_updates(
     *,
     loss_interval: int,
     threads: int,
-    optimizer: Optimizer = "sgd",
+    optimizer: str = "sgd",
 ) -> Callable[[PlacedState, Batch], tuple[PlacedState, Loss]]:
     """As `embedder.tables.update.make_updates`, for arrays of NumPy.
 
@@ -70,16 +70,16 @@ def make_updates(
         tables = Tables(_padded(given["input"]), _padded(given["output"]))
         accumulators = _accumulators(state)
         assert (accumulators is None) == (optimizer == "sgd")
-        batch = Batch._make(map(_read_only, batch))
+        batch = jax.tree.map(_read_only, batch)
         constants = Constants(
-            is_skipgram=model.architecture == "skipgram",
+            is_skipgram=model.objective is skipgram,
             window=model.window,
             dim=dim,
             loss_interval=loss_interval,
             cap=dtype.type(math.inf if cap is None else cap),
-            noise_share=dtype.type(model.negative / batch.noise.shape[3]),
+            noise_share=dtype.type(model.negative / batch.blocks.noise.shape[3]),
         )
-        size = team(math.prod(batch.noise.shape[1:3]))
+        size = team(math.prod(batch.blocks.noise.shape[1:3]))
         loss = _apply(optimizer, constants, size, tables, accumulators, batch)
         return _next_state(state, tables, accumulators, dim, len(batch.rate)), loss
 
@@ -92,7 +92,7 @@ def place(
     *,
     loss_interval: int,
     threads: int,
-    optimizer: Optimizer = "sgd",
+    optimizer: str = "sgd",
 ) -> Program:
     """As `embedder.tables.placement.place`: all arrays are in the machine's memory."""
     return Program(
@@ -205,7 +205,7 @@ def _next_state(
 
 
 def _apply(
-    optimizer: Optimizer,
+    optimizer: str,
     constants: Constants,
     team: TeamSize,
     tables: Tables,
@@ -214,8 +214,8 @@ def _apply(
 ) -> Loss:
     """Applies the updates of `batch` to `tables` and `accumulators`, in place."""
     width, dtype = tables.input.shape[1], tables.input.dtype
-    num_updates, num_blocks, num_tiles, num_noise = batch.noise.shape
-    block, interval = batch.ids.shape[2], constants.loss_interval
+    num_updates, num_blocks, num_tiles, num_noise = batch.blocks.noise.shape
+    block, interval = batch.blocks.ids.shape[2], constants.loss_interval
     sizes = tile_sizes(block // num_tiles, constants.window, num_noise)
     num_tiles *= num_blocks
     num_gathered = num_tiles * sum(sizes)
@@ -235,7 +235,7 @@ def _apply(
             thread,
             tables,
             accumulators,
-            Batch._make(array[updates] for array in batch),
+            jax.tree.map(lambda array: array[updates], batch),
             constants,
             gathered,
             buffers[thread.number],

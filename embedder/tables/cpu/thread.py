@@ -8,11 +8,12 @@ that it is assigned to.
 import functools
 import hashlib
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
+from embedder.tables.blocks import Blocks
 from embedder.tables.cpu import gradients, products, rows, simd, tiles
 from embedder.tables.cpu.gradients import differentiate_cbow, differentiate_skipgram
 from embedder.tables.cpu.kernel_cache import kept
@@ -43,13 +44,11 @@ from embedder.tables.cpu.tiles import (
 )
 from embedder.tables.update import Batch
 
-Optimizer = Literal["sgd", "adagrad"]
-
 _MODULES = rows, gradients, tiles, products, simd
 _FILES = (__file__, *(module.__file__ for module in _MODULES))
 SOURCES = hashlib.sha256(
     b"".join(Path(str(file)).read_bytes() for file in _FILES)
-    + repr(Batch._fields).encode()
+    + repr((Batch._fields, Blocks._fields)).encode()
 ).hexdigest()[:16]
 """Digest of all that is compiled."""
 _SPINS = 1_000  # readings of the counter before a waiting thread yields its core
@@ -82,7 +81,7 @@ class LossTerms(NamedTuple):
 
 
 @functools.cache
-def apply_on_thread(dtype: str, optimizer: Optimizer) -> Dispatcher:
+def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
     """The compiled function that applies one thread's part of S updates.
 
     Numba finds compiled code by the name and the file of a function, not by the code of
@@ -103,8 +102,9 @@ def apply_on_thread(dtype: str, optimizer: Optimizer) -> Dispatcher:
         losses: LossTerms,
     ):
         """With `accumulators` by Adagrad, else by capped SGD."""
-        num_updates, num_blocks, num_tiles, _ = batch.noise.shape
-        size = batch.ids.shape[2] // num_tiles
+        blocks = batch.blocks
+        num_updates, num_blocks, num_tiles, _ = blocks.noise.shape
+        size = blocks.ids.shape[2] // num_tiles
         all_tiles = num_blocks * num_tiles
         first_tile = all_tiles * thread.number // thread.threads
         last_tile = all_tiles * (thread.number + 1) // thread.threads
@@ -115,11 +115,11 @@ def apply_on_thread(dtype: str, optimizer: Optimizer) -> Dispatcher:
                 n, g = m // num_tiles, m % num_tiles
                 at = TileIndex(s, n, g, m, size, constants.window)
                 if m == first_tile or g == 0:
-                    find_sequences(batch.sequence, s, n, buffers.begin, buffers.end)
+                    find_sequences(blocks.sequence, s, n, buffers.begin, buffers.end)
                 if s + 1 < num_updates:
-                    prefetch(tables, batch, s + 1, n, g)
+                    prefetch(tables, blocks, s + 1, n, g)
                 loss, num_terms = _differentiate(
-                    at, report, tables, batch, constants, gathered, buffers
+                    at, report, tables, blocks, constants, gathered, buffers
                 )
                 if report:
                     losses.total[s // constants.loss_interval, m] = loss
@@ -146,21 +146,21 @@ def _differentiate(
     at: TileIndex,
     report,
     tables: Tables,
-    batch: Batch,
+    blocks: Blocks,
     constants: Constants,
     gathered: Gathered,
     buffers: TileBuffers,
 ):
     """Computes the gradients of a tile; its loss, if it is reported, and its terms."""
-    share, num_noise = constants.noise_share, batch.noise.shape[3]
-    find_contexts(at, batch.radius, buffers)
+    share, num_noise = constants.noise_share, blocks.noise.shape[3]
+    find_contexts(at, blocks.radius, buffers)
     if constants.is_skipgram:
         band, num_terms = weigh_skipgram(at, share, buffers)
     else:
         band, num_terms = weigh_cbow(at, share, buffers)
     token_table = 0 if constants.is_skipgram else 1
     weight = share * cast_like(num_terms, share)
-    load_rows(at, band, token_table, weight, tables, batch, gathered, buffers)
+    load_rows(at, band, token_table, weight, tables, blocks, gathered, buffers)
     out = gathered.gradients
     if constants.is_skipgram:
         loss = differentiate_skipgram(at, band, out, num_noise, report, buffers)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embedder.tables.blocks import Blocks
 from embedder.tables.cpu.simd import (
     LANES,
     cast_like,
@@ -18,7 +19,6 @@ from embedder.tables.cpu.simd import (
     prefetch_row,
     store,
 )
-from embedder.tables.update import Batch
 
 
 class Tables(NamedTuple):
@@ -118,14 +118,14 @@ def new_buffers(
 
 
 @compiled()
-def prefetch(tables: Tables, batch: Batch, s, n, g):
+def prefetch(tables: Tables, blocks: Blocks, s, n, g):
     """Prefetches the rows of a tile; its contexts are near its tokens."""
-    size = batch.ids.shape[2] // batch.noise.shape[2]
+    size = blocks.ids.shape[2] // blocks.noise.shape[2]
     for t in range(g * size, (g + 1) * size):
-        prefetch_row(tables[0], batch.ids[s, n, t])
-        prefetch_row(tables[1], batch.ids[s, n, t])
-    for k in range(batch.noise.shape[3]):
-        prefetch_row(tables[1], batch.noise[s, n, g, k])
+        prefetch_row(tables[0], blocks.ids[s, n, t])
+        prefetch_row(tables[1], blocks.ids[s, n, t])
+    for k in range(blocks.noise.shape[3]):
+        prefetch_row(tables[1], blocks.noise[s, n, g, k])
 
 
 @compiled()
@@ -205,7 +205,7 @@ def load_rows(
     token_table,
     noise_weight,
     tables: Tables,
-    batch: Batch,
+    blocks: Blocks,
     gathered: Gathered,
     buffers: TileBuffers,
 ):
@@ -220,7 +220,7 @@ def load_rows(
     count = 0
     for i in range(at.size):
         if buffers.token_weights[i] > 0:
-            row = batch.ids[s, n, start + i]
+            row = blocks.ids[s, n, start + i]
             _copy(tables[token_table], row, buffers.tokens, i)
             gathered.keys[m, count] = token_table * num_keys + row
             gathered.weights[m, count] = buffers.token_weights[i]
@@ -229,7 +229,7 @@ def load_rows(
     base += num_tokens
     for c in range(band[0], band[1]):
         if buffers.position_weights[c] > 0:
-            row = batch.ids[s, n, start - at.window + c]
+            row = blocks.ids[s, n, start - at.window + c]
             _copy(tables[position_table], row, buffers.positions, c)
             gathered.keys[m, count] = position_table * num_keys + row
             gathered.weights[m, count] = buffers.position_weights[c]
@@ -237,8 +237,8 @@ def load_rows(
             count += 1
     base += num_positions
     if noise_weight > 0:
-        for k in range(batch.noise.shape[3]):
-            row = batch.noise[s, n, at.tile, k]
+        for k in range(blocks.noise.shape[3]):
+            row = blocks.noise[s, n, at.tile, k]
             _copy(tables[1], row, buffers.noise, k)
             gathered.keys[m, count] = num_keys + row
             gathered.weights[m, count] = noise_weight
