@@ -275,6 +275,7 @@ def make_program(
             options.max_pairs_per_row,
             loss_interval=interval,
             threads=threads,
+            optimizer=config.run.optimizer,
         )
     else:
         placed = place(
