@@ -16,6 +16,7 @@ from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints
+from embedder.run.inputs import check_sound
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
@@ -123,7 +124,7 @@ def _read_base(base: Base) -> ModelFile:
 def _from_checkpoint(run: Workdir) -> ModelFile:
     """What an unfinished run has reached; perhaps it diverged after that."""
     found = Checkpoints(run.checkpoints).newest()
-    folder.check_sound(run)
+    check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
         raise InputNotFoundError(
             f"`resume` must be a run of tables, got {run.path}, which is not finished "

@@ -37,7 +37,7 @@ from embedder.tables.update import (
     objective_of,
 )
 from embedder.tables.vocabulary import expected_tokens
-from embedder.vectors.evaluate import Pairs
+from embedder.vectors.evaluate import ScoredPairs
 
 _LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
 
@@ -68,7 +68,7 @@ class Training:
         self.encoded = encoded
         self._base = base
         path = options.best_by
-        self._pairs = path and Pairs(path, encoded.vocabulary.tokens)
+        self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
         self.metrics = ("loss", "spearman") if path else ("loss",)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(

@@ -160,7 +160,7 @@ def test_a_stopped_one_goes_on_to_the_same_bits(stopped, capsys):
     assert resume("--grow") == 0
     stopped("more.txt", "--workdir", "cut", "--resume", "old", "--grow", epoch=3)
     assert main(["train", "--workdir", "cut"]) == 0
-    assert "Goes on after" in capsys.readouterr().err
+    assert "Resumes after" in capsys.readouterr().err
     assert Path("cut/model.npz").read_bytes() == Path("new/model.npz").read_bytes()
 
 
