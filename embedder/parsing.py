@@ -78,6 +78,7 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
             return verb
         before = read_toml(path)
         found = _parse(arguments, before)
+        assert isinstance(found, Train)
         if found.run.optimizer == before.run.optimizer or before.run.model != "tokens":
             return found
         # What the run resolved for its optimizer is not meant for another one.
