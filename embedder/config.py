@@ -70,11 +70,7 @@ class Config:
 
 def _shared() -> dict[str, type]:
     """The sections that all families share, by their names."""
-    return {
-        f.name: f.default_factory
-        for f in dataclasses.fields(Config)
-        if f.name != "family"
-    }
+    return {"run": RunOptions, "devices": DeviceOptions, "save": SaveOptions}
 
 
 def _sections(model: str) -> dict[str, type]:
@@ -185,7 +181,11 @@ def per_host_names() -> set[str]:
 
 def differences(before: Config, now: Config) -> list[str]:
     """What two configs differ in, as text, of what changes the vectors."""
-    old, new = options_of(before), options_of(now)
+    return different_options(options_of(before), options_of(now))
+
+
+def different_options(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """`differences` of settings by their flat names."""
     changing = _marked("changes")
     return [
         f"`{name}` {old.get(name)!r} there, {new.get(name)!r} now"
@@ -248,7 +248,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _from_tables(tables: dict[str, Any]) -> Config:
     """Keys may stand in any of the old tables; in others only where they belong."""
-    sections, values = _every_section(), {}
+    values: dict[str, Any] = {}
+    sections = _every_section()
     for given, keys in tables.items():
         table = _FORMER_TABLES.get(given, given)
         if table not in (*sections, *_OLD_TABLES):

@@ -99,14 +99,13 @@ class PeersConfig:
     def __post_init__(self):
         validate(self)
         names = ("coordinator", "num_processes", "process_id")
-        missing = [f"`{name}`" for name in names if getattr(self, name) is None]
-        if len(missing) == 3:
+        given = [name for name in names if getattr(self, name) is not None]
+        if not given:
             return
-        if missing:
-            given = [name for name in names if getattr(self, name) is not None]
+        if missing := [f"`{name}`" for name in names if name not in given]:
             here = ", ".join(f"`{name}` = {getattr(self, name)!r}" for name in given)
             raise InputError(f"{here} needs {' and '.join(missing)} too.")
-        integer(0, self.num_processes - 1)(self, "process_id")
+        integer(0, (self.num_processes or 1) - 1)(self, "process_id")
         host, _, port = str(self.coordinator).rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise InputError(

@@ -12,9 +12,12 @@ import numbers
 import re
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from embedder.errors import InputError, InputTypeError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Rule = Callable[[Any, str], None]
 """Checks the field of a section by its name, and may replace its value."""
@@ -52,7 +55,7 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def validate(section) -> None:
+def validate(section: "DataclassInstance") -> None:
     """Checks every field of a section by its rule.
 
     Raises:

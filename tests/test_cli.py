@@ -419,7 +419,7 @@ def test_reader_that_goes_away_is_no_error(capsys, monkeypatch):
     def broken(verb):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(cli, "_run", broken)
+    monkeypatch.setattr(cli, "run_verb", broken)
     assert main(["neighbors", "r", "x"]) == 141
     assert capsys.readouterr().err == ""
 
@@ -465,7 +465,7 @@ def test_the_workdir_alone_goes_on_with_its_settings(stopped, capsys, monkeypatc
     assert main(["train", "--workdir", "../r"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "../r: done. 8 vectors of 4 numbers.\n"
-    assert "Goes on after" in captured.err
+    assert "Resumes after" in captured.err
     assert train("../text.txt", "--workdir", "whole", *LONG) == 0
     again, whole = Path("../r/model.npz"), Path("whole/model.npz")
     assert again.read_bytes() == whole.read_bytes()

@@ -17,6 +17,7 @@ last. A new rule of rows is a transformation of its own here, wrapped in a `RowR
 import difflib
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -204,12 +205,12 @@ def optimizer_by_name(
         raise InputError(f"`optimizer_args` of {name!r}: {error}") from error
 
 
-def optimizers() -> dict[str, object]:
+def optimizers() -> dict[str, Callable[..., optax.GradientTransformation]]:
     """The functions of optax whose first argument, `learning_rate`, may be all.
 
     Without those that are parts of others, or ask for more than gradients.
     """
-    found = {}
+    found: dict[str, Callable[..., optax.GradientTransformation]] = {}
     for name, function in sorted(vars(optax).items()):
         if inspect.isfunction(function) and not name.startswith(("scale_by", "lbfgs")):
             first, *rest = [*inspect.signature(function).parameters.values(), None]

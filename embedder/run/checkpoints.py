@@ -76,7 +76,7 @@ def tree_of(arrays: dict[str, np.ndarray], like):
             if expected.get(name) != found.get(name)
         )
         raise CheckpointError(f"its arrays differ: {'; '.join(different)}")
-    return structure.unflatten([arrays[name] for name in expected])
+    return jax.tree_util.tree_unflatten(structure, [arrays[n] for n in expected])
 
 
 class _Still(np.ndarray):

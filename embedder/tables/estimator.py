@@ -67,6 +67,10 @@ class EmbeddingTrainer:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
     """
 
+    min_count: int
+    epochs: int
+    optimizer: str
+
     def __init__(
         self,
         *,
@@ -229,16 +233,14 @@ class EmbeddingTrainer:
         )
 
     def _state_to_train(self) -> TrainState:
-        """The state; with a fresh optimizer, if that is another than it was trained by.
+        """The state, with what `optimizer` starts with if it was trained by another.
 
-        Attributes may be set between trainings: `optimizer` may have changed.
+        Attributes may be set between trainings.
         """
-        self._trained()
-        tables = self._state.params["tables"]
-        fresh = host_state(row_rule(self.optimizer), **tables).opt_state
-        if jax.tree.structure(fresh) == jax.tree.structure(self._state.opt_state):
-            return self._state
-        return self._state._replace(opt_state=fresh)
+        state = self._trained_state()
+        start = host_state(row_rule(self.optimizer), **state.params["tables"]).opt_state
+        optimizers = jax.tree.structure(start), jax.tree.structure(state.opt_state)
+        return state if len({*optimizers}) == 1 else state._replace(opt_state=start)
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in MODEL_SETTINGS}
@@ -257,12 +259,13 @@ class EmbeddingTrainer:
         training = Training(config, encoded, epochs)
         history = [] if state is None else self._loss_history
         with _cap_named():
-            state, place = run_epochs(training, state or training.initial_state())
-        self._state = state
+            end = run_epochs(training, state or training.initial_state())
+        assert config.tables.block is not None, "`config` is resolved"
+        self._state = end.state
         self._block = config.tables.block
         self._vocabulary = encoded.vocabulary
         self._vectors = None
-        self._loss_history = history + place.losses
+        self._loss_history = history + end.position.losses
 
     def _trained(self) -> Vocabulary:
         if self._vocabulary is None:
@@ -270,8 +273,12 @@ class EmbeddingTrainer:
         return self._vocabulary
 
     def _table(self, name: str) -> np.ndarray:
+        return self._trained_state().params["tables"][name]
+
+    def _trained_state(self) -> TrainState:
         self._trained()
-        return self._state.params["tables"][name]
+        assert self._state is not None
+        return self._state
 
     def _lookup(self) -> Vectors:
         if self._vectors is None:

@@ -43,9 +43,7 @@ def memory_needed(
         "accumulators": 4 * accumulator,  # and the first ones
         "first vectors": table,
         "vectors to write": 2 * table,
-        "checkpoints": 4 * (table + accumulator)
-        if has_checkpoints
-        else 0,  # a new one and the one before
+        "checkpoints": 4 * (table + accumulator) if has_checkpoints else 0,  # two
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int((shards + superblocks) * per_token),

@@ -16,6 +16,7 @@ from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints
+from embedder.run.inputs import check_sound
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
@@ -51,15 +52,18 @@ class TablesProblem:
         errors: Literal["strict", "replace"] = "strict",
     ):
         self._corpus = open_corpus(source, errors)
-        self._base = base and _read_base(base)
+        self._base: ModelFile | None = None
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
-        self.base = base and {
-            "path": os.path.abspath(base.path),
-            "grow": base.grow,
-            "sha256": _digest(self._base),
-        }
+        self.base: dict | None = None
+        if base is not None:
+            self._base = _read_base(base)
+            self.base = {
+                "path": os.path.abspath(base.path),
+                "grow": base.grow,
+                "sha256": _digest(self._base),
+            }
 
     def plan(self, config: Config, cache: Path | None) -> Training:
         """See `plan`."""
@@ -123,7 +127,7 @@ def _read_base(base: Base) -> ModelFile:
 def _from_checkpoint(run: Workdir) -> ModelFile:
     """What an unfinished run has reached; perhaps it diverged after that."""
     found = Checkpoints(run.checkpoints).newest()
-    folder.check_sound(run)
+    check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
         raise InputNotFoundError(
             f"`resume` must be a run of tables, got {run.path}, which is not finished "
@@ -134,6 +138,7 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
     vocabulary = read_vocabulary(run.vocabulary)
     before = read_model(run.base).loss_history if run.base.exists() else []
     history = found.facts["place"]["history"]
+    assert config.tables.block is not None, "a run writes resolved settings"
     return ModelFile(
         settings=model_settings(config) | {"workers": 1},
         block=config.tables.block,
@@ -247,6 +252,7 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
 def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
     """The model file of a run. `workers` are threads here, processes in `legacy`."""
     tables = end.state.params["tables"]
+    assert training.config.tables.block is not None, "its settings are resolved"
     return ModelFile(
         settings=model_settings(training.config) | {"workers": 1},
         block=training.config.tables.block,

@@ -17,7 +17,7 @@ from embedder.engine.epochs import Metrics
 from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.engine.loop import CallResult, run_calls
-from embedder.engine.program import Program
+from embedder.engine.program import PlacedState, Program
 from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
@@ -37,7 +37,7 @@ from embedder.tables.update import (
     objective_of,
 )
 from embedder.tables.vocabulary import expected_tokens
-from embedder.vectors.evaluate import Pairs
+from embedder.vectors.evaluate import ScoredPairs
 
 _LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
 
@@ -59,17 +59,19 @@ class Training:
     ):
         """With a `base`, its rows are the first ones of the tables at the start."""
         options = config.tables
+        assert options.block is not None, "`config` must be resolved"
         tokens_per_update = options.block * options.blocks_per_update
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
+        self._tokens_per_update = tokens_per_update
         is_sgd = config.run.optimizer == "sgd"
         smaller = "`alpha` or `max_pairs_per_row`" if is_sgd else "`alpha`"
         self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
         path = options.best_by
-        self._pairs = path and Pairs(path, encoded.vocabulary.tokens)
-        self.metrics = ("loss", "spearman") if path else ("loss",)
+        self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
+        self.metrics: tuple[str, ...] = ("loss", "spearman") if path else ("loss",)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self.kept_tokens,
@@ -82,7 +84,7 @@ class Training:
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.source = _source(config, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)
-        self.backend = pick_backend(options, num_words, self.layout)
+        self.backend: str = pick_backend(options, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
         self.program = make_program(
             shape[0],
@@ -106,7 +108,7 @@ class Training:
         """What the first vectors have: all scores are 0."""
         return (1 + self.config.tables.negative) * math.log(2)
 
-    def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
+    def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
         """The mean loss of an epoch, and how the vectors agree with `best_by`."""
         loss, num_terms = sums or (0.0, 0.0)
         mean = loss / num_terms if num_terms else 0.0
@@ -122,8 +124,7 @@ class Training:
     @property
     def description(self) -> list[str]:
         """The corpus, the updates and the learning rate, as lines of text."""
-        encoded, options, kept = self.encoded, self.config.tables, self.kept_tokens
-        tokens = options.block * options.blocks_per_update
+        encoded, kept, tokens = self.encoded, self.kept_tokens, self._tokens_per_update
         updates = -int(-kept // tokens)
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
         return [
@@ -170,34 +171,36 @@ class Training:
         return state
 
     def rate(self, progress):
-        """Learning rate at `progress`."""
+        """Learning rate at `progress`, a number or an array."""
         options = self.config.tables
+        assert options.alpha is not None, "`config` must be resolved"
         return linear_rate(progress, alpha=options.alpha, min_alpha=options.min_alpha)
 
     def calls(
-        self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
+        self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
     ) -> Iterator[CallResult]:
         """The superblocks of one epoch; see `embedder.engine.loop.run_calls`.
 
         `after` is the position of the last update that `state` has seen of it.
         """
+        shard, block = after or loader.START
         superblocks = loader.epoch_superblocks(
             self.config.run.loader,
             self.source,
             epoch,
             size=self.superblock_size,
             workers=self.config.run.workers,
-            after=after or loader.START,
+            after=(shard, block),
         )
         dtype = np.dtype(self.config.run.dtype)
         num_blocks = self.config.tables.blocks_per_update
-        batches = host_batches(superblocks, self.rate, dtype)
+        host = host_batches(superblocks, self.rate, dtype)
+        apply, place = self.program.apply_updates, self.program.place_batch
         if self.layout.mode == "sharded":
-            batches = sharded_batches(batches, self.layout, num_blocks, TABLE_AXES)
-        else:
-            place = self.program.place_batch
-            batches = ((*rest, place(batch)) for *rest, batch in batches)
-        return run_calls(self.program.apply_updates, state, batches)
+            batches = sharded_batches(host, self.layout, num_blocks, TABLE_AXES)
+            return run_calls(apply, state, batches)
+        placed = ((updates, num, place(batch)) for updates, num, batch in host)
+        return run_calls(apply, state, placed)
 
 
 def _begin_with(arrays: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> None:
@@ -307,6 +310,7 @@ def _source(
     config: Config, encoded: Encoded, epochs: range, layout: Layout
 ) -> BlockSource:
     options = config.tables
+    assert options.block is not None, "`config` must be resolved"
     shape = BlockShape(
         options.window,
         options.block,

@@ -106,8 +106,8 @@ def initial_state(model: Model, optimizer: RowRule) -> TrainState:
     """The state before the first update, with tables of NumPy."""
     no_ids = Rows(np.zeros(0, np.int32), np.zeros(0, np.int32))
     with jax.enable_x64(True):  # or float64 tables would be cut to float32
-        params = model.tables.init(None, no_ids)["tables"]
-    return host_state(optimizer, params["input"], params["output"])
+        params: Any = model.tables.init(None, no_ids)
+    return host_state(optimizer, **params["tables"])
 
 
 def host_state(

@@ -142,7 +142,7 @@ def superblock_of_one(training: Training) -> Updates:
             "memory", training.source, 0, size=training.superblock_size, workers=1
         )
     )
-    return loader.fill(loader.cut(superblock, 0, 1), training.superblock_size)
+    return loader.pad(loader.cut(superblock, 0, 1), training.superblock_size)
 
 
 def batch_of(config: Config, updates: Updates) -> Batch:

@@ -12,6 +12,7 @@ from embedder.config import with_options
 from embedder.run.train import train as train_run
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.estimator import EmbeddingTrainer
+from embedder.tables.options import default_adagrad_alpha
 from tests.commands import error_line
 
 OLD = "a b c d a c a b\n" * 30
@@ -129,6 +130,9 @@ def test_another_optimizer_starts_with_accumulators_of_0(capsys):
     message = "The optimizer is adagrad, that of the base sgd: accumulators start at 0"
     assert message in capsys.readouterr().err
     assert not any(x.any() for x in model("new").accumulators.values())
+    settings = model("new").settings
+    assert settings["cap"] is None
+    assert settings["alpha"] == default_adagrad_alpha("skipgram")  # not of the base
 
 
 def test_sgd_goes_on_from_the_tables_of_adagrad(old_adagrad, capsys):
@@ -156,7 +160,7 @@ def test_a_stopped_one_goes_on_to_the_same_bits(stopped, capsys):
     assert resume("--grow") == 0
     stopped("more.txt", "--workdir", "cut", "--resume", "old", "--grow", epoch=3)
     assert main(["train", "--workdir", "cut"]) == 0
-    assert "Goes on after" in capsys.readouterr().err
+    assert "Resumes after" in capsys.readouterr().err
     assert Path("cut/model.npz").read_bytes() == Path("new/model.npz").read_bytes()
 
 

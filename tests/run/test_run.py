@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from embedder.config import Config, read_toml, with_options
+from embedder.config import Config, read_toml, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.engine.memory import check_memory
 from embedder.run.preview import preview
