@@ -77,7 +77,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
     """Seconds of each epoch, to compile, and accuracy after each."""
     import jax
 
-    from embedder.encoders.outputs import judged
+    from embedder.encoders.outputs import evaluate
     from embedder.encoders.training import EncoderTraining
 
     epochs = settings["epochs"]
@@ -96,7 +96,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
         seconds.append(time.perf_counter() - began)
         if len(held):
             network = training.program.encoder
-            accuracies.append(judged(network, state.params, *validation)[1])
+            accuracies.append(evaluate(network, state.params, *validation)[1])
     return {
         "start": began - started - sum(seconds[:-1]),
         "compile": compiling,
@@ -141,7 +141,7 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     """The same by PyTorch, on numbers from 0 to 1 that lie in memory."""
     import torch
 
-    from embedder.encoders.batches import BatchSource, split
+    from embedder.encoders.batches import BatchSource, split_validation
     from legacy.network import initial_layers
 
     torch.set_num_threads(settings["threads"])
@@ -159,7 +159,7 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     is_large = x.nbytes > 2**28  # as numbers they would be four times as large
     x = torch.from_numpy(x) if is_large else torch.from_numpy(x).float() / 255
     y = torch.from_numpy(examples.labels.astype(np.int64))
-    train, held = split(len(y), settings.get("validation_fraction", 0.0))
+    train, held = split_validation(len(y), settings.get("validation_fraction", 0.0))
     size, epochs = settings["batch_size"], settings["epochs"]
     source = BatchSource(examples, train, size, 1, range(epochs), range(size))
 
@@ -233,7 +233,7 @@ def _program(training):
 
     config = training.config
     options = config.encoder, config.run.dtype, config.run.seed
-    return make_encoder_program(training.widths, *options, training.layout, False)
+    return make_encoder_program(training.network, *options, training.layout, False)
 
 
 def _batches(training, epoch: int, ahead: bool):
@@ -246,7 +246,7 @@ def _batches(training, epoch: int, ahead: bool):
     order = source.order(epoch)
     for first in range(0, source.num_batches, size):
         updates = source.updates(order, epoch, first, size)
-        features, labels = source.copied(updates)
+        features, labels = source.gather(updates)
         num = np.array([min(size, source.num_batches - first)], np.int32)
         yield Batches(features, labels, None, updates.weights, num)
 

@@ -383,7 +383,7 @@ def _case(subject: EncoderSubject, dtype: str) -> _Case:
 def _sums(case: _Case, params) -> classify.Sums:
     weights = np.ones(len(case.y), case.training.config.run.dtype)
     network_of_port = case.training.program.encoder
-    return classify.sums_of(network_of_port, params, case.raw, case.y, weights)
+    return classify.loss_sums(network_of_port, params, case.raw, case.y, weights)
 
 
 def _layers(
