@@ -46,7 +46,8 @@ def measure(system: str, **settings) -> dict[str, Any]:
 
 def examples_of(data: str, layers: list[int], num: int):
     """The examples at `data`, or random bytes as images, of as many classes."""
-    from embedder.encoders.examples import Examples, open_examples
+    from embedder.encoders.examples import Examples
+    from embedder.encoders.formats import open_examples
     from embedder.encoders.options import EncoderOptions
 
     if data:

@@ -9,7 +9,8 @@ import polars as pl
 from embedder.config import Config, options_of
 from embedder.disk.files import whole_file
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
-from embedder.encoders.examples import Examples, open_examples
+from embedder.encoders.examples import Examples
+from embedder.encoders.formats import DESCRIPTION, open_examples
 from embedder.encoders.options import parse_arguments
 from embedder.encoders.outputs import embed, probabilities
 from embedder.encoders.training import EncoderTraining
@@ -29,10 +30,7 @@ class EncoderProblem:
 
     def __init__(self, config: Config, source: str | None):
         if source is None:
-            raise InputError(
-                "DATA must be given for an encoder: an idx file, npz, parquet, or a "
-                "folder of images."
-            )
+            raise InputError(f"DATA must be given for an encoder: {DESCRIPTION}.")
         self.base = None
         self._set = open_examples(source, config.encoder, config.run.workers)
         self.name = self._set.name

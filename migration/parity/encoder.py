@@ -13,7 +13,8 @@ import embedder
 import legacy
 from embedder.config import Config, with_options
 from embedder.encoders import update as classify
-from embedder.encoders.examples import Examples, open_examples
+from embedder.encoders.examples import Examples
+from embedder.encoders.formats import open_examples
 from embedder.encoders.networks import layers_of, params_of
 from embedder.encoders.options import parse_arguments
 from embedder.encoders.problem import model_settings

@@ -37,9 +37,11 @@ from embedder.encoders.artefact import (
     write_encoder,
 )
 from embedder.encoders.embedding import _features
-from embedder.encoders.examples import read_idx, read_npz, read_parquet
+from embedder.encoders.idx import read_idx
 from embedder.encoders.images import decoded, read_image
 from embedder.encoders.networks import arrays_of
+from embedder.encoders.npz import read_npz
+from embedder.encoders.parquet import read_parquet
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.workdir import (
     Workdir,
