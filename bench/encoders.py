@@ -233,7 +233,8 @@ def _program(training):
     from embedder.encoders.training import make_encoder_program
 
     config = training.config
-    options = config.encoder, config.run.dtype, config.run.seed
+    run = config.run
+    options = config.encoder, run.optimizer, run.dtype, run.seed
     return make_encoder_program(training.network, *options, training.layout, False)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from bench.results import Results, Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
-from embedder.disk.files import pack_strings, unpack_strings
+from embedder.disk.arrays import pack_strings, unpack_strings
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import Layout
 from embedder.tables import loader
@@ -111,9 +111,8 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
         "memory", training.source, 0, size=training.superblock_size, workers=2
     )
     for updates, real in superblocks:
-        fields = updates.ids, updates.sequence, updates.radius, updates.noise
         rate = training.rate(updates.progress).astype(training.config.run.dtype)
-        batch = training.program.place_batch(Batch(*fields, rate))
+        batch = training.program.place_batch(Batch(updates.blocks, rate))
         batches.append(jax.device_put(batch) if training.layout == Layout() else batch)
         num_updates += real
         if len(batches) == _SUPERBLOCKS:

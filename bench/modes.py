@@ -118,19 +118,20 @@ def _measure(layout, blocks: int, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _config_and_batch(blocks: int, settings: dict[str, Any]):
+def _config_and_batch(num_blocks: int, settings: dict[str, Any]):
     """Random blocks whose ids are as uneven as those of text."""
     import numpy as np
 
     from embedder.config import Config, resolve, with_options
+    from embedder.tables.blocks import Blocks
     from embedder.tables.update import Batch
 
     config = with_options(
-        Config(), blocks_per_update=blocks, vector_size=settings["vector_size"]
+        Config(), blocks_per_update=num_blocks, vector_size=settings["vector_size"]
     )
     config = resolve(config, 10**9)
     data, rng = config.tables, np.random.default_rng(1)
-    size = (settings["updates"], blocks)
+    size = (settings["updates"], num_blocks)
     probability = 1 / np.arange(1, settings["vocabulary"] + 1) ** 0.75
     probability /= probability.sum()
 
@@ -138,14 +139,14 @@ def _config_and_batch(blocks: int, settings: dict[str, Any]):
         return rng.choice(len(probability), shape, p=probability).astype(np.int32)
 
     whole = (*size, data.block)
-    batch = Batch(
+    blocks = Blocks(
         ids=ids(*whole),
         sequence=np.zeros(whole, np.int32),
         radius=rng.integers(1, data.window + 1, whole, dtype=np.int8),
         noise=ids(*size, data.block // data.tile, data.noise),
-        rate=np.full(settings["updates"], config.tables.alpha, np.float32),
     )
-    return config, batch
+    rate = np.full(settings["updates"], config.tables.alpha, np.float32)
+    return config, Batch(blocks, rate)
 
 
 def _program(config, layout, settings: dict[str, Any], interval: int):

@@ -171,7 +171,7 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
 def _whole(training: Training, batch: Batch, threads: int):
     updates = kernel.make_updates(
         training.program.model,
-        training.config.tables.cap,
+        training.config.tables.max_pairs_per_row,
         loss_interval=16,
         threads=threads,
     )
@@ -187,7 +187,7 @@ def _whole(training: Training, batch: Batch, threads: int):
 def _flops(training: Training, batch: Batch) -> float:
     """Of the products of an update: four tokens, with their band and their noise."""
     data = model = training.config.tables
-    radius = batch.radius.reshape(len(batch.rate), -1, 4).astype(int)
+    radius = batch.blocks.radius.reshape(len(batch.rate), -1, 4).astype(int)
     place = np.arange(4)
     band = (place + radius).max(axis=2) - (place - radius).min(axis=2) + 1
     columns = band.mean() + data.noise

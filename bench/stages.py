@@ -95,9 +95,8 @@ def first_superblocks(training: Training) -> tuple[list[Batch], int]:
     """Some superblocks as what the program takes, and how many updates they have."""
     batches, num_updates = [], 0
     for updates, real in _superblocks(training, "memory"):
-        fields = updates.ids, updates.sequence, updates.radius, updates.noise
         rate = training.rate(updates.progress).astype(np.float32)
-        batch = Batch(*fields, rate)
+        batch = Batch(updates.blocks, rate)
         batches.append(jax.device_put(batch) if training.backend == "xla" else batch)
         num_updates += real
         if len(batches) == _SUPERBLOCKS:

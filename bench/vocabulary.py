@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.results import Results, Table, write_results
 from embedder.config import Config, resolve, with_options
+from embedder.tables.blocks import Blocks
 from embedder.tables.training import make_program
 from embedder.tables.update import Batch, host_state
 
@@ -58,17 +59,17 @@ def updates_call(config: Config, size: int, updates: int):
     noise = *shape[:2], data.block // data.tile, data.noise
     probability = weight / weight.sum()
     draw = np.random.Generator.choice
-    batch = Batch(
+    blocks = Blocks(
         ids=draw(rng, size, shape, p=probability).astype(np.int32),
         sequence=np.zeros(shape, np.int32),
         radius=rng.integers(1, data.window + 1, shape, dtype=np.int8),
         noise=draw(rng, size, noise, p=probability).astype(np.int32),
-        rate=np.full(updates, config.tables.alpha, np.float32),
     )
+    rate = np.full(updates, config.tables.alpha, np.float32)
     program = make_program(size, 16, config)
     table = rng.random((size, dim), dtype=np.float32) - np.float32(0.5)
     state = program.place_state(host_state(program.optimizer, table / dim, 0 * table))
-    batch = jax.device_put(batch)
+    batch = jax.device_put(Batch(blocks, rate))
 
     def call() -> None:
         nonlocal state

@@ -17,11 +17,11 @@ from typing import Any, Literal, TypeVar
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError, InputTypeError
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
-from embedder.settings import names_where
+from embedder.settings import former_names, names_where
 from embedder.tables.options import TablesOptions, resolve_options
 
 FAMILIES: dict[str, type[TablesOptions] | type[EncoderOptions]] = {
-    "tables": TablesOptions,
+    "tokens": TablesOptions,
     "encoder": EncoderOptions,
 }
 """The section of each family, by the value of `model`."""
@@ -40,6 +40,7 @@ class Config:
 
     def __post_init__(self):
         self._family(FAMILIES[self.run.model])
+        self.family.check_optimizer(self.run.optimizer)
         needed = self.family.best_needs
         if self.save.result == "best" and not getattr(self.family, needed):
             raise InputError(f"`result` best needs `{needed}`, got 'best'.")
@@ -69,11 +70,7 @@ class Config:
 
 def _shared() -> dict[str, type]:
     """The sections that all families share, by their names."""
-    return {
-        f.name: f.default_factory
-        for f in dataclasses.fields(Config)
-        if f.name != "family"
-    }
+    return {"run": RunOptions, "devices": DeviceOptions, "save": SaveOptions}
 
 
 def _sections(model: str) -> dict[str, type]:
@@ -91,8 +88,8 @@ def make_config(values: dict[str, Any]) -> Config:
     Raises:
       TypeError, ValueError: a name is unknown, or of another family, or a value wrong.
     """
-    model = values.get("model", "tables")
-    RunOptions(model=model)  # refuses what is no family
+    values = _with_names_of_now(values)
+    model = RunOptions(model=values.get("model", "tokens")).model
     made = {}
     for name, section in _sections(model).items():
         own = [f.name for f in dataclasses.fields(section)]
@@ -114,10 +111,35 @@ def _check_other_family(name: str, value: Any, model: str) -> None:
         )
 
 
+def current_name(name: str) -> str:
+    """The name now of a setting that may be given by its former one."""
+    return former_names(*_every_section().values()).get(name, name)
+
+
+def _with_names_of_now(values: dict[str, Any]) -> dict[str, Any]:
+    """`values` without former names."""
+    found: dict[str, Any] = {}
+    for given, value in values.items():
+        name = current_name(given)
+        if name in found:
+            former = given if given != name else _former_name(name)
+            raise InputError(
+                f"`{name}` and its former name `{former}` are both given: leave out "
+                "the former."
+            )
+        found[name] = value
+    return found
+
+
+def _former_name(name: str) -> str:
+    names = former_names(*_every_section().values())
+    return next(old for old, new in names.items() if new == name)
+
+
 def section_of(name: str) -> str:
     """The section that has setting `name`; ValueError with the nearest if none has."""
     for section, kind in _every_section().items():
-        if name in _names(kind):
+        if current_name(name) in _names(kind):
             return section
     known = _names(*_every_section().values())
     raise InputError(f"Unknown option `{name}`{nearest(name, known)}")
@@ -125,10 +147,11 @@ def section_of(name: str) -> str:
 
 def with_options(config: Config, **options: Any) -> Config:
     """`config` with settings replaced by their flat names, validated."""
-    before = options_of(config)
-    if options.get("model", config.run.model) != config.run.model:
+    before, given = options_of(config), _with_names_of_now(options)
+    model = RunOptions(model=given.get("model", config.run.model)).model
+    if model != config.run.model:
         before = {name: before[name] for name in before if name in _shared_names()}
-    return make_config(before | options)
+    return make_config(before | given)
 
 
 def options_of(config: Config) -> dict[str, Any]:
@@ -158,7 +181,11 @@ def per_host_names() -> set[str]:
 
 def differences(before: Config, now: Config) -> list[str]:
     """What two configs differ in, as text, of what changes the vectors."""
-    old, new = options_of(before), options_of(now)
+    return different_options(options_of(before), options_of(now))
+
+
+def different_options(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """`differences` of settings by their flat names."""
     changing = _marked("changes")
     return [
         f"`{name}` {old.get(name)!r} there, {new.get(name)!r} now"
@@ -174,6 +201,9 @@ def _marked(key: Literal["changes", "per_host"]) -> set[str]:
 
 _OLD_TABLES = "data", "model", "train", "parallel", "save"
 """Tables of TOML files that were written before families had sections."""
+
+_FORMER_TABLES = {"tables": "tokens"}
+"""Former name of a table -> name now."""
 
 
 def to_toml(config: Config) -> str:
@@ -218,22 +248,35 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _from_tables(tables: dict[str, Any]) -> Config:
     """Keys may stand in any of the old tables; in others only where they belong."""
-    sections, values = _every_section(), {}
-    for table, keys in tables.items():
+    values: dict[str, Any] = {}
+    sections = _every_section()
+    for given, keys in tables.items():
+        table = _FORMER_TABLES.get(given, given)
         if table not in (*sections, *_OLD_TABLES):
             raise InputError(f"unknown table [{table}]{_where(table, sections)}")
         if not isinstance(keys, dict):
             raise InputError(f"`{table}` must be a table, got {keys!r}.")
-        known = _names(*sections.values())
-        if table not in _OLD_TABLES:
-            known = _names(sections[table])
+        homes = [sections[table]] if table not in _OLD_TABLES else sections.values()
+        known = [*_names(*homes), *_formerly_in(table)]
         for key in keys:
-            if key not in known:
+            if key in values:
+                raise InputError(f"`{key}` is given again in [{given}].")
+            if key not in (*known, *former_names(*homes)):
                 raise InputError(
-                    f"unknown key `{key}` in [{table}]{_where(key, known)}"
+                    f"unknown key `{key}` in [{given}]{_where(key, known)}"
                 )
         values |= keys
     return make_config(values)
+
+
+def _formerly_in(table: str) -> list[str]:
+    """Settings that earlier versions had in `table`."""
+    return [
+        f.name
+        for section in _every_section().values()
+        for f in dataclasses.fields(section)
+        if f.metadata["formerly_in"] == table
+    ]
 
 
 def _where(name: str, known: Iterable[str]) -> str:

@@ -97,6 +97,7 @@ def _of_shell(loader: str) -> Iterator[tuple[Limit, int]]:
 
 def _of_groups(root: Path) -> Iterator[Limit]:
     """Limits of the control groups of this process and of those above them."""
+    folders: tuple[Path, ...]
     groups = root / "sys" / "fs" / "cgroup"
     for controllers, path in _groups(root):
         if not controllers:  # version 2, or both versions beside each other

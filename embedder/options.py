@@ -19,8 +19,10 @@ from embedder.settings import (
 class RunOptions:
     """What is trained, and for how long."""
 
-    model: Literal["tables", "encoder"] = setting("tables")
-    """tables: a vector for each token of a text; encoder: a network over features or
+    model: Literal["tokens", "encoder"] = setting(
+        "tokens", former_values={"tables": "tokens"}
+    )
+    """tokens: a vector for each token of a text; encoder: a network over features or
     images with labels, whose last hidden layer is the vector."""
     epochs: int = setting(5, integer(0))
     """Passes over the data; 0 writes the initial vectors."""
@@ -28,6 +30,9 @@ class RunOptions:
     """Of the initial vectors and of every draw."""
     dtype: Literal["float32", "float64"] = setting("float32")
     """Of the vectors and of all arithmetic on them."""
+    optimizer: str = setting("sgd", text, formerly_in="encoder")
+    """Rule of the updates: sgd or adagrad for tables; for an encoder any of optax by
+    its name, as sgd, adam, adamw, rmsprop or lion."""
     loader: Literal["tfdata", "memory"] = setting(
         "tfdata", changes_vectors=False, is_per_host=True
     )
@@ -94,14 +99,13 @@ class PeersConfig:
     def __post_init__(self):
         validate(self)
         names = ("coordinator", "num_processes", "process_id")
-        missing = [f"`{name}`" for name in names if getattr(self, name) is None]
-        if len(missing) == 3:
+        given = [name for name in names if getattr(self, name) is not None]
+        if not given:
             return
-        if missing:
-            given = [name for name in names if getattr(self, name) is not None]
+        if missing := [f"`{name}`" for name in names if name not in given]:
             here = ", ".join(f"`{name}` = {getattr(self, name)!r}" for name in given)
             raise InputError(f"{here} needs {' and '.join(missing)} too.")
-        integer(0, self.num_processes - 1)(self, "process_id")
+        integer(0, (self.num_processes or 1) - 1)(self, "process_id")
         host, _, port = str(self.coordinator).rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise InputError(

@@ -11,10 +11,13 @@ import math
 import numbers
 import re
 import typing
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from embedder.errors import InputError, InputTypeError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Rule = Callable[[Any, str], None]
 """Checks the field of a section by its name, and may replace its value."""
@@ -26,6 +29,9 @@ def setting(
     *,
     changes_vectors: bool = True,
     is_per_host: bool = False,
+    formerly: str = "",
+    formerly_in: str = "",
+    former_values: Mapping[str, str] | None = None,
 ) -> Any:
     """A field of a section.
 
@@ -34,20 +40,33 @@ def setting(
       rule: what its values must be; none: one of the choices of its `Literal`.
       changes_vectors: whether the vectors depend on it, but for rounding on devices.
       is_per_host: whether the processes of a run may have different values.
+      formerly: its name in earlier versions, which is still accepted.
+      formerly_in: the table of TOML files that had it in earlier versions.
+      former_values: values of earlier versions, still accepted -> values now.
     """
-    metadata = {"rule": rule, "changes": changes_vectors, "per_host": is_per_host}
+    metadata = {
+        "rule": rule,
+        "changes": changes_vectors,
+        "per_host": is_per_host,
+        "formerly": formerly,
+        "formerly_in": formerly_in,
+        "former_values": former_values or {},
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def validate(section) -> None:
+def validate(section: "DataclassInstance") -> None:
     """Checks every field of a section by its rule.
 
     Raises:
       TypeError, ValueError: one has a wrong value; the message names it.
     """
     for field in dataclasses.fields(section):
-        if field.default is None and getattr(section, field.name) is None:
+        value = getattr(section, field.name)
+        if field.default is None and value is None:
             continue
+        if isinstance(value, str) and value in field.metadata["former_values"]:
+            _replace(section, field.name, field.metadata["former_values"][value])
         rule = field.metadata["rule"] or choice(_choices(type(section))[field.name])
         rule(section, field.name)
 
@@ -60,6 +79,16 @@ def _choices(section: type) -> dict[str, tuple[str, ...]]:
         name: typing.get_args(hint)
         for name, hint in hints.items()
         if typing.get_origin(hint) is Literal
+    }
+
+
+def former_names(*sections: type) -> dict[str, str]:
+    """Former name -> name now, of the renamed settings of `sections`."""
+    return {
+        f.metadata["formerly"]: f.name
+        for section in sections
+        for f in dataclasses.fields(section)
+        if f.metadata["formerly"]
     }
 
 

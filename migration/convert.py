@@ -5,9 +5,10 @@ import shutil
 from pathlib import Path
 
 from embedder.config import Config, resolve, with_options
-from embedder.disk.files import errors_named, whole_file
+from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.errors import InputExistsError, InputIsFolderError, InputNotFoundError
 from embedder.run import workdir as folder
+from embedder.run.inputs import write_settings
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.problem import write_results
@@ -36,7 +37,7 @@ def model_to_run(
     folder.check_free(target, "TARGET")
     if target.is_begun and not overwrite:
         raise InputExistsError(_taken(target.path))
-    with folder.locked(target, force_lock), errors_named(target.path):
+    with folder.locked(target, force_lock), name_file_in_errors(target.path):
         folder.remove_parts(target)
         with folder.part(target) as made:
             _write_run(made, path, read)
@@ -63,14 +64,14 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
         raise InputIsFolderError(f"TARGET must be a model file, got the folder {path}.")
     if path.exists() and not overwrite:
         raise InputExistsError(_taken(path))
-    with errors_named(path), whole_file(path) as part:
+    with name_file_in_errors(path), atomic_file(path) as part:
         shutil.copyfile(source.model, part)
     return read
 
 
 def _write_run(run: Workdir, path: Path, model: ModelFile) -> None:
     config = with_options(Config(), **model.settings | {"block": model.block})
-    folder.write_settings(run, resolve(config, int(model.counts.sum())), None, [])
+    write_settings(run, resolve(config, int(model.counts.sum())), None, [])
     for epoch, loss in enumerate(model.loss_history, 1):
         folder.append_metrics(run, {"epoch": epoch, "loss": loss})
     write_vocabulary(Vocabulary(model.tokens, model.counts), run.vocabulary)

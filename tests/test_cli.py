@@ -78,7 +78,11 @@ def child(*arguments: str, **options) -> subprocess.Popen:
         ("--tile", "0", "`tile` must be an integer >= 1, got 0."),
         ("--noise", "0", "`noise` must be an integer >= 1, got 0."),
         ("--blocks-per-update", "0", "`blocks_per_update` must be an integer >= 1"),
-        ("--cap", "0", "`cap` must be a number > 0, got 0.0."),
+        (
+            "--max-pairs-per-row",
+            "0",
+            "`max_pairs_per_row` must be a number > 0, got 0.0.",
+        ),
         ("--workers", "0", "`workers` must be an integer >= 1, got 0."),
         ("--window", "x", "`--window` must be an integer, got 'x'."),
         ("--window", "1.5", "`--window` must be an integer, got '1.5'."),
@@ -241,7 +245,10 @@ def test_train_without_a_workdir_names_it_after_the_corpus():
             "train takes: 1 as 1 x 1, by sharded, tables replicated",
         ),
         (["--mode", "pmap"], "train takes: 1 as 1 x 1, by pmap, tables replicated"),
-        (["--tables", "rows"], "train takes: 1 as 1 x 1, by sharded, tables rows"),
+        (
+            ["--table-sharding", "rows"],
+            "train takes: 1 as 1 x 1, by sharded, tables rows",
+        ),
     ],
 )
 def test_devices_shows_what_a_run_would_take(options, line, capsys):
@@ -266,7 +273,11 @@ def test_train_without_a_corpus_takes_the_demo(capsys):
 def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
     assert train("text.txt", "--dry-run", "--sample", "0") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "block = 64" in lines and "alpha = 0.05" in lines and "cap = 32.0" in lines
+    assert (
+        "block = 64" in lines
+        and "alpha = 0.05" in lines
+        and "max_pairs_per_row = 32.0" in lines
+    )
     assert "vocabulary: 8 tokens, 360 of 360 occurrences" in lines
     updates = (
         "updates: 6 an epoch on average, 6 in all, of 64 tokens each, compiled by "
@@ -308,10 +319,10 @@ def test_config_of_a_run_trains_the_same_again(run):
 
 
 def test_diverged_training_is_one_line_and_leaves_no_vectors(capsys):
-    flags = "--alpha 1000 --cap 128 --epochs 9 --workdir r".split()
+    flags = "--alpha 1000 --max-pairs-per-row 128 --epochs 9 --workdir r".split()
     assert train("text.txt", *flags) == 3
     last = capsys.readouterr().err.splitlines()[-1]
-    assert "training diverged. Give a smaller `alpha` or `cap`." in last
+    assert "training diverged. Give a smaller `alpha` or `max_pairs_per_row`." in last
     assert not list(Path("r").glob("vectors.*"))
 
 
@@ -408,7 +419,7 @@ def test_reader_that_goes_away_is_no_error(capsys, monkeypatch):
     def broken(verb):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(cli, "_run", broken)
+    monkeypatch.setattr(cli, "run_verb", broken)
     assert main(["neighbors", "r", "x"]) == 141
     assert capsys.readouterr().err == ""
 
@@ -454,7 +465,7 @@ def test_the_workdir_alone_goes_on_with_its_settings(stopped, capsys, monkeypatc
     assert main(["train", "--workdir", "../r"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "../r: done. 8 vectors of 4 numbers.\n"
-    assert "Goes on after" in captured.err
+    assert "Resumes after" in captured.err
     assert train("../text.txt", "--workdir", "whole", *LONG) == 0
     again, whole = Path("../r/model.npz"), Path("whole/model.npz")
     assert again.read_bytes() == whole.read_bytes()

@@ -47,10 +47,18 @@ def pick(num_devices: int, device: Device | None = None, **options) -> Layout:
         (8, {"mode": "jit"}, Layout()),
         (8, {"mode": "sharded"}, Layout("sharded", "replicated", 8, 1)),
         (8, {"mode": "pmap", "devices": 4}, Layout("pmap", "replicated", 4, 1)),
-        (8, {"tables": "rows"}, Layout("sharded", "rows", 1, 8)),
-        (8, {"tables": "columns", "devices": 4}, Layout("sharded", "columns", 1, 4)),
-        (8, {"tables": "rows", "table_devices": 2}, Layout("sharded", "rows", 4, 2)),
-        (8, {"mode": "pmap", "tables": "rows"}, Layout("pmap", "rows", 1, 8)),
+        (8, {"table_sharding": "rows"}, Layout("sharded", "rows", 1, 8)),
+        (
+            8,
+            {"table_sharding": "columns", "devices": 4},
+            Layout("sharded", "columns", 1, 4),
+        ),
+        (
+            8,
+            {"table_sharding": "rows", "table_devices": 2},
+            Layout("sharded", "rows", 4, 2),
+        ),
+        (8, {"mode": "pmap", "table_sharding": "rows"}, Layout("pmap", "rows", 1, 8)),
     ],
 )
 def test_a_layout_is_picked_by_what_is_asked_and_what_has_work(
@@ -90,31 +98,34 @@ def test_devices_of_a_cpu_are_taken_only_if_asked_for():
             "`devices` must be at most 4, the number there is here, got 5",
         ),
         (
-            {"tables": "rows", "table_devices": 3},
+            {"table_sharding": "rows", "table_devices": 3},
             "`table_devices` must divide the number of devices, 4, got 3",
         ),
         (
-            {"tables": "rows", "devices": 2, "table_devices": 4},
+            {"table_sharding": "rows", "devices": 2, "table_devices": 4},
             "`table_devices` must divide the number of devices, 2, got 4",
         ),
         (
             {"table_devices": 2},
-            "`table_devices` needs `tables` columns or rows, got 'auto' with "
+            "`table_devices` needs `table_sharding` columns or rows, got 'auto' with "
             "`table_devices` = 2",
         ),
         (
-            {"mode": "pmap", "tables": "rows", "table_devices": 2},
+            {"mode": "pmap", "table_sharding": "rows", "table_devices": 2},
             "`mode` pmap has one axis of devices: `table_devices` must be 0 or 4",
         ),
         (
-            {"mode": "jit", "tables": "rows"},
+            {"mode": "jit", "table_sharding": "rows"},
             "`mode` jit takes one device with whole tables, got `devices` = 0 and "
-            "`tables` = 'rows'",
+            "`table_sharding` = 'rows'",
         ),
-        ({"mode": "jit", "devices": 2}, "got `devices` = 2 and `tables` = 'auto'"),
         (
-            {"update": "dense", "tables": "columns"},
-            "`update` dense takes whole tables, got `tables` = 'columns'",
+            {"mode": "jit", "devices": 2},
+            "got `devices` = 2 and `table_sharding` = 'auto'",
+        ),
+        (
+            {"update": "dense", "table_sharding": "columns"},
+            "`update` dense takes whole tables, got `table_sharding` = 'columns'",
         ),
         (
             {"backend": "numba", "mode": "sharded"},
@@ -140,7 +151,7 @@ def refusal(layout: Layout, memory: int, num_devices: int) -> str:
 def test_tables_that_fit_nowhere_are_refused_before_the_start():
     message = refusal(Layout(), memory=2**26, num_devices=1)
     assert message == (
-        "Tables of 100000 x 100 need 77.9 MiB on each device with `tables` = "
+        "Tables of 100000 x 100 need 77.9 MiB on each device with `table_sharding` = "
         "'replicated', and it has 64.0 MiB: no layout fits on the devices here: give a "
         "smaller `vector_size`, a larger `min_count`, or more devices."
     )
@@ -149,7 +160,10 @@ def test_tables_that_fit_nowhere_are_refused_before_the_start():
 def test_the_layout_that_would_fit_is_named():
     whole = Layout("sharded", "replicated", 4, 1)
     message = refusal(whole, memory=2**26, num_devices=4)
-    assert "fit with `mode` = 'sharded' and `tables` = 'columns' or 'rows'" in message
+    assert (
+        "fit with `mode` = 'sharded' and `table_sharding` = 'columns' or 'rows'"
+        in message
+    )
 
 
 def test_what_fits_is_not_refused():

@@ -104,6 +104,6 @@ def test_what_goes_on_counts_its_own_time_and_all_words(encoded):
 
 
 def test_no_snapshot_has_vectors_that_are_not_finite(encoded):
-    training = training_of(encoded, alpha=1e30, cap=1e30)
+    training = training_of(encoded, alpha=1e30, max_pairs_per_row=1e30)
     with pytest.raises(FloatingPointError, match="parameters after 16 updates are not"):
         snapshots_of(training)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.disk.files import errors_named, read_member, short_reason, whole_file
+from embedder.disk.arrays import read_stored_array
+from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.encoders.networks import network_in
 from embedder.errors import InputError, InputNotFoundError
 
@@ -52,7 +53,7 @@ def write_encoder(path: Path, model: EncoderFile) -> None:
         "kind": np.frombuffer(model.example_dtype.encode(), np.uint8),
         **model.arrays,
     }
-    with whole_file(path) as part, open(part, "wb") as file:
+    with atomic_file(path) as part, open(part, "wb") as file:
         # The stub of savez takes every member for its argument `allow_pickle`.
         np.savez(file, **members)  # type: ignore[arg-type]
 
@@ -67,7 +68,7 @@ def read_encoder(path: Path) -> EncoderFile:
     if not path.exists():
         raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
             return _read(archive)
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
@@ -75,28 +76,28 @@ def read_encoder(path: Path) -> EncoderFile:
 
 
 def _read(archive: zipfile.ZipFile) -> EncoderFile:
-    found = read_member(archive, "format").tobytes()
+    found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT:
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT!r}")
     names = {name.removesuffix(".npy") for name in archive.namelist()}
-    settings = json.loads(read_member(archive, "settings").tobytes())
+    settings = json.loads(read_stored_array(archive, "settings").tobytes())
     if not isinstance(settings, dict) or set(settings) != set(ENCODER_SETTINGS):
         raise InputError("`settings` has other names than the arguments of an encoder")
     settings["layers"] = settings["layers"] and tuple(settings["layers"])
-    classes = read_member(archive, "classes")
-    arrays = {n: read_member(archive, n) for n in sorted(names - _MEMBERS)}
+    classes = read_stored_array(archive, "classes")
+    arrays = {n: read_stored_array(archive, n) for n in sorted(names - _MEMBERS)}
     num_features = _check(arrays, len(classes), settings["dtype"])
     shape: tuple[int, ...] = (num_features,)
     if "shape" in names:
-        shape = tuple(read_member(archive, "shape").tolist())
+        shape = tuple(read_stored_array(archive, "shape").tolist())
     if min(shape, default=0) < 1 or math.prod(shape) != num_features:
         raise InputError(f"`shape` is {shape}, of {num_features} features")
     dtype = settings["dtype"]
     if "kind" in names:
-        dtype = read_member(archive, "kind").tobytes().decode()
+        dtype = read_stored_array(archive, "kind").tobytes().decode()
     if dtype not in _DTYPES:
         raise InputError(f"`kind` is {dtype!r}")
-    history = json.loads(read_member(archive, "history").tobytes())
+    history = json.loads(read_stored_array(archive, "history").tobytes())
     if not isinstance(history, list):
         raise InputError("`history` is no JSON list")
     return EncoderFile(settings, classes, arrays, history, shape, dtype)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.disk.files import check_utf8, errors_named, map_array, short_reason
+from embedder.disk.arrays import memory_map_npy
+from embedder.disk.files import check_utf8_path, name_file_in_errors, short_reason
 from embedder.encoders.artefact import EncoderFile, read_encoder
 from embedder.encoders.images import IMAGES, read_image
 from embedder.encoders.outputs import embed, load_encoder, probabilities
@@ -35,7 +36,7 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
     model = _read_model(run)
     keys, parts = [], []
     for name in files:
-        check_utf8(name, "FILE")  # it is the key of a vector
+        check_utf8_path(name, "FILE")  # it is the key of a vector
         features = _features(Path(name), model)
         single = len(features) == 1
         keys.extend([name] if single else [f"{name}:{i}" for i in range(len(features))])
@@ -68,8 +69,8 @@ def _features(path: Path, model: EncoderFile) -> np.ndarray:
             f"FILE {path} must be an image ({', '.join(IMAGES)}) or .npy of features."
         )
     try:
-        with errors_named(path):
-            found = map_array(path)
+        with name_file_in_errors(path):
+            found = memory_map_npy(path)
     except ValueError as error:
         reason = short_reason(error)
         raise InputError(f"FILE {path} is not a whole .npy file: {reason}.") from error

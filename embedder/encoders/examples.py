@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.disk.unchanged import check_unchanged, describe_file
+from embedder.disk.fingerprints import check_unchanged, file_fingerprint
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError
 from embedder.limits import check_room
@@ -62,7 +62,7 @@ def file_set(
     name: str, source: Source, paths: list[Path], read: Callable[[], Examples]
 ) -> ExampleSet:
     """The examples that `read` reads from `paths`, which must not change meanwhile."""
-    manifest = [describe_file(path) for path in paths]
+    manifest = [file_fingerprint(path) for path in paths]
 
     def read_unchanged(cache: Path | None) -> Examples:
         examples = read()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embedder.disk.files import errors_named
+from embedder.disk.files import name_file_in_errors
 from embedder.encoders.examples import (
     MAX_PACKING,
     Examples,
@@ -67,7 +67,7 @@ def read_idx(path: Path) -> np.ndarray:
     """
     opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with errors_named(path), opener(path, "rb") as file:
+        with name_file_in_errors(path), opener(path, "rb") as file:
             head = file.read(4)
             is_idx = len(head) == 4 and head[:2] == b"\0\0" and head[2] in _DTYPES
             if not is_idx or not 0 < head[3] <= 64:  # NumPy has at most 64 axes

@@ -9,9 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from embedder.disk.digests import check_folder, files_in, write_sums
-from embedder.disk.files import errors_named, map_array, short_reason
-from embedder.disk.parts import remove_parts, whole_folder
+from embedder.disk.arrays import memory_map_npy
+from embedder.disk.digests import check_digests, files_in, write_digests
+from embedder.disk.files import name_file_in_errors, short_reason
+from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.engine.prefetch import parallel_map
 from embedder.errors import InputError
 from embedder.limits import check_room
@@ -56,9 +57,9 @@ def decoded(
     key = json.dumps([_FORMAT, size, manifest]).encode()
     folder = cache / hashlib.sha256(key).hexdigest()[:16]
     path = folder / "images.npy"
-    remove_parts(cache)
+    remove_unfinished_folders(cache)
     if not folder.exists():
-        with whole_folder(folder) as part:
+        with atomic_folder(folder) as part:
             array = np.lib.format.open_memmap(
                 part / path.name, "w+", np.uint8, shape=shape
             )
@@ -66,9 +67,9 @@ def decoded(
             array.flush()
             del array
             check_unchanged()
-            write_sums(part, files_in(part))
+            write_digests(part, files_in(part))
     try:
-        check_folder(folder)  # reads all bytes once, as an epoch does
+        check_digests(folder)  # reads all bytes once, as an epoch does
         return _mapped(path, shape)
     except (FileNotFoundError, ValueError) as error:
         raise InputError(
@@ -77,7 +78,7 @@ def decoded(
 
 
 def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    found = map_array(path)
+    found = memory_map_npy(path)
     if found.shape != shape or found.dtype != np.uint8:
         raise InputError(
             f"it must hold uint8{list(shape)}, got {found.dtype}{list(found.shape)}"
@@ -114,7 +115,7 @@ def read_image(
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with errors_named(path), Image.open(path, formats=FORMATS) as file:
+        with name_file_in_errors(path), Image.open(path, formats=FORMATS) as file:
             limit = Image.MAX_IMAGE_PIXELS or math.inf  # Pillow refuses twice as many
             if file.width * file.height > limit:
                 raise InputError(

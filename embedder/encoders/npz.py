@@ -4,7 +4,8 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from embedder.disk.files import errors_named, read_packed, short_reason
+from embedder.disk.arrays import read_npz_array
+from embedder.disk.files import name_file_in_errors, short_reason
 from embedder.encoders.examples import (
     MAX_PACKING,
     Examples,
@@ -38,7 +39,7 @@ def read_npz(path: Path, label: str = "label") -> Examples:
     """
     pairs = [("x_train", "y_train"), ("X", "y"), ("x", "y"), ("features", "labels")]
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
             names = [n.removesuffix(".npy") for n in archive.namelist()]
             others = [name for name in names if name != label]
             if label in names and len(others) == 1:
@@ -51,7 +52,7 @@ def read_npz(path: Path, label: str = "label") -> Examples:
             members = [archive.getinfo(f"{name}.npy") for name in pair]
             bounds = [min(x.file_size, MAX_PACKING * x.compress_size) for x in members]
             check_examples_fit(path, 2 * sum(bounds))
-            features, labels = (read_packed(archive, name) for name in pair)
+            features, labels = (read_npz_array(archive, name) for name in pair)
     except NoRoomError:
         raise
     except (

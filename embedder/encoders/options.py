@@ -34,10 +34,8 @@ class EncoderOptions:
 
     layers: tuple[int, ...] = setting((), integers(1))
     """Widths from features to classes, as 784 512 10; none: one hidden layer of 128."""
-    optimizer: str = setting("sgd", text)
-    """One of optax: sgd, adam, adamw, rmsprop, lion ..."""
     optimizer_args: tuple[str, ...] = setting((), _arguments)
-    """Its arguments, as momentum=0.9 nesterov=true."""
+    """Arguments of the optimizer, as momentum=0.9 nesterov=true."""
     learning_rate: float = setting(0.01, number("a finite number > 0", positive_finite))
     """Of every update."""
     batch_size: int = setting(32, integer(1))
@@ -66,6 +64,9 @@ class EncoderOptions:
             raise InputError(
                 f"`image_size` must be height and width, got {self.image_size}."
             )
+
+    def check_optimizer(self, name: str) -> None:
+        """Nothing: `optimizer_by_name` checks it, which imports optax."""
 
 
 def parse_arguments(texts: Iterable[str]) -> dict[str, float | bool]:

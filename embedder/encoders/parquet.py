@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from embedder.disk.files import check_utf8
+from embedder.disk.files import check_utf8_path
 from embedder.disk.parquet import TooLargeError, read_table
 from embedder.encoders.examples import (
     Examples,
@@ -44,7 +44,7 @@ def read_parquet(path: Path, label: str = "label", key: str = "") -> Examples:
       InputError: a column is missing or does not hold numbers, lists differ in length,
         or keys are missing or not unique.
     """
-    check_utf8(path, "A parquet file")
+    check_utf8_path(path, "A parquet file")
     limit = memory_limit()
     try:
         frame = read_table(path, limit.size / 2)  # the features are a copy of it

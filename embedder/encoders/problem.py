@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from embedder.config import Config, options_of
-from embedder.disk.files import whole_file
+from embedder.disk.files import atomic_file
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
 from embedder.encoders.examples import Examples
 from embedder.encoders.formats import DESCRIPTION, open_examples
@@ -103,5 +103,5 @@ def _write_labels(path: Path, training: EncoderTraining, end: Snapshot) -> None:
             "trained": np.isin(np.arange(len(best)), training.source.train),
         }
     )
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         frame.write_parquet(part)

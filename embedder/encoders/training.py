@@ -113,6 +113,7 @@ class EncoderTraining:
         self.program = make_encoder_program(
             self.network,
             self.config.encoder,
+            config.run.optimizer,
             config.run.dtype,
             config.run.seed,
             self.layout,
@@ -305,6 +306,7 @@ class EncoderTraining:
 def make_encoder_program(
     network: Network,
     options: EncoderOptions,
+    optimizer_name: str,
     dtype: str,
     seed: int,
     layout: Layout,
@@ -318,7 +320,7 @@ def make_encoder_program(
     enable_compilation_cache()
     encoder = make_encoder(network, dtype=dtype, seed=seed, precision=options.precision)
     optimizer = optimizer_by_name(
-        options.optimizer,
+        optimizer_name,
         options.learning_rate,
         parse_arguments(options.optimizer_args),
     )

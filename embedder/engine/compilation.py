@@ -11,7 +11,7 @@ import jax
 from jax._src import compilation_cache
 from jax._src.compilation_cache_interface import CacheInterface
 
-from embedder.disk.sealed import read_sealed, write_sealed
+from embedder.disk.cache_files import read_cache_file, write_cache_file
 
 _SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # versions of jaxlib; jax-ml/jax issue 38806
 _FAST_SCATTERS = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
@@ -31,13 +31,13 @@ class _Cache(CacheInterface):
         self._is_writable = True
 
     def get(self, key: str) -> bytes | None:
-        return read_sealed(self._folder / f"{key}-sealed")
+        return read_cache_file(self._folder / f"{key}-sealed")
 
     def put(self, key: str, value: bytes) -> None:
         if not self._is_writable:
             return
         try:
-            write_sealed(self._folder / f"{key}-sealed", value)
+            write_cache_file(self._folder / f"{key}-sealed", value)
         except OSError as error:
             self._is_writable = False
             _log_cache_off(self._folder, error.strerror)

@@ -121,15 +121,16 @@ def check_fits(
     ]
     if fitting:
         advice = f"on all {len(devices)} devices they fit with `mode` = 'sharded' and "
-        advice += f"`tables` = {' or '.join(fitting)}"
+        advice += f"`table_sharding` = {' or '.join(fitting)}"
     else:
         advice = f"no layout fits on the devices here: {advice}, or more devices"
     local = [d for d in devices if d.process_index == jax.process_index()]
     room = min(capacity(d, len(local)) for d in local)
     shared = f" of {memory_limit().source}" if local[0].platform == "cpu" else ""
     raise InputError(
-        f"{subject} need {gib(sum(needed.values()))} on each device with `tables` = "
-        f"{layout.tables!r}, and it has {gib(room)}{shared}: {advice}."
+        f"{subject} need {gib(sum(needed.values()))} on each device with "
+        f"`table_sharding` = {layout.tables!r}, and it has {gib(room)}{shared}: "
+        f"{advice}."
     )
 
 
@@ -153,11 +154,11 @@ def _check_request(options: DeviceOptions, demand: Demand, available: int) -> No
     if options.mode == "jit" and (splits or options.devices > 1):
         raise InputError(
             f"`mode` jit takes one device with whole tables, got `devices` = "
-            f"{options.devices} and `tables` = {demand.tables!r}."
+            f"{options.devices} and `table_sharding` = {demand.tables!r}."
         )
     if demand.table_devices > 1 and not splits:
         raise InputError(
-            "`table_devices` needs `tables` columns or rows, got "
+            "`table_devices` needs `table_sharding` columns or rows, got "
             f"{demand.tables!r} with `table_devices` = {demand.table_devices}."
         )
     is_one = (
@@ -167,8 +168,8 @@ def _check_request(options: DeviceOptions, demand: Demand, available: int) -> No
     if backend and (splits or not is_one):
         raise InputError(
             f"`backend` {backend} takes one process and one device, got "
-            f"`mode` = {options.mode!r}, `devices` = {options.devices} and `tables` = "
-            f"{demand.tables!r} in {num_processes} processes."
+            f"`mode` = {options.mode!r}, `devices` = {options.devices} and "
+            f"`table_sharding` = {demand.tables!r} in {num_processes} processes."
         )
 
 

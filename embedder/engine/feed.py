@@ -8,8 +8,9 @@ import contextlib
 import itertools
 from collections import deque
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from typing import Any
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -54,11 +55,11 @@ def local_blocks(layout: Layout, blocks_per_update: int) -> range:
 
 
 def sharded_batches(
-    batches: Generator[tuple[Updates, int, NamedTuple]],
+    batches: Generator[tuple[Updates, int, Any]],
     layout: Layout,
     blocks_per_update: int,
-    axes: NamedTuple,
-) -> Iterator[tuple[Updates, int, NamedTuple]]:
+    axes: Any,
+) -> Iterator[tuple[Updates, int, Any]]:
     """The same calls with global arrays, prefetched onto the devices of `layout`.
 
     Args:
@@ -69,23 +70,40 @@ def sharded_batches(
     """
     local = local_blocks(layout, blocks_per_update)
     num_blocks = layout.num_blocks(blocks_per_update)
-    in_flight: deque[tuple[Updates, int, NamedTuple]] = deque()
-    mesh, specs = mesh_of(layout), batch_spec(layout, axes)._asdict()
+    in_flight: deque[tuple[Updates, int, Any]] = deque()
 
     with contextlib.closing(batches):
         first = next(batches, None)
         if first is None:
             return
-        moved = [k for k, x in first[2]._asdict().items() if isinstance(x, np.ndarray)]
+        specs = _leaves(batch_spec(layout, axes))
+        moved = {name: specs[int(name)] for name in _host_arrays(first[2])}
 
         def local_batches() -> Iterator[_LocalBatch]:
             for updates, num_updates, batch in itertools.chain([first], batches):
                 in_flight.append((updates, num_updates, batch))
-                arrays = {k: x for k, x in batch._asdict().items() if k in moved}
-                yield _LocalBatch(arrays, local, num_blocks)
+                yield _LocalBatch(_host_arrays(batch), local, num_blocks)
 
-        moved_specs = {name: specs[name] for name in moved}
-        with DeviceLoader(local_batches(), mesh, moved_specs) as loader:
+        with DeviceLoader(local_batches(), mesh_of(layout), moved) as loader:
             for arrays in loader:
                 updates, num_updates, batch = in_flight.popleft()
-                yield updates, num_updates, batch._replace(**arrays)
+                yield updates, num_updates, _with_arrays(batch, arrays)
+
+
+def _leaves(batch: Any) -> list[Any]:
+    """The arrays of a batch, with None for those that it lacks."""
+    return jax.tree.leaves(batch, is_leaf=lambda x: x is None)
+
+
+def _host_arrays(batch: Any) -> dict[str, np.ndarray]:
+    """The arrays of NumPy in a batch, by their index among its arrays."""
+    leaves = enumerate(_leaves(batch))
+    return {str(index): x for index, x in leaves if isinstance(x, np.ndarray)}
+
+
+def _with_arrays(batch: Any, arrays: dict[str, jax.Array]) -> Any:
+    """`batch` with the arrays of these indices replaced."""
+    leaves, structure = jax.tree.flatten(batch, is_leaf=lambda x: x is None)
+    for index, array in arrays.items():
+        leaves[int(index)] = array
+    return jax.tree.unflatten(structure, leaves)

@@ -5,6 +5,7 @@ parameters with a row for each id are sharded along `tables`, by columns or by r
 replicated. Where they are sharded by rows, blocks are sharded along both axes.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
@@ -109,7 +110,26 @@ def batch_spec(layout: Layout, axes: Axes) -> Axes:
       axes: a batch with, for each array, 1 where its blocks are sharded, or None.
     """
     split = P(None, layout.exchange.blocks)
-    return type(axes)(*(P() if axis is None else split for axis in axes))
+    return jax.tree.map(
+        lambda axis: P() if axis is None else split, axes, is_leaf=_is_none
+    )
+
+
+def map_batch(function: Callable[[Any, Any], Any], batch: Any, of_arrays: Any) -> Any:
+    """`batch` with `function(array, x)` in place of each array, x of a tree as `batch`.
+
+    An array that is None stays so.
+    """
+    return jax.tree.map(
+        lambda array, x: None if array is None else function(array, x),
+        batch,
+        of_arrays,
+        is_leaf=_is_none,
+    )
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
 
 
 def local_indices(

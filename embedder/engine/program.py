@@ -15,7 +15,14 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from embedder.engine.layout import PMAP_AXIS, Layout, batch_spec, mesh_of, table_spec
+from embedder.engine.layout import (
+    PMAP_AXIS,
+    Layout,
+    batch_spec,
+    map_batch,
+    mesh_of,
+    table_spec,
+)
 from embedder.engine.state import TrainState, device_state
 
 _ROWS_AT_ONCE = 2**16  # rows of an array that processes exchange at once
@@ -99,10 +106,7 @@ def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
         return PlacedState(put(placement.pad_state(whole), specs))
 
     def place_batch(values):
-        padded = zip(placement.pad_batch(values), batch, strict=True)
-        return type(values)(
-            *(None if x is None else put(x, spec) for x, spec in padded)
-        )
+        return map_batch(put, placement.pad_batch(values), batch)
 
     return Program(
         apply_updates=jax.jit(mapped, donate_argnums=0),
@@ -119,11 +123,7 @@ def _by_pmap(updates, layout: Layout, placement: Placement) -> Program:
     table = None if layout.tables == "replicated" else 0
     state = TrainState(params=table, opt_state=None, step=None)
     is_split = layout.tables != "columns"  # there every device has all blocks
-    axes = (
-        placement.axes
-        if is_split
-        else type(placement.axes)(*[None] * len(placement.axes))
-    )
+    axes = placement.axes if is_split else jax.tree.map(lambda _: None, placement.axes)
     apply_updates = jax.pmap(
         updates,
         axis_name=PMAP_AXIS,
@@ -163,13 +163,13 @@ def _by_pmap(updates, layout: Layout, placement: Placement) -> Program:
         return placement.unpad_state(joined)
 
     def place_batch(batch):
-        padded = placement.pad_batch(batch) if is_split else batch
-        return type(batch)(
-            *(
-                x if axis is None else x.reshape(len(x), num, -1, *x.shape[2:])
-                for x, axis in zip(padded, axes, strict=True)
-            )
-        )
+        if not is_split:
+            return batch
+
+        def split(x, axis):
+            return x if axis is None else x.reshape(len(x), num, -1, *x.shape[2:])
+
+        return map_batch(split, placement.pad_batch(batch), axes)
 
     return Program(
         apply_updates=apply_updates,

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -25,7 +26,7 @@ def progress(stop: Stop) -> Iterator[Callable[[Status], None]]:
     at the end. Where its reader has gone, `stop` is told, as by SIGTERM.
     """
     log = LogStream(sys.stderr, lambda: stop.request(signal.SIGPIPE))
-    console = Console(file=log)
+    console = Console(file=cast(TextIO, log))  # it has all that a TextIO has
     try:
         with _log_to(console):
             if console.is_terminal:
@@ -98,7 +99,7 @@ def _bar(console: Console) -> Progress:
     )
 
 
-def _fields(status: Status) -> dict[str, str]:
+def _fields(status: Status) -> dict[str, Any]:
     """What stands beside the bar; the loss before stays until the epoch has one."""
     fields = {"epoch": f"{status.epoch + 1}/{status.epochs}", "rate": _rate(status)}
     if status.loss or status.is_epoch_end:

@@ -69,7 +69,7 @@ class Saver:
         else:
             return
         if wanted == _FAIL:
-            with processes.together():
+            with processes.fail_together():
                 if self._error:
                     raise self._error
         if wanted:
@@ -134,10 +134,10 @@ class Saver:
         epoch = status.epoch + status.is_epoch_end
         self._watch.pause()
         self._saved = _Saved(status.updates, epoch, time.monotonic())
-        state, place = status.snapshot()
+        state, position = status.snapshot()
         if processes.is_first():
-            facts = self._facts | {"place": place._asdict()}
+            facts = self._facts | {"place": position._asdict()}
             arrays = arrays_of(state)
-            self._checkpoints.save(place.updates, arrays, facts, status.best)
+            self._checkpoints.save(position.updates, arrays, facts, status.best)
         if processes.num_processes() > 1:
             processes.largest(0)  # the first may have waited for its disk

@@ -14,15 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.config import Config, with_options
-from embedder.disk.files import (
-    errors_named,
-    pack_strings,
-    read_member,
-    short_reason,
-    unpack_strings,
-    whole_file,
-)
+from embedder.config import Config, current_name, options_of, with_options
+from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
+from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.errors import InputError, InputNotFoundError
 
 MODEL_SETTINGS = (
@@ -57,6 +51,12 @@ class ModelFile(NamedTuple):
     loss_history: list[float]
 
 
+def model_settings(config: Config) -> dict[str, Any]:
+    """The settings of `config` by their names in a model file, as `cap`."""
+    options = options_of(config)
+    return {name: options[current_name(name)] for name in MODEL_SETTINGS}
+
+
 def write_model(path: Path, model: ModelFile) -> None:
     """Writes `model` whole or not at all: to a temporary name, then renamed."""
     tokens, token_ends = pack_strings(model.tokens)
@@ -71,7 +71,7 @@ def write_model(path: Path, model: ModelFile) -> None:
         "output": model.output,
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
-    with whole_file(path) as part, open(part, "wb") as file:
+    with atomic_file(path) as part, open(part, "wb") as file:
         np.savez(file, **members)
 
 
@@ -85,7 +85,7 @@ def read_model(path: Path) -> ModelFile:
     if not path.exists():
         raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
             return _model(_read_members(archive))
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
@@ -93,10 +93,13 @@ def read_model(path: Path) -> ModelFile:
 
 
 def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
-    found = read_member(archive, "format").tobytes()
+    found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT.encode():
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
-    return {name: read_member(archive, name) for name in (*_MEMBERS, "input", "output")}
+    return {
+        name: read_stored_array(archive, name)
+        for name in (*_MEMBERS, "input", "output")
+    }
 
 
 def _model(members: dict[str, np.ndarray]) -> ModelFile:

@@ -1,7 +1,8 @@
 """EmbeddingTrainer: the Python API, and the drop-in for `legacy.EmbeddingTrainer`."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,15 @@ from embedder.engine.epochs import run_epochs
 from embedder.engine.rules import capped_sgd
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.artefact import (
+    MODEL_SETTINGS,
+    ModelFile,
+    model_settings,
+    read_model,
+    write_model,
+)
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
-from embedder.tables.encode import Known, encode
+from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
 from embedder.tables.update import host_state
@@ -194,7 +201,7 @@ class EmbeddingTrainer:
 
     def _keep(self, model: ModelFile) -> None:
         config = settings.with_options(self._config(), block=model.block)
-        cap = settings.resolve(config, int(model.counts.sum())).tables.cap
+        cap = settings.resolve(config, int(model.counts.sum())).tables.max_pairs_per_row
         self._vocabulary = Vocabulary(model.tokens, model.counts)
         self._block = model.block
         self._state = host_state(capped_sgd(cap), model.input, model.output)
@@ -217,7 +224,8 @@ class EmbeddingTrainer:
 
     def _config(self) -> Config:
         """The settings as they are now: attributes may be set between trainings."""
-        return settings.with_options(Config(), loader="memory", **self._settings())
+        with _cap_named():
+            return settings.with_options(Config(), loader="memory", **self._settings())
 
     def _train(
         self, encoded: Encoded, config: Config, state: TrainState | None, epochs: range
@@ -227,7 +235,8 @@ class EmbeddingTrainer:
         config = settings.resolve(config, num_tokens)
         training = Training(config, encoded, epochs)
         history = [] if state is None else self._loss_history
-        state, place = run_epochs(training, state or training.initial_state())
+        with _cap_named():
+            state, place = run_epochs(training, state or training.initial_state())
         self._state = state
         self._block = config.tables.block
         self._vocabulary = encoded.vocabulary
@@ -253,14 +262,27 @@ class EmbeddingTrainer:
 
 def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments as Python int, float, str or None."""
-    checked = settings.options_of(settings.with_options(Config(), **arguments))
+    with _cap_named():
+        checked = model_settings(settings.with_options(Config(), **arguments))
     return {name: checked[name] for name in arguments}
+
+
+@contextlib.contextmanager
+def _cap_named() -> Iterator[None]:
+    """Errors of the body call `max_pairs_per_row` by its name in this class, `cap`."""
+    try:
+        yield
+    except (InputError, FloatingPointError) as error:
+        if "`max_pairs_per_row`" not in str(error):
+            raise
+        message = str(error).replace("`max_pairs_per_row`", "`cap`")
+        raise type(error)(message) from error
 
 
 def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
     """The corpus with a vocabulary of its own, or a given one."""
     try:
-        known = None if vocabulary is None else Known(vocabulary)
+        known = None if vocabulary is None else BaseVocabulary(vocabulary)
         return encode(corpus, min_count, known)
     except NoTokensError as error:
         raise InputError(str(error)) from None

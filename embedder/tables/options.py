@@ -63,9 +63,11 @@ class TablesOptions:
     for cbow 0.2 to 0.1."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end; it falls linearly."""
-    cap: float | None = setting(None, number("a number > 0", lambda x: x > 0))
-    """No row moves by more than this many pair steps in one update; none: 1.6 / alpha,
-    128 at most; inf: no cap."""
+    max_pairs_per_row: float | None = setting(
+        None, number("a number > 0", lambda x: x > 0), formerly="cap"
+    )
+    """A row moves in one update at most as far as this many pairs would move it; none:
+    1.6 / alpha, at most 128; inf: no limit."""
     update: Literal["rows", "dense"] = setting("rows")
     """Differentiate the gathered rows, or whole tables: slow, for checks."""
     backend: Literal["auto", "xla", "numba"] = setting("auto")
@@ -74,8 +76,8 @@ class TablesOptions:
     threads: int = setting(0, integer(0), changes_vectors=False, is_per_host=True)
     """Threads of the numba backend; 0: one for each core. An update has work for as
     many as it has tiles. Results are the same for any number."""
-    tables: Literal["auto", "replicated", "columns", "rows"] = setting(
-        "auto", changes_vectors=False
+    table_sharding: Literal["auto", "replicated", "columns", "rows"] = setting(
+        "auto", changes_vectors=False, formerly="tables"
     )
     """Tables are replicated on each device, or sharded by columns or by rows; auto:
     replicated where they fit on a device, else rows."""
@@ -91,6 +93,13 @@ class TablesOptions:
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
         if self.best_by:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
+
+    def check_optimizer(self, name: str) -> None:
+        """Refuses an optimizer that tables lack: InputError."""
+        if name not in ("sgd", "adagrad"):
+            raise InputError(
+                f"`optimizer` of tables must be 'sgd' or 'adagrad', got {name!r}."
+            )
 
 
 def default_alpha(architecture: Architecture, num_tokens: float) -> float:
@@ -113,8 +122,8 @@ def default_block(tile: int) -> int:
     return -(-64 // tile) * tile
 
 
-def default_cap(alpha: float, tokens_per_update: int) -> float:
-    """Cap in pair steps: cap x alpha above about 3 diverges once weights reach it.
+def default_max_pairs_per_row(alpha: float, tokens_per_update: int) -> float:
+    """1.6 / alpha: above about 3 / alpha training diverges once rows reach the limit.
 
     Half of that, at most 128, or 64 when an update has more than 2048 tokens.
     """
@@ -125,5 +134,9 @@ def resolve_options(options: TablesOptions, num_tokens: float) -> TablesOptions:
     """`options` with None replaced by what it becomes for `num_tokens`."""
     block = options.block or default_block(options.tile)
     alpha = options.alpha or default_alpha(options.architecture, num_tokens)
-    cap = options.cap or default_cap(alpha, block * options.blocks_per_update)
-    return dataclasses.replace(options, block=block, alpha=alpha, cap=cap)
+    max_pairs = options.max_pairs_per_row or default_max_pairs_per_row(
+        alpha, block * options.blocks_per_update
+    )
+    return dataclasses.replace(
+        options, block=block, alpha=alpha, max_pairs_per_row=max_pairs
+    )

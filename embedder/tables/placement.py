@@ -8,10 +8,10 @@ import numpy as np
 from embedder.engine.layout import Layout
 from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.state import TrainState
-from embedder.tables.blocks import PADDING
+from embedder.tables.blocks import PADDING, Blocks
 from embedder.tables.update import Batch, Model, updates_function
 
-TABLE_AXES = Batch(ids=1, sequence=1, radius=1, noise=1, rate=None)
+TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
 """Blocks are split, axis 1 of S updates."""
 
 
@@ -65,7 +65,7 @@ def _unpad_tables(state: TrainState, shape: tuple[int, int]) -> TrainState:
 
 def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
     """`batch` with empty blocks in every update, up to what divides."""
-    given = batch.ids.shape[1]
+    given = batch.blocks.ids.shape[1]
     missing = layout.num_blocks(given) - given
     if missing == 0:
         return batch
@@ -74,7 +74,4 @@ def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
         pad = [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2)
         return np.pad(x, pad, constant_values=value)
 
-    names = ("ids", "sequence", "radius", "noise")
-    return batch._replace(
-        **{name: fill(getattr(batch, name), getattr(PADDING, name)) for name in names}
-    )
+    return batch._replace(blocks=jax.tree.map(fill, batch.blocks, PADDING.blocks))

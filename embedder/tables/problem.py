@@ -10,18 +10,18 @@ from typing import Literal
 import numpy as np
 
 from embedder.config import Config, options_of, read_toml, resolve
-from embedder.disk.files import LONGEST_TOKEN
 from embedder.engine.epochs import Snapshot
 from embedder.engine.tfdata import import_tensorflow
 from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints
+from embedder.run.inputs import check_sound
 from embedder.run.workdir import Workdir
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
-from embedder.tables.encode import Known, encode, encode_cached
+from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.training import Training
 from embedder.tables.vocabulary import (
     NoTokensError,
@@ -31,7 +31,7 @@ from embedder.tables.vocabulary import (
 )
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
-from embedder.vectors.word2vec import is_key
+from embedder.vectors.word2vec import MAX_TOKEN_BYTES, is_key
 
 _log = logging.getLogger(__name__)
 
@@ -121,20 +121,20 @@ def _read_base(base: Base) -> ModelFile:
 def _from_checkpoint(run: Workdir) -> ModelFile:
     """What an unfinished run has reached; perhaps it diverged after that."""
     found = Checkpoints(run.checkpoints).newest()
-    folder.check_sound(run)
+    check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
         raise InputNotFoundError(
             f"`resume` must be a run of tables, got {run.path}, which is not finished "
             "and has no checkpoint of tables."
         )
     _log.info("%s is not finished: its checkpoint %d is taken.", run.path, found.step)
-    options = options_of(read_toml(run.config)) | {"workers": 1}
+    config = read_toml(run.config)
     vocabulary = read_vocabulary(run.vocabulary)
     before = read_model(run.base).loss_history if run.base.exists() else []
     history = found.facts["place"]["history"]
     return ModelFile(
-        settings={name: options[name] for name in MODEL_SETTINGS},
-        block=options["block"],
+        settings=model_settings(config) | {"workers": 1},
+        block=config.tables.block,
         tokens=vocabulary.tokens,
         counts=vocabulary.counts,
         input=found.arrays["params.tables.input"],
@@ -170,7 +170,7 @@ def plan(
     if base is not None:
         _check_base(config, base)
         first = len(base.loss_history)
-        known = Known(Vocabulary(base.tokens, base.counts), grow)
+        known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grow)
     try:
         if cache is None:
             encoded = encode(corpus, min_count, known)
@@ -208,7 +208,7 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
     if not all(map(is_key, model.tokens)):
         _log.warning(
             "Tokens have white space, or more than %d bytes: there is no vectors.txt.",
-            LONGEST_TOKEN,
+            MAX_TOKEN_BYTES,
         )
     else:
         write_vectors(vectors, run.text_vectors)
@@ -218,10 +218,9 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
 
 def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
     """The model file of a run. `workers` are threads here, processes in `legacy`."""
-    options = options_of(training.config) | {"workers": 1}
     tables = end.state.params["tables"]
     return ModelFile(
-        settings={name: options[name] for name in MODEL_SETTINGS},
+        settings=model_settings(training.config) | {"workers": 1},
         block=training.config.tables.block,
         tokens=training.encoded.vocabulary.tokens,
         counts=training.encoded.vocabulary.counts,

@@ -30,9 +30,9 @@ from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
-from embedder.tables.update import Batch, Model, initial_state
+from embedder.tables.update import Batch, Model, initial_state, objective_of
 from embedder.tables.vocabulary import expected_tokens
-from embedder.vectors.evaluate import Pairs
+from embedder.vectors.evaluate import ScoredPairs
 
 _LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
 
@@ -42,7 +42,9 @@ class Training:
 
     unit = "words"
     rate_name = "alpha"
-    divergence_message = "training diverged. Give a smaller `alpha` or `cap`."
+    divergence_message = (
+        "training diverged. Give a smaller `alpha` or `max_pairs_per_row`."
+    )
     memory_advice = "give a smaller `vector_size` or `block`, or a larger `min_count`."
     zero_loss_message = "No token has another in its window: nothing is learned."
 
@@ -61,7 +63,7 @@ class Training:
         self.encoded = encoded
         self._base = base
         path = options.best_by
-        self._pairs = path and Pairs(path, encoded.vocabulary.tokens)
+        self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
         self.metrics = ("loss", "spearman") if path else ("loss",)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
@@ -240,22 +242,26 @@ def make_program(
     enable_compilation_cache()
     options = config.tables
     shape = num_rows, options.vector_size
+    objective = objective_of(options.architecture)
     whole, part = (
         Model(
             tables(*size, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
-            options.architecture,
+            objective,
             options.window,
             options.negative,
         )
         for size in (shape, layout.device_shape(*shape))
     )
-    optimizer = capped_sgd(options.cap)
+    optimizer = capped_sgd(options.max_pairs_per_row)
     if options.backend == "numba":
         from embedder.tables.cpu import kernel
 
         threads = options.threads or kernel.available_cores()
         placed = kernel.place(
-            whole, options.cap, loss_interval=interval, threads=threads
+            whole,
+            options.max_pairs_per_row,
+            loss_interval=interval,
+            threads=threads,
         )
     else:
         placed = place(
@@ -279,14 +285,8 @@ def host_batches(
     `rate` gives the learning rate f64[S] at each update's progress.
     """
     for updates, num_updates in superblocks:
-        batch = Batch(
-            ids=updates.ids,
-            sequence=updates.sequence,
-            radius=updates.radius,
-            noise=updates.noise,
-            rate=rate(updates.progress).astype(dtype),
-        )
-        yield updates, num_updates, batch
+        rates = rate(updates.progress).astype(dtype)
+        yield updates, num_updates, Batch(updates.blocks, rates)
 
 
 def _source(

@@ -7,7 +7,7 @@ respect to the tables; equal for SGD, and slow, it is there to check the first.
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import haiku as hk
 import jax
@@ -17,18 +17,17 @@ import optax
 
 from embedder.engine.exchange import Exchange
 from embedder.engine.state import TrainState
-from embedder.tables import objective
-from embedder.tables.objective import Architecture, Rows
+from embedder.tables import cbow, skipgram
+from embedder.tables.blocks import Blocks
+from embedder.tables.objective import Objective, Pairs, Rows, pairs_of
+from embedder.tables.options import Architecture
 
 
 class Batch(NamedTuple):
-    """The data of one update; with a leading axis [S], of S updates."""
+    """The data of S updates."""
 
-    ids: jax.Array  # i32[N, T]
-    sequence: jax.Array  # i32[N, T]
-    radius: jax.Array  # i8[N, T]
-    noise: jax.Array  # i32[N, G, K]
-    rate: jax.Array  # learning rate, in the dtype of the tables
+    blocks: Blocks  # [S, N, ...]
+    rate: Any  # [S], learning rates, in the dtype of the tables
 
 
 class Loss(NamedTuple):
@@ -51,7 +50,7 @@ class Prepared(NamedTuple):
     It is made for all updates of a call at once.
     """
 
-    pairs: objective.Pairs  # of the blocks of this device
+    pairs: Pairs  # of the blocks of this device
     own: Rows | None  # ids of the rows of these blocks; None: they are all there are
     asked: Rows | None  # of the devices that have the tables between them
     every: Gathered  # of all blocks of the update
@@ -69,17 +68,26 @@ class Model(NamedTuple):
     """What the updates of a run have in common."""
 
     tables: hk.Transformed
-    architecture: Architecture
+    objective: Objective
     window: int
     negative: int
     exchange: Exchange = Exchange()
 
 
+def objective_of(architecture: Architecture) -> Objective:
+    """The objective of that name."""
+    match architecture:
+        case "skipgram":
+            return skipgram
+        case "cbow":
+            return cbow
+
+
 def initial_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
     """The state before the first update, with tables of NumPy."""
-    no_ids = np.zeros(0, np.int32)
+    no_ids = Rows(np.zeros(0, np.int32), np.zeros(0, np.int32))
     with jax.enable_x64(True):  # or float64 tables would be cut to float32
-        params = model.tables.init(None, no_ids, no_ids)["tables"]
+        params = model.tables.init(None, no_ids)["tables"]
     return host_state(optimizer, params["input"], params["output"])
 
 
@@ -159,25 +167,21 @@ def updates_function(
 def prepare(model: Model, batches: Batch) -> Prepared:
     """What S updates need that does not depend on the tables."""
     blocks = jax.tree.map(  # [S, N, ...] -> [S N, ...]
-        lambda x: x.reshape(-1, *x.shape[2:]), batches._replace(rate=None)
+        lambda x: x.reshape(-1, *x.shape[2:]), batches.blocks
     )
-    match model.architecture:
-        case "skipgram":
-            gather, weigh = objective.skipgram_ids, objective.skipgram_weights
-        case "cbow":
-            gather, weigh = objective.cbow_ids, objective.cbow_weights
-    ids = gather(blocks.ids, blocks.noise, window=model.window)
+    objective = model.objective
+    ids = objective.row_ids(blocks.ids, blocks.noise, window=model.window)
     num_tiles, num_noise = blocks.noise.shape[1:]
-    pairs = objective.pairs(
+    pairs = pairs_of(
         blocks.sequence,
         blocks.radius,
         tile=blocks.ids.shape[1] // num_tiles,
         window=model.window,
         dtype=batches.rate.dtype,
     )
-    weights = weigh(pairs, negative=model.negative, num_noise=num_noise)
+    weights = objective.row_weights(pairs, negative=model.negative, num_noise=num_noise)
     ids, pairs, weights = jax.tree.map(
-        lambda x: x.reshape(*batches.ids.shape[:2], *x.shape[1:]),
+        lambda x: x.reshape(*batches.blocks.ids.shape[:2], *x.shape[1:]),
         (ids, pairs, weights),
     )
     exchange = model.exchange
@@ -217,7 +221,7 @@ def update_dense(model: Model, optimizer, carry: Carry, update: Prepared):
     state = carry.state
 
     def total(params):
-        rows = Rows(*model.tables.apply(params, *_own_ids(update)))
+        rows = model.tables.apply(params, _own_ids(update))
         return _loss(model, rows, update.pairs)
 
     value, gradients = jax.value_and_grad(total)(state.params)
@@ -237,21 +241,24 @@ def update_dense(model: Model, optimizer, carry: Carry, update: Prepared):
         rate=update.rate,
     )
     params = optax.apply_updates(state.params, steps)
-    loss = Loss(value, objective.num_terms(update.pairs, model.architecture))
+    loss = Loss(value, model.objective.num_terms(update.pairs))
     return carry._replace(state=TrainState(params, opt_state, state.step + 1)), loss
 
 
 def row_gradients(model: Model, params: hk.Params, update: Prepared):
     """`Loss` of own blocks, and the gradients of the rows that they gather."""
     gathered = model.exchange.gather(
-        model.tables.apply, params, _own_ids(update), update.asked
+        lambda params, *ids: model.tables.apply(params, Rows(*ids)),
+        params,
+        _own_ids(update),
+        update.asked,
     )
     # Without the barrier XLA gathers again inside the loss, and then copies the table.
     rows = jax.lax.optimization_barrier(Rows(*gathered))
     value, gradients = jax.value_and_grad(functools.partial(_loss, model))(
         rows, update.pairs
     )
-    terms = objective.num_terms(update.pairs, model.architecture)
+    terms = model.objective.num_terms(update.pairs)
     return Loss(value, terms), gradients
 
 
@@ -259,15 +266,12 @@ def _own_ids(update: Prepared) -> Rows:
     return update.every.ids if update.own is None else update.own
 
 
-def _loss(model: Model, rows: Rows, pairs: objective.Pairs):
+def _loss(model: Model, rows: Rows, pairs: Pairs):
     """Loss of the blocks of this device, a scalar."""
-    match model.architecture:
-        case "skipgram":
-            loss = objective.skipgram_loss
-        case "cbow":
-            loss = objective.cbow_loss
     sum_columns = model.exchange.sum_columns
-    return loss(rows, pairs, negative=model.negative, sum_columns=sum_columns)
+    return model.objective.loss(
+        rows, pairs, negative=model.negative, sum_columns=sum_columns
+    )
 
 
 def _totals(zeros, ids, weights):

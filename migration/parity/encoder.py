@@ -54,10 +54,10 @@ def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubj
     """
     if source is None:
         raise InputError("`corpus` must be given for an encoder, got none.")
-    if config.encoder.optimizer not in network.OPTIMIZERS:
+    if config.run.optimizer not in network.OPTIMIZERS:
         raise InputError(
             f"`optimizer` must be one of the NumPy trainer, "
-            f"{' or '.join(network.OPTIMIZERS)}, got {config.encoder.optimizer!r}."
+            f"{' or '.join(network.OPTIMIZERS)}, got {config.run.optimizer!r}."
         )
     read = open_examples(source, config.encoder, config.run.workers).read(None)
     num = min(num or _EVERY, len(read.labels))
@@ -274,7 +274,7 @@ class _Trained(NamedTuple):
 
 def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
     options, config = training.config.encoder, training.config
-    dtype, seed = config.run.dtype, config.run.seed
+    dtype, seed, optimizer = config.run.dtype, config.run.seed, config.run.optimizer
     x, y = _numbers(training.examples)
     flat = np.concatenate(
         [
@@ -286,8 +286,8 @@ def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
     layers = network.layers_of(flat, training.widths)
     gradient = np.empty_like(flat)
     into = network.layers_of(gradient, training.widths)
-    slots = np.zeros((network.num_slots(options.optimizer), len(flat)), dtype)
-    given = network.OPTIMIZERS[options.optimizer]
+    slots = np.zeros((network.num_slots(optimizer), len(flat)), dtype)
+    given = network.OPTIMIZERS[optimizer]
     given = given | parse_arguments(options.optimizer_args)
     every = itertools.chain.from_iterable(
         network.batches(training.source.train, options.batch_size, seed, epoch)
@@ -297,7 +297,7 @@ def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
         inputs = network.scaled(x[batch], dtype)
         network.gradients(layers, inputs, y[batch], len(batch), into)
         network.apply_update(
-            options.optimizer,
+            optimizer,
             given,
             options.learning_rate,
             step,

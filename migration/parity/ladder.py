@@ -16,13 +16,12 @@ import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
 from embedder.errors import InputError
 from embedder.tables import loader
-from embedder.tables.blocks import Updates
 from embedder.tables.corpus import Corpus, sequences_corpus
+from embedder.tables.corpus_files import corpus_files
 from embedder.tables.demo import demo_sequences
 from embedder.tables.encode import encode, encode_cached
 from embedder.tables.encoded import Encoded
 from embedder.tables.problem import open_corpus
-from embedder.tables.text_files import text_files
 from embedder.tables.training import Training
 from migration.parity import data, training, updates
 from migration.parity.difference import Difference
@@ -76,7 +75,7 @@ def read_text(source: str | None) -> legacy.vocabulary.Text:
     """The corpus at `source`, read by the oracle, or as near to it as can be."""
     if source is None:
         return legacy.vocabulary.read_text(demo_sequences())
-    paths = text_files(source)
+    paths = corpus_files(source)
     if len(paths) == 1:
         return legacy.vocabulary.read_text(paths[0])
     return legacy.vocabulary.read_text(_lines(paths))
@@ -208,7 +207,7 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     return Sample(
         config,
         training.program,
-        loader.fill(Updates(*(values[:num_updates] for values in first)), len(first)),
+        loader.pad(loader.cut(first, 0, num_updates), first.num_updates),
         num_updates,
         *updates.random_tables(shape, config.run.dtype),
     )

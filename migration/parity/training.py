@@ -9,10 +9,10 @@ import numpy as np
 
 import embedder
 import legacy
-from embedder.config import Config, options_of, resolve, with_options
+from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.run.workdir import Workdir
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model
+from embedder.tables.artefact import ModelFile, model_settings, read_model
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
 from migration.convert import model_to_run, run_to_model
@@ -32,8 +32,7 @@ TOPN = 10
 
 def trainer(kind, config: Config, **changes) -> Trainer:
     """A trainer of class `kind` with the settings of `config` and `changes`."""
-    options = options_of(config) | {"workers": 1} | changes
-    return kind(**{name: options[name] for name in MODEL_SETTINGS})
+    return kind(**model_settings(config) | {"workers": 1} | changes)
 
 
 def epoch_rung(

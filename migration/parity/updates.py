@@ -56,13 +56,12 @@ class Sample(NamedTuple):
     def batch(self) -> Batch:
         """What the compiled updates take."""
         updates, rate = self.updates, self.rates.astype(self.dtype)
-        return Batch(updates.ids, updates.sequence, updates.radius, updates.noise, rate)
+        return Batch(updates.blocks, rate)
 
     def blocks(self, index: int) -> legacy.blocks.Blocks:
         """What the oracle takes for update `index`."""
-        updates = self.updates
-        fields = updates.ids, updates.sequence, updates.radius, updates.noise
-        return legacy.blocks.Blocks(*(values[index] for values in fields))
+        blocks = self.updates.blocks
+        return legacy.blocks.Blocks(*(values[index] for values in blocks))
 
 
 class OracleRows(NamedTuple):
@@ -141,7 +140,7 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
                 desired,
                 sample.blocks(index),
                 rate=sample.rates[index],
-                cap=options.cap,
+                cap=options.max_pairs_per_row,
                 architecture=options.architecture,
                 window=sample.config.tables.window,
                 negative=options.negative,

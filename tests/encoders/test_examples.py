@@ -340,7 +340,7 @@ def test_npz_that_claims_more_than_it_has_is_refused(tmp_path, packing, data, me
 def test_npz_bomb_is_refused(tmp_path):
     zeros = np.zeros((4, 5 * 10**6), np.uint8)
     path = write_npz(tmp_path / "a.npz", np.savez_compressed, X=zeros, y=Y)
-    message = "a.npz has no .*: `X` is packed more than a thousandfold"
+    message = "a.npz has no .*: `X` is compressed more than a thousandfold"
     with little_memory(), pytest.raises(ValueError, match=message):
         read(path)
 

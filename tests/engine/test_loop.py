@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from embedder.engine.loop import EpochSums, run_calls
 from embedder.engine.rules import capped_sgd
 from embedder.engine.state import device_state
-from embedder.tables.blocks import Updates
+from embedder.tables import skipgram
 from embedder.tables.lookup import tables
 from embedder.tables.training import host_batches
 from embedder.tables.update import Loss, Model, host_state, make_updates
@@ -62,7 +63,7 @@ def run(superblocks, rate) -> list[np.ndarray]:
     """The input table after each call."""
     lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float32"), seed=0)
     optimizer = capped_sgd(5.0)
-    model = Model(lookup, "skipgram", CASE.window, NEGATIVE)
+    model = Model(lookup, skipgram, CASE.window, NEGATIVE)
     apply_updates = make_updates(model, optimizer, update="rows", loss_interval=1)
     batches = host_batches(superblocks, rate, np.dtype("float32"))
     start = device_state(host_state(optimizer, *TABLES))
@@ -83,9 +84,11 @@ def test_each_state_is_valid_until_the_next_call():
 def test_each_update_has_the_learning_rate_of_its_progress():
     """Progress goes from 0 to 0.5: with a rate up to 0.2, later updates do nothing."""
     updates = CASE.updates()
-    some = Updates(*(values[updates.progress < 0.2] for values in updates))
-    assert 0 < len(some) < len(updates)
+    some = jax.tree.map(lambda x: x[updates.progress < 0.2], updates)
+    assert 0 < some.num_updates < updates.num_updates
     (all_of_them,) = run([(updates, 16)], lambda progress: 0.05 * (progress < 0.2))
-    (few,) = run([(some, len(some))], lambda progress: np.full_like(progress, 0.05))
+    (few,) = run(
+        [(some, some.num_updates)], lambda progress: np.full_like(progress, 0.05)
+    )
     assert not np.array_equal(few, TABLES[0])
     np.testing.assert_allclose(all_of_them, few, rtol=1e-6, atol=1e-7)

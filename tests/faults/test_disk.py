@@ -164,7 +164,7 @@ def test_a_full_disk_ends_the_run_with_3_and_a_larger_one_takes_it_up(
     (kept,) = checkpoint.Checkpoints(small_disk / "checkpoints").steps()
     os.unlink(small_disk / FILLER)
     assert train("--save-every", "never", "--epochs", "60") == 0
-    assert f"Goes on after {kept} updates" in capsys.readouterr().err
+    assert f"Resumes after {kept} updates" in capsys.readouterr().err
     assert Path("run/vectors.safetensors").read_bytes() == expected
 
 

@@ -12,7 +12,7 @@ from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
 TABLES = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
-TABLES += ["--sample", "0", "--cap", "inf", "--alpha", "1e30"]
+TABLES += ["--sample", "0", "--max-pairs-per-row", "inf", "--alpha", "1e30"]
 ENCODER = ["--model", "encoder", "--loader", "memory", "--learning-rate", "1e30"]
 
 
@@ -37,7 +37,7 @@ def checkpoints() -> list[int]:
 @pytest.mark.parametrize(
     ("source", "options", "setting"),
     [
-        ("text.txt", TABLES, "`alpha` or `cap`"),
+        ("text.txt", TABLES, "`alpha` or `max_pairs_per_row`"),
         ("examples.npz", ENCODER, "`learning_rate`"),
     ],
     ids=["tables", "encoder"],

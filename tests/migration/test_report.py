@@ -101,17 +101,24 @@ def test_one_of_several_files_that_is_not_text_is_named(capsys, tmp_path, text_f
 
 def test_what_was_found_before_an_error_is_printed(capsys, text_file):
     options = ["--rungs", "vocabulary", "whole epoch", "--alpha", "1e300"]
-    assert parity(text_file, *options, "--cap", "inf", "--json") == 3
+    assert parity(text_file, *options, "--max-pairs-per-row", "inf", "--json") == 3
     printed = capsys.readouterr()
     report = json.loads(printed.out)
     assert report["passed"] is False
     assert {line["rung"] for line in report["lines"]} == {"vocabulary"}
-    assert report["settings"]["cap"] is None
+    assert report["settings"]["max_pairs_per_row"] is None
     assert "diverged" in printed.err
 
 
 def test_tables_that_are_not_finite_do_not_pass(capsys, text_file):
-    options = ["--rungs", "100 updates", "--alpha", "1e300", "--cap", "inf"]
+    options = [
+        "--rungs",
+        "100 updates",
+        "--alpha",
+        "1e300",
+        "--max-pairs-per-row",
+        "inf",
+    ]
     assert parity(text_file, *options, "--sample", "0", "--dtype", "float64") == 1
     assert "FAIL" in capsys.readouterr().out
 

@@ -124,16 +124,13 @@ def superblock_of_one(training: Training) -> Updates:
             "memory", training.source, 0, size=training.superblock_size, workers=1
         )
     )
-    return loader.fill(
-        Updates(*(values[:1] for values in superblock)), training.superblock_size
-    )
+    return loader.pad(loader.cut(superblock, 0, 1), training.superblock_size)
 
 
 def batch_of(config: Config, updates: Updates) -> Batch:
     """What the compiled updates take."""
-    rate = np.full(len(updates), config.tables.alpha)
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate)
+    rate = np.full(updates.num_updates, config.tables.alpha)
+    return Batch(updates.blocks, rate)
 
 
 def encoders() -> Iterator[dict]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from embedder.config import Config, with_options
 from embedder.engine.layout import ONE_DEVICE, Layout
-from embedder.tables.blocks import Updates
+from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.training import make_program
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
@@ -45,16 +45,10 @@ class Case(NamedTuple):
         radius = rng.integers(1, self.window + 1, size=self.size, dtype=np.int8)
         last = np.s_[-1, -1, block - self.padding :]
         ids[last], sequence[last], radius[last] = 0, -1, 0
+        size = num_updates, num_blocks, block // self.tile, self.noise
+        noise = rng.integers(0, self.num_rows, size=size, dtype=np.int32)
         return Updates(
-            ids=ids,
-            sequence=sequence,
-            radius=radius,
-            noise=rng.integers(
-                0,
-                self.num_rows,
-                size=(num_updates, num_blocks, block // self.tile, self.noise),
-                dtype=np.int32,
-            ),
+            Blocks(ids, sequence, radius, noise),
             position=np.zeros((num_updates, 3), np.int64),
             progress=np.linspace(0, 0.5, num_updates),
         )
@@ -83,7 +77,7 @@ class Case(NamedTuple):
             negative=NEGATIVE,
             dtype=dtype,
             **UPDATES[update],
-            cap=cap,
+            max_pairs_per_row=cap,
             alpha=0.05,
         )
         program = make_program(self.num_rows, 1, config, layout)

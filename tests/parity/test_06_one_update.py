@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedder.tables.blocks import Updates
 from embedder.tables.update import host_state
 from migration.parity.updates import updates_rung
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
@@ -88,8 +87,8 @@ def tables_after(sample):
     return np.stack([np.asarray(table) for table in state.params["tables"].values()])
 
 
-def with_updates(sample, **changes):
-    return sample._replace(updates=Updates(**sample.updates._asdict() | changes))
+def with_blocks(sample, blocks):
+    return sample._replace(updates=sample.updates._replace(blocks=blocks))
 
 
 TWO_BLOCKS = Case("two_blocks", 12, (1, 2, 16), tile=4, noise=6)
@@ -98,12 +97,9 @@ TWO_BLOCKS = Case("two_blocks", 12, (1, 2, 16), tile=4, noise=6)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_order_of_blocks_in_an_update_changes_nothing(architecture):
     sample = TWO_BLOCKS.sample(architecture)
-    turned = {
-        name: getattr(sample.updates, name)[:, ::-1]
-        for name in ("ids", "sequence", "radius", "noise")
-    }
+    turned = jax.tree.map(lambda x: x[:, ::-1], sample.updates.blocks)
     np.testing.assert_allclose(
-        tables_after(with_updates(sample, **turned)),
+        tables_after(with_blocks(sample, turned)),
         tables_after(sample),
         rtol=1e-13,
         atol=1e-14,
@@ -114,10 +110,10 @@ def test_the_order_of_blocks_in_an_update_changes_nothing(architecture):
 def test_ids_and_noise_of_padding_change_nothing(architecture):
     case = TWO_BLOCKS._replace(padding=8)
     sample = case.sample(architecture)
-    ids, noise = sample.updates.ids.copy(), sample.updates.noise.copy()
-    ids[..., -1, -8:], noise[..., -1, -2:, :] = 7, 5
+    filled = jax.tree.map(np.copy, sample.updates.blocks)
+    filled.ids[..., -1, -8:], filled.noise[..., -1, -2:, :] = 7, 5
     np.testing.assert_array_equal(
-        tables_after(with_updates(sample, ids=ids, noise=noise)), tables_after(sample)
+        tables_after(with_blocks(sample, filled)), tables_after(sample)
     )
 
 
@@ -125,14 +121,12 @@ def test_ids_and_noise_of_padding_change_nothing(architecture):
 def test_a_block_that_comes_twice_counts_twice(architecture):
     """Without a cap the step of two equal blocks is twice that of one."""
     once = TWO_BLOCKS._replace(size=(1, 1, 16)).sample(architecture, cap=math.inf)
-    fields = ("ids", "sequence", "radius", "noise")
-    doubled = {
-        name: np.concatenate([getattr(once.updates, name)] * 2, axis=1)
-        for name in fields
-    }
+    doubled = jax.tree.map(
+        lambda x: np.concatenate([x, x], axis=1), once.updates.blocks
+    )
     start = np.stack([once.input, once.output])
     np.testing.assert_allclose(
-        tables_after(with_updates(once, **doubled)) - start,
+        tables_after(with_blocks(once, doubled)) - start,
         2 * (tables_after(once) - start),
         rtol=1e-10,
         atol=1e-14,

@@ -55,7 +55,7 @@ def test_an_epoch_is_that_of_the_oracle(
         SMALL,
         **FORMS[form],
         architecture=architecture,
-        cap=4.0 if cap == "cap" else math.inf,
+        max_pairs_per_row=4.0 if cap == "cap" else math.inf,
         sample=sample,
         **UPDATES[update],
         dtype=dtype,
@@ -83,7 +83,7 @@ def test_an_epoch_is_that_of_the_oracle(
             "blocks_per_update": st.integers(1, 3),
             "vector_size": st.integers(1, 12),
             "seed": st.integers(0, 2**64 - 1),
-            "cap": st.sampled_from([1.0, 8.0]),
+            "max_pairs_per_row": st.sampled_from([1.0, 8.0]),
             "backend": st.sampled_from(["xla", "numba"]),
         }
     ),

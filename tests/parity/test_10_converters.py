@@ -9,7 +9,7 @@ from tests.parity.cases import assert_pass
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"dtype": "float64"}, {"cap": math.inf, "architecture": "cbow"}],
+    [{}, {"dtype": "float64"}, {"max_pairs_per_row": math.inf, "architecture": "cbow"}],
     ids=["float32", "float64", "no_cap"],
 )
 def test_a_model_file_is_the_same_after_the_way_there_and_back(sequences, options):

@@ -13,10 +13,11 @@ from embedder.config import Config, with_options
 from embedder.engine import loop
 from embedder.tables import (
     blocks,
+    cbow,
     encode,
     estimator,
     noise,
-    objective,
+    skipgram,
     update,
     vocabulary,
 )
@@ -135,13 +136,13 @@ def noise_of_one_token(original, table, size, rng):
 
 
 def sequences_of_zero(original, *arguments):
-    ids, sequence, radius, noise_ids = original(*arguments)
-    return ids, np.minimum(sequence, 0), radius, noise_ids
+    made = original(*arguments)
+    return made._replace(sequence=np.minimum(made.sequence, 0))
 
 
 def progress_too_far(original, source, epoch, place):
     made = original(source, epoch, place)
-    return blocks.Updates(**made._asdict() | {"progress": made.progress + 1e-9})
+    return made._replace(progress=made.progress + 1e-9)
 
 
 def constant_rate(original, progress, **options):
@@ -153,16 +154,18 @@ def window_crosses_sequences(original, sequence, radius, **options):
 
 
 def dropped_n_t(original, rows, pairs, **options):
-    ones = jnp.minimum(pairs.count, 1)
-    return original(rows, pairs._replace(count=ones), **options)
+    ones = jnp.minimum(pairs.num_contexts, 1)
+    return original(rows, pairs._replace(num_contexts=ones), **options)
 
 
 def weights_without_n_t(original, pairs, **options):
-    return original(pairs._replace(count=jnp.minimum(pairs.count, 1)), **options)
+    return original(
+        pairs._replace(num_contexts=jnp.minimum(pairs.num_contexts, 1)), **options
+    )
 
 
 def sum_for_mean(original, rows, pairs, **options):
-    factor = pairs.count.max()
+    factor = pairs.num_contexts.max()
     return original(rows._replace(input=rows.input * factor), pairs, **options)
 
 
@@ -172,7 +175,9 @@ def shifted_halo(original, x, tile, window, **options):
 
 def stopped_gradient(original, rows, pairs, **options):
     """The loss is right, its gradient is not."""
-    noiseless = original(rows, pairs._replace(count=0 * pairs.count), **options)
+    noiseless = original(
+        rows, pairs._replace(num_contexts=0 * pairs.num_contexts), **options
+    )
     whole = original(rows, pairs, **options)
     return noiseless + jax.lax.stop_gradient(whole - noiseless)
 
@@ -240,18 +245,18 @@ PLANTED = [
     (blocks_rung, blocks, "draw_noise", ids_off_by_one),
     (blocks_rung, blocks, "_make_blocks", sequences_of_zero),
     (blocks_rung, blocks.BlockSource, "updates", progress_too_far),
-    (skipgram_loss_rung, objective, "skipgram_loss", dropped_n_t),
-    (skipgram_loss_rung, objective, "pairs", window_crosses_sequences),
-    (cbow_loss_rung, objective, "cbow_loss", sum_for_mean),
-    (skipgram_gradients_rung, objective, "skipgram_loss", stopped_gradient),
-    (skipgram_gradients_rung, objective, "pairs", window_crosses_sequences),
-    (skipgram_gradients_rung, objective, "skipgram_weights", weights_without_n_t),
-    (cbow_gradients_rung, objective, "cbow_loss", sum_for_mean),
-    (cbow_gradients_rung, objective, "_halo", shifted_halo),
+    (skipgram_loss_rung, skipgram, "loss", dropped_n_t),
+    (skipgram_loss_rung, update, "pairs_of", window_crosses_sequences),
+    (cbow_loss_rung, cbow, "loss", sum_for_mean),
+    (skipgram_gradients_rung, skipgram, "loss", stopped_gradient),
+    (skipgram_gradients_rung, update, "pairs_of", window_crosses_sequences),
+    (skipgram_gradients_rung, skipgram, "row_weights", weights_without_n_t),
+    (cbow_gradients_rung, cbow, "loss", sum_for_mean),
+    (cbow_gradients_rung, cbow, "halo", shifted_halo),
     (update_rung, update, "_totals", weights_of_one_place),
     (update_rung, update, "_totals", weights_of_one_block),
     (hundred_rung, update, "_totals", weights_left_over),
-    (hundred_rung, objective, "_softplus", slightly_steeper),
+    (hundred_rung, skipgram, "softplus", slightly_steeper),
     (epoch_rung, embedder.tables.training, "linear_rate", constant_rate),
     (epoch_rung, blocks, "draw_noise", ids_off_by_one),
     (

@@ -257,7 +257,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(run, stopped, capsys, again):
         assert main(["train", "--workdir", "r"]) == 0
     else:
         assert train("points.npz", "r", *options) == 0
-    assert "Goes on after 8 updates" in capsys.readouterr().err
+    assert "Resumes after 8 updates" in capsys.readouterr().err
     assert results(Path("r")) == results(run)
     assert [line["epoch"] for line in metrics(Path("r"))] == [1, 2, 3]
 
@@ -277,7 +277,7 @@ def test_a_stopped_run_refuses_other_labels(stopped, capsys):
     [
         (
             ["--window", "3"],
-            "`window` applies only to .* = 'tables', got 3 with 'encoder'.",
+            "`window` applies only to .* = 'tokens', got 3 with 'encoder'.",
         ),
         (
             ["--vector-size", "7"],
@@ -311,7 +311,7 @@ def test_wrong_options_are_one_line_and_leave_nothing(capsys, options, message):
 def test_options_of_an_encoder_are_refused_by_tables(capsys):
     assert main(["train", "points.npz", "--layers", "4", "5", "3"]) == 2
     assert re.search(
-        "`layers` applies only to `model` = 'encoder', .*'tables'", error_line(capsys)
+        "`layers` applies only to `model` = 'encoder', .*'tokens'", error_line(capsys)
     )
 
 

@@ -100,7 +100,7 @@ def test_a_stopped_one_goes_on_to_the_same_bits(stopped, capsys):
     assert resume("--grow") == 0
     stopped("more.txt", "--workdir", "cut", "--resume", "old", "--grow", epoch=3)
     assert main(["train", "--workdir", "cut"]) == 0
-    assert "Goes on after" in capsys.readouterr().err
+    assert "Resumes after" in capsys.readouterr().err
     assert Path("cut/model.npz").read_bytes() == Path("new/model.npz").read_bytes()
 
 
@@ -125,7 +125,7 @@ def test_settings_are_those_of_the_run():
         (["--dtype", "float64"], "goes on from, 'float32', got 'float64'."),
         (
             ["--model", "encoder"],
-            "`resume` applies only to `model` = 'tables', got 'encoder' and",
+            "`resume` applies only to `model` = 'tokens', got 'encoder' and",
         ),
     ],
 )

@@ -69,7 +69,11 @@ def test_train_writes_the_same_vectors_twice(finished):
 
 def test_train_writes_settings_with_nothing_open(finished):
     config = read_toml(finished.config)
-    assert (config.tables.block, config.tables.alpha, config.tables.cap) == (
+    assert (
+        config.tables.block,
+        config.tables.alpha,
+        config.tables.max_pairs_per_row,
+    ) == (
         64,
         0.05,
         32,
@@ -136,22 +140,26 @@ def test_train_names_the_corpus_without_tokens_and_leaves_nothing(tmp_path):
 
 def test_train_that_is_ruined_stops_with_the_settings_to_change(finished, tmp_path):
     text = finished.path.parent / "text.txt"
-    with pytest.raises(FloatingPointError, match="smaller `alpha` or `cap`"):
-        train_small(tmp_path / "run", text, alpha=1000, cap=128, epochs=9)
+    with pytest.raises(
+        FloatingPointError, match="smaller `alpha` or `max_pairs_per_row`"
+    ):
+        train_small(tmp_path / "run", text, alpha=1000, max_pairs_per_row=128, epochs=9)
     assert not list((tmp_path / "run").glob("vectors.*"))
 
 
 def test_run_epochs_stops_at_vectors_that_are_not_finite(sequences):
     config = with_options(SMALL, alpha=1e30, epochs=4)
     encoded = encode(sequences_corpus(sequences), 2)
-    training = Training(with_options(config, cap=math.inf), encoded, range(4))
+    training = Training(
+        with_options(config, max_pairs_per_row=math.inf), encoded, range(4)
+    )
     with pytest.raises(FloatingPointError, match="epoch [1-4] .*diverged"):
         run_epochs(training, training.initial_state())
 
 
 def test_run_epochs_reports_progress_that_ends_at_one(sequences):
     encoded = encode(sequences_corpus(sequences), 2)
-    config = with_options(SMALL, alpha=0.03, cap=128.0)
+    config = with_options(SMALL, alpha=0.03, max_pairs_per_row=128.0)
     training = Training(config, encoded, range(2))
     seen = []
     _, place = run_epochs(training, training.initial_state(), seen.append)
@@ -166,7 +174,7 @@ def test_run_epochs_reports_progress_that_ends_at_one(sequences):
 @pytest.mark.row("B7")
 def test_run_epochs_says_that_there_are_no_pairs(caplog):
     encoded = encode(sequences_corpus([["a"], ["b"]] * 20), 1)
-    config = with_options(SMALL, alpha=0.03, cap=128.0)
+    config = with_options(SMALL, alpha=0.03, max_pairs_per_row=128.0)
     training = Training(config, encoded, range(1))
     _, place = run_epochs(training, training.initial_state())
     assert place.losses == [0.0] and "nothing is learned" in caplog.text
@@ -178,7 +186,9 @@ def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
     training = plan(config, corpus, tmp_path)
     assert training.config.tables.block == 64
     assert training.config.tables.alpha == 0.05 * (1e6 / 3_200_000) ** 0.225
-    assert training.config.tables.cap == 1.6 / training.config.tables.alpha
+    assert (
+        training.config.tables.max_pairs_per_row == 1.6 / training.config.tables.alpha
+    )
 
 
 def test_open_corpus_without_a_source_is_the_demo():

@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 
-from embedder.config import Config, options_of
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.config import Config
+from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 
-SETTINGS = {name: options_of(Config())[name] for name in MODEL_SETTINGS}
+SETTINGS = model_settings(Config())
 SETTINGS |= {"vector_size": 2, "cap": math.inf, "alpha": None}
 
 

@@ -11,7 +11,7 @@ from embedder.engine.rules import capped_sgd
 from embedder.engine.state import device_state
 from embedder.tables.cpu import kernel, products, simd
 from embedder.tables.lookup import tables
-from embedder.tables.update import Batch, Model, host_state, make_updates
+from embedder.tables.update import Batch, Model, host_state, make_updates, objective_of
 from migration.parity.updates import random_tables
 from tests.parity.cases import CASES, NEGATIVE, Case
 
@@ -22,7 +22,7 @@ MANY = Case("many", 50, (8, 3, 32), tile=8, noise=6, padding=5)
 
 def model(case, architecture, dim=8, dtype="float32") -> Model:
     lookup = tables(case.num_rows, dim, dtype=np.dtype(dtype), seed=0)
-    return Model(lookup, architecture, case.window, NEGATIVE)
+    return Model(lookup, objective_of(architecture), case.window, NEGATIVE)
 
 
 def start(case, dim=8, dtype="float32"):
@@ -32,8 +32,7 @@ def start(case, dim=8, dtype="float32"):
 
 def batch(case, dtype="float32") -> Batch:
     updates = case.updates()
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate=np.full(case.size[0], 0.05, dtype))
+    return Batch(updates.blocks, rate=np.full(case.size[0], 0.05, dtype))
 
 
 def by_kernel(case, architecture, dim=8, dtype="float32", threads=1, interval=1):
@@ -200,8 +199,8 @@ def test_what_is_compiled_is_found_again_by_dtype_and_the_text_of_all_sources():
 def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_not():
     apply = kernel.make_updates(model(MANY, "cbow"), CAP, loss_interval=1, threads=1)
     state, _ = apply(start(MANY), batch(MANY))
-    frozen = Batch(*(x.view() for x in batch(MANY)))
-    for x in frozen:
+    frozen = jax.tree.map(lambda x: x.view(), batch(MANY))
+    for x in jax.tree.leaves(frozen):
         x.flags.writeable = False
     apply(state, frozen)
     assert len(kernel._work("float32").signatures) == 1

@@ -6,10 +6,10 @@ import pytest
 
 from embedder.engine.rules import capped_sgd
 from embedder.engine.state import device_state
-from embedder.tables import update
+from embedder.tables import skipgram, update
 from embedder.tables.blocks import Updates
 from embedder.tables.lookup import tables
-from embedder.tables.update import Batch, Model, host_state, make_updates
+from embedder.tables.update import Batch, Model, host_state, make_updates, objective_of
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 
@@ -20,7 +20,7 @@ TABLES = random_tables((CASE.num_rows, 8), "float32")
 
 def model(architecture="skipgram") -> Model:
     lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float32"), seed=0)
-    return Model(lookup, architecture, CASE.window, NEGATIVE)
+    return Model(lookup, objective_of(architecture), CASE.window, NEGATIVE)
 
 
 def state():
@@ -29,8 +29,7 @@ def state():
 
 def batch(updates: Updates | None = None) -> Batch:
     updates = updates or CASE.updates()
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate=np.full(4, 0.05, np.float32))
+    return Batch(updates.blocks, rate=np.full(4, 0.05, np.float32))
 
 
 def tables_after(batch, **options) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +74,11 @@ def test_dense_updates_equal_updates_by_rows(architecture):
 
 def test_empty_updates_change_nothing():
     empty = CASE.updates()
-    for values, fill in ((empty.ids, 0), (empty.sequence, -1), (empty.radius, 0)):
+    for values, fill in (
+        (empty.blocks.ids, 0),
+        (empty.blocks.sequence, -1),
+        (empty.blocks.radius, 0),
+    ):
         values[:] = fill
     for after, table in zip(tables_after(batch(empty)), TABLES, strict=True):
         np.testing.assert_array_equal(after, table, strict=True)
@@ -88,7 +91,7 @@ def test_a_row_of_more_weight_than_the_cap_moves_in_proportion_to_the_cap():
         optimizer = capped_sgd(cap)
         step = make_updates(model(), optimizer, update="rows", loss_interval=1)
         updates = CASE.updates()
-        updates.ids[:] = 7
+        updates.blocks.ids[:] = 7
         one = jax.tree.map(lambda x: x[:1], batch(updates))
         before = TABLES[0]
         after, _ = step(device_state(host_state(optimizer, *TABLES)), one)
@@ -125,7 +128,7 @@ def test_tables_are_not_copied_by_an_update():
     """A gather or a scatter too many makes XLA copy a table in each step."""
     case = Case("large", 50_000, (4, 1, 32), tile=8, noise=6)
     lookup = tables(case.num_rows, 8, dtype=np.dtype("float32"), seed=0)
-    large = Model(lookup, "skipgram", case.window, NEGATIVE)
+    large = Model(lookup, skipgram, case.window, NEGATIVE)
     step = make_updates(large, OPTIMIZER, update="rows", loss_interval=1)
     start = device_state(host_state(OPTIMIZER, *random_tables((50_000, 8), "float32")))
     text = step.lower(start, batch(case.updates())).compile().as_text()
@@ -139,7 +142,7 @@ def test_float64_tables_stay_float64(kind):
     """Their steps are no numbers of float32 either."""
     before = random_tables((CASE.num_rows, 8), "float64")
     lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float64"), seed=0)
-    double = Model(lookup, "skipgram", CASE.window, NEGATIVE)
+    double = Model(lookup, skipgram, CASE.window, NEGATIVE)
     step = make_updates(double, OPTIMIZER, update=kind, loss_interval=1)
     start = device_state(host_state(OPTIMIZER, *before))
     with jax.enable_x64(True):

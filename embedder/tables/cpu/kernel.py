@@ -20,10 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from embedder.engine.program import Program
 from embedder.engine.state import TrainState
+from embedder.tables import skipgram
 from embedder.tables.cpu import products, simd, tiles
 from embedder.tables.cpu.kernel_cache import kept
 from embedder.tables.cpu.simd import (
@@ -93,8 +95,8 @@ def make_updates(
 
     def updates(state: TrainState, batch: Batch) -> tuple[TrainState, Loss]:
         tables = {name: _filled_up(x) for name, x in state.params["tables"].items()}
-        batch = Batch(*map(_read_only, batch))
-        num_tiles = math.prod(batch.noise.shape[1:3])
+        batch = jax.tree.map(_read_only, batch)
+        num_tiles = math.prod(batch.blocks.noise.shape[1:3])
         loss = _apply(model, cap, loss_interval, team(num_tiles), tables, batch)
         step = np.asarray(state.step + len(batch.rate), np.int32)
         dim = state.params["tables"]["input"].shape[1]
@@ -179,8 +181,8 @@ def _apply(
     """Applies the updates of `batch` to `tables`, in place."""
     width = tables["input"].shape[1]
     dtype = tables["input"].dtype
-    num_updates, num_blocks, num_tiles, num_noise = batch.noise.shape
-    block = batch.ids.shape[2]
+    num_updates, num_blocks, num_tiles, num_noise = batch.blocks.noise.shape
+    block = batch.blocks.ids.shape[2]
     num_tiles *= num_blocks
     tile = block * num_blocks // num_tiles
     sizes = tile_sizes(tile, model.window, num_noise)
@@ -188,7 +190,7 @@ def _apply(
     reports = tuple(
         np.zeros((-(-num_updates // interval), num_tiles)) for _ in range(2)
     )
-    is_skipgram = model.architecture == "skipgram"
+    is_skipgram = model.objective is skipgram
     work = _work(dtype.name)
     scratch = [
         (
@@ -206,7 +208,7 @@ def _apply(
         work(
             (thread, threads, counter),
             (tables["input"], tables["output"]),
-            tuple(array[updates] for array in batch),
+            tuple(array[updates] for array in (*batch.blocks, batch.rate)),
             (dtype.type(cap), dtype.type(model.negative / num_noise)),
             (is_skipgram, model.window, interval),
             gathered,

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from numba.core import caching
 
-from embedder.disk.sealed import read_sealed, sealed
+from embedder.disk.cache_files import read_cache_file, with_digest
 from embedder.errors import InputNotFoundError
 
 _log = logging.getLogger(__name__)
@@ -36,11 +36,11 @@ class _Files(caching.IndexDataCacheFile):
     """The files of one function, sealed."""
 
     def _load_index(self):
-        whole = read_sealed(self._index_path) is not None
+        whole = read_cache_file(self._index_path) is not None
         return super()._load_index() if whole else {}
 
     def _load_data(self, name):
-        if read_sealed(self._data_path(name)) is None:
+        if read_cache_file(self._data_path(name)) is None:
             raise InputNotFoundError(name)  # so Numba compiles it
         return super()._load_data(name)
 
@@ -49,7 +49,7 @@ class _Files(caching.IndexDataCacheFile):
         content = io.BytesIO()
         yield content
         with super()._open_for_write(filepath) as file:
-            file.write(sealed(content.getvalue()))
+            file.write(with_digest(content.getvalue()))
 
 
 class _InHome(caching.UserWideCacheLocator):
