@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.results import Results, Table, data_folder, spread, write_results
 from embedder.config import Config, SaveOptions, resolve, with_options
-from embedder.encoders.examples import open_examples
+from embedder.encoders.formats import open_examples
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import RunPosition, Status, run_epochs
 from embedder.run.checkpoints import Checkpoints, arrays_of

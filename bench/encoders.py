@@ -46,7 +46,8 @@ def measure(system: str, **settings) -> dict[str, Any]:
 
 def examples_of(data: str, layers: list[int], num: int):
     """The examples at `data`, or `num` random images if there is no `data`."""
-    from embedder.encoders.examples import Examples, open_examples
+    from embedder.encoders.examples import Examples
+    from embedder.encoders.formats import open_examples
     from embedder.encoders.options import EncoderOptions
 
     if data:
@@ -77,7 +78,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
     """Trains the port: seconds of each epoch and of compilation, accuracies."""
     import jax
 
-    from embedder.encoders.outputs import judged
+    from embedder.encoders.outputs import evaluate
     from embedder.encoders.training import EncoderTraining
 
     epochs = settings["epochs"]
@@ -96,7 +97,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
         seconds.append(time.perf_counter() - began)
         if len(held):
             network = training.program.encoder
-            accuracies.append(judged(network, state.params, *validation)[1])
+            accuracies.append(evaluate(network, state.params, *validation)[1])
     return {
         "start": began - started - sum(seconds[:-1]),
         "compile": compiling,
@@ -141,7 +142,7 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     """Trains with PyTorch, on features in [0, 1] in memory."""
     import torch
 
-    from embedder.encoders.batches import BatchSource, split
+    from embedder.encoders.batches import BatchSource, split_validation
     from legacy.network import initial_layers
 
     torch.set_num_threads(settings["threads"])
@@ -159,7 +160,7 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     is_large = x.nbytes > 2**28  # float32 would be four times as large
     x = torch.from_numpy(x) if is_large else torch.from_numpy(x).float() / 255
     y = torch.from_numpy(examples.labels.astype(np.int64))
-    train, held = split(len(y), settings.get("validation_fraction", 0.0))
+    train, held = split_validation(len(y), settings.get("validation_fraction", 0.0))
     size, epochs = settings["batch_size"], settings["epochs"]
     source = BatchSource(examples, train, size, 1, range(epochs), range(size))
 
@@ -234,7 +235,7 @@ def _program(training):
     config = training.config
     run = config.run
     options = config.encoder, run.optimizer, run.dtype, run.seed
-    return make_encoder_program(training.widths, *options, training.layout, False)
+    return make_encoder_program(training.network, *options, training.layout, False)
 
 
 def _batches(training, epoch: int, ahead: bool):
@@ -247,7 +248,7 @@ def _batches(training, epoch: int, ahead: bool):
     order = source.order(epoch)
     for first in range(0, source.num_batches, size):
         updates = source.updates(order, epoch, first, size)
-        features, labels = source.copied(updates)
+        features, labels = source.gather(updates)
         num = np.array([min(size, source.num_batches - first)], np.int32)
         yield Batches(features, labels, None, updates.weights, num)
 

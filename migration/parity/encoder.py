@@ -13,7 +13,8 @@ import embedder
 import legacy
 from embedder.config import Config, with_options
 from embedder.encoders import update as classify
-from embedder.encoders.examples import Examples, open_examples
+from embedder.encoders.examples import Examples
+from embedder.encoders.formats import open_examples
 from embedder.encoders.networks import layers_of, params_of
 from embedder.encoders.options import parse_arguments
 from embedder.encoders.problem import model_settings
@@ -383,7 +384,7 @@ def _case(subject: EncoderSubject, dtype: str) -> _Case:
 def _sums(case: _Case, params) -> classify.Sums:
     weights = np.ones(len(case.y), case.training.config.run.dtype)
     network_of_port = case.training.program.encoder
-    return classify.sums_of(network_of_port, params, case.raw, case.y, weights)
+    return classify.loss_sums(network_of_port, params, case.raw, case.y, weights)
 
 
 def _layers(
