@@ -36,7 +36,14 @@ from embedder.arguments import (
     Verb,
     Verify,
 )
-from embedder.config import FAMILIES, Config, make_config, nearest, read_toml
+from embedder.config import (
+    FAMILIES,
+    Config,
+    make_config,
+    nearest,
+    read_toml,
+    with_options,
+)
 from embedder.errors import InputError
 
 _POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
@@ -60,24 +67,34 @@ def parse(arguments: list[str]) -> Verb:
         return verb
 
 
-def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
+def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     """Defaults come from the run of --resume, or from the run in the workdir."""
-    from embedder.run.workdir import Workdir, base_of, source_of
+    from embedder.run.inputs import base_of, source_of
+    from embedder.run.workdir import Workdir
 
     if verb.resume is not None:
-        config = Workdir(verb.resume).config
-        return _parse(arguments, read_toml(config)) if config.exists() else verb
+        path = Workdir(verb.resume).config
+        if not path.exists():
+            return verb
+        before = read_toml(path)
+        found = _parse(arguments, before)
+        assert isinstance(found, Train)
+        if found.run.optimizer == before.run.optimizer or before.run.model != "tokens":
+            return found
+        # What the run resolved for its optimizer is not meant for another one.
+        fresh = with_options(before, alpha=None, max_pairs_per_row=None)
+        return _parse(arguments, fresh)
     if verb.workdir is None or verb.corpus is not None:
         return verb
     run = Workdir(verb.workdir)
     if not run.is_begun:
         return verb
-    verb = _parse(arguments, read_toml(run.config))
-    base = base_of(run)
+    base, same = base_of(run), _parse(arguments, read_toml(run.config))
+    assert isinstance(same, Train)  # as before, with other defaults
     return dataclasses.replace(
-        verb,
+        same,
         corpus=source_of(run),
-        resume=base and run.base,
+        resume=None if base is None else run.base,
         grow=base is not None and base["grow"],
     )
 
@@ -171,7 +188,9 @@ def _with_flags_of_now(arguments: list[str], verb: type) -> list[str]:
         if f.metadata["formerly"]
     }
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    found, given, before = [], {}, ""
+    found: list[str] = []
+    given: dict[str, str] = {}  # name now -> name as given
+    before = ""  # the flag whose value comes next
     for argument in arguments[:end]:
         name, equals, value = argument.partition("=")
         if not name.startswith("--"):
@@ -203,7 +222,7 @@ def _flag(name: str) -> str:
 
 def _flags(section) -> dict[str, Any]:
     """The flags of a verb or a section of the config, with their types."""
-    flags = {}
+    flags: dict[str, Any] = {}
     for option in dataclasses.fields(section):
         if dataclasses.is_dataclass(option.type):
             flags |= _flags(option.type)
@@ -225,7 +244,7 @@ def _config_file(arguments: list[str]) -> Config:
 
 def _registry() -> ConstructorRegistry:
     """Readers of numbers and paths, with their messages about wrong text."""
-    readers = {
+    readers: dict[Any, tuple[str, str, Callable[[str], object]]] = {
         int: ("INT", "an integer", int),
         float: ("FLOAT", "a number", float),
         Path: ("PATH", "a path", _path),

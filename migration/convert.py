@@ -8,6 +8,7 @@ from embedder.config import Config, resolve, with_options
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.errors import InputExistsError, InputIsFolderError, InputNotFoundError
 from embedder.run import workdir as folder
+from embedder.run.inputs import write_settings
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.problem import write_results
@@ -73,7 +74,7 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
 
 def _write_run(run: Workdir, path: Path, model: ModelFile) -> None:
     config = with_options(Config(), **model.settings | {"block": model.block})
-    folder.write_settings(run, resolve(config, int(model.counts.sum())), None, [])
+    write_settings(run, resolve(config, int(model.counts.sum())), None, [])
     for epoch, loss in enumerate(model.loss_history, 1):
         folder.append_metrics(run, {"epoch": epoch, "loss": loss})
     write_vocabulary(Vocabulary(model.tokens, model.counts), run.vocabulary)

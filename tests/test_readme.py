@@ -18,11 +18,8 @@ README = ROOT / "README.md"
 SETTINGS = ROOT / "migration" / "docs" / "settings.md"
 CHAPTERS = sorted(SETTINGS.parent.glob("*.md"))
 GUIDE = ROOT / "migration" / "README.md"
-REFERENCES = [
-    ROOT / "bench" / "README.md",
-    ROOT / "embedder" / "ALGORITHM.md",
-    ROOT / "migration" / "DECISIONS.md",
-]
+ALGORITHM = ROOT / "embedder" / "ALGORITHM.md"
+REFERENCES = [ALGORITHM, ROOT / "bench/README.md", ROOT / "migration/DECISIONS.md"]
 DOCUMENTS = [README, *CHAPTERS, GUIDE]
 OTHER_NAMES = {"embedder", "legacy", "migration", "tests", "bench"}
 """Folders of the checkout whose paths documents name."""
@@ -168,3 +165,24 @@ def test_the_settings_chapter_has_every_setting_with_its_default():
     for setting, default in settings.items():
         if default not in (None, "", ()):
             assert type(default)(shown[setting]) == default, setting
+
+
+def test_equations_are_numbered_from_1_on_and_listed():
+    text = ALGORITHM.read_text(encoding="utf-8")
+    defined = [int(n) for n in re.findall(r"^    \((\d+)\) ", text, re.M)]
+    listed = re.findall(r"^\| ((?:\(\d+\)(?:, )?)+) \|", text, re.M)
+    assert sorted(defined) == [*range(1, len(defined) + 1)]
+    assert sorted(int(n) for n in re.findall(r"\d+", " ".join(listed))) == sorted(
+        defined
+    )
+
+
+def test_code_cites_equations_that_exist():
+    equations = set(re.findall(r"^    (\(\d+\)) ", ALGORITHM.read_text("utf-8"), re.M))
+    sources = [
+        p for name in ("embedder", "legacy") for p in (ROOT / name).rglob("*.py")
+    ]
+    for path in sources:
+        text = path.read_text(encoding="utf-8")
+        cited = re.findall(r"ALGORITHM\.md,?\s+((?:\(\d+\)(?:,| and| to)?\s*)+)", text)
+        assert {*re.findall(r"\(\d+\)", " ".join(cited))} <= equations, path

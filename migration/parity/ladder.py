@@ -209,7 +209,7 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     return Sample(
         config,
         training.program,
-        loader.fill(loader.cut(first, 0, num_updates), first.num_updates),
+        loader.pad(loader.cut(first, 0, num_updates), first.num_updates),
         num_updates,
         *updates.random_tables(shape, config.run.dtype),
     )

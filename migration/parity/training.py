@@ -15,6 +15,7 @@ from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
+from embedder.tables.update import accumulators_of
 from migration.convert import model_to_run, run_to_model
 from migration.parity.difference import (
     Difference,
@@ -38,7 +39,8 @@ def trainer(kind, config: Config, **changes) -> Trainer:
 def epoch_rung(
     config: Config, encoded: Encoded, sequences: Sequences
 ) -> Iterator[Difference]:
-    """Both tables and the loss after one epoch, trained as `embedder train` does.
+    """Both tables, the loss and the accumulators of Adagrad after one epoch of training
+    as `embedder train` does it.
 
     Args:
       encoded: `sequences` as the port reads them.
@@ -47,8 +49,7 @@ def epoch_rung(
     training = Training(resolve(config, encoded.num_tokens), encoded, range(1))
     state, place = run_epochs(training, training.initial_state())
     desired = model_of(trainer(legacy.EmbeddingTrainer, config).fit(sequences))
-    tables = state.params["tables"]
-    ours = np.asarray(tables["input"]), np.asarray(tables["output"]), place.losses
+    ours = _learned(state.params["tables"], place.losses, accumulators_of(state))
     yield from _models("whole epoch", config, ours, desired)
 
 
@@ -71,20 +72,22 @@ def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
             ends[writer] = model_of(first.partial_fit(sequences))
     oracle, port = legacy.EmbeddingTrainer, embedder.EmbeddingTrainer
     for name, kind in (("oracle", oracle), ("port", port)):
-        for table in ("input", "output"):
+        resumed, never_stopped = map(_learned_by, (ends[kind, kind], ends[kind]))
+        for quantity, expected in never_stopped.items():
             yield difference(
                 "resume",
-                f"{name} stopped, {table}",
-                getattr(ends[kind, kind], table),
-                getattr(ends[kind], table),
+                f"{name} stopped, {quantity}",
+                resumed[quantity],
+                expected,
                 dtype=config.run.dtype,
             )
     for words, actual in (
         ("oracle to port", ends[oracle, port]),
         ("port to oracle", ends[port, oracle]),
     ):
-        ours = actual.input, actual.output, actual.loss_history
-        yield from _models("resume", config, ours, ends[oracle], f"{words}, ")
+        yield from _models(
+            "resume", config, _learned_by(actual), ends[oracle], f"{words}, "
+        )
 
 
 def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
@@ -154,21 +157,35 @@ def _misplaced(ours, theirs, tolerance: float) -> int:
     return sum(abs(similarity - last) > 2 * tolerance for similarity in only)
 
 
+def _learned(tables, losses, accumulators) -> dict[str, np.ndarray]:
+    """What training has made, by the names of the report."""
+    found = {name: np.asarray(table) for name, table in tables.items()}
+    found["loss"] = np.asarray(losses)
+    for name, values in (accumulators or {}).items():
+        found[f"{name} accumulator"] = np.asarray(values)
+    return found
+
+
+def _learned_by(model: ModelFile) -> dict[str, np.ndarray]:
+    tables = {"input": model.input, "output": model.output}
+    return _learned(tables, model.loss_history, model.accumulators)
+
+
 def _models(
-    rung: str, config: Config, ours, desired: ModelFile, prefix: str = ""
+    rung: str,
+    config: Config,
+    ours: dict[str, np.ndarray],
+    desired: ModelFile,
+    prefix: str = "",
 ) -> Iterator[Difference]:
-    dtype = config.run.dtype
-    theirs = desired.input, desired.output, desired.loss_history
-    for name, actual, expected in zip(
-        ("input", "output", "loss"), ours, theirs, strict=True
-    ):
+    for name, expected in _learned_by(desired).items():
         yield difference(
             rung,
             f"{prefix}{name}",
-            actual,
+            ours.get(name, ()),
             expected,
-            dtype=dtype,
-            tolerance=TOLERANCE[rung, dtype],
+            dtype=config.run.dtype,
+            tolerance=TOLERANCE[rung, config.run.dtype],
         )
 
 

@@ -19,6 +19,7 @@ from embedder.tables.update import (
     Batch,
     Gathered,
     Loss,
+    accumulators_of,
     host_state,
     prepare,
     row_gradients,
@@ -124,8 +125,7 @@ def gradients_rung(sample: Sample) -> Iterator[Difference]:
 
 
 def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
-    """Both tables after the updates of `sample`."""
-    options = sample.config.tables
+    """Both tables, and the accumulators of Adagrad, after the updates of `sample`."""
     with jax.enable_x64(sample.dtype == "float64"):
         program = sample.program
         state = host_state(program.optimizer, sample.input, sample.output)
@@ -133,23 +133,36 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
             program.place_state(state), program.place_batch(sample.batch)
         )
         state = program.whole_state(state)
-    desired = np.stack([sample.input, sample.output])
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # the comparison of the tables finds both
+    desired = _oracle_state(sample)
+    actual = {"table": state.params["tables"], "accumulator": accumulators_of(state)}
+    for (kind, found), expected in zip(actual.items(), desired, strict=True):
+        if found is not None or expected is not None:
+            for name, values in zip(("input", "output"), expected, strict=True):
+                yield _difference(
+                    rung, f"{name} {kind}", sample.dtype, found[name], values
+                )
+
+
+def _oracle_state(sample: Sample) -> legacy.update.State:
+    """What the oracle has after the updates of `sample`."""
+    options = sample.config.tables
+    tables = np.stack([sample.input, sample.output])
+    state = legacy.update.State(tables)
+    if sample.config.run.optimizer == "adagrad":
+        zeros = np.zeros(tables.shape[:2], tables.dtype)
+        state = state._replace(accumulators=zeros)
+    with np.errstate(over="ignore", invalid="ignore"):  # the comparison finds both
         for index in range(sample.num_updates):
             legacy.update.apply_update(
-                desired,
+                state,
                 sample.blocks(index),
                 rate=sample.rates[index],
                 cap=options.max_pairs_per_row,
                 architecture=options.architecture,
-                window=sample.config.tables.window,
+                window=options.window,
                 negative=options.negative,
             )
-    for name, expected in zip(("input", "output"), desired, strict=True):
-        actual = state.params["tables"][name]
-        yield _difference(rung, f"{name} table", sample.dtype, actual, expected)
+    return state
 
 
 def oracle_rows(sample: Sample) -> OracleRows:

@@ -49,7 +49,7 @@ def check_saved_and_goes_on() -> None:
     assert steps and epochs >= 3
     done = program(*TRAIN, *ENDLESS, stderr=subprocess.PIPE)
     for line in done.stderr:
-        if line.startswith("Goes on after "):
+        if line.startswith("Resumes after "):
             assert int(line.split()[3]) in steps
             break
     done.kill()

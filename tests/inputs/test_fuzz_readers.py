@@ -40,13 +40,8 @@ from embedder.encoders.embedding import _features
 from embedder.encoders.examples import read_idx, read_npz, read_parquet
 from embedder.encoders.images import decoded, read_image
 from embedder.run.checkpoints import CheckpointError, Checkpoints
-from embedder.run.workdir import (
-    Workdir,
-    check_same,
-    cut_metrics,
-    source_of,
-    write_settings,
-)
+from embedder.run.inputs import check_same, source_of, write_settings
+from embedder.run.workdir import Workdir, truncate_metrics
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import sequences_corpus, text_corpus
 from embedder.tables.encode import encode_cached
@@ -243,7 +238,7 @@ def encoder_toml() -> str:
 
 def read_cut_metrics(path: Path) -> None:
     before = path.read_bytes()
-    cut_metrics(Workdir(path.parent), 1)
+    truncate_metrics(Workdir(path.parent), 1)
     assert [path.read_bytes()] == (before.splitlines(keepends=True)[:1] or [b""])
 
 

@@ -257,7 +257,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(run, stopped, capsys, again):
         assert main(["train", "--workdir", "r"]) == 0
     else:
         assert train("points.npz", "r", *options) == 0
-    assert "Goes on after 8 updates" in capsys.readouterr().err
+    assert "Resumes after 8 updates" in capsys.readouterr().err
     assert results(Path("r")) == results(run)
     assert [line["epoch"] for line in metrics(Path("r"))] == [1, 2, 3]
 

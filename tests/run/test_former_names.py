@@ -8,8 +8,7 @@ from embedder import config
 from embedder.cli import main
 from embedder.errors import InputError
 from embedder.parsing import parse, settings
-from embedder.run import train as run
-from embedder.run import workdir
+from embedder.run import inputs, loop
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
@@ -86,22 +85,22 @@ def former_toml(settings: config.Config) -> str:
 def test_a_run_of_the_version_before_resumes(stopped, monkeypatch, capsys):
     assert main(["train", *TOKENS, "--workdir", "whole"]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(run, "to_toml", former_toml)
-        patch.setattr(workdir, "to_toml", former_toml)
+        patch.setattr(loop, "to_toml", former_toml)
+        patch.setattr(inputs, "to_toml", former_toml)
         stopped(*TOKENS, "--workdir", "run")
     assert "[tables]" in Path("run/config.toml").read_text()
     assert main(["train", *TOKENS, "--workdir", "run", "--cap", "9"]) == 2
     assert "`max_pairs_per_row` 32.0 there, 9.0 now" in error_line(capsys)
     assert main(["train", "--workdir", "run"]) == 0
-    assert "Goes on after" in capsys.readouterr().err
+    assert "Resumes after" in capsys.readouterr().err
     found, whole = (read_vectors(Path(x, "vectors.txt")) for x in ("run", "whole"))
     assert (found.matrix == whole.matrix).all()
 
 
 def test_a_finished_run_of_the_version_before_is_known(monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        patch.setattr(run, "to_toml", former_toml)
-        patch.setattr(workdir, "to_toml", former_toml)
+        patch.setattr(loop, "to_toml", former_toml)
+        patch.setattr(inputs, "to_toml", former_toml)
         assert main(["train", *TOKENS, "--workdir", "run"]) == 0
     assert main(["train", *TOKENS, "--workdir", "run"]) == 0
     assert "finished before" in capsys.readouterr().out
