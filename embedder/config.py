@@ -171,7 +171,7 @@ def _shared_names() -> list[str]:
 
 def resolve(config: Config, num_tokens: float) -> Config:
     """`config` of tables with open settings resolved for `num_tokens`."""
-    options = resolve_options(config.tables, num_tokens)
+    options = resolve_options(config.tables, config.run.optimizer, num_tokens)
     return dataclasses.replace(config, family=options)
 
 

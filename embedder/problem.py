@@ -22,7 +22,7 @@ class Training(Trainable, Protocol):
     config: Config  # resolved
     layout: Layout
     superblock_size: int  # updates per call
-    smaller: str  # what to change where memory is short
+    memory_advice: str  # what to change where memory is short
 
     @property
     def content(self) -> str:

@@ -161,18 +161,18 @@ def _analogy(args: Analogy) -> None:
 
 def _labels(run: Path) -> dict[str, str]:
     """Example -> label, of a run of an encoder; empty for a run of tables."""
-    from embedder.disk.digests import check_file, read_sums
-    from embedder.disk.files import check_utf8
+    from embedder.disk.digests import check_digest, read_digests
+    from embedder.disk.files import check_utf8_path
     from embedder.disk.parquet import read_table
     from embedder.run.workdir import Workdir
 
     path = Workdir(run).labels
     if not path.exists():
         return {}
-    check_utf8(path, "The path of a run")
+    check_utf8_path(path, "The path of a run")
     try:
         with contextlib.suppress(FileNotFoundError):
-            check_file(path, read_sums(run).get(path.name))
+            check_digest(path, read_digests(run).get(path.name))
         frame = read_table(path).select("key", "label")
     except ValueError as error:
         raise InputError(f"{path} is not a whole file of labels: {error}.") from error
@@ -225,7 +225,7 @@ def _print_analogies(vectors: "Vectors", path: Path, restrict_vocab: int) -> Non
 
 
 def _embed(args: Embed) -> None:
-    from embedder.disk.files import errors_named
+    from embedder.disk.files import name_file_in_errors
     from embedder.encoders.embedding import embed_files
     from embedder.run.workdir import check_target
     from embedder.vectors.export import write_vectors
@@ -236,7 +236,7 @@ def _embed(args: Embed) -> None:
         check_target(args.to, "`to`")
     found = embed_files(args.run, args.files)
     if args.to is not None:
-        with errors_named(args.to):
+        with name_file_in_errors(args.to):
             write_vectors(found.vectors, args.to)
         say_done(f"{len(found.vectors)} vectors in {shown(str(args.to))}")
         return
@@ -249,13 +249,13 @@ def _embed(args: Embed) -> None:
 
 
 def _export(args: Export) -> None:
-    from embedder.disk.files import errors_named
+    from embedder.disk.files import name_file_in_errors
     from embedder.run.workdir import check_target
     from embedder.vectors.export import write_vectors
 
     check_target(args.to, "`to`")
     vectors = _read(args.run)
-    with errors_named(args.to):
+    with name_file_in_errors(args.to):
         write_vectors(vectors, args.to)
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
 

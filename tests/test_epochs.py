@@ -1,10 +1,10 @@
-"""Trainings go on from any place to the same bits."""
+"""A training resumes from any snapshot to the same bits."""
 
 import numpy as np
 import pytest
 
 from embedder.config import Config, resolve, with_options
-from embedder.engine.epochs import Place, Snapshot, Status, run_epochs
+from embedder.engine.epochs import RunPosition, Snapshot, Status, run_epochs
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.training import Training
@@ -58,7 +58,7 @@ def test_every_snapshot_leads_to_the_same_end(encoded, options):
     tables, losses, seen = snapshots_of(training)
     assert len(seen) > 8
     for _, (state, place) in seen:
-        again, end = run_epochs(training, state, place=place)
+        again, end = run_epochs(training, state, start=place)
         assert end.losses == losses
         for name, table in again.params["tables"].items():
             np.testing.assert_array_equal(table, tables[name], strict=True)
@@ -79,13 +79,13 @@ def test_a_snapshot_does_not_change_afterwards(encoded):
         np.testing.assert_array_equal(state.params["tables"]["input"], before)
 
 
-def test_places_count_on(encoded):
+def test_positions_of_snapshots_increase(encoded):
     _, losses, seen = snapshots_of(training_of(encoded))
     statuses = [status for status, _ in seen]
     updates = [status.updates for status in statuses]
     assert updates == sorted(updates)
     assert updates[0] == 16  # as often as `save_every` wants
-    assert seen[-1][1].place == Place(
+    assert seen[-1][1].position == RunPosition(
         2, (), 1.0, updates[-1], tuple((loss,) for loss in losses)
     )
     assert statuses[-1].items == 2 * encoded.raw_tokens

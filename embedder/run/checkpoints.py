@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from embedder.disk.digests import SUMS, check_folder, files_in, write_sums
-from embedder.disk.files import check_utf8
+from embedder.disk.digests import DIGESTS_FILE, check_digests, files_in, write_digests
+from embedder.disk.files import check_utf8_path
 from embedder.errors import InputError
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def check_path(workdir: Path) -> None:
       InputError: its path has wildcards, or is not UTF-8.
     """
     path = os.path.abspath(workdir)
-    check_utf8(path, "`workdir`")
+    check_utf8_path(path, "`workdir`")
     if glob.has_magic(path) or "\\" in path:
         raise InputError(
             "`workdir` must be without *, ?, [ and \\ in its name and those of the "
@@ -159,7 +159,7 @@ class Checkpoints:
         """The complete checkpoints, newest first; their files may still be damaged."""
         if not self.folder.is_dir():
             return []
-        names = (path.parent.name for path in self.folder.glob(f"*/{SUMS}"))
+        names = (path.parent.name for path in self.folder.glob(f"*/{DIGESTS_FILE}"))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def newest(self) -> Checkpoint | None:
@@ -182,7 +182,7 @@ class Checkpoints:
         path = self.folder / str(step)
         ocp = _orbax()
         try:
-            check_folder(path)
+            check_digests(path)
             args = ocp.args.Composite(
                 state=ocp.args.StandardRestore(), facts=ocp.args.JsonRestore()
             )
@@ -210,13 +210,14 @@ class Checkpoints:
         return [
             path
             for path in sorted(self.folder.iterdir())
-            if path.is_dir() and not (path.name.isdecimal() and (path / SUMS).exists())
+            if path.is_dir()
+            and not (path.name.isdecimal() and (path / DIGESTS_FILE).exists())
         ]
 
     def _is_sound(self, step: int) -> bool:
         """Whether it exists and is undamaged: then it is not written again."""
         try:
-            check_folder(self.folder / str(step))
+            check_digests(self.folder / str(step))
         except (OSError, ValueError):
             return False
         return True
@@ -239,7 +240,7 @@ class Checkpoints:
             self.folder.mkdir(exist_ok=True)
             with _checkpointer() as checkpointer:
                 checkpointer.save(path, args=args, force=True)
-            write_sums(path, files_in(path))
+            write_digests(path, files_in(path))
         except Exception as error:  # Orbax raises disk errors as ValueError, too
             self.remove_parts()
             raise _disk_error(error, path) from error

@@ -19,7 +19,7 @@ from embedder.config import (
     read_toml,
     to_toml,
 )
-from embedder.disk.digests import check_file, read_sums
+from embedder.disk.digests import check_digest, read_digests
 from embedder.disk.files import short_reason
 from embedder.errors import InputError
 from embedder.run.workdir import Workdir, write_text
@@ -174,10 +174,10 @@ def check_sound(workdir: Workdir) -> None:
       InputError: a file differs from its checksum.
     """
     try:
-        sums = read_sums(workdir.path)
+        sums = read_digests(workdir.path)
         for path in (workdir.config, workdir.corpus, workdir.base, workdir.vocabulary):
             if path.name in sums:
-                check_file(path, sums[path.name])
+                check_digest(path, sums[path.name])
     except FileNotFoundError:
         return  # it was killed before it had written them
     except ValueError as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple
 
 from embedder.config import Config, to_toml
-from embedder.disk.files import errors_named
+from embedder.disk.files import name_file_in_errors
 from embedder.engine.epochs import Snapshot, Status, run_epochs
 from embedder.engine.memory import memory_lines
 from embedder.hosts import processes
@@ -64,7 +64,7 @@ def train_plan(
     run, problem, training = plan.run, plan.problem, plan.training
     save = training.config.save
     checkpoints = Checkpoints(run.checkpoints, save.keep)
-    with processes.fail_together(), errors_named(run.path):
+    with processes.fail_together(), name_file_in_errors(run.path):
         resumed = None
         if processes.is_first():
             resumed = _resumed(plan, checkpoints, restart)
@@ -76,13 +76,13 @@ def train_plan(
     saver = Saver(
         *(checkpoints, save.interval, stop),
         saves_best=training.config.saves_best,
-        start=start.place,
+        start=start.position,
         facts={
             "origin": reproducibility_facts(training),
             "config": to_toml(training.config),
         },
     )
-    with errors_named(run.path):
+    with name_file_in_errors(run.path):
         end = _run_epochs(run, training, start, saver, on_status)
         if save.result == "best":
             end = _best(checkpoints, training, end)
@@ -101,8 +101,8 @@ def _resumed(
     if start is None:
         return None
     if plan.training.config.save.result == "best":
-        check_best(checkpoints, start.place)
-    folder.truncate_metrics(plan.run, len(start.place.history))
+        check_best(checkpoints, start.position)
+    folder.truncate_metrics(plan.run, len(start.position.history))
     return start
 
 
@@ -131,7 +131,7 @@ def _run_epochs(
 ) -> Snapshot:
     """Trains all epochs after `start`, with metrics and checkpoints in the folder."""
     is_first = processes.is_first()
-    events = Events(run.events, start.place.epoch)
+    events = Events(run.events, start.position.epoch)
 
     def handle(status: Status) -> None:
         if status.is_epoch_end:
@@ -144,7 +144,7 @@ def _run_epochs(
         saver(status)
 
     try:
-        return run_epochs(training, start.state, handle, start.place, saver.pause)
+        return run_epochs(training, start.state, handle, start.position, saver.pause)
     finally:
         saver.finish()
         events.close()
@@ -152,15 +152,17 @@ def _run_epochs(
 
 def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapshot:
     """The snapshot after the best epoch; `end` if its checkpoint cannot be read."""
-    if not end.place.best:
+    if not end.position.best:
         return end
-    score, updates = end.place.best
+    score, updates = end.position.best
     best = None
     if processes.is_first():
         try:
             best = snapshot_of(checkpoints.read(updates), training)
             _log.info(
-                "The best is epoch %d, with a score of %.4f.", best.place.epoch, score
+                "The best is epoch %d, with a score of %.4f.",
+                best.position.epoch,
+                score,
             )
         except CheckpointError as error:
             _log.warning("%s: the last epoch is the result, not the best.", error)
@@ -173,7 +175,8 @@ def _check_diverged(training: Training, status: Status) -> None:
     if status.loss > _DIVERGED * training.start_loss:
         raise FloatingPointError(
             f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the "
-            f"initial parameters {training.start_loss:.4g}: {training.diverged}"
+            f"initial parameters {training.start_loss:.4g}: "
+            f"{training.divergence_message}"
         )
 
 

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from embedder.config import differences, from_toml
-from embedder.engine.epochs import Place, Snapshot
+from embedder.engine.epochs import RunPosition, Snapshot
 from embedder.hosts import processes
 from embedder.problem import Training
 from embedder.run.checkpoints import (
@@ -59,11 +59,11 @@ def resume_snapshot(
             f"Checkpoint {checkpoints.folder / str(found.step)} is of another "
             f"training, {error}: give another --workdir, or --overwrite to start anew."
         ) from error
-    place = snapshot.place
+    position = snapshot.position
     _log.info(
         "Resumes after %d updates, %.1f %% of the run.",
-        place.updates,
-        100 * place.progress,
+        position.updates,
+        100 * position.progress,
     )
     _compare(found.facts["origin"], reproducibility_facts(training), training.unit)
     return snapshot
@@ -77,16 +77,16 @@ def _check_settings(found: Checkpoint, training: Training) -> None:
         raise CheckpointError(", ".join(different))
 
 
-def check_best(checkpoints: Checkpoints, place: Place) -> None:
+def check_best(checkpoints: Checkpoints, position: RunPosition) -> None:
     """Refuses `result` best if the checkpoint of the best epoch is missing.
 
     Raises:
       CheckpointError: it is missing.
     """
-    if place.best and place.best[1] not in checkpoints.steps():
+    if position.best and position.best[1] not in checkpoints.steps():
         raise CheckpointError(
-            f"`result` best needs checkpoint {place.best[1]} of the best epoch so far, "
-            "which was not kept: give --result last, or --overwrite to start anew."
+            f"`result` best needs checkpoint {position.best[1]} of the best epoch so "
+            "far, which was not kept: give --result last, or --overwrite to start anew."
         )
 
 
@@ -97,7 +97,7 @@ def snapshot_of(found: Checkpoint, training: Training) -> Snapshot:
       CheckpointError: the checkpoint is of another training.
     """
     state = tree_of(found.arrays, training.initial_state())
-    return Snapshot(state, _place(found.facts["place"]))
+    return Snapshot(state, _position(found.facts["place"]))
 
 
 def _at(checkpoints: Checkpoints, step: int) -> Checkpoint:
@@ -113,21 +113,21 @@ def _at(checkpoints: Checkpoints, step: int) -> Checkpoint:
 def start_or_broadcast(start: Snapshot | None, training: Training) -> Snapshot:
     """`start` of the first process, in all; the initial state if it has none."""
     if not processes.broadcast_flag(start is not None):
-        return Snapshot(training.initial_state(), Place(training.epochs.start))
+        return Snapshot(training.initial_state(), RunPosition(training.epochs.start))
     if start is not None and processes.num_processes() == 1:
         return start
-    state, place = start or (training.initial_state(), Place(0))
-    facts = processes.broadcast_facts(place._asdict())
+    state, position = start or (training.initial_state(), RunPosition(0))
+    facts = processes.broadcast_facts(position._asdict())
     arrays = processes.broadcast_arrays(arrays_of(state))
-    return Snapshot(tree_of(arrays, state), _place(facts))
+    return Snapshot(tree_of(arrays, state), _position(facts))
 
 
-def _place(facts: dict[str, Any]) -> Place:
+def _position(facts: dict[str, Any]) -> RunPosition:
     lists: dict[str, Any] = {
         name: tuple(facts[name]) for name in ("position", "sums", "best")
     }
     lists["history"] = tuple(map(tuple, facts["history"]))
-    return Place(**facts | lists)
+    return RunPosition(**facts | lists)
 
 
 def _compare(before: dict[str, str], now: dict[str, str], unit: str) -> None:

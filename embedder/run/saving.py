@@ -5,7 +5,7 @@ import logging
 import time
 from typing import Any, NamedTuple
 
-from embedder.engine.epochs import Place, Status
+from embedder.engine.epochs import RunPosition, Status
 from embedder.hosts import processes
 from embedder.hosts.joining import leave, watch
 from embedder.run.checkpoints import Checkpoints, arrays_of
@@ -40,7 +40,7 @@ class Saver:
         stop: Stop,
         *,
         saves_best: bool = False,
-        start: Place,
+        start: RunPosition,
         facts: dict[str, Any],
     ):
         self._checkpoints = checkpoints
@@ -135,10 +135,10 @@ class Saver:
         epoch = status.epoch + status.is_epoch_end
         self._watch.pause()
         self._saved = _Saved(status.updates, epoch, time.monotonic())
-        state, place = status.snapshot()
+        state, position = status.snapshot()
         if processes.is_first():
-            facts = self._facts | {"place": place._asdict()}
+            facts = self._facts | {"place": position._asdict()}
             arrays = arrays_of(state)
-            self._checkpoints.save(place.updates, arrays, facts, status.best)
+            self._checkpoints.save(position.updates, arrays, facts, status.best)
         if processes.num_processes() > 1:
             processes.largest(0)  # waits: the first may have waited for its disk

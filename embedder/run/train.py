@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embedder.config import Config, options_of, per_host_names
-from embedder.disk.files import errors_named
+from embedder.disk.files import name_file_in_errors
 from embedder.engine.epochs import Status
 from embedder.engine.memory import check_memory
 from embedder.errors import InputError
@@ -145,9 +145,9 @@ def _plan_together(
     with processes.fail_together():
         if processes.is_first():
             is_shared = cache != run.cache
-            with folder.made(cache, is_shared), errors_named(cache):
+            with folder.made(cache, is_shared), name_file_in_errors(cache):
                 training = problem.plan(config, cache)
-                check_memory(training.memory, training.smaller)
+                check_memory(training.memory, training.memory_advice)
     with processes.fail_together():
         if training is None:  # memory is not shared with processes of other hosts
             training = problem.plan(config, cache if cache.exists() else None)

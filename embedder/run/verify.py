@@ -5,8 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from embedder.disk.digests import SUMS, check_folder, fault, read_sums
-from embedder.disk.parts import parts_in
+from embedder.disk.digests import (
+    DIGESTS_FILE,
+    check_digests,
+    describe_damage,
+    read_digests,
+)
+from embedder.disk.folders import unfinished_folders
 from embedder.errors import InputNotFoundError
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.workdir import Workdir
@@ -41,7 +46,7 @@ def verify(path: Path) -> Iterator[Finding]:
     yield from _files(run)
     yield from _checkpoints(run)
     yield from _cache(run)
-    for path in (*run.parts, *parts_in(run.cache)):
+    for path in (*run.parts, *unfinished_folders(run.cache)):
         yield _part(run, path)
 
 
@@ -53,12 +58,12 @@ def _part(run: Workdir, path: Path) -> Finding:
 def _files(run: Workdir) -> Iterator[Finding]:
     """Findings about the files in the folder itself."""
     try:
-        sums = read_sums(run.path)
+        sums = read_digests(run.path)
     except FileNotFoundError:
-        yield Finding(SUMS, "is missing", "the next run here writes it")
+        yield Finding(DIGESTS_FILE, "is missing", "the next run here writes it")
         return
     except ValueError as error:
-        yield Finding(SUMS, f"is damaged ({error})", _ANEW)
+        yield Finding(DIGESTS_FILE, f"is damaged ({error})", _ANEW)
         return
     settings = {run.config.name, run.corpus.name, run.vocabulary.name}
     for name, expected in sums.items():
@@ -68,7 +73,7 @@ def _files(run: Workdir) -> Iterator[Finding]:
             advice = _ANEW
         elif path == run.metrics or path.parent == run.events:
             advice = _CURVE
-        yield Finding(name, fault(path, expected), advice)
+        yield Finding(name, describe_damage(path, expected), advice)
 
 
 def _checkpoints(run: Workdir) -> Iterator[Finding]:
@@ -90,13 +95,13 @@ def _checkpoints(run: Workdir) -> Iterator[Finding]:
 def _cache(run: Workdir) -> Iterator[Finding]:
     if not run.cache.is_dir():
         return
-    parts = parts_in(run.cache)
+    parts = unfinished_folders(run.cache)
     for folder in sorted(run.cache.iterdir()):
         if not folder.is_dir() or folder in parts:
             continue
         name = f"{run.cache.name}/{folder.name}"
         try:
-            check_folder(folder)
+            check_digests(folder)
             yield Finding(name)
         except (OSError, ValueError) as error:
             yield Finding(

@@ -28,10 +28,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from embedder.disk import parts as disk_parts
-from embedder.disk.digests import SUMS, write_sums
-from embedder.disk.files import whole_file
-from embedder.disk.lock import held
+from embedder.disk.digests import DIGESTS_FILE, write_digests
+from embedder.disk.files import atomic_file
+from embedder.disk.folders import remove_unfinished_folders
+from embedder.disk.lock import hold_lock
 from embedder.errors import InputError, InputExistsError
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
@@ -46,7 +46,7 @@ class Workdir:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         self.lock = self.path / ".lock"
-        self.sums = self.path / SUMS
+        self.sums = self.path / DIGESTS_FILE
         self.config = self.path / "config.toml"
         self.corpus = self.path / "corpus.json"
         self.vocabulary = self.path / "vocab.parquet"
@@ -98,7 +98,7 @@ class Workdir:
 def locked(workdir: Workdir, force: bool = False) -> Iterator[None]:
     """Locks the folder, which is created if it is missing, against other processes.
 
-    A folder that was created and stayed empty is removed. `force` is that of `held`.
+    A folder that was created and stayed empty is removed. `force`: see `hold_lock`.
 
     Raises:
       LockedError: another process writes here.
@@ -106,7 +106,7 @@ def locked(workdir: Workdir, force: bool = False) -> Iterator[None]:
     missing = _missing(workdir.path)
     workdir.path.mkdir(parents=True, exist_ok=True)
     try:
-        with held(workdir.lock, force):
+        with hold_lock(workdir.lock, force):
             yield
     finally:
         _remove_empty(missing)
@@ -155,7 +155,7 @@ def check_target(path: Path, argument: str) -> None:
 
 def seal(workdir: Workdir) -> None:
     """Writes checksums of the files that exist."""
-    write_sums(workdir.path, [p for p in workdir.files if p != workdir.sums])
+    write_digests(workdir.path, [p for p in workdir.files if p != workdir.sums])
 
 
 def finish(workdir: Workdir, vectors: Vectors) -> None:
@@ -164,9 +164,9 @@ def finish(workdir: Workdir, vectors: Vectors) -> None:
     def seal_all(part: Path) -> None:
         others = {*workdir.files, *workdir.events.glob("*")} - {workdir.sums}
         paths = sorted({*others, workdir.vectors})
-        write_sums(workdir.path, paths, moved={workdir.vectors: part})
+        write_digests(workdir.path, paths, temporary={workdir.vectors: part})
 
-    write_vectors(vectors, workdir.vectors, before=seal_all)
+    write_vectors(vectors, workdir.vectors, before_rename=seal_all)
 
 
 def clear(workdir: Workdir) -> None:
@@ -181,7 +181,7 @@ def clear(workdir: Workdir) -> None:
 
 def remove_parts(workdir: Workdir) -> None:
     """Removes and logs the temporary files that a killed run left."""
-    disk_parts.remove_parts(workdir.cache)
+    remove_unfinished_folders(workdir.cache)
     for path in workdir.parts:
         _log.info("%s was not finished: it is removed.", path)
         if path.is_dir():
@@ -205,7 +205,7 @@ def truncate_metrics(workdir: Workdir, epochs: int) -> None:
     """Keeps only the first `epochs` lines of metrics.jsonl."""
     if workdir.metrics.exists():
         lines = workdir.metrics.read_bytes().splitlines(keepends=True)
-        with whole_file(workdir.metrics) as part:
+        with atomic_file(workdir.metrics) as part:
             part.write_bytes(b"".join(lines[:epochs]))
 
 
@@ -217,7 +217,7 @@ def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes `text` as UTF-8, the whole file or none."""
-    with whole_file(path) as part:
+    with atomic_file(path) as part:
         part.write_text(text, encoding="utf-8")
 
 

@@ -1,19 +1,20 @@
-"""The report of `embedder devices`: devices, memory, and sharding of the tables."""
+"""Placement of tables on the devices of this machine: `embedder devices`."""
 
 import contextlib
 import io
 import math
+from collections.abc import Iterator
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from embedder.config import Config, resolve
 from embedder.engine.devices import (
     Demand,
+    all_layouts,
     capacity,
     devices_line,
     fits,
-    layouts,
     pick_layout,
 )
 from embedder.engine.layout import Layout, mesh_of, table_spec
@@ -22,33 +23,33 @@ from embedder.tables.memory import demand
 
 
 def devices_report(config: Config, num_rows: int) -> str:
-    """The devices of this machine, and how a run would use them, as text.
+    """Text: the devices, the layout that a run would use, and memory and sharding.
 
     Args:
       num_rows: tokens of the vocabulary.
 
     Raises:
-      InputError: these devices cannot do what `config` requests.
+      InputError: `num_rows` is below 1, or these devices cannot do what `config` says.
     """
     if num_rows < 1:
         raise InputError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
     config = resolve(config, math.inf)
     shape = num_rows, config.tables.vector_size
-    asked = demand(config, shape)
-    layout, reason = pick_layout(config.devices, asked)
+    required = demand(config, shape)
+    layout, reason = pick_layout(config.devices, required)
     return "\n".join(
         [
-            _devices_here(),
-            f"a run uses: {devices_line(asked, layout, reason)}",
+            _devices_line(),
+            f"a run uses: {devices_line(required, layout, reason)}",
             "",
-            *_layout_lines(asked, shape, layout),
+            *_layout_lines(required, shape, layout),
             "",
-            *_drawings(config, shape, layout),
+            *_sharding_drawings(config, shape, layout),
         ]
     )
 
 
-def _devices_here() -> str:
+def _devices_line() -> str:
     devices, local = jax.devices(), jax.local_devices()
     kinds = sorted({f"{d.platform} ({d.device_kind})" for d in devices})
     memory = min(capacity(d, len(local)) for d in local) / 2**30
@@ -59,12 +60,14 @@ def _devices_here() -> str:
     )
 
 
-def _layout_lines(asked: Demand, shape: tuple[int, int], picked: Layout):
-    """A line per layout: MiB needed on each device, and whether that fits."""
+def _layout_lines(
+    required: Demand, shape: tuple[int, int], picked: Layout
+) -> Iterator[str]:
+    """A heading, then for each layout MiB on each device, and whether they fit."""
     yield f"MiB on each device for tables of {shape[0]} x {shape[1]}:"
-    every, as_listed = layouts(len(jax.devices())), _on_mesh(picked)
-    for layout in every if as_listed in every else [as_listed, *every]:
-        needed = asked.device_bytes(layout)
+    candidates, on_mesh = all_layouts(len(jax.devices())), _on_mesh(picked)
+    for layout in candidates if on_mesh in candidates else [on_mesh, *candidates]:
+        needed = required.device_bytes(layout)
         parts = ", ".join(f"{name} {n / 2**20:.1f}" for name, n in needed.items())
         verdict = "fits" if fits(needed, jax.devices()) else "does not fit"
         yield (
@@ -74,26 +77,31 @@ def _layout_lines(asked: Demand, shape: tuple[int, int], picked: Layout):
 
 
 def _on_mesh(layout: Layout) -> Layout:
-    """`layout` with the axes of a mesh; pmap shards in the same way."""
+    """The layout as one over a mesh; pmap places arrays on the same devices."""
     return layout if layout.mode == "jit" else layout._replace(mode="sharded")
 
 
-def _drawings(config: Config, shape: tuple[int, int], layout: Layout):
-    """Drawings by JAX of the sharding of arrays."""
+def _sharding_drawings(
+    config: Config, shape: tuple[int, int], layout: Layout
+) -> Iterator[str]:
+    """The sharding of a table and of the blocks of an update, drawn by JAX."""
     layout = _on_mesh(layout)
-    mesh, data = mesh_of(layout), config.tables
-    spec = jax.sharding.PartitionSpec(layout.exchange.blocks)
-    wide = layout.whole_shape(*shape)
-    for title, of, sharding in (
-        (f"a table, {wide[0]} x {wide[1]}", wide, table_spec(layout)),
-        (
-            f"the blocks of an update, {layout.num_blocks(data.blocks_per_update)} x "
-            f"{data.block} tokens",
-            (layout.num_blocks(data.blocks_per_update), data.block),
-            spec,
-        ),
-    ):
-        text = io.StringIO()
-        with contextlib.redirect_stdout(text):
-            jax.debug.visualize_sharding(of, NamedSharding(mesh, sharding))
-        yield f"{title}:\n{text.getvalue().rstrip()}"
+    options = config.tables
+    assert options.block is not None, "`config` must be resolved"
+    rows, columns = layout.padded_shape(*shape)  # padded
+    num_blocks = layout.num_blocks(options.blocks_per_update)
+    blocks_spec = PartitionSpec(layout.exchange.blocks)
+    table = f"a table, {rows} x {columns}"
+    blocks = f"the blocks of an update, {num_blocks} x {options.block} tokens"
+    yield _drawing(table, (rows, columns), layout, table_spec(layout))
+    yield _drawing(blocks, (num_blocks, options.block), layout, blocks_spec)
+
+
+def _drawing(
+    title: str, shape: tuple[int, int], layout: Layout, spec: PartitionSpec
+) -> str:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        sharding = NamedSharding(mesh_of(layout), spec)
+        jax.debug.visualize_sharding(shape, sharding)
+    return f"{title}:\n{text.getvalue().rstrip()}"

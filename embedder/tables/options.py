@@ -21,9 +21,16 @@ Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
 
 
+OPTIMIZERS = "sgd", "adagrad"
+"""What `optimizer` may be for tables."""
+
+
 def _below_alpha(section, name: str) -> None:
-    """A number from 0 to the section's `alpha`, which was checked before."""
-    alpha = section.alpha or default_alpha(section.architecture, math.inf)
+    """A number from 0 to the section's `alpha`, which is checked before."""
+    alpha = section.alpha or min(
+        default_alpha(section.architecture, math.inf),
+        default_adagrad_alpha(section.architecture),
+    )
     number("a number from 0 to `alpha`", lambda x: 0 <= x <= alpha)(section, name)
 
 
@@ -61,14 +68,14 @@ class TablesOptions:
     """Blocks whose gradients are summed in one update."""
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
     """Learning rate at the start; none: by the size of the corpus, 0.05 to 0.025,
-    for cbow 0.2 to 0.1."""
+    for cbow 0.2 to 0.1; of adagrad 0.1."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end. It falls linearly."""
     max_pairs_per_row: float | None = setting(
         None, number("a number > 0", lambda x: x > 0), formerly="cap"
     )
-    """A row moves in one update at most as far as this many pairs would move it; none:
-    1.6 / alpha, at most 128; inf: no limit."""
+    """Of sgd: a row moves in one update at most as far as this many pairs would move
+    it; none: 1.6 / alpha, at most 128; inf: no limit."""
     update: Literal["rows", "dense"] = setting("rows")
     """Gradients of the gathered rows, or of whole tables (slow, for checks)."""
     backend: Literal["auto", "xla", "numba"] = setting("auto")
@@ -96,10 +103,18 @@ class TablesOptions:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
 
     def check_optimizer(self, name: str) -> None:
-        """Refuses an optimizer that tables lack: InputError."""
-        if name not in ("sgd", "adagrad"):
+        """Refuses an optimizer that tables lack, or a setting that it lacks.
+
+        Raises:
+          InputError: as said.
+        """
+        if name not in OPTIMIZERS:
+            known = " or ".join(map(repr, OPTIMIZERS))
+            raise InputError(f"`optimizer` of tables must be {known}, got {name!r}.")
+        if name != "sgd" and self.max_pairs_per_row is not None:
             raise InputError(
-                f"`optimizer` of tables must be 'sgd' or 'adagrad', got {name!r}."
+                "`max_pairs_per_row` applies only to `optimizer` = 'sgd', got "
+                f"{self.max_pairs_per_row!r}."
             )
 
 
@@ -112,6 +127,11 @@ def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     """
     alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
+
+
+def default_adagrad_alpha(architecture: Architecture) -> float:
+    """Learning rate of row-wise Adagrad at the start, for a corpus of any size."""
+    return {"skipgram": 0.1, "cbow": 0.1}[architecture]
 
 
 def default_block(tile: int) -> int:
@@ -131,9 +151,17 @@ def default_max_pairs_per_row(alpha: float, tokens_per_update: int) -> float:
     return min(1.6 / alpha, 128.0 if tokens_per_update <= 2048 else 64.0)
 
 
-def resolve_options(options: TablesOptions, num_tokens: float) -> TablesOptions:
-    """`options` with None replaced by what it becomes for `num_tokens`."""
+def resolve_options(
+    options: TablesOptions, optimizer: str, num_tokens: float
+) -> TablesOptions:
+    """`options` with None replaced by what it becomes for `num_tokens`.
+
+    `max_pairs_per_row` stays None with Adagrad, which has no such limit.
+    """
     block = options.block or default_block(options.tile)
+    if optimizer == "adagrad":
+        alpha = options.alpha or default_adagrad_alpha(options.architecture)
+        return dataclasses.replace(options, block=block, alpha=alpha)
     alpha = options.alpha or default_alpha(options.architecture, num_tokens)
     max_pairs = options.max_pairs_per_row or default_max_pairs_per_row(
         alpha, block * options.blocks_per_update

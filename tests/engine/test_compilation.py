@@ -89,7 +89,7 @@ def test_a_full_disk_is_said_once_and_no_error(tmp_path, monkeypatch, caplog):
         cache.put(key, b"program")
         assert cache.get(key) is None
     assert caplog.messages == [
-        f"Programs of XLA are not kept: {tmp_path}: No space left on device."
+        f"The compilation cache is off: {tmp_path}: No space left on device."
     ]
     assert os.listdir(tmp_path) == []
 
@@ -104,11 +104,11 @@ def test_no_folder_for_programs_is_said(tmp_path, monkeypatch, caplog, where):
     caplog.set_level("INFO")
     jax.config.update("jax_enable_compilation_cache", True)
     try:
-        compilation.keep_compiled_programs()
+        compilation.enable_compilation_cache()
     finally:
         jax.config.update("jax_enable_compilation_cache", False)
     (message,) = caplog.messages
-    assert message.startswith(f"Programs of XLA are not kept: {path}/embedder/jax: ")
+    assert message.startswith(f"The compilation cache is off: {path}/embedder/jax: ")
     assert jax.config.jax_compilation_cache_dir is None
 
 

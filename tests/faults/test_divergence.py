@@ -85,7 +85,7 @@ def test_gradients_of_zero_are_said(capsys):
     options = ["--model", "encoder", "--loader", "memory", "--learning-rate", "1e-30"]
     assert train("examples.npz", *options, "--save-every", "never") == 0
     said = capsys.readouterr().err
-    assert "The loss of epoch 2 is that of the epoch before, to the last bit" in said
+    assert "The loss of epoch 2 equals that of the epoch before to the last bit" in said
 
 
 @pytest.mark.row("F18")

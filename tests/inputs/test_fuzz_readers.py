@@ -28,8 +28,8 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from embedder.config import Config, options_of, read_toml, to_toml, with_options
-from embedder.disk.digests import files_in, write_sums
-from embedder.disk.files import pack_strings
+from embedder.disk.arrays import pack_strings
+from embedder.disk.digests import files_in, write_digests
 from embedder.encoders.artefact import (
     ENCODER_SETTINGS,
     EncoderFile,
@@ -37,8 +37,11 @@ from embedder.encoders.artefact import (
     write_encoder,
 )
 from embedder.encoders.embedding import _features
-from embedder.encoders.examples import read_idx, read_npz, read_parquet
+from embedder.encoders.idx import read_idx
 from embedder.encoders.images import decoded, read_image
+from embedder.encoders.networks import arrays_of
+from embedder.encoders.npz import read_npz
+from embedder.encoders.parquet import read_parquet
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.inputs import check_same, source_of, write_settings
 from embedder.run.workdir import Workdir, truncate_metrics
@@ -209,13 +212,14 @@ def table_model(path: Path) -> None:
 def encoder_model(path: Path) -> None:
     given = dict.fromkeys(ENCODER_SETTINGS) | {"layers": [4, 3, 2], "dtype": "float32"}
     layers = [(MATRIX[:4, :3], MATRIX[0, :3]), (MATRIX[:3, :2], MATRIX[0, :2])]
+    arrays = arrays_of(layers)
     history = [{"loss": 1.0}]
-    model = EncoderFile(given, np.array(["x", "y"]), layers, history, (2, 2), "uint8")
+    model = EncoderFile(given, np.array(["x", "y"]), arrays, history, (2, 2), "uint8")
     write_encoder(path, model)
 
 
 def new_features(path: Path) -> np.ndarray:
-    return _features(path, EncoderFile({}, MATRIX, [], [], (4,), "float32"))
+    return _features(path, EncoderFile({}, MATRIX, {}, [], (4,), "float32"))
 
 
 def tokens_of(path: Path) -> list[str]:
@@ -269,7 +273,7 @@ def read_cache(path: Path) -> None:
     (original,) = path.parent.glob(f"cache/*/{path.name}")
     whole = original.read_bytes()
     original.write_bytes(path.read_bytes())
-    write_sums(original.parent, files_in(original.parent))  # they would tell
+    write_digests(original.parent, files_in(original.parent))  # they would tell
     try:
         encoded = encode_cached(CACHED, 1, path.parent / "cache")
         for shard in range(len(encoded.shard_tokens)):
@@ -292,7 +296,7 @@ def read_decoded(path: Path) -> None:
         path.write_bytes(original.read_bytes())
     original.unlink()  # or it would change under an array that is mapped
     original.write_bytes(path.read_bytes())
-    write_sums(original.parent, files_in(original.parent))  # they would tell
+    write_digests(original.parent, files_in(original.parent))  # they would tell
     found = decoded(pictures, (), 1, path.parent / "cache", [])
     assert found.shape == (2, 2, 3, 3) and found.dtype == np.uint8
 
@@ -786,7 +790,7 @@ def test_a_shard_that_does_not_fit_its_cache_is_refused(tmp_path, ids, lengths, 
     (shard,) = tmp_path.glob("*/shard-00000.npz")
     dtype = np.int32 if isinstance(ids[0], int) else np.float32
     np.savez(shard, ids=np.array(ids, dtype), lengths=np.array(lengths, np.int32))
-    write_sums(shard.parent, files_in(shard.parent))
+    write_digests(shard.parent, files_in(shard.parent))
     with pytest.raises(ValueError, match=f"Cache file .* is damaged .*{reason}"):
         encode_cached(corpus, 1, tmp_path).read(0)
 

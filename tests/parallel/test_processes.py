@@ -39,12 +39,12 @@ def free_port() -> int:
 HANGING = """
 import os, time
 import embedder.engine.epochs
-tell = embedder.engine.epochs._Clock._status
+tell = embedder.engine.epochs._Reporter._status
 def status(self, place, *arguments):
     if os.environ["HANG_AT"] and place.updates >= int(os.environ["HANG_AT"]):
         time.sleep(1000)
     return tell(self, place, *arguments)
-embedder.engine.epochs._Clock._status = status
+embedder.engine.epochs._Reporter._status = status
 from embedder.cli import program
 program()
 """

@@ -130,7 +130,7 @@ def test_no_missing_or_short_file_is_read_as_something_else(checkpoints):
 @pytest.mark.row("F13")
 def test_arrays_that_orbax_reads_otherwise_are_found(checkpoints, monkeypatch):
     save(checkpoints, 1)
-    monkeypatch.setattr(checkpoint, "check_folder", lambda folder: None)
+    monkeypatch.setattr(checkpoint, "check_digests", lambda folder: None)
     monkeypatch.setattr(checkpoint, "_digest", lambda array: "another")
     with pytest.raises(CheckpointError, match="1 is damaged .`a` is not what was"):
         checkpoints.read(1)
@@ -138,7 +138,7 @@ def test_arrays_that_orbax_reads_otherwise_are_found(checkpoints, monkeypatch):
 
 def test_facts_that_orbax_reads_otherwise_are_found(checkpoints, monkeypatch):
     save(checkpoints, 1)
-    monkeypatch.setattr(checkpoint, "check_folder", lambda folder: None)
+    monkeypatch.setattr(checkpoint, "check_digests", lambda folder: None)
     path = checkpoints.folder / "1" / "facts" / "metadata"
     path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 2'))
     with pytest.raises(CheckpointError, match="its facts are not what was written"):

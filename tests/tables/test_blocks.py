@@ -1,9 +1,11 @@
 """Blocks: pure functions of (seed, epoch, shard), worked by hand from the draws."""
 
+import functools
+
+import jax
 import numpy as np
 import pytest
 
-from embedder.tables import encode as encoding
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
@@ -15,7 +17,7 @@ SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 @pytest.fixture
 def encoded(monkeypatch, sequences) -> Encoded:
     """Several shards of the sequences."""
-    monkeypatch.setattr(encoding, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1000)
     return encode(sequences_corpus(sequences), 1)
 
 
@@ -26,13 +28,13 @@ def source(encoded: Encoded, **changes) -> BlockSource:
 
 
 def assert_same(actual: Updates, desired: Updates) -> None:
-    for name, a, b in zip(Updates._fields, actual, desired, strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
+    assert_equal = functools.partial(np.testing.assert_array_equal, strict=True)
+    jax.tree.map(assert_equal, actual, desired)
 
 
 def test_updates_have_the_shapes_and_dtypes_they_say(encoded):
     updates = source(encoded).updates(0, 0)
-    num = len(updates)
+    num = updates.num_updates
     expected = {
         "ids": ("int32", (num, 2, 8)),
         "sequence": ("int32", (num, 2, 8)),
@@ -42,7 +44,7 @@ def test_updates_have_the_shapes_and_dtypes_they_say(encoded):
         "progress": ("float64", (num,)),
     }
     for name, (dtype, shape) in expected.items():
-        array = getattr(updates, name)
+        array = (updates.blocks._asdict() | updates._asdict())[name]
         assert (array.dtype, array.shape) == (np.dtype(dtype), shape), name
 
 
@@ -57,30 +59,35 @@ def test_tokens_of_a_shard_are_packed_in_order_then_blocks_are_shuffled(encoded)
     order = rng.permutation(num_blocks)
     packed = np.full((num_blocks, 8), -1)
     packed.reshape(-1)[: len(ids)] = np.repeat(np.arange(len(lengths)), lengths)
-    visited = updates.sequence.reshape(-1, 8)[:num_blocks]
+    visited = updates.blocks.sequence.reshape(-1, 8)[:num_blocks]
     np.testing.assert_array_equal(visited, packed[order])
     tokens = np.empty((num_blocks, 8), np.int32)
-    tokens[order] = updates.ids.reshape(-1, 8)[:num_blocks]
+    tokens[order] = updates.blocks.ids.reshape(-1, 8)[:num_blocks]
     np.testing.assert_array_equal(tokens.reshape(-1)[: len(ids)], ids)
 
 
 def test_padding_has_no_sequence_and_no_radius(encoded):
     updates = source(encoded).updates(0, 0)
-    padding = updates.sequence < 0
+    padding = updates.blocks.sequence < 0
     assert padding.any()
-    assert not updates.ids[padding].any() and not updates.radius[padding].any()
-    assert updates.radius[~padding].min() == 1 and updates.radius.max() == 3
+    assert (
+        not updates.blocks.ids[padding].any()
+        and not updates.blocks.radius[padding].any()
+    )
+    assert (
+        updates.blocks.radius[~padding].min() == 1 and updates.blocks.radius.max() == 3
+    )
 
 
 def test_last_update_is_filled_with_empty_blocks(encoded):
     made = source(encoded, shape=SHAPE._replace(blocks_per_update=7))
     updates = made.updates(0, 0)
     num_blocks = -(-int(encoded.shard_tokens[made.shard_order(0)[0]]) // 8)
-    assert len(updates) == -(-num_blocks // 7)
+    assert updates.num_updates == -(-num_blocks // 7)
     empty = -num_blocks % 7
     assert 0 < empty < 7
-    assert (updates.sequence[-1, -empty:] == -1).all()
-    assert not updates.noise[-1, -empty:].any()
+    assert (updates.blocks.sequence[-1, -empty:] == -1).all()
+    assert not updates.blocks.noise[-1, -empty:].any()
 
 
 def test_same_place_gives_the_same_updates(encoded):
@@ -93,7 +100,7 @@ def test_other_seeds_and_epochs_give_other_updates(encoded, other):
     seed, epoch = other
     first = source(encoded).updates(0, 0)
     second = source(encoded, seed=seed).updates(epoch, 0)
-    assert not np.array_equal(first.noise[:5], second.noise[:5])
+    assert not np.array_equal(first.blocks.noise[:5], second.blocks.noise[:5])
 
 
 def test_epoch_visits_every_shard_once(encoded):
@@ -106,7 +113,7 @@ def test_epoch_visits_every_shard_once(encoded):
         for place in range(num_shards):
             updates = made.updates(epoch, place)
             counts += np.bincount(
-                updates.ids[updates.sequence >= 0], minlength=len(counts)
+                updates.blocks.ids[updates.blocks.sequence >= 0], minlength=len(counts)
             )
         np.testing.assert_array_equal(counts, encoded.vocabulary.counts)
 
@@ -115,7 +122,10 @@ def test_sample_drops_frequent_tokens(encoded):
     counts = encoded.vocabulary.counts
     updates = source(encoded, sample=1e-3).updates(0, 0)
     whole = source(encoded).updates(0, 0)
-    most = [(u.ids[u.sequence >= 0] == 0).sum() for u in (updates, whole)]
+    most = [
+        (made.blocks.ids[made.blocks.sequence >= 0] == 0).sum()
+        for made in (updates, whole)
+    ]
     share = counts[0] / counts.sum()
     assert most[0] < most[1] * 2 * np.sqrt(1e-3 / share)
 
@@ -143,13 +153,13 @@ def test_progress_counts_the_shards_before(encoded):
 
 def test_shard_of_which_nothing_is_kept_has_no_updates():
     encoded = encode(sequences_corpus([["a", "b"]]), 1)
-    assert len(source(encoded, sample=1e-300).updates(0, 0)) == 0
+    assert source(encoded, sample=1e-300).updates(0, 0).num_updates == 0
 
 
 def test_tokens_of_one_are_blocks_of_padding_but_one():
     encoded = encode(sequences_corpus([["a"]]), 1)
     updates = source(encoded).updates(0, 0)
-    assert len(updates) == 1 and (updates.sequence >= 0).sum() == 1
+    assert updates.num_updates == 1 and (updates.blocks.sequence >= 0).sum() == 1
 
 
 @pytest.mark.parametrize("per_update", [1, 2, 3])
@@ -158,15 +168,15 @@ def test_a_share_is_those_blocks_of_the_whole_updates(encoded, per_update):
     whole = source(encoded, shape=shape).updates(1, 0)
     for share in (range(0, 1), range(per_update - 1, per_update), range(per_update)):
         part = source(encoded, shape=shape, share=share).updates(1, 0)
-        for name in ("ids", "sequence", "radius", "noise"):
-            expected = getattr(whole, name)[:, share.start : share.stop]
-            np.testing.assert_array_equal(getattr(part, name), expected, strict=True)
+        for x, y in zip(part.blocks, whole.blocks, strict=True):
+            expected = y[:, share.start : share.stop]
+            np.testing.assert_array_equal(x, expected, strict=True)
         np.testing.assert_array_equal(part.progress, whole.progress)
 
 
 def test_a_share_beyond_the_blocks_of_an_update_is_empty(encoded):
     updates = source(encoded, share=range(1, 4)).updates(0, 0)
-    assert updates.ids.shape[1] == 3
-    assert (updates.sequence[:, 1:] == -1).all()
+    assert updates.blocks.ids.shape[1] == 3
+    assert (updates.blocks.sequence[:, 1:] == -1).all()
     for name in ("ids", "radius", "noise"):
-        assert not getattr(updates, name)[:, 1:].any()
+        assert not getattr(updates.blocks, name)[:, 1:].any()

@@ -18,13 +18,13 @@ def test_exponent_0_is_uniform():
     assert noise_table(np.array([9, 4, 1]), 0.0).limit.tolist() == [2**32 - 1] * 3
 
 
-def test_vocabulary_of_one_is_drawn_always():
+def test_vocabulary_of_one_is_always_drawn():
     table = noise_table(np.array([7]), 0.75)
     assert draw_noise(table, 5, np.random.default_rng(0)).tolist() == [0] * 5
 
 
 @pytest.mark.parametrize("exponent", [0.75, -0.5])
-def test_table_holds_the_distribution(exponent):
+def test_table_has_the_distribution(exponent):
     counts = np.array([1000, 300, 300, 20, 5, 1])
     table = noise_table(counts, exponent)
     own = (table.limit + 1.0) / 2**32

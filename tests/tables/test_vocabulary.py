@@ -1,4 +1,4 @@
-"""Which tokens are known, and how likely they are kept."""
+"""The vocabulary: selection, ids, subsampling, files."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_min_count_above_all_is_refused_with_the_most_frequent():
         select_tokens(np.array([2, 3]), "ab", min_count=4)
 
 
-def test_ids_are_places():
+def test_ids_are_positions():
     assert Vocabulary(["x", "y"], np.array([2, 1])).ids == {"x": 0, "y": 1}
 
 
@@ -46,11 +46,11 @@ def test_sample_0_keeps_all():
     assert keep_limit(np.array([99, 1]), 0.0).tolist() == [ALL, ALL]
 
 
-def test_rarest_chance_is_one_draw():
+def test_least_probability_is_one_draw():
     assert keep_limit(np.array([1, 1]), 1e-300).tolist() == [0, 0]
 
 
-def test_vocabulary_of_one_is_kept_by_its_share():
+def test_vocabulary_of_one_is_subsampled():
     # f = 1, s = 1/4: p = 1/2 + 1/4.
     assert keep_limit(np.array([7]), 0.25).tolist() == [3 * 2**30 - 1]
 
