@@ -1,8 +1,9 @@
-"""Where the time of an update goes, in the kernel on one thread.
+"""Time of each part of an update, in the kernel on one thread.
 
-Parts are run alone on the blocks of a real corpus: gradients, with rows that are at
-hand already, and of these the matrix products; and rows, read from the tables, found
-again, and stepped. Gradients and rows spoil the caches for each other in the whole.
+The parts run alone on the blocks of a real corpus: gradients, with rows gathered
+before, and their matrix products; and rows, which are gathered, deduplicated and
+updated. In a whole update the parts evict each other's data from the caches, so that
+their times do not add up.
 """
 
 import statistics
@@ -49,7 +50,7 @@ def _gradients(blocks, share, window, gathered, buffers):
 
 @njit(nogil=True)
 def _products(blocks, window, gathered, buffers):
-    """Those of `gradients.differentiate_skipgram`."""
+    """The matrix products of `gradients.differentiate_skipgram`."""
     num_updates, num_blocks, num_tiles, _ = blocks.noise.shape
     size = blocks.ids.shape[2] // num_tiles
     num_tokens, num_positions = buffers.context_terms.shape
@@ -115,7 +116,7 @@ def _rows(tables, blocks, share, window, gathered, buffers, row_table):
 
 
 def run(corpus: Path, samples: int, vector_size: int) -> Table:
-    """Times each half, and the whole with one thread and with all, turn by turn."""
+    """Times each part, and whole updates with one thread and with all, in turns."""
     config = with_options(
         Config(), epochs=1, backend="numba", loader="memory", vector_size=vector_size
     )
@@ -139,7 +140,7 @@ def run(corpus: Path, samples: int, vector_size: int) -> Table:
 
 
 def table(results: Results) -> Table:
-    """A row for each part; FLOP/s for those that have products, where known."""
+    """A row for each part; FLOP/s for parts with matrix products, if known."""
     flops = results.get("flops_per_update")
     rows = []
     for name, seconds in results["samples"].items():
@@ -197,7 +198,7 @@ def _whole(training: Training, batch: Batch, threads: int):
 
 
 def _flops(training: Training, batch: Batch) -> float:
-    """Of the products of an update: four tokens, with their band and their noise."""
+    """FLOPs of an update's products: four tokens each, with their band and noise."""
     data = model = training.config.tables
     radius = batch.blocks.radius.reshape(len(batch.rate), -1, 4).astype(int)
     place = np.arange(4)

@@ -183,7 +183,7 @@ def test_images_may_be_flat():
 def test_file_tells_what_images_are(tmp_path):
     FeatureEncoder(**SMALL).fit(PIXELS, Y).save(tmp_path / "model.npz")
     model = read_encoder(tmp_path / "model.npz")
-    assert (model.shape, model.kind) == ((2, 2), "uint8")
+    assert (model.example_shape, model.example_dtype) == ((2, 2), "uint8")
 
 
 def test_large_integers_are_not_rounded():

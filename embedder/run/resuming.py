@@ -85,8 +85,8 @@ def check_best(checkpoints: Checkpoints, position: RunPosition) -> None:
     """
     if position.best and position.best[1] not in checkpoints.steps():
         raise CheckpointError(
-            f"`result` best needs checkpoint {position.best[1]} of the best epoch so far, "
-            "which was not kept: give --result last, or --overwrite to start anew."
+            f"`result` best needs checkpoint {position.best[1]} of the best epoch so "
+            "far, which was not kept: give --result last, or --overwrite to start anew."
         )
 
 

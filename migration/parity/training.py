@@ -1,4 +1,4 @@
-"""What a user does: an epoch, going on from a file, model files, neighbours."""
+"""Rungs of a user's steps: an epoch, resuming, model files, neighbours."""
 
 import functools
 import tempfile
@@ -43,7 +43,7 @@ def epoch_rung(
     as `embedder train` does it.
 
     Args:
-      encoded: `sequences`, as the port reads them.
+      encoded: `sequences` as the port reads them.
     """
     config = with_options(config, epochs=1)
     training = Training(resolve(config, encoded.num_tokens), encoded, range(1))
@@ -54,22 +54,22 @@ def epoch_rung(
 
 
 def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
-    """Training that goes on from a file of either program.
+    """Training that is resumed from a file of each program, by each program.
 
-    In the program that wrote it: as if it had never stopped, to the last bit. In the
-    other: within the tolerance.
+    In the program that wrote the file, the result is bit-equal to a training without a
+    stop; in the other, it is within the tolerance.
     """
     config = with_options(config, epochs=1)
     ends = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
         for writer in (legacy.EmbeddingTrainer, embedder.EmbeddingTrainer):
-            begun = trainer(writer, config).fit(sequences)
-            begun.save(path)
+            first = trainer(writer, config).fit(sequences)
+            first.save(path)
             for reader in (legacy.EmbeddingTrainer, embedder.EmbeddingTrainer):
-                gone_on = reader.load(path).partial_fit(sequences)
-                ends[writer, reader] = model_of(gone_on)
-            ends[writer] = model_of(begun.partial_fit(sequences))
+                resumed = reader.load(path).partial_fit(sequences)
+                ends[writer, reader] = model_of(resumed)
+            ends[writer] = model_of(first.partial_fit(sequences))
     oracle, port = legacy.EmbeddingTrainer, embedder.EmbeddingTrainer
     for name, kind in (("oracle", oracle), ("port", port)):
         resumed, never_stopped = map(_learned_by, (ends[kind, kind], ends[kind]))
@@ -91,7 +91,7 @@ def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
 
 
 def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
-    """Model files of the oracle, through a run and back."""
+    """Model files of the oracle, converted to a run and back."""
     line = functools.partial(difference, "converters", dtype=config.run.dtype)
     with tempfile.TemporaryDirectory() as folder:
         path, back = Path(folder) / "model.npz", Path(folder) / "back.npz"
@@ -117,7 +117,7 @@ def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference
 
 
 def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
-    """The nearest tokens of the most frequent ones, from one model file."""
+    """The nearest neighbours of the most frequent tokens, from one model file."""
     rung, dtype = "neighbours", config.run.dtype
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
@@ -137,12 +137,12 @@ def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference
 
 
 def nearest(trained: Trainer, tokens: Sequence[str], topn: int = TOPN):
-    """The `topn` nearest of each token, with their cosines."""
+    """The `topn` nearest neighbours of each token, with their cosine similarities."""
     return [trained.most_similar(token, topn=topn) for token in tokens]
 
 
 def model_of(trained: Trainer) -> ModelFile:
-    """All that training has made."""
+    """The trained model, as its file has it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
         trained.save(path)
@@ -150,7 +150,7 @@ def model_of(trained: Trainer) -> ModelFile:
 
 
 def _misplaced(ours, theirs, tolerance: float) -> int:
-    """Tokens of one ranking alone, but for those as near as the last one."""
+    """Tokens in one ranking only, except those that tie with the last one."""
     last = theirs[-1][1] if theirs else 0.0
     a, b = dict(ours), dict(theirs)
     only = [a.get(key, b.get(key)) for key in a.keys() ^ b.keys()]

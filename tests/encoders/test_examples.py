@@ -14,8 +14,10 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from embedder.encoders import examples, images
-from embedder.encoders.examples import Examples, ExampleSet, open_examples
+from embedder.encoders import examples, images, npz, parquet
+from embedder.encoders import idx as idx_format
+from embedder.encoders.examples import Examples, ExampleSet
+from embedder.encoders.formats import open_examples
 from embedder.encoders.images import read_image
 from embedder.encoders.options import EncoderOptions
 
@@ -90,7 +92,7 @@ def test_idx_gives_its_numbers(tmp_path, dtype, suffix):
     data = idx(array, dtype)
     path.write_bytes(gzip.compress(data) if suffix else data)
     expected = array.astype(np.dtype(dtype).newbyteorder("="))
-    np.testing.assert_array_equal(examples.read_idx(path), expected, strict=True)
+    np.testing.assert_array_equal(idx_format.read_idx(path), expected, strict=True)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -149,7 +151,7 @@ def test_idx_in_a_gz_cut_short_is_refused(tmp_path, cut):
     values = np.random.default_rng(0).integers(0, 256, (4, 10, 10))
     path.write_bytes(gzip.compress(idx(values))[:-cut])
     with pytest.raises(ValueError, match="x-images-idx3.gz is not a whole .gz file"):
-        examples.read_idx(path)
+        idx_format.read_idx(path)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_idx_in_no_gz_is_refused(tmp_path, data):
     path = tmp_path / "x-images-idx3.gz"
     path.write_bytes(data)
     with pytest.raises(ValueError, match="x-images-idx3.gz is not "):
-        examples.read_idx(path)
+        idx_format.read_idx(path)
 
 
 def test_idx_in_a_gz_of_another_sum_is_refused(tmp_path):
@@ -168,14 +170,14 @@ def test_idx_in_a_gz_of_another_sum_is_refused(tmp_path):
     path = tmp_path / "x-images-idx3.gz"
     path.write_bytes(data)
     with pytest.raises(ValueError, match="is not a whole .gz file: CRC check failed"):
-        examples.read_idx(path)
+        idx_format.read_idx(path)
 
 
 def test_idx_of_zeros_in_a_gz_is_read_no_further_than_it_claims(tmp_path):
     path = tmp_path / "x-images-idx3.gz"
     path.write_bytes(gzip.compress(idx(X) + bytes(10**8), compresslevel=1))
     with little_memory(), pytest.raises(ValueError, match="claims 24 .* has more"):
-        examples.read_idx(path)
+        idx_format.read_idx(path)
 
 
 def test_idx_images_without_labels_are_refused(tmp_path):
@@ -295,7 +297,7 @@ def test_npz_without_the_label_that_is_named_is_refused(tmp_path, arrays):
 def test_features_that_are_not_finite_are_named_by_their_row(
     tmp_path, monkeypatch, dtype, value
 ):
-    monkeypatch.setattr(examples, "_PIECE", 32)  # bytes: so that row 2 is not in one
+    monkeypatch.setattr(examples, "_CHUNK", 32)  # bytes: so that row 2 is not in one
     x = ROWS.astype(dtype)
     x[2, 1] = x[3, 0] = value
     path = write_npz(tmp_path / "a.npz", X=x, y=Y)
@@ -454,7 +456,7 @@ def test_parquet_without_examples_is_refused(tmp_path, monkeypatch, columns, mes
     def no_trial(path, most):  # of a good file
         return pl.read_parquet(path, glob=False)
 
-    monkeypatch.setattr(examples, "read_table", no_trial)
+    monkeypatch.setattr(parquet, "read_table", no_trial)
     path = write_parquet(tmp_path / "a.parquet", **columns)
     with pytest.raises(ValueError, match=message):
         read(path)
@@ -679,11 +681,11 @@ def test_examples_that_change_while_they_are_read_are_refused(
 ):
     """The file gets another time of change, right after it was read."""
     reader, module, source = {
-        "idx": ("read_idx", examples, lambda: write_mnist(tmp_path)),
-        "npz": ("read_npz", examples, lambda: write_npz(tmp_path / "a.npz", X=X, y=Y)),
+        "idx": ("read_idx", idx_format, lambda: write_mnist(tmp_path)),
+        "npz": ("read_npz", npz, lambda: write_npz(tmp_path / "a.npz", X=X, y=Y)),
         "parquet": (
             "read_parquet",
-            examples,
+            parquet,
             lambda: write_parquet(tmp_path / "a.parquet", x=[1.0, 2.0], label=[0, 1]),
         ),
     }.get(kind, ("read_image", images, lambda: write_images(tmp_path / "data")))
@@ -718,9 +720,9 @@ def test_image_with_a_name_that_is_not_utf8_is_refused(tmp_path):
     [
         ("none.npz", "DATA .*none.npz does not exist"),
         ("link.npz", "DATA .*link.npz does not exist"),
-        ("empty", "DATA .*empty has no idx files, and no folders with images"),
-        ("flat", r"DATA .*flat has no .*\(.png, .jpg, .* one for each class"),
-        ("labels", "DATA .*labels has no idx files"),
+        ("empty", "DATA .*empty must be an idx file of images .* or its folder"),
+        ("flat", r"DATA .*flat must be .*\(.png, .jpg, .* for each class"),
+        ("labels", "DATA .*labels must be an idx file of images"),
     ],
 )
 def test_absent_examples_are_named(tmp_path, source, message):

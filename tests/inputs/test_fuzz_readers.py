@@ -37,8 +37,11 @@ from embedder.encoders.artefact import (
     write_encoder,
 )
 from embedder.encoders.embedding import _features
-from embedder.encoders.examples import read_idx, read_npz, read_parquet
+from embedder.encoders.idx import read_idx
 from embedder.encoders.images import decoded, read_image
+from embedder.encoders.networks import arrays_of
+from embedder.encoders.npz import read_npz
+from embedder.encoders.parquet import read_parquet
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.inputs import check_same, source_of, write_settings
 from embedder.run.workdir import Workdir, truncate_metrics
@@ -209,13 +212,14 @@ def table_model(path: Path) -> None:
 def encoder_model(path: Path) -> None:
     given = dict.fromkeys(ENCODER_SETTINGS) | {"layers": [4, 3, 2], "dtype": "float32"}
     layers = [(MATRIX[:4, :3], MATRIX[0, :3]), (MATRIX[:3, :2], MATRIX[0, :2])]
+    arrays = arrays_of(layers)
     history = [{"loss": 1.0}]
-    model = EncoderFile(given, np.array(["x", "y"]), layers, history, (2, 2), "uint8")
+    model = EncoderFile(given, np.array(["x", "y"]), arrays, history, (2, 2), "uint8")
     write_encoder(path, model)
 
 
 def new_features(path: Path) -> np.ndarray:
-    return _features(path, EncoderFile({}, MATRIX, [], [], (4,), "float32"))
+    return _features(path, EncoderFile({}, MATRIX, {}, [], (4,), "float32"))
 
 
 def tokens_of(path: Path) -> list[str]:

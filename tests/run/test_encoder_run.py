@@ -191,7 +191,7 @@ def test_train_names_images_by_their_files(images):
     frame = pl.read_parquet(images / "labels.parquet")
     assert [key.partition("/")[0] for key in frame["key"]] == frame["label"].to_list()
     model = read_encoder(images / "model.npz")
-    assert (model.shape, model.kind) == ((4, 3, 3), "uint8")
+    assert (model.example_shape, model.example_dtype) == ((4, 3, 3), "uint8")
     assert metrics(images)[-1]["val_loss"] is None
 
 
@@ -201,7 +201,7 @@ def test_images_of_two_sizes_need_one_to_be_given(capsys):
     assert train("data", "r") == 2
     assert "give --image-size HEIGHT WIDTH." in error_line(capsys)
     assert train("data", "r", "--image-size", "2", "2", "--epochs", "0") == 0
-    assert read_encoder(Path("r/model.npz")).shape == (2, 2, 3)
+    assert read_encoder(Path("r/model.npz")).example_shape == (2, 2, 3)
 
 
 def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
@@ -318,10 +318,13 @@ def test_options_of_an_encoder_are_refused_by_tables(capsys):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "DATA must be given for an encoder: an idx file, npz, parquet, or"),
+        ([], "DATA must be given for an encoder: an idx file of images .*, or an .npz"),
         (["none.npz"], "DATA none.npz does not exist."),
-        (["text.txt"], "DATA text.txt must be an idx file of images .* .npz, .parquet"),
-        (["folder"], "DATA folder has no idx files, and no folders with images"),
+        (
+            ["text.txt"],
+            "DATA text.txt must be an idx file of images .* .npz file, or a .parquet",
+        ),
+        (["folder"], "DATA folder must be an idx file of images .* or its folder"),
         (["text.npz"], "text.npz has no features and labels: File is not a zip file."),
         (["text.parquet"], "text.parquet is not a parquet file: "),
     ],

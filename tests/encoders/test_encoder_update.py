@@ -3,20 +3,20 @@ import numpy as np
 import optax
 import pytest
 
-from embedder.encoders.networks import encoder, initial_params, layers_of
+from embedder.encoders.networks import MLP, initial_params, layers_of, make_encoder
 from embedder.encoders.update import (
     Batches,
-    fill,
     initial_state,
-    sums_of,
+    loss_sums,
+    pad_batches,
     updates_function,
 )
 from embedder.engine.exchange import Exchange
 from legacy import network as oracle
 
-NETWORK = encoder((3, 5, 2), dtype="float64", seed=1)
+ENCODER = make_encoder(MLP((3, 5, 2)), dtype="float64", seed=1)
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
-UPDATES = jax.jit(updates_function(NETWORK, OPTIMIZER, Exchange()))
+UPDATES = jax.jit(updates_function(ENCODER, OPTIMIZER, Exchange()))
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(9, 3))
 LABELS = RNG.integers(2, size=9).astype(np.int32)
@@ -24,7 +24,7 @@ IDS = RNG.permutation(9)[:8].reshape(2, 4).astype(np.int32)  # two updates of fo
 
 
 def first_state():
-    return initial_state(initial_params(NETWORK), OPTIMIZER)
+    return initial_state(initial_params(ENCODER), OPTIMIZER)
 
 
 def batches(ids=IDS, num: int | None = None, weights=None) -> Batches:
@@ -86,10 +86,10 @@ def test_sums_are_those_before_each_update():
 
 
 def test_examples_of_no_weight_change_nothing():
-    filled = np.concatenate([IDS, [[8, 0], [8, 8]]], axis=1)
+    padded = np.concatenate([IDS, [[8, 0], [8, 8]]], axis=1)
     weights = np.repeat([[1.0, 0.0]], [4, 2], axis=1).repeat(2, axis=0)
     assert_same(
-        after(batches(filled, weights=weights)),
+        after(batches(padded, weights=weights)),
         after(batches()),
         rtol=1e-12,
         atol=1e-14,
@@ -123,41 +123,41 @@ def test_two_calls_do_what_one_does():
 
 
 def test_sums_leave_out_examples_of_no_weight():
-    weights, sums = np.array([1.0, 0.0, 1.0, 0.0]), jax.jit(sums_of, static_argnums=0)
+    weights, sums = np.array([1.0, 0.0, 1.0, 0.0]), jax.jit(loss_sums, static_argnums=0)
     with jax.enable_x64(True):
         params = first_state().params
         part = FEATURES[:4], LABELS[:4], weights
         some, kept = (
-            jax.device_get(sums(NETWORK, params, *(x[::step] for x in part)))
+            jax.device_get(sums(ENCODER, params, *(x[::step] for x in part)))
             for step in (1, 2)
         )
     assert_same(some, kept, rtol=1e-12)
     assert some.num_examples == 2
 
 
-# --- fill
+# --- padding
 
 
-def test_fill_adds_examples_of_no_weight():
-    filled = fill(batches(), 6)
-    assert filled.features.shape == (2, 6, 3)
-    assert filled.labels.shape == (2, 6)
-    assert filled.weights.tolist() == 2 * [[1, 1, 1, 1, 0, 0]]
-    assert filled.num.tolist() == [2]
+def test_padding_has_weight_zero():
+    padded = pad_batches(batches(), 6)
+    assert padded.features.shape == (2, 6, 3)
+    assert padded.labels.shape == (2, 6)
+    assert padded.weights.tolist() == 2 * [[1, 1, 1, 1, 0, 0]]
+    assert padded.num.tolist() == [2]
 
 
-def test_fill_leaves_the_whole_set_as_it_is():
-    filled = fill(by_ids(), 6)
-    assert filled.features is FEATURES and filled.labels is LABELS
-    assert filled.ids.tolist() == [[*row, 0, 0] for row in IDS]
-    assert filled.weights.sum() == 8
+def test_the_whole_set_of_examples_is_not_padded():
+    padded = pad_batches(by_ids(), 6)
+    assert padded.features is FEATURES and padded.labels is LABELS
+    assert padded.ids.tolist() == [[*row, 0, 0] for row in IDS]
+    assert padded.weights.sum() == 8
 
 
-def test_fill_leaves_full_batches_alone():
+def test_full_batches_are_not_padded():
     full = batches()
-    assert fill(full, 4) is full
+    assert pad_batches(full, 4) is full
 
 
 @pytest.mark.parametrize("made", [batches, by_ids])
-def test_filled_batches_do_what_the_others_do(made):
-    assert_same(after(fill(made(), 6)), after(made()), rtol=1e-12, atol=1e-14)
+def test_padding_changes_no_update(made):
+    assert_same(after(pad_batches(made(), 6)), after(made()), rtol=1e-12, atol=1e-14)
