@@ -1,11 +1,11 @@
-"""A table model as one `.npz` file, of the form that `legacy` has.
+"""The model file: tables, vocabulary and settings in one `.npz`, as `legacy` has it.
 
 Members: `format` (bytes of a name and a version), `settings` (UTF-8 JSON of the
 constructor's arguments), `block` i64[], `tokens` (UTF-8 bytes of all tokens),
 `token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D] and `loss_history`
 f64[E]; with the optimizer adagrad `input_accumulator` and `output_accumulator` [V] too.
-A file of SGD does not name its optimizer: it is as before there was a choice. Nothing
-is pickled, and zip's checksums tell of damage.
+A file of SGD does not name its optimizer, so that older programs read it. Nothing is
+pickled, and the checksums of zip detect damage.
 """
 
 import json
@@ -44,7 +44,7 @@ _MEMBERS = {
 
 
 class ModelFile(NamedTuple):
-    """What the file holds."""
+    """The content of a model file."""
 
     settings: dict[str, Any]  # arguments of the constructor, as given
     block: int  # tokens of a block, resolved
@@ -63,7 +63,7 @@ def model_settings(config: Config) -> dict[str, Any]:
 
 
 def write_model(path: Path, model: ModelFile) -> None:
-    """Writes `model` whole or not at all: to a temporary name, then renamed."""
+    """Writes `model` atomically: to a temporary file, which is renamed."""
     tokens, token_ends = pack_strings(model.tokens)
     members = {
         "format": _bytes(_FORMAT),
@@ -86,7 +86,7 @@ def read_model(path: Path) -> ModelFile:
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is not a model file, or not a whole one, or of another version.
+      InputError: it is not a model file, or damaged, or of another version.
     """
     if not path.exists():
         raise InputNotFoundError(f"Model file {path} does not exist.")

@@ -43,7 +43,7 @@ class EmbeddingTrainer:
     Args:
       vector_size: dimensions of a vector.
       window: largest distance of a context; each token draws its own from 1 to it.
-      negative: negatives that a pair counts for.
+      negative: negative samples per pair.
       min_count: tokens that occur less often are dropped.
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
@@ -57,8 +57,8 @@ class EmbeddingTrainer:
       block: tokens of a block; None: 64, raised to a multiple of `tile`.
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
-      cap: by SGD no row moves by more than so many pair steps in an update; None:
-        1.6 / alpha, 128 at most; math.inf: no cap.
+      cap: of SGD: a row moves in one update at most as far as this many pairs would
+        move it; None: 1.6 / alpha, 128 at most; math.inf: no limit.
       blocks_per_update: blocks whose gradients are summed into one update.
       dtype: "float32" or "float64".
       optimizer: "sgd", or "adagrad" with one accumulator for each row.
@@ -188,7 +188,7 @@ class EmbeddingTrainer:
         return self._lookup().similarity(a, b)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes all that is needed to go on training, in one `.npz` file.
+        """Writes one `.npz` file, from which training can be resumed.
 
         `legacy.EmbeddingTrainer` reads it as well.
         """
@@ -208,7 +208,7 @@ class EmbeddingTrainer:
         return trainer
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: all but what can be made again."""
+        """For pickle and copy: all but the cache of normalised vectors."""
         return vars(self) | {"_vectors": None}
 
     def _keep(self, model: ModelFile) -> None:
@@ -233,7 +233,7 @@ class EmbeddingTrainer:
         )
 
     def _state_to_train(self) -> TrainState:
-        """The state, with what `optimizer` starts with if it was trained by another.
+        """The state; its optimizer starts anew if it was trained by another.
 
         Attributes may be set between trainings.
         """
@@ -253,7 +253,7 @@ class EmbeddingTrainer:
     def _train(
         self, encoded: Encoded, config: Config, state: TrainState | None, epochs: range
     ) -> None:
-        """Trains `state`, or a fresh one, and keeps what comes of it."""
+        """Trains `state`, None: the initial one, and keeps the result."""
         num_tokens = int(encoded.vocabulary.counts.sum())
         config = settings.resolve(config, num_tokens)
         training = Training(config, encoded, epochs)

@@ -22,7 +22,7 @@ Architecture = Literal["skipgram", "cbow"]
 
 
 OPTIMIZERS = "sgd", "adagrad"
-"""What `optimizer` may be for tables."""
+"""The choices of `optimizer` for tables."""
 
 
 def _below_alpha(section, name: str) -> None:
@@ -103,11 +103,7 @@ class TablesOptions:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
 
     def check_optimizer(self, name: str) -> None:
-        """Refuses an optimizer that tables lack, or a setting that it lacks.
-
-        Raises:
-          InputError: as said.
-        """
+        """Raises InputError for an unknown optimizer, or a setting that it lacks."""
         if name not in OPTIMIZERS:
             known = " or ".join(map(repr, OPTIMIZERS))
             raise InputError(f"`optimizer` of tables must be {known}, got {name!r}.")

@@ -1,4 +1,4 @@
-"""Runs of tables over a text: what is read at their beginning and left at their end."""
+"""Runs of tables over a text: the files they read, and the results they write."""
 
 import hashlib
 import logging
@@ -39,10 +39,12 @@ _log = logging.getLogger(__name__)
 
 
 class TablesProblem:
-    """Trains tables of the tokens of a text, from the start or from a `base`.
+    """Trains tables over a text, from initial tables or from those of a `base`.
+
+    It implements `embedder.problem.Problem`.
 
     Raises:
-      OSError, ValueError: there is no text at `source`, or no model at `base`.
+      OSError, InputError: there is no text at `source`, or no model at `base`.
     """
 
     def __init__(
@@ -72,13 +74,14 @@ class TablesProblem:
         return plan(config, self._corpus, cache, self._base, self._grow)
 
     def begin(self, run: Workdir, training: Training) -> None:
-        """Writes what is known before the first update."""
+        """Writes the vocabulary, and the base model; called before the first update."""
         encoded = training.encoded
         write_vocabulary(encoded.vocabulary, run.vocabulary)
         if self._base is not None:
-            write_model(run.base, self._base)  # the run needs nothing else of it
+            write_model(run.base, self._base)  # so the run no longer needs the other
             _log.info(
-                "Goes on from %d tokens; %d are new, %.1f %% of the text is known.",
+                "Starts from the vectors of %d tokens; %d are new; %.1f %% of the text "
+                "is in the vocabulary.",
                 len(self._base.tokens),
                 len(encoded.vocabulary) - len(self._base.tokens),
                 100 * encoded.num_tokens / encoded.raw_tokens,
@@ -86,13 +89,13 @@ class TablesProblem:
             _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
-        """What was learned."""
+        """The vectors at the end, in memory."""
         vocabulary = training.encoded.vocabulary
         table = np.asarray(end.state.params["tables"]["input"])
         return Vectors(vocabulary.tokens, table, vocabulary.counts)
 
     def finish(self, run: Workdir, training: Training, end: Snapshot) -> Vectors:
-        """Writes all results."""
+        """Writes the model file and the vectors; the run is finished then."""
         before = self._base.loss_history if self._base else []
         model = _model(training, end, before)
         write_model(run.model, model)
@@ -110,7 +113,7 @@ def _read_base(base: Base) -> ModelFile:
     """The model of `base`.
 
     Raises:
-      OSError, ValueError: there is none.
+      OSError, InputError: there is none, or it is damaged.
     """
     run, path = Workdir(base.path), base.path
     if path.is_dir():
@@ -125,7 +128,7 @@ def _read_base(base: Base) -> ModelFile:
 
 
 def _from_checkpoint(run: Workdir) -> ModelFile:
-    """What an unfinished run has reached; perhaps it diverged after that."""
+    """The model of the newest checkpoint of an unfinished run."""
     found = Checkpoints(run.checkpoints).newest()
     check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
@@ -133,7 +136,7 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
             f"`resume` must be a run of tables, got {run.path}, which is not finished "
             "and has no checkpoint of tables."
         )
-    _log.info("%s is not finished: its checkpoint %d is taken.", run.path, found.step)
+    _log.info("%s is not finished: its checkpoint %d is used.", run.path, found.step)
     config = read_toml(run.config)
     vocabulary = read_vocabulary(run.vocabulary)
     before = read_model(run.base).loss_history if run.base.exists() else []
@@ -160,7 +163,7 @@ def _saved_accumulators(arrays: dict[str, np.ndarray]) -> Accumulators | None:
 
 
 def _log_optimizer(base: ModelFile, optimizer: str) -> None:
-    """Says so where the optimizer is another than that of the base."""
+    """Logs it if the optimizer is not that of the base."""
     before = base.settings["optimizer"]
     if optimizer != before:
         _log.info(
@@ -171,7 +174,7 @@ def _log_optimizer(base: ModelFile, optimizer: str) -> None:
 
 
 def _digest(model: ModelFile) -> str:
-    """SHA-256 of what a run takes from a model, whatever file that is in."""
+    """SHA-256 of the parts of a model that a run starts from."""
     digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
     accumulators = (model.accumulators or {}).values()
     for array in (
@@ -192,11 +195,16 @@ def plan(
     base: ModelFile | None = None,
     grow: bool = False,
 ) -> Training:
-    """The training of `config` over `corpus`, encoded in `cache` or, None, in memory.
+    """The training of `config` over `corpus`, which is encoded here.
+
+    Args:
+      cache: folder of encoded corpora; None: encode in memory.
+      base: the model to start from.
+      grow: tokens that `base` lacks get rows; else they are skipped.
 
     Raises:
-      OSError, ValueError: the corpus cannot be read, or leaves no token to train, or
-        `base` has vectors of another kind.
+      OSError, InputError: the corpus cannot be read, or leaves no token to train, or
+        `base` has another architecture, vector size or dtype.
     """
     min_count = config.tables.min_count
     first, known = 0, None
@@ -213,7 +221,8 @@ def plan(
         raise InputError(f"Corpus {corpus.source}: {error}") from error
     if not encoded.num_tokens:
         raise InputError(
-            f"Corpus {corpus.source} has no token that is known: give --grow."
+            f"Corpus {corpus.source} has no token of the vocabulary of `resume`: give "
+            "--grow."
         )
     resolved = resolve(config, encoded.num_tokens)
     epochs = range(first, first + config.run.epochs)
@@ -221,26 +230,22 @@ def plan(
 
 
 def _check_base(config: Config, base: ModelFile) -> None:
-    """Refuses a config of other vectors than those of `base`.
-
-    Raises:
-      ValueError: as said.
-    """
+    """Raises InputError if `base` has another architecture, vector size or dtype."""
     options = options_of(config)
     for name in ("architecture", "vector_size", "dtype"):
         if (there := base.settings[name]) != (here := options[name]):
             raise InputError(
-                f"`{name}` must be that of the run that this one goes on from, "
-                f"{there!r}, got {here!r}."
+                f"`{name}` must be that of the run to start from, {there!r}, got "
+                f"{here!r}."
             )
 
 
 def write_results(run: Workdir, model: ModelFile) -> Vectors:
-    """Writes the vectors of a trained model; the run is finished with that."""
+    """Writes the vectors of a trained model, and marks the run as finished."""
     vectors = Vectors(model.tokens, model.input, model.counts)
     if not all(map(is_key, model.tokens)):
         _log.warning(
-            "Tokens have white space, or more than %d bytes: there is no vectors.txt.",
+            "Tokens have white space or more than %d bytes: vectors.txt is not written.",
             MAX_TOKEN_BYTES,
         )
     else:
@@ -250,7 +255,7 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
 
 
 def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
-    """The model file of a run. `workers` are threads here, processes in `legacy`."""
+    """The model file of a run; `workers` is 1: those of `legacy` are processes."""
     tables = end.state.params["tables"]
     assert training.config.tables.block is not None, "its settings are resolved"
     return ModelFile(

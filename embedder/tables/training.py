@@ -1,4 +1,4 @@
-"""Training, without files: a resolved config over an encoded corpus."""
+"""Training of tables in memory: resolved settings over an encoded corpus."""
 
 import dataclasses
 import functools
@@ -43,7 +43,10 @@ _LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth 
 
 
 class Training:
-    """What a run is made of, but for its state: a resolved config over a corpus."""
+    """Everything that training needs but the state: settings, data, compiled updates.
+
+    It implements `embedder.problem.Training`.
+    """
 
     unit = "words"
     rate_name = "alpha"
@@ -57,7 +60,11 @@ class Training:
         epochs: range,
         base: ModelFile | None = None,
     ):
-        """With a `base`, its rows are the first ones of the tables at the start."""
+        """Args:
+        config: resolved settings.
+        epochs: numbers of the epochs to train; they enter the draws.
+        base: the model whose rows are the first rows of the initial tables.
+        """
         options = config.tables
         assert options.block is not None, "`config` must be resolved"
         tokens_per_update = options.block * options.blocks_per_update
@@ -105,11 +112,11 @@ class Training:
 
     @property
     def start_loss(self) -> float:
-        """What the first vectors have: all scores are 0."""
+        """Loss of the initial tables, of which all scores are 0."""
         return (1 + self.config.tables.negative) * math.log(2)
 
     def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
-        """The mean loss of an epoch, and how the vectors agree with `best_by`."""
+        """The mean loss of an epoch, and the Spearman correlation with `best_by`."""
         loss, num_terms = sums or (0.0, 0.0)
         mean = loss / num_terms if num_terms else 0.0
         if not self._pairs:
@@ -118,7 +125,7 @@ class Training:
         return mean, self._pairs.score(np.asarray(vectors)).spearman
 
     def score(self, metrics: Metrics) -> float | None:
-        """How good an epoch was: more is better."""
+        """The score of an epoch, higher is better; None without `best_by`."""
         return metrics[1] if self._pairs else None
 
     @property
@@ -145,17 +152,17 @@ class Training:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes that a run needs at most, by what needs them, beside Python and JAX."""
+        """Peak bytes on the host, by purpose, without Python and JAX themselves."""
         return memory_needed(self.config, self.encoded, self.superblock_size)
 
     @property
     def device_memory(self) -> dict[str, int]:
-        """Bytes that a run needs on each device, by what needs them."""
+        """Bytes on each device, by purpose."""
         return self._demand.device_bytes(self.layout)
 
     @property
     def devices_line(self) -> str:
-        """Which devices take part, what each has, and why."""
+        """The devices, the sharding, and the reason, in one line."""
         return devices_line(self._demand, self.layout, self._why)
 
     def initial_state(self) -> TrainState:
@@ -179,9 +186,10 @@ class Training:
     def calls(
         self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
     ) -> Iterator[CallResult]:
-        """The superblocks of one epoch; see `embedder.engine.loop.run_calls`.
+        """Trains one epoch, a superblock per call; see `engine.loop.run_calls`.
 
-        `after` is the position of the last update that `state` has seen of it.
+        Args:
+          after: position of the last update of the epoch that `state` has seen.
         """
         shard, block = after or loader.START
         superblocks = loader.epoch_superblocks(
@@ -212,10 +220,10 @@ def _begin_with(arrays: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> 
 def pick_backend(
     options: TablesOptions, num_words: int, layout: Layout
 ) -> Literal["xla", "numba"]:
-    """What compiles the updates of a run over `num_words` in all its epochs.
+    """The compiler of the updates of a run over `num_words` in all its epochs.
 
     Raises:
-      ValueError: Numba is asked for, and not installed.
+      InputError: `backend` is numba, and Numba cannot be imported.
     """
     if options.backend == "numba" and not _has_numba():
         raise InputError(
@@ -231,7 +239,7 @@ def pick_backend(
 
 
 def _has_numba() -> bool:
-    """Whether Numba is there and fits this version of NumPy."""
+    """Whether Numba is installed and works with this version of NumPy."""
     try:
         importlib.import_module("numba")
     except ImportError:
@@ -251,9 +259,12 @@ class TablesProgram(Program):
 def make_program(
     num_rows: int, interval: int, config: Config, layout: Layout = ONE_DEVICE
 ) -> TablesProgram:
-    """The compiled part of a run, kept so that the same again is not compiled again.
+    """The compiled updates of a run, cached by their arguments.
 
-    It is compiled by XLA unless `backend` is "numba". `config` is resolved.
+    Args:
+      num_rows: V.
+      interval: the loss is computed in every n-th update.
+      config: resolved settings; `backend` "numba" takes the CPU kernel, others XLA.
     """
     enable_compilation_cache()
     options = config.tables
@@ -297,9 +308,10 @@ def host_batches(
     rate: Callable[[np.ndarray], np.ndarray],
     dtype: np.dtype,
 ) -> Generator[tuple[Updates, int, Batch]]:
-    """Superblocks as what updates take, still in NumPy.
+    """Superblocks as the batches that updates take, in NumPy.
 
-    `rate` gives the learning rate f64[S] at each update's progress.
+    Args:
+      rate: learning rates f64[S] at the progress f64[S] of each update.
     """
     for updates, num_updates in superblocks:
         rates = rate(updates.progress).astype(dtype)

@@ -73,8 +73,8 @@ def test_the_last_checkpoint_goes_on_with_a_smaller_rate(stopped, capsys):
     smaller = ["--resume", "run", "--workdir", "next", "--alpha", "0.01"]
     assert main(["train", "text.txt", *smaller]) == 0
     said = capsys.readouterr().err
-    assert f"run is not finished: its checkpoint {newest} is taken." in said
-    assert "Goes on from 4 tokens; 0 are new" in said
+    assert f"run is not finished: its checkpoint {newest} is used." in said
+    assert "Starts from the vectors of 4 tokens; 0 are new" in said
     assert np.isfinite(read_vectors("next/vectors.safetensors").matrix).all()
 
 

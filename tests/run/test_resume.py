@@ -181,8 +181,8 @@ def test_settings_are_those_of_the_run():
     ("options", "message"),
     [
         (["--vector-size", "5"], "`vector_size` must be that of the run that this one"),
-        (["--architecture", "cbow"], "goes on from, 'skipgram', got 'cbow'."),
-        (["--dtype", "float64"], "goes on from, 'float32', got 'float64'."),
+        (["--architecture", "cbow"], "run to start from, 'skipgram', got 'cbow'."),
+        (["--dtype", "float64"], "run to start from, 'float32', got 'float64'."),
         (
             ["--model", "encoder"],
             "`resume` applies only to `model` = 'tokens', got 'encoder' and",
@@ -226,7 +226,10 @@ def test_text_without_a_known_token_is_refused(capsys):
     Path("more.txt").write_text("x y z\n" * 9)
     for options in ([], ["--dry-run"]):
         assert resume(*options) == 2
-        assert "more.txt has no token that is known: give" in error_line(capsys)
+        assert (
+            "more.txt has no token of the vocabulary of `resume`: give"
+            in error_line(capsys)
+        )
     assert not Path("new").exists()
 
 
