@@ -245,7 +245,7 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
     vectors = Vectors(model.tokens, model.input, model.counts)
     if not all(map(is_key, model.tokens)):
         _log.warning(
-            "Tokens have white space or more than %d bytes: vectors.txt is not written.",
+            "Tokens have white space, or are long (> %d bytes): vectors.txt is not written.",
             MAX_TOKEN_BYTES,
         )
     else:

@@ -180,7 +180,7 @@ def test_settings_are_those_of_the_run():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--vector-size", "5"], "`vector_size` must be that of the run that this one"),
+        (["--vector-size", "5"], "`vector_size` must be that of the run to start from"),
         (["--architecture", "cbow"], "run to start from, 'skipgram', got 'cbow'."),
         (["--dtype", "float64"], "run to start from, 'float32', got 'float64'."),
         (
