@@ -57,11 +57,11 @@ class EmbeddingTrainer:
       block: tokens of a block; None: 64, raised to a multiple of `tile`.
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
-      cap: by SGD no row moves by more than so many pair steps in an update; None:
-        1.6 / alpha, 128 at most; math.inf: no cap.
+      cap: of SGD: a row moves in one update at most as far as this many pairs would
+        move it; None: 1.6 / alpha, at most 128; math.inf: no limit.
       blocks_per_update: blocks whose gradients are summed into one update.
       dtype: "float32" or "float64".
-      optimizer: "sgd", or "adagrad" with one accumulator for each row.
+      optimizer: "sgd", or "adagrad" with one accumulator a row.
 
     Raises:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
@@ -233,10 +233,7 @@ class EmbeddingTrainer:
         )
 
     def _state_to_train(self) -> TrainState:
-        """The state, with what `optimizer` starts with if it was trained by another.
-
-        Attributes may be set between trainings.
-        """
+        """The state; a state of another optimizer than `optimizer` is replaced."""
         state = self._trained_state()
         start = host_state(row_rule(self.optimizer), **state.params["tables"]).opt_state
         optimizers = jax.tree.structure(start), jax.tree.structure(state.opt_state)

@@ -42,7 +42,7 @@ class TablesProblem:
     """Trains tables of the tokens of a text, from the start or from a `base`.
 
     Raises:
-      OSError, ValueError: there is no text at `source`, or no model at `base`.
+      OSError, InputError: there is no text at `source`, or no model at `base`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class TablesProblem:
             _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
-        """What was learned."""
+        """The vectors at `end`."""
         vocabulary = training.encoded.vocabulary
         table = np.asarray(end.state.params["tables"]["input"])
         return Vectors(vocabulary.tokens, table, vocabulary.counts)
@@ -125,7 +125,10 @@ def _read_base(base: Base) -> ModelFile:
 
 
 def _from_checkpoint(run: Workdir) -> ModelFile:
-    """What an unfinished run has reached; perhaps it diverged after that."""
+    """The model in the newest checkpoint of an unfinished run.
+
+    The run may have diverged after it.
+    """
     found = Checkpoints(run.checkpoints).newest()
     check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
@@ -160,7 +163,7 @@ def _saved_accumulators(arrays: dict[str, np.ndarray]) -> Accumulators | None:
 
 
 def _log_optimizer(base: ModelFile, optimizer: str) -> None:
-    """Says so where the optimizer is another than that of the base."""
+    """Logs that the optimizer is another than that of the base."""
     before = base.settings["optimizer"]
     if optimizer != before:
         _log.info(
@@ -171,7 +174,7 @@ def _log_optimizer(base: ModelFile, optimizer: str) -> None:
 
 
 def _digest(model: ModelFile) -> str:
-    """SHA-256 of what a run takes from a model, whatever file that is in."""
+    """SHA-256 of all that a run reads from a model, independent of its file."""
     digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
     accumulators = (model.accumulators or {}).values()
     for array in (

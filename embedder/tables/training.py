@@ -39,11 +39,11 @@ from embedder.tables.update import (
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
 
-_LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
+_LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 
 
 class Training:
-    """What a run is made of, but for its state: a resolved config over a corpus."""
+    """A training of tables, without its state: resolved settings and a corpus."""
 
     unit = "words"
     rate_name = "alpha"
@@ -57,7 +57,7 @@ class Training:
         epochs: range,
         base: ModelFile | None = None,
     ):
-        """With a `base`, its rows are the first ones of the tables at the start."""
+        """`base`: the model whose rows are the first rows at the start."""
         options = config.tables
         assert options.block is not None, "`config` must be resolved"
         tokens_per_update = options.block * options.blocks_per_update
@@ -105,11 +105,11 @@ class Training:
 
     @property
     def start_loss(self) -> float:
-        """What the first vectors have: all scores are 0."""
+        """Loss of the initial vectors, whose scores are all 0."""
         return (1 + self.config.tables.negative) * math.log(2)
 
     def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
-        """The mean loss of an epoch, and how the vectors agree with `best_by`."""
+        """The mean loss of an epoch, and the Spearman correlation with `best_by`."""
         loss, num_terms = sums or (0.0, 0.0)
         mean = loss / num_terms if num_terms else 0.0
         if not self._pairs:
@@ -118,7 +118,7 @@ class Training:
         return mean, self._pairs.score(np.asarray(vectors)).spearman
 
     def score(self, metrics: Metrics) -> float | None:
-        """How good an epoch was: more is better."""
+        """The Spearman correlation with `best_by`; None without one."""
         return metrics[1] if self._pairs else None
 
     @property
@@ -138,24 +138,24 @@ class Training:
 
     @property
     def kept_tokens(self) -> float:
-        """Tokens of the corpus that an epoch keeps on average."""
+        """Expected number of tokens of the corpus that an epoch keeps."""
         counts = self.encoded.vocabulary.counts
         share = expected_tokens(counts, self.config.tables.sample) / counts.sum()
         return share * self.encoded.num_tokens
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes that a run needs at most, by what needs them, beside Python and JAX."""
+        """Host memory in bytes that a run needs at most, by purpose."""
         return memory_needed(self.config, self.encoded, self.superblock_size)
 
     @property
     def device_memory(self) -> dict[str, int]:
-        """Bytes that a run needs on each device, by what needs them."""
+        """Memory in bytes that a run needs on each device, by purpose."""
         return self._demand.device_bytes(self.layout)
 
     @property
     def devices_line(self) -> str:
-        """Which devices take part, what each has, and why."""
+        """The layout and the reason for it, as one line."""
         return devices_line(self._demand, self.layout, self._why)
 
     def initial_state(self) -> TrainState:
@@ -179,9 +179,9 @@ class Training:
     def calls(
         self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
     ) -> Iterator[CallResult]:
-        """The superblocks of one epoch; see `embedder.engine.loop.run_calls`.
+        """The calls of one epoch, a superblock each; see `engine.loop.run_calls`.
 
-        `after` is the position of the last update that `state` has seen of it.
+        `after` is the position of the last update that `state` includes; (): none.
         """
         shard, block = after or loader.START
         superblocks = loader.epoch_superblocks(
@@ -212,10 +212,10 @@ def _begin_with(arrays: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> 
 def pick_backend(
     options: TablesOptions, num_words: int, layout: Layout
 ) -> Literal["xla", "numba"]:
-    """What compiles the updates of a run over `num_words` in all its epochs.
+    """The compiler of the updates of a run over `num_words` in all its epochs.
 
     Raises:
-      ValueError: Numba is asked for, and not installed.
+      InputError: `backend` is numba, which is not installed.
     """
     if options.backend == "numba" and not _has_numba():
         raise InputError(
@@ -231,7 +231,7 @@ def pick_backend(
 
 
 def _has_numba() -> bool:
-    """Whether Numba is there and fits this version of NumPy."""
+    """Whether Numba can be imported, with this version of NumPy."""
     try:
         importlib.import_module("numba")
     except ImportError:
@@ -251,9 +251,9 @@ class TablesProgram(Program):
 def make_program(
     num_rows: int, interval: int, config: Config, layout: Layout = ONE_DEVICE
 ) -> TablesProgram:
-    """The compiled part of a run, kept so that the same again is not compiled again.
+    """The compiled updates of a run; the same arguments return the same program.
 
-    It is compiled by XLA unless `backend` is "numba". `config` is resolved.
+    XLA compiles them unless `backend` is "numba". `config` is resolved.
     """
     enable_compilation_cache()
     options = config.tables
@@ -297,9 +297,9 @@ def host_batches(
     rate: Callable[[np.ndarray], np.ndarray],
     dtype: np.dtype,
 ) -> Generator[tuple[Updates, int, Batch]]:
-    """Superblocks as what updates take, still in NumPy.
+    """Superblocks as batches of NumPy, each with its updates and how many are real.
 
-    `rate` gives the learning rate f64[S] at each update's progress.
+    `rate` maps the progress of updates to their learning rates, f64[S].
     """
     for updates, num_updates in superblocks:
         rates = rate(updates.progress).astype(dtype)
