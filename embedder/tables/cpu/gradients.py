@@ -1,4 +1,4 @@
-"""The gradients and the loss of a tile, by the equations of embedder/ALGORITHM.md."""
+"""The gradients and the loss of a tile, by hand: equations of embedder/ALGORITHM.md."""
 
 from embedder.tables.cpu.products import (
     combine_columns,
@@ -19,13 +19,14 @@ from embedder.tables.cpu.tiles import TileBuffers, TileIndex
 def differentiate_skipgram(
     at: TileIndex, band, gradients, num_noise, report, buffers: TileBuffers
 ):
-    """Gradients of the rows of a tile by the loss (7) of ALGORITHM.md; returns the loss
+    """Gradients of the rows of a tile, ALGORITHM.md (32) to (35); returns the loss (7)
     if it is reported.
 
-        e_tj = -sigma(-v_t . u_j)                           (9), a pair
-        e_tk = (negative / K) n_t sigma(v_t . u_k)          (10), noise
-        dL/dv_t = sum_j e_tj u_j + sum_k e_tk u_k           (11)
-        dL/du_r = sum over t of e_tr v_t                    (12)
+        e_tj = -sigma(-v_t . u_j) for a pair, else 0;
+        e_tk = (negative / K) n_t sigma(v_t . u_k)          (32)
+        dL/dv_t = sum_j e_tj u_j + sum_k e_tk u_k           (33)
+        dL/du_j = sum_t e_tj v_t                            (34)
+        dL/du_k = sum_t e_tk v_t                            (35)
     """
     num_tokens, num_positions = buffers.context_terms.shape
     num_noise_rows = len(buffers.noise)
@@ -56,15 +57,16 @@ def differentiate_skipgram(
 def differentiate_cbow(
     at: TileIndex, band, gradients, num_noise, report, buffers: TileBuffers
 ):
-    """Gradients of the rows of a tile by the loss (8) of ALGORITHM.md; returns the loss
+    """Gradients of the rows of a tile, ALGORITHM.md (36) to (40); returns the loss (8)
     if it is reported.
 
         h_t = (1 / n_t) sum_j v_j                           (8)
-        e_t = -sigma(-h_t . u_t)                            (9)
-        e_tk = (negative / K) sigma(h_t . u_k)              (10), noise
-        dL/dh_t = e_t u_t + sum_k e_tk u_k                  (11)
-        dL/du_t = e_t h_t,  dL/du_k = sum over t of e_tk h_t    (12)
-        dL/dv_j = sum over t of (1 / n_t) dL/dh_t           (13)
+        e_t = -sigma(-h_t . u_t);
+        e_tk = (negative / K) sigma(h_t . u_k)              (36)
+        dL/dh_t = e_t u_t + sum_k e_tk u_k                  (37)
+        dL/dv_j = sum_t (1 / n_t) dL/dh_t                   (38)
+        dL/du_t = e_t h_t                                   (39)
+        dL/du_k = sum_t e_tk h_t                            (40)
     """
     num_tokens, num_positions = buffers.context_terms.shape
     num_noise_rows = len(buffers.noise)

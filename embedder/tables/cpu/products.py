@@ -99,7 +99,7 @@ def combine_columns(out, base, g, start, stop, reach, x):
 @compiled()
 def context_errors(g, i, first, last, window):
     """Replaces the scores g of four tokens by the derivatives of softplus(-g), (9):
-    -sigma(-g), and 0 where token and position are no pair."""
+    e_tj = -sigma(-g), and 0 where token t and position j are no pair, (32)."""
     for q in range(i, i + 4):
         low, high, itself = first[q], last[q], window + q
         for c in range(g.shape[1]):
@@ -111,7 +111,7 @@ def context_errors(g, i, first, last, window):
 @compiled()
 def noise_errors(f, i, scale, num_noise):
     """Replaces the scores f of four tokens by the derivatives of scale softplus(f),
-    (10): scale sigma(f)."""
+    (10): e_tk = scale sigma(f), (32) and (36)."""
     for q in range(i, i + 4):
         for k in range(f.shape[1]):
             error = scale[q] * sigmoid(f[q, k])

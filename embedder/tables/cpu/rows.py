@@ -87,8 +87,8 @@ def index_rows(gathered: Gathered, rows: RowTable, update, threads):
 def apply_capped_sgd(
     tables: Tables, gradients, rows: RowTable, num_rows, thread, cap, rate
 ):
-    """row_r <- row_r - rate min(1, cap / c_r) dL/drow_r, ALGORITHM.md (18), for the
-    rows of a thread; gradient by gradient."""
+    """row_r <- row_r - rate min(1, cap / c_r) G_r, ALGORITHM.md (18), for the rows of a
+    thread; the gradients in G_r, (41), are subtracted one by one."""
     num_keys = len(tables.input)
     for e in range(num_rows):
         slot = rows.row_slots[e]
@@ -113,11 +113,11 @@ def apply_adagrad(
     dim,
     rate,
 ):
-    """Row-wise Adagrad for the rows of a thread. With G = dL/drow_r, summed over all
-    occurrences of the row, and D columns without padding:
+    """Row-wise Adagrad, ALGORITHM.md (42), for the rows of a thread. D is the number of
+    columns without padding.
 
-        a_r <- a_r + (1 / D) sum_d G_d^2
-        row_r <- row_r - rate G / (sqrt(a_r) + eps)
+        a_r <- a_r + (1 / D) sum_d G_rd^2
+        row_r <- row_r - rate G_r / (sqrt(a_r) + eps)
 
     Reference: Duchi, Hazan and Singer 2011, JMLR 12, section 1.
     """
@@ -138,7 +138,7 @@ def apply_adagrad(
 
 @compiled()
 def _sum_gradients(gradients, rows: RowTable, num_rows, thread):
-    """Adds the gradients of each row of a thread to its first one."""
+    """Adds the gradients of each row of a thread to its first one: G_r, (41)."""
     for e in range(num_rows - 1, -1, -1):
         slot = rows.row_slots[e]
         if rows.owner[slot] == thread:
@@ -154,7 +154,7 @@ def _sum_gradients(gradients, rows: RowTable, num_rows, thread):
 
 @compiled()
 def _mean_square(gradients, gradient, dim):
-    """(1 / D) sum_d G_d^2; the padding of a gradient is 0."""
+    """(1 / D) sum_d G_rd^2; the padding of a gradient is 0."""
     total = cast_like(0, gradients[0, 0])
     for d in range(gradients.shape[1]):
         total += gradients[gradient, d] * gradients[gradient, d]
