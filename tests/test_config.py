@@ -23,6 +23,7 @@ from embedder.config import (
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import Interval, read_interval
 from embedder.tables.options import (
+    default_adagrad_alpha,
     default_alpha,
     default_block,
     default_max_pairs_per_row,
@@ -326,6 +327,25 @@ def test_a_changed_setting_differs_from_its_former_name():
     assert differences(before, with_options(Config(), max_pairs_per_row=4)) == [
         "`max_pairs_per_row` 3.0 there, 4.0 now"
     ]
+
+
+def test_the_default_of_alpha_bounds_min_alpha():
+    """That of SGD for the largest corpus, 0.025; that of Adagrad."""
+    message = "`min_alpha` must be a number from 0 to `alpha`, got 0.03"
+    with pytest.raises(ValueError, match=message):
+        with_options(Config(), min_alpha=0.03)
+    first = default_adagrad_alpha("skipgram")
+    adagrad = with_options(Config(), optimizer="adagrad", min_alpha=first)
+    assert resolve(adagrad, 100).tables.alpha == first
+    assert resolve(adagrad, 100).tables.max_pairs_per_row is None
+    with pytest.raises(ValueError, match="`min_alpha` must be"):
+        with_options(adagrad, min_alpha=2 * first)
+
+
+def test_adagrad_has_no_limit_of_pairs():
+    message = "`max_pairs_per_row` applies only to `optimizer` = 'sgd', got 64.0."
+    with pytest.raises(ValueError, match=message):
+        with_options(Config(), optimizer="adagrad", max_pairs_per_row=64)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad"])

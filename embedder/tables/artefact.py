@@ -3,9 +3,9 @@
 Members: `format` (bytes of a name and a version), `settings` (UTF-8 JSON of the
 constructor's arguments), `block` i64[], `tokens` (UTF-8 bytes of all tokens),
 `token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D] and `loss_history`
-f64[E]; with the optimizer adagrad `input_accumulator` and `output_accumulator` [V] too.
-A file of SGD does not name its optimizer, so that older programs read it. Nothing is
-pickled, and the checksums of zip detect damage.
+f64[E]; of Adagrad also `input_accumulator` and `output_accumulator` [V]. The setting
+`optimizer` is left out for SGD, as in files of earlier versions. Nothing is pickled,
+and the checksums of zip reveal damage.
 """
 
 import json
@@ -53,7 +53,7 @@ class ModelFile(NamedTuple):
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [V, D]
     loss_history: list[float]
-    accumulators: Accumulators | None = None  # with the optimizer adagrad
+    accumulators: Accumulators | None = None  # of Adagrad alone
 
 
 def model_settings(config: Config) -> dict[str, Any]:

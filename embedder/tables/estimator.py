@@ -58,10 +58,10 @@ class EmbeddingTrainer:
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
       cap: of SGD: a row moves in one update at most as far as this many pairs would
-        move it; None: 1.6 / alpha, 128 at most; math.inf: no limit.
+        move it; None: 1.6 / alpha, at most 128; math.inf: no limit.
       blocks_per_update: blocks whose gradients are summed into one update.
       dtype: "float32" or "float64".
-      optimizer: "sgd", or "adagrad" with one accumulator for each row.
+      optimizer: "sgd", or "adagrad" with one accumulator a row.
 
     Raises:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
@@ -233,10 +233,7 @@ class EmbeddingTrainer:
         )
 
     def _state_to_train(self) -> TrainState:
-        """The state; its optimizer starts anew if it was trained by another.
-
-        Attributes may be set between trainings.
-        """
+        """The state; a state of another optimizer than `optimizer` is replaced."""
         state = self._trained_state()
         start = host_state(row_rule(self.optimizer), **state.params["tables"]).opt_state
         optimizers = jax.tree.structure(start), jax.tree.structure(state.opt_state)

@@ -25,13 +25,19 @@ OPTIMIZERS = "sgd", "adagrad"
 """The choices of `optimizer` for tables."""
 
 
+_BELOW_ALPHA = "a number from 0 to `alpha`"
+
+
 def _below_alpha(section, name: str) -> None:
-    """A number from 0 to the section's `alpha`, which is checked before."""
-    alpha = section.alpha or min(
-        default_alpha(section.architecture, math.inf),
-        default_adagrad_alpha(section.architecture),
+    """A number from 0 to the section's `alpha`, which is checked before.
+
+    Of defaults it is the largest; `check_optimizer` knows which one applies.
+    """
+    alpha = section.alpha or max(
+        _default_alpha(optimizer, section.architecture, math.inf)
+        for optimizer in OPTIMIZERS
     )
-    number("a number from 0 to `alpha`", lambda x: 0 <= x <= alpha)(section, name)
+    number(_BELOW_ALPHA, lambda x: 0 <= x <= alpha)(section, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +113,11 @@ class TablesOptions:
         if name not in OPTIMIZERS:
             known = " or ".join(map(repr, OPTIMIZERS))
             raise InputError(f"`optimizer` of tables must be {known}, got {name!r}.")
+        alpha = self.alpha or _default_alpha(name, self.architecture, math.inf)
+        if self.min_alpha > alpha:
+            raise InputError(
+                f"`min_alpha` must be {_BELOW_ALPHA}, got {self.min_alpha!r}."
+            )
         if name != "sgd" and self.max_pairs_per_row is not None:
             raise InputError(
                 "`max_pairs_per_row` applies only to `optimizer` = 'sgd', got "
@@ -128,6 +139,14 @@ def default_alpha(architecture: Architecture, num_tokens: float) -> float:
 def default_adagrad_alpha(architecture: Architecture) -> float:
     """Learning rate of row-wise Adagrad at the start, for a corpus of any size."""
     return {"skipgram": 0.1, "cbow": 0.1}[architecture]
+
+
+def _default_alpha(
+    optimizer: str, architecture: Architecture, num_tokens: float
+) -> float:
+    if optimizer == "adagrad":
+        return default_adagrad_alpha(architecture)
+    return default_alpha(architecture, num_tokens)
 
 
 def default_block(tile: int) -> int:
@@ -155,10 +174,9 @@ def resolve_options(
     `max_pairs_per_row` stays None with Adagrad, which has no such limit.
     """
     block = options.block or default_block(options.tile)
-    if optimizer == "adagrad":
-        alpha = options.alpha or default_adagrad_alpha(options.architecture)
+    alpha = options.alpha or _default_alpha(optimizer, options.architecture, num_tokens)
+    if optimizer != "sgd":
         return dataclasses.replace(options, block=block, alpha=alpha)
-    alpha = options.alpha or default_alpha(options.architecture, num_tokens)
     max_pairs = options.max_pairs_per_row or default_max_pairs_per_row(
         alpha, block * options.blocks_per_update
     )

@@ -89,7 +89,7 @@ class TablesProblem:
             _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
-        """The vectors at the end, in memory."""
+        """The vectors at `end`."""
         vocabulary = training.encoded.vocabulary
         table = np.asarray(end.state.params["tables"]["input"])
         return Vectors(vocabulary.tokens, table, vocabulary.counts)
@@ -128,7 +128,10 @@ def _read_base(base: Base) -> ModelFile:
 
 
 def _from_checkpoint(run: Workdir) -> ModelFile:
-    """The model of the newest checkpoint of an unfinished run."""
+    """The model in the newest checkpoint of an unfinished run.
+
+    The run may have diverged after it.
+    """
     found = Checkpoints(run.checkpoints).newest()
     check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
@@ -163,7 +166,7 @@ def _saved_accumulators(arrays: dict[str, np.ndarray]) -> Accumulators | None:
 
 
 def _log_optimizer(base: ModelFile, optimizer: str) -> None:
-    """Logs it if the optimizer is not that of the base."""
+    """Logs that the optimizer is another than that of the base."""
     before = base.settings["optimizer"]
     if optimizer != before:
         _log.info(
@@ -174,7 +177,7 @@ def _log_optimizer(base: ModelFile, optimizer: str) -> None:
 
 
 def _digest(model: ModelFile) -> str:
-    """SHA-256 of the parts of a model that a run starts from."""
+    """SHA-256 of all that a run reads from a model, independent of its file."""
     digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
     accumulators = (model.accumulators or {}).values()
     for array in (

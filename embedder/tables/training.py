@@ -39,14 +39,11 @@ from embedder.tables.update import (
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
 
-_LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
+_LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 
 
 class Training:
-    """Everything that training needs but the state: settings, data, compiled updates.
-
-    It implements `embedder.problem.Training`.
-    """
+    """A training of tables, without its state: resolved settings and a corpus."""
 
     unit = "words"
     rate_name = "alpha"
@@ -60,11 +57,7 @@ class Training:
         epochs: range,
         base: ModelFile | None = None,
     ):
-        """Args:
-        config: resolved settings.
-        epochs: numbers of the epochs to train; they enter the draws.
-        base: the model whose rows are the first rows of the initial tables.
-        """
+        """`base`: the model whose rows are the first rows at the start."""
         options = config.tables
         assert options.block is not None, "`config` must be resolved"
         tokens_per_update = options.block * options.blocks_per_update
@@ -112,7 +105,7 @@ class Training:
 
     @property
     def start_loss(self) -> float:
-        """Loss of the initial tables, of which all scores are 0."""
+        """Loss of the initial vectors, whose scores are all 0."""
         return (1 + self.config.tables.negative) * math.log(2)
 
     def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
@@ -125,7 +118,7 @@ class Training:
         return mean, self._pairs.score(np.asarray(vectors)).spearman
 
     def score(self, metrics: Metrics) -> float | None:
-        """The score of an epoch, higher is better; None without `best_by`."""
+        """The Spearman correlation with `best_by`; None without one."""
         return metrics[1] if self._pairs else None
 
     @property
@@ -145,24 +138,24 @@ class Training:
 
     @property
     def kept_tokens(self) -> float:
-        """Tokens of the corpus that an epoch keeps on average."""
+        """Expected number of tokens of the corpus that an epoch keeps."""
         counts = self.encoded.vocabulary.counts
         share = expected_tokens(counts, self.config.tables.sample) / counts.sum()
         return share * self.encoded.num_tokens
 
     @property
     def memory(self) -> dict[str, int]:
-        """Peak bytes on the host, by purpose, without Python and JAX themselves."""
+        """Host memory in bytes that a run needs at most, by purpose."""
         return memory_needed(self.config, self.encoded, self.superblock_size)
 
     @property
     def device_memory(self) -> dict[str, int]:
-        """Bytes on each device, by purpose."""
+        """Memory in bytes that a run needs on each device, by purpose."""
         return self._demand.device_bytes(self.layout)
 
     @property
     def devices_line(self) -> str:
-        """The devices, the sharding, and the reason, in one line."""
+        """The layout and the reason for it, as one line."""
         return devices_line(self._demand, self.layout, self._why)
 
     def initial_state(self) -> TrainState:
@@ -186,10 +179,9 @@ class Training:
     def calls(
         self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
     ) -> Iterator[CallResult]:
-        """Trains one epoch, a superblock per call; see `engine.loop.run_calls`.
+        """The calls of one epoch, a superblock each; see `engine.loop.run_calls`.
 
-        Args:
-          after: position of the last update of the epoch that `state` has seen.
+        `after` is the position of the last update that `state` includes; (): none.
         """
         shard, block = after or loader.START
         superblocks = loader.epoch_superblocks(
@@ -223,7 +215,7 @@ def pick_backend(
     """The compiler of the updates of a run over `num_words` in all its epochs.
 
     Raises:
-      InputError: `backend` is numba, and Numba cannot be imported.
+      InputError: `backend` is numba, which is not installed.
     """
     if options.backend == "numba" and not _has_numba():
         raise InputError(
@@ -239,7 +231,7 @@ def pick_backend(
 
 
 def _has_numba() -> bool:
-    """Whether Numba is installed and works with this version of NumPy."""
+    """Whether Numba can be imported, with this version of NumPy."""
     try:
         importlib.import_module("numba")
     except ImportError:
@@ -259,12 +251,9 @@ class TablesProgram(Program):
 def make_program(
     num_rows: int, interval: int, config: Config, layout: Layout = ONE_DEVICE
 ) -> TablesProgram:
-    """The compiled updates of a run, cached by their arguments.
+    """The compiled updates of a run; the same arguments return the same program.
 
-    Args:
-      num_rows: V.
-      interval: the loss is computed in every n-th update.
-      config: resolved settings; `backend` "numba" takes the CPU kernel, others XLA.
+    XLA compiles them unless `backend` is "numba". `config` is resolved.
     """
     enable_compilation_cache()
     options = config.tables
@@ -308,10 +297,9 @@ def host_batches(
     rate: Callable[[np.ndarray], np.ndarray],
     dtype: np.dtype,
 ) -> Generator[tuple[Updates, int, Batch]]:
-    """Superblocks as the batches that updates take, in NumPy.
+    """Superblocks as batches of NumPy, each with its updates and how many are real.
 
-    Args:
-      rate: learning rates f64[S] at the progress f64[S] of each update.
+    `rate` maps the progress of updates to their learning rates, f64[S].
     """
     for updates, num_updates in superblocks:
         rates = rate(updates.progress).astype(dtype)
