@@ -87,7 +87,7 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     if verb.workdir is None or verb.corpus is not None:
         return verb
     run = Workdir(verb.workdir)
-    if not run.is_begun:
+    if not run.is_started:
         return verb
     base, same = base_of(run), _parse(arguments, read_toml(run.config))
     assert isinstance(same, Train)  # as before, with other defaults

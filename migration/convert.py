@@ -37,7 +37,7 @@ def model_to_run(
     read = read_model(path)
     folder.check_target(target.path, "TARGET")
     folder.check_free(target, "TARGET")
-    if target.is_begun and not overwrite:
+    if target.is_started and not overwrite:
         raise InputExistsError(_taken(target.path))
     with folder.locked(target, force_lock), name_file_in_errors(target.path):
         folder.remove_parts(target)

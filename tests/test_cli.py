@@ -371,7 +371,7 @@ def test_overwrite_with_a_bad_corpus_loses_nothing(capsys):
     assert sorted(Path("r").rglob("*")) == before
 
 
-def test_unfinished_run_is_begun_anew_and_said_so(caplog):
+def test_unfinished_run_is_started_anew_and_said_so(caplog):
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
     Path("r/vectors.safetensors").unlink()
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0

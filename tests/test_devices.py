@@ -67,6 +67,20 @@ def test_a_layout_is_picked_by_what_is_asked_and_what_has_work(
     assert pick(num_devices, **options) == layout
 
 
+@pytest.mark.parametrize(
+    ("layout", "rows"), [(Layout(), 1000), (Layout("sharded", "rows", 1, 8), 125)]
+)
+def test_accumulators_take_the_place_of_row_weights(layout, rows):
+    sgd, adagrad = (
+        device_bytes(config(optimizer=name), (1000, 96), layout, 16)
+        for name in ("sgd", "adagrad")
+    )
+    assert sgd["row weights"] == adagrad["accumulators"] == 2 * rows * 4
+    assert adagrad["tables"] == sgd["tables"]
+    for name in ("prepared updates", "an update"):
+        assert adagrad[name] > sgd[name]
+
+
 def test_tables_larger_than_a_device_are_split_by_rows():
     needed = sum(device_bytes(config(), SHAPE, Layout(), 1024).values())
     small = Device(memory=needed - 1)

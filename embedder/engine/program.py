@@ -1,11 +1,11 @@
-"""Compiles updates for the devices of a layout, and moves their arrays there and back.
+"""Compiles updates for the devices of a layout; moves arrays to devices and back.
 
-Arrays that do not divide by the number of devices are padded: batches with empty
-blocks, which change nothing, and parameters with columns of zeros and rows of no id,
-which stay as they are.
+Arrays that cannot be cut into equal shards are padded: batches with empty blocks,
+which change nothing, and parameters with columns of zeros and rows without an id, which
+stay as they are.
 
-One rule shards a whole state, the optimizer's part too: an array [V, D] is sharded as
-the tables are, an array [V] as their rows are, and a scalar is replicated.
+One rule shards the whole state, that of the optimizer included: an array [V, D] is
+sharded as the tables are, an array [V] as their rows are, and a scalar is replicated.
 """
 
 import math
@@ -61,7 +61,7 @@ class Placement(NamedTuple):
 
 
 def place_updates(updates, layout: Layout, placement: Placement) -> Program:
-    """`updates`, the part of a device in them, for all devices of `layout`."""
+    """The program of `updates`, which is what one device of `layout` computes."""
     match layout.mode:
         case "jit":
             compiled = jax.jit(updates, donate_argnums=0)
@@ -94,11 +94,11 @@ def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
         mesh=mesh,
         in_specs=(state, batch),
         out_specs=(state, P()),
-        check_vma=False,  # that copies are equal is for the tests to show
+        check_vma=False,  # tests show that replicated results are equal
     )
 
     def put(values, specs):
-        """`specs` may have one for all arrays of a subtree."""
+        """Puts arrays on devices; `specs` may have one for all arrays of a subtree."""
         return jax.tree.map(
             lambda spec, x: jax.tree.map(
                 lambda array: _global_array(array, NamedSharding(mesh, spec)), x

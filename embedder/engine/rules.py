@@ -5,7 +5,7 @@ one compiled update serves all of them. `update_rows` and `update_dense` of
 `embedder.tables.update` give:
 
   rate          the learning rate, a scalar
-  weights       c of each row of the gradients: the pair terms that touch it (only to
+  weights       c of each row of the gradients: the pair terms that have it (only to
                 rules that do not sum rows)
   row_ids       of summed rows: the row of the table that each gradient belongs to
   mean_columns  the mean over the D columns of a table, of values [..., columns here]
@@ -94,8 +94,8 @@ def scale_by_rowwise_adagrad(
     delta is 0. `update` takes, all with a default:
 
       row_ids: the tree of the gradients with the row of each, i32[M], distinct and
-        ascending; those out of range, negative ones too, are of no row: a gradient
-        there is scaled, and nothing is kept. None: gradients [V, D] of all rows.
+        ascending; ids out of range, negative ones too, have no row here: their
+        accumulators are left out. None: gradients [V, D] of all rows.
       mean_columns: the mean over the columns of a table; None: all columns are here.
     """
 
@@ -146,8 +146,8 @@ def plus_rows(array, ids, rows):
 def cap_rows(cap: float) -> optax.GradientTransformationExtraArgs:
     """Scales the gradient of a row by min(1, cap / c).
 
-    The weight c of a row is the number of pair terms that touch it in this update: a
-    summed gradient then moves no row by more than `cap` pair steps. The extra argument
+    The weight c of a row is the number of pair terms that have it in this update: the
+    sum of its gradients then counts as `cap` pairs at most. The extra argument
     `weights` holds c for each row of the gradients.
     """
 
@@ -164,7 +164,7 @@ def cap_rows(cap: float) -> optax.GradientTransformationExtraArgs:
 
 
 def scale_by_rate() -> optax.GradientTransformationExtraArgs:
-    """Multiplies by minus the extra argument `rate`: one step downhill."""
+    """Multiplies by minus the extra argument `rate`: gradients become deltas."""
 
     def update(gradients, state, params=None, *, rate, **extra):
         return jax.tree.map(lambda gradient: -rate * gradient, gradients), state

@@ -95,7 +95,7 @@ def _resumed(
     plan: Plan[AnyTraining], checkpoints: Checkpoints, restart: RestartOptions
 ) -> Snapshot | None:
     """Where the run in the folder resumes; None: it starts."""
-    if restart.overwrite or not plan.run.is_begun:
+    if restart.overwrite or not plan.run.is_started:
         return None
     start = resume_snapshot(checkpoints, plan.training, restart.step)
     if start is None:

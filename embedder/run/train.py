@@ -182,7 +182,7 @@ def _is_known(
     Raises:
       InputError: its files are damaged.
     """
-    if restart.overwrite or not (run.is_begun and run.is_finished):
+    if restart.overwrite or not (run.is_started and run.is_finished):
         return False
     inputs.check_sound(run)
     return inputs.is_same(run, given, problem.manifest, problem.base)
@@ -196,7 +196,7 @@ def _is_finished(
     Raises:
       InputError: its settings or data are others.
     """
-    if not run.is_begun or restart.overwrite:
+    if not run.is_started or restart.overwrite:
         return False
     inputs.check_sound(run)
     inputs.check_same(run, config, problem.manifest, problem.base, force=restart.force)
@@ -206,11 +206,11 @@ def _is_finished(
 def _check_step(run: Workdir, restart: RestartOptions) -> None:
     """Refuses `step` for a run that does not resume."""
     if restart.step is None or (
-        run.is_begun and not run.is_finished and not restart.overwrite
+        run.is_started and not run.is_finished and not restart.overwrite
     ):
         return
     why = "holds no run"
-    if run.is_begun:
+    if run.is_started:
         why = "is to be overwritten" if restart.overwrite else "is finished"
     raise InputError(
         f"`step` must be of a run that resumes, got {restart.step}: {run.path} {why}."

@@ -41,7 +41,7 @@ def verify(path: Path) -> Iterator[Finding]:
       FileNotFoundError: an InputError; there is no run at `path`.
     """
     run = Workdir(path)
-    if not run.is_begun:
+    if not run.is_started:
         raise InputNotFoundError(f"RUN {path} holds no run: {run.config} is missing.")
     yield from _files(run)
     yield from _checkpoints(run)

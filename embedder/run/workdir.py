@@ -84,7 +84,7 @@ class Workdir:
         return [path for path in written if path.exists()]
 
     @property
-    def is_begun(self) -> bool:
+    def is_started(self) -> bool:
         """Whether a run was started here."""
         return self.config.exists()
 
@@ -119,7 +119,7 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
       FileExistsError: an InputError that names `argument`.
     """
     path = workdir.path
-    if not path.exists() or workdir.is_begun:
+    if not path.exists() or workdir.is_started:
         return
     if not path.is_dir():
         raise InputExistsError(f"{argument} must be a folder, got the file {path}.")
@@ -143,7 +143,9 @@ def check_target(path: Path, argument: str) -> None:
     for parent in real.parents:
         run = Workdir(parent)
         own = {each.name.casefold() for each in {*vars(run).values()} - {parent}}
-        is_run = run.is_begun and run.corpus.exists()  # others have a config.toml, too
+        is_run = (
+            run.is_started and run.corpus.exists()
+        )  # others have a config.toml, too
         if is_run and real.relative_to(parent).parts[0].casefold() in own:
             raise InputError(
                 f"{argument} must not be a file of a run, got {path} in the run "

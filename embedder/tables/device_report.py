@@ -77,7 +77,7 @@ def _layout_lines(
 
 
 def _on_mesh(layout: Layout) -> Layout:
-    """The layout as one over a mesh; pmap places arrays on the same devices."""
+    """The layout as one over a mesh; pmap puts arrays on the same devices."""
     return layout if layout.mode == "jit" else layout._replace(mode="sharded")
 
 

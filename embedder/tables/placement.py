@@ -1,4 +1,4 @@
-"""Updates of tables on the devices of a layout: what is sharded, and its padding."""
+"""Updates of tables on the devices of a layout: sharding and padding."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from embedder.tables.blocks import PADDING, Blocks
 from embedder.tables.update import Batch, Model, host_state, updates_function
 
 TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
-"""Blocks are split, axis 1 of S updates."""
+"""Axis 1, the blocks of S updates, is sharded."""
 
 
 def place(
@@ -25,9 +25,11 @@ def place(
     update: Literal["rows", "dense"],
     loss_interval: int,
 ) -> Program:
-    """The updates of `model` on `layout`; `shape` is that of a table, [V, D].
+    """The program of the updates of `model` on `layout`.
 
-    `model.tables` looks up in tables of the shape that a device has.
+    Args:
+      model: with `tables` of the shape of a device's shard.
+      shape: of a whole table, [V, D].
     """
     updates = updates_function(
         model._replace(exchange=layout.exchange, num_columns=shape[1]),
@@ -67,7 +69,7 @@ def _unpad_tables(state: TrainState, shape: tuple[int, int]) -> TrainState:
 
 
 def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
-    """`batch` with empty blocks in every update, up to what divides."""
+    """`batch` with every update padded by empty blocks to equal shards."""
     given = batch.blocks.ids.shape[1]
     missing = layout.num_blocks(given) - given
     if missing == 0:

@@ -115,7 +115,7 @@ def _read_base(base: Base) -> ModelFile:
     run, path = Workdir(base.path), base.path
     if path.is_dir():
         path = run.model
-        if run.is_begun and not path.exists():
+        if run.is_started and not path.exists():
             return _from_checkpoint(run)
     if not path.exists():
         raise InputNotFoundError(

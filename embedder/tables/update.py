@@ -44,10 +44,10 @@ class Loss(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """The rows that an update gathers, of one or of all devices' blocks."""
+    """The rows that an update gathers, for the blocks of one device or of all."""
 
     ids: Rows  # i32[N, G, R]
-    weights: Rows  # [N, G, R], terms of each occurrence
+    weights: Rows  # [N, G, R], pair terms of each occurrence
 
 
 class Distinct(NamedTuple):
@@ -62,28 +62,28 @@ class Distinct(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """All of an update that does not depend on the tables; or, with [S], of S of them.
+    """All of an update that does not depend on the tables; S of them with an axis [S].
 
-    It is made for all updates of a call at once.
+    Computed for all updates of a call at once.
     """
 
     pairs: Pairs  # of the blocks of this device
-    own: Rows | None  # ids of the rows of these blocks; None: they are all there are
-    asked: Rows | None  # of the devices that have the tables between them
+    own: Rows | None  # ids of the rows of these blocks; None: those in `every`
+    asked: Rows | None  # ids of all devices that hold one copy of the tables together
     every: Gathered  # of all blocks of the update
-    rate: jax.Array
+    rate: jax.Array  # learning rate
     distinct: Distinct | None = None  # only for rules that sum rows
 
 
 class Carry(NamedTuple):
-    """What goes from one update to the next within a call."""
+    """What one update hands to the next within a call."""
 
     state: TrainState
-    zeros: dict[str, jax.Array]  # [V], by table: where row weights are summed, if so
+    zeros: dict[str, jax.Array]  # [V], by table: to sum row weights in, if a rule has
 
 
 class Model(NamedTuple):
-    """What the updates of a run have in common."""
+    """What all updates of a run share."""
 
     tables: hk.Transformed
     objective: Objective
@@ -116,10 +116,10 @@ def host_state(
     output: np.ndarray,
     accumulators: Accumulators | None = None,
 ) -> TrainState:
-    """The state that has these tables, both [V, D], and no updates behind it.
+    """The state before any update, with these tables [V, D].
 
     Args:
-      accumulators: of an optimizer that has some; None: as at the start.
+      accumulators: of an optimizer that has some; None: those at the start.
     """
     params = {"tables": {"input": np.asarray(input), "output": np.asarray(output)}}
     with jax.enable_x64(True):
@@ -162,10 +162,10 @@ def updates_function(
     update: Literal["rows", "dense"],
     loss_interval: int,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Loss]]:
-    """What `make_updates` compiles, for the devices that `model.exchange` names.
+    """The function that `make_updates` compiles.
 
-    With several devices it is one device's part: its blocks, and its part of the
-    tables.
+    On several devices it is what one of them computes, over the axes of
+    `model.exchange`: with its blocks and its shard of the tables.
     """
     sums_rows = optimizer.sums_rows and update == "rows"
     by_rows = update_summed_rows if sums_rows else update_rows
@@ -204,7 +204,7 @@ def updates_function(
 
 
 def prepare(model: Model, batches: Batch) -> Prepared:
-    """What S updates need that does not depend on the tables."""
+    """All of S updates that does not depend on the tables."""
     blocks = jax.tree.map(  # [S, N, ...] -> [S N, ...]
         lambda x: x.reshape(-1, *x.shape[2:]), batches.blocks
     )
@@ -266,11 +266,11 @@ def update_rows(model: Model, optimizer: RowRule, carry: Carry, update: Prepared
         weights[name], zeros[name] = _totals(
             carry.zeros[name], ids[name], getattr(update.every.weights, name)
         )
-    steps, opt_state = optimizer.transformation.update(
+    deltas, opt_state = optimizer.transformation.update(
         gradients._asdict(), state.opt_state, weights=weights, rate=update.rate
     )
     tables = {
-        name: table.at[ids[name]].add(steps[name]) for name, table in tables.items()
+        name: table.at[ids[name]].add(deltas[name]) for name, table in tables.items()
     }
     state = TrainState({"tables": tables}, opt_state, state.step + 1)
     return Carry(state, zeros), loss
@@ -323,14 +323,14 @@ def update_dense(model: Model, optimizer: RowRule, carry: Carry, update: Prepare
         )
         for name, table in tables.items()
     }
-    steps, opt_state = optimizer.transformation.update(
+    deltas, opt_state = optimizer.transformation.update(
         model.exchange.sum_blocks(gradients),
         state.opt_state,
         weights={"tables": weights},
         rate=update.rate,
         mean_columns=_mean_columns(model),
     )
-    params = optax.apply_updates(state.params, steps)
+    params = optax.apply_updates(state.params, deltas)
     loss = Loss(value, model.objective.num_terms(update.pairs))
     return carry._replace(state=TrainState(params, opt_state, state.step + 1)), loss
 
@@ -365,9 +365,9 @@ def _loss(model: Model, rows: Rows, pairs: Pairs):
 
 
 def _totals(zeros, ids, weights):
-    """Sum of the weights of each row, at each of its occurrences; and zeros [V] again.
+    """The summed weight of its row for each occurrence; and `zeros` [V] to reuse.
 
-    To make new zeros in every update would cost as much as the vocabulary is large.
+    New zeros in every update would cost time in proportion to the vocabulary.
     """
     sums = zeros.at[ids].add(weights)
     totals = sums[ids]

@@ -1,4 +1,4 @@
-"""Rungs of a user's steps: an epoch, resuming, model files, neighbours."""
+"""Rungs of what a user does: an epoch, resuming, model files, neighbours."""
 
 import functools
 import tempfile

@@ -50,7 +50,7 @@ def check_saved_and_goes_on() -> None:
     done = program(*TRAIN, *ENDLESS, stderr=subprocess.PIPE)
     for line in done.stderr:
         if line.startswith("Resumes after "):
-            assert int(line.split()[3]) in steps
+            assert int(line.split()[2]) in steps
             break
     done.kill()
     done.communicate()

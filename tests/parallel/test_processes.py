@@ -17,6 +17,7 @@ import pytest
 
 from embedder.hosts.joining import LOST, join
 from embedder.options import PeersConfig
+from embedder.tables.artefact import read_model
 from embedder.vectors.export import read_vectors
 from tests.commands import OF_A_RUN
 
@@ -139,6 +140,21 @@ def test_two_processes_train_what_one_does(folder, one_process):
     again = ends(start_two("--workdir", "two"))
     assert again == [(0, []), (0, [])]
     assert not Path("two/cache").exists()  # it is known to be finished, not planned
+
+
+@pytest.mark.slow
+def test_accumulators_are_sharded_over_two_processes(folder):
+    """By rows, as the tables are; a checkpoint of each epoch has them whole."""
+    adagrad = ("--optimizer", "adagrad", "--table-sharding", "rows")
+    adagrad += ("--save-every", "1epoch", "--workdir")
+    one = [start("corpus.txt", *OPTIONS, *adagrad, "one", devices=4)]
+    for processes in (one, start_two(*adagrad, "two")):
+        assert {code for code, _ in ends(processes)} == {0}
+    first, second = (read_model(folder / run / "model.npz") for run in ("one", "two"))
+    np.testing.assert_array_equal(second.input, first.input)
+    for name, accumulator in first.accumulators.items():
+        assert accumulator.shape == (len(first.tokens),) and accumulator.all()
+        np.testing.assert_array_equal(second.accumulators[name], accumulator)
 
 
 @pytest.mark.slow

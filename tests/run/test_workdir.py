@@ -23,8 +23,8 @@ def run(tmp_path) -> Workdir:
     return run
 
 
-def test_workdir_is_begun_with_settings_and_finished_with_vectors(run):
-    assert run.is_begun and not run.is_finished
+def test_workdir_is_started_with_settings_and_finished_with_vectors(run):
+    assert run.is_started and not run.is_finished
     run.vectors.touch()
     assert run.is_finished
 
