@@ -190,13 +190,16 @@ def test_a_second_call_goes_on_in_the_same_memory():
     assert int(second.step) == 2 * MANY.size[0]
 
 
-def test_two_calls_are_one_of_twice_as_many_updates():
-    """Accumulators go from call to call."""
-    apply = adagrad_program().apply_updates
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_two_calls_are_one_of_twice_as_many_updates(is_resumed):
+    """Accumulators go from call to call, also by way of a checkpoint."""
+    program = adagrad_program()
     twice = jax.tree.map(lambda x: np.concatenate([x, x]), batch(MANY))
-    expected, _ = apply(start(MANY, optimizer="adagrad"), twice)
-    state, _ = apply(start(MANY, optimizer="adagrad"), batch(MANY))
-    state, _ = apply(state, batch(MANY))
+    expected, _ = program.apply_updates(start(MANY, optimizer="adagrad"), twice)
+    state, _ = program.apply_updates(start(MANY, optimizer="adagrad"), batch(MANY))
+    if is_resumed:
+        state = program.place_state(program.whole_state(state))
+    state, _ = program.apply_updates(state, batch(MANY))
     for name, array in arrays(expected).items():
         np.testing.assert_array_equal(arrays(state)[name], array)
 
