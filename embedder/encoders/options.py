@@ -30,7 +30,7 @@ class EncoderOptions:
     """A network over features or images, and how it is trained."""
 
     best_needs: ClassVar[str] = "validation_fraction"
-    """The option that tells which epoch is the best."""
+    """The option without which no epoch can be the best."""
 
     layers: tuple[int, ...] = setting((), integers(1))
     """Widths from features to classes, as 784 512 10; none: one hidden layer of 128."""
