@@ -1,8 +1,8 @@
-"""The encoders that are compared, each in a process of its own.
+"""The encoder programs that are compared, each trained in its own process.
 
-`python -m bench.encoders SYSTEM JSON` trains and prints one line of JSON. All have the
-same first weights, the same batches in the same order and float32; the first epoch, or
-the first steps, are not counted.
+`python -m bench.encoders JSON` trains and prints one line of JSON. All start from the
+same weights and take the same batches in the same order, in float32. The first epoch
+or the first updates, which compile, are reported on their own.
 """
 
 import itertools
@@ -31,11 +31,11 @@ SYSTEMS = {
     "PyTorch, compiled": {"kind": "torch", "threads": 2, "compile": True},
     "PyTorch, compiled, 1 thread": {"kind": "torch", "threads": 1, "compile": True},
 }
-"""What is run, by its name in the tables."""
+"""Name in the tables -> settings of the process."""
 
 
 def measure(system: str, **settings) -> dict[str, Any]:
-    """What a system took, alone in a new process."""
+    """Result of a system, which runs alone in a new process."""
     own = SYSTEMS[system] | settings
     environment = cpu_devices(own.get("devices", 1))
     if own["kind"] == "legacy":  # small products are faster by one thread
@@ -45,7 +45,7 @@ def measure(system: str, **settings) -> dict[str, Any]:
 
 
 def examples_of(data: str, layers: list[int], num: int):
-    """The examples at `data`, or random bytes as images, of as many classes."""
+    """The examples at `data`, or `num` random images if there is no `data`."""
     from embedder.encoders.examples import Examples
     from embedder.encoders.formats import open_examples
     from embedder.encoders.options import EncoderOptions
@@ -75,7 +75,7 @@ def port_config(settings: dict[str, Any]):
 
 
 def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
-    """Seconds of each epoch, to compile, and accuracy after each."""
+    """Trains the port: seconds of each epoch and of compilation, accuracies."""
     import jax
 
     from embedder.encoders.outputs import evaluate
@@ -107,7 +107,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def train_legacy(settings: dict[str, Any], examples) -> dict[str, Any]:
-    """The same; an epoch is the difference of two trainings, one epoch longer."""
+    """Trains the oracle; an epoch is the difference of a long and a short training."""
     from legacy import FeatureEncoder
 
     x = examples.features.reshape(len(examples.labels), -1)
@@ -139,7 +139,7 @@ def train_legacy(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
-    """The same by PyTorch, on numbers from 0 to 1 that lie in memory."""
+    """Trains with PyTorch, on features in [0, 1] in memory."""
     import torch
 
     from embedder.encoders.batches import BatchSource, split_validation
@@ -157,7 +157,7 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     net = torch.nn.Sequential(*parts[:-1])
     optimizer = torch.optim.SGD(net.parameters(), lr=settings["learning_rate"])
     x = examples.features.reshape(len(examples.labels), -1)
-    is_large = x.nbytes > 2**28  # as numbers they would be four times as large
+    is_large = x.nbytes > 2**28  # float32 would be four times as large
     x = torch.from_numpy(x) if is_large else torch.from_numpy(x).float() / 255
     y = torch.from_numpy(examples.labels.astype(np.int64))
     train, held = split_validation(len(y), settings.get("validation_fraction", 0.0))
@@ -194,10 +194,10 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
-    """When a training waits for data, and when it computes, call by call.
+    """When each call of a training waits for data, and when it computes.
 
-    Variants: images that are unpacked from PNG for every batch or once, and batches
-    that are made ahead of their use or when they are asked for.
+    Variants: PNG images are decoded for every batch, or once (cache); batches are made
+    in advance (prefetch), or on request.
     """
     import jax
 
@@ -208,7 +208,7 @@ def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
         config = port_config(settings | {"loader": "tfdata" if ahead else "memory"})
         given = examples if cached else examples._replace(features=Packed(examples))
         training = EncoderTraining(config, given, range(2))
-        training._is_resident = False  # batches come from here in every variant
+        training._is_resident = False  # batches are made on the host in all variants
         training.superblock_size = settings["updates_of_a_call"]
         training.program = _program(training)
         state = training.program.place_state(training.initial_state())
@@ -254,7 +254,7 @@ def _batches(training, epoch: int, ahead: bool):
 
 
 class Packed:
-    """Images as PNG, each unpacked when it is asked for."""
+    """Images in PNG, each decoded on every access."""
 
     def __init__(self, examples):
         import io
@@ -278,7 +278,7 @@ class Packed:
 
         from PIL import Image
 
-        if isinstance(index, slice):  # what one of them is like
+        if isinstance(index, slice):  # to learn shape and dtype
             return self._first
         images = [
             np.asarray(Image.open(io.BytesIO(self._files[i]))) for i in index.ravel()
@@ -287,7 +287,7 @@ class Packed:
 
 
 def main() -> None:
-    """Runs what the argument says."""
+    """Runs the system that the argument describes, and prints its result."""
     settings = json.loads(sys.argv[1])
     examples = examples_of(
         settings.get("data", ""), settings["layers"], settings.get("examples", 0)

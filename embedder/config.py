@@ -1,9 +1,10 @@
 """The settings of a run: sections that all families share, and one of a family.
 
-Every name that gensim has keeps gensim's name. The sections of families are declared in
-their packages (`tables/options.py`, `encoders/options.py`). Names of settings are
-unique over all sections, so that they can be given flat: as flags, as keyword arguments
-and, in older files, in other tables of the TOML.
+Settings that gensim has, too, have the names of gensim. The sections of families are in
+their packages (`tables/options.py`, `encoders/options.py`). Names are unique over all
+sections, so that settings can be given flat: as flags, as keyword arguments and, in
+older TOML files, in other tables. Former names (`setting(formerly=...)`) are accepted
+wherever a name is given; only names of now are written and shown.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ Family = TypeVar("Family")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of a run: shared sections, and the one of the family of `model`."""
+    """All settings of a run: shared sections, and the section of its family."""
 
     run: RunOptions = field(default_factory=RunOptions)
     family: TablesOptions | EncoderOptions = field(default_factory=TablesOptions)
@@ -47,12 +48,12 @@ class Config:
 
     @property
     def tables(self) -> TablesOptions:
-        """The section of tables; TypeError for another family."""
+        """The section of tables; InputTypeError for another family."""
         return self._family(TablesOptions)
 
     @property
     def encoder(self) -> EncoderOptions:
-        """The section of encoders; TypeError for another family."""
+        """The section of encoders; InputTypeError for another family."""
         return self._family(EncoderOptions)
 
     def _family(self, section: type[Family]) -> Family:
@@ -64,7 +65,7 @@ class Config:
 
     @property
     def saves_best(self) -> bool:
-        """Whether each epoch that is better than all before is saved."""
+        """Whether each epoch that is the best so far is saved."""
         return self.save.result == "best" or bool(getattr(self.family, "best_by", ""))
 
 
@@ -83,10 +84,10 @@ def _every_section() -> dict[str, type]:
 
 
 def make_config(values: dict[str, Any]) -> Config:
-    """The config with settings given by their flat names, others at their defaults.
+    """The config of settings given by flat names; the others have defaults.
 
     Raises:
-      TypeError, ValueError: a name is unknown, or of another family, or a value wrong.
+      InputError: a name is unknown, or of another family, or a value is wrong.
     """
     values = _with_names_of_now(values)
     model = RunOptions(model=values.get("model", "tokens")).model
@@ -137,7 +138,7 @@ def _former_name(name: str) -> str:
 
 
 def section_of(name: str) -> str:
-    """The section that has setting `name`; ValueError with the nearest if none has."""
+    """The section of setting `name`; InputError with the nearest name if none."""
     for section, kind in _every_section().items():
         if current_name(name) in _names(kind):
             return section
@@ -146,7 +147,7 @@ def section_of(name: str) -> str:
 
 
 def with_options(config: Config, **options: Any) -> Config:
-    """`config` with settings replaced by their flat names, validated."""
+    """`config` with settings replaced, given by flat names, and validated."""
     before, given = options_of(config), _with_names_of_now(options)
     model = RunOptions(model=given.get("model", config.run.model)).model
     if model != config.run.model:
@@ -169,18 +170,18 @@ def _shared_names() -> list[str]:
 
 
 def resolve(config: Config, num_tokens: float) -> Config:
-    """`config` of tables, with None replaced by what it becomes for `num_tokens`."""
-    options = resolve_options(config.tables, num_tokens)
+    """`config` of tables with open settings resolved for `num_tokens`."""
+    options = resolve_options(config.tables, config.run.optimizer, num_tokens)
     return dataclasses.replace(config, family=options)
 
 
 def per_host_names() -> set[str]:
-    """Settings of which the processes of a run may have different values."""
+    """Settings in which the processes of a run may differ."""
     return _marked("per_host")
 
 
 def differences(before: Config, now: Config) -> list[str]:
-    """What two configs differ in, as text, of what changes the vectors."""
+    """A text for each setting that differs and changes the vectors."""
     return different_options(options_of(before), options_of(now))
 
 
@@ -200,14 +201,14 @@ def _marked(key: Literal["changes", "per_host"]) -> set[str]:
 
 
 _OLD_TABLES = "data", "model", "train", "parallel", "save"
-"""Tables of TOML files that were written before families had sections."""
+"""Tables of TOML files of the versions before families had sections."""
 
 _FORMER_TABLES = {"tables": "tokens"}
 """Former name of a table -> name now."""
 
 
 def to_toml(config: Config) -> str:
-    """TOML text of `config`, one table a section, without what is None."""
+    """TOML text of `config`: a table per section, without settings that are None."""
     import tomli_w
 
     values = options_of(config)
@@ -224,7 +225,7 @@ def to_toml(config: Config) -> str:
 
 
 def read_toml(path: Path) -> Config:
-    """The config in a TOML file; an unknown table or key is a ValueError."""
+    """The config in a TOML file; InputError for an unknown table or key."""
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # of the text, or of numbers in it
@@ -241,13 +242,13 @@ def from_toml(text: str) -> Config:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown `name`: which known one may be meant."""
+    """The end of a message about an unknown `name`: the nearest known one."""
     found = difflib.get_close_matches(name, known, n=1)
     return f", did you mean `{found[0]}`?" if found else "."
 
 
 def _from_tables(tables: dict[str, Any]) -> Config:
-    """Keys may stand in any of the old tables; in others only where they belong."""
+    """Old tables may have any key; the others only those of their section."""
     values: dict[str, Any] = {}
     sections = _every_section()
     for given, keys in tables.items():
@@ -280,7 +281,7 @@ def _formerly_in(table: str) -> list[str]:
 
 
 def _where(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a key or table that is unknown where it stands."""
+    """The end of a message about a key or table that is unknown there."""
     try:
         return f": `{name}` belongs in [{section_of(name)}]."
     except ValueError:

@@ -36,7 +36,14 @@ from embedder.arguments import (
     Verb,
     Verify,
 )
-from embedder.config import FAMILIES, Config, make_config, nearest, read_toml
+from embedder.config import (
+    FAMILIES,
+    Config,
+    make_config,
+    nearest,
+    read_toml,
+    with_options,
+)
 from embedder.errors import InputError
 
 _POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
@@ -66,8 +73,17 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     from embedder.run.workdir import Workdir
 
     if verb.resume is not None:
-        config = Workdir(verb.resume).config
-        return _parse(arguments, read_toml(config)) if config.exists() else verb
+        path = Workdir(verb.resume).config
+        if not path.exists():
+            return verb
+        before = read_toml(path)
+        found = _parse(arguments, before)
+        assert isinstance(found, Train)
+        if found.run.optimizer == before.run.optimizer or before.run.model != "tokens":
+            return found
+        # What the run resolved for its optimizer is not meant for another one.
+        fresh = with_options(before, alpha=None, max_pairs_per_row=None)
+        return _parse(arguments, fresh)
     if verb.workdir is None or verb.corpus is not None:
         return verb
     run = Workdir(verb.workdir)

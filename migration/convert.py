@@ -1,4 +1,4 @@
-"""Model files of `legacy` to runs of `embedder train`, and back, bit for bit."""
+"""Converts model files of `legacy` to runs of `embedder train` and back, bit-exact."""
 
 import os
 import shutil
@@ -20,16 +20,18 @@ Source = str | os.PathLike[str]
 def model_to_run(
     model: Source, run: Source, *, overwrite: bool = False, force_lock: bool = False
 ) -> ModelFile:
-    """Makes the finished run `run` of a model file, and returns what is in it.
+    """Writes the finished run `run` from a model file; returns the file's content.
 
-    The run holds a copy of the file, which has all that is needed to go on training. It
-    does not know the corpus: `embedder train` into the same folder is refused. With
-    `force_lock` the folder is written to though its lock names another host.
+    The run has a copy of the file, with all that is needed to resume training. It does
+    not know its corpus: `embedder train` into the same folder is refused.
+
+    Args:
+      force_lock: take over a lock file of `run` that names another host.
 
     Raises:
       LockedError: another process writes to `run`.
-      FileExistsError: `run` holds a run or other files, and `overwrite` is not given.
-      FileNotFoundError, ValueError: there is no whole model file at `model`.
+      InputExistsError: `run` has a run or other files, and `overwrite` is False.
+      InputNotFoundError, InputError: `model` does not exist, or is damaged.
     """
     path, target = Path(model), Workdir(run)
     read = read_model(path)
@@ -41,19 +43,20 @@ def model_to_run(
         folder.remove_parts(target)
         with folder.part(target) as made:
             _write_run(made, path, read)
-            folder.clear(target)  # all that can fail has been done
+            folder.clear(target)  # all that can fail has succeeded
             for file in made.files:
                 os.replace(file, target.path / file.name)
     return read
 
 
 def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> ModelFile:
-    """Writes the model file of a finished run to `model`, and returns what is in it.
+    """Writes the model file of a finished run to `model`; returns its content.
 
     Raises:
-      FileExistsError: there is a file at `model`, and `overwrite` is not given.
-      FileNotFoundError: `run` holds no finished run.
-      ValueError: the run's model file is damaged.
+      InputExistsError: `model` exists, and `overwrite` is False.
+      InputIsFolderError: `model` is a folder.
+      InputNotFoundError: `run` is not a finished run.
+      InputError: the run's model file is damaged.
     """
     source, path = Workdir(run), Path(model)
     if not source.is_finished:

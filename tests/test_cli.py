@@ -239,15 +239,15 @@ def test_train_without_a_workdir_names_it_after_the_corpus():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "train takes: 1 (cpu): there is one"),
+        ([], "a run uses: 1 (cpu): there is one"),
         (
             ["--mode", "sharded"],
-            "train takes: 1 as 1 x 1, by sharded, tables replicated",
+            "a run uses: 1 as 1 x 1, by sharded, tables replicated",
         ),
-        (["--mode", "pmap"], "train takes: 1 as 1 x 1, by pmap, tables replicated"),
+        (["--mode", "pmap"], "a run uses: 1 as 1 x 1, by pmap, tables replicated"),
         (
             ["--table-sharding", "rows"],
-            "train takes: 1 as 1 x 1, by sharded, tables rows",
+            "a run uses: 1 as 1 x 1, by sharded, tables rows",
         ),
     ],
 )
@@ -375,7 +375,9 @@ def test_unfinished_run_is_begun_anew_and_said_so(caplog):
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
     Path("r/vectors.safetensors").unlink()
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
-    assert "r holds an unfinished run without a checkpoint: it is" in caplog.text
+    assert (
+        "r holds an unfinished run without a checkpoint: it starts anew" in caplog.text
+    )
     assert Path("r/vectors.safetensors").exists()
 
 
@@ -433,7 +435,7 @@ def test_interrupt_is_one_line_and_130(capsys, monkeypatch, during):
     if during == "reading":
         monkeypatch.setattr(corpus, "_split_lines", interrupt)
     else:
-        monkeypatch.setattr("embedder.run.train.run_epochs", interrupt)
+        monkeypatch.setattr("embedder.run.loop.run_epochs", interrupt)
     assert train("text.txt", "--workdir", "new/run") == 130
     assert error_line(capsys) == "embedder: Interrupted."
     assert Path("new").exists() == (during == "training")
@@ -448,7 +450,7 @@ def test_interrupt_that_python_loses_still_stops(capsys, monkeypatch):
         Deaf()  # what is raised in here is only printed
         return epochs.run_epochs(*arguments)
 
-    monkeypatch.setattr("embedder.run.train.run_epochs", run_epochs)
+    monkeypatch.setattr("embedder.run.loop.run_epochs", run_epochs)
     monkeypatch.setattr(sys, "unraisablehook", lambda args: None)
     assert train("text.txt", "--workdir", "r") == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

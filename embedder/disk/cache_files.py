@@ -41,7 +41,7 @@ def read_cache_file(path: str | os.PathLike[str]) -> bytes | None:
     content = data[:-_DIGEST_BYTES]
     if with_digest(content) == data:
         return content
-    _log.warning("Cache file %s is damaged: it is made anew.", path)
+    _log.warning("Cache file %s is damaged: it is rebuilt.", path)
     with contextlib.suppress(OSError):
         os.unlink(path)
     return None

@@ -327,6 +327,7 @@ def make_encoder_program(
     updates = updates_function(encoder, optimizer, layout.exchange)
     placement = Placement(
         AXES_OF_IDS if is_resident else AXES,
+        0,  # all arrays of the state are replicated
         lambda state: state,
         lambda state: state,
         lambda batch: pad_batches(batch, layout.num_blocks(options.batch_size)),

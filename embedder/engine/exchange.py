@@ -59,6 +59,16 @@ class Exchange(NamedTuple):
         places = ids - jax.lax.axis_index(self.tables) * len(table)
         return jnp.where((places >= 0) & (places < len(table)), places, len(table))
 
+    def local_ids(self, table, ids):
+        """`ids` counted from the first row of this device's `table`.
+
+        Ascending ids stay ascending: those of rows of other devices are out of range,
+        and negative if the rows are before its own.
+        """
+        if self.split != "rows":
+            return ids
+        return ids - jax.lax.axis_index(self.tables) * len(table)
+
     def sum_columns(self, scores):
         """Scores over all columns, of those over the columns of this device.
 

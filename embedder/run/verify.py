@@ -1,4 +1,4 @@
-"""What of a run is whole, what is not, and what to do about it."""
+"""Which files of a run are whole, which are damaged, and how to repair them."""
 
 import os
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from embedder.errors import InputNotFoundError
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.workdir import Workdir
 
-_ANEW = "train anew with --overwrite, or from a copy"
-_CURVE = "nothing else depends on it; only training anew makes it again"
-_AGAIN = "delete {path}; the same command goes on from the last whole checkpoint"
+_ANEW = "train anew with --overwrite, or restore a copy"
+_CURVE = "nothing else depends on it; only training anew restores it"
+_AGAIN = "delete {path}; the same command resumes from the last whole checkpoint"
 
 
 class Finding(NamedTuple):
-    """One file or folder of a run."""
+    """The state of one file or folder of a run."""
 
     name: str
     fault: str = ""  # what is wrong; empty: it is whole
@@ -35,10 +35,10 @@ class Finding(NamedTuple):
 
 
 def verify(path: Path) -> Iterator[Finding]:
-    """Looks at all that a run has digests of; nothing is changed.
+    """Checks all files of a run that have checksums; changes nothing.
 
     Raises:
-      FileNotFoundError: there is no run at `path`.
+      FileNotFoundError: an InputError; there is no run at `path`.
     """
     run = Workdir(path)
     if not run.is_begun:
@@ -56,11 +56,11 @@ def _part(run: Workdir, path: Path) -> Finding:
 
 
 def _files(run: Workdir) -> Iterator[Finding]:
-    """Those in the folder itself."""
+    """Findings about the files in the folder itself."""
     try:
         sums = read_digests(run.path)
     except FileNotFoundError:
-        yield Finding(DIGESTS_FILE, "is missing", "it comes with the next run here")
+        yield Finding(DIGESTS_FILE, "is missing", "the next run here writes it")
         return
     except ValueError as error:
         yield Finding(DIGESTS_FILE, f"is damaged ({error})", _ANEW)
@@ -86,7 +86,7 @@ def _checkpoints(run: Workdir) -> Iterator[Finding]:
         except CheckpointError as error:
             reason = str(error).partition(" is damaged ")[2]
             yield Finding(
-                name, f"is damaged {reason}", "the run goes on from the one before"
+                name, f"is damaged {reason}", "the run resumes from the one before"
             )
     for path in checkpoints.parts():
         yield _part(run, path)
@@ -105,5 +105,7 @@ def _cache(run: Workdir) -> Iterator[Finding]:
             yield Finding(name)
         except (OSError, ValueError) as error:
             yield Finding(
-                name, f"is damaged ({error})", f"delete {folder}; it is made anew"
+                name,
+                f"is damaged ({error})",
+                f"delete {folder}; the next run writes it again",
             )

@@ -3,7 +3,9 @@
 Members: `format` (bytes of a name and a version), `settings` (UTF-8 JSON of the
 constructor's arguments), `block` i64[], `tokens` (UTF-8 bytes of all tokens),
 `token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D] and `loss_history`
-f64[E]. Nothing is pickled, and zip's checksums tell of damage.
+f64[E]; with the optimizer adagrad `input_accumulator` and `output_accumulator` [V] too.
+A file of SGD does not name its optimizer: it is as before there was a choice. Nothing
+is pickled, and zip's checksums tell of damage.
 """
 
 import json
@@ -18,14 +20,16 @@ from embedder.config import Config, current_name, options_of, with_options
 from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.errors import InputError, InputNotFoundError
+from embedder.tables.update import Accumulators
 
 MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
     *("alpha", "min_alpha", "epochs", "architecture", "seed", "workers", "block"),
-    *("tile", "noise", "cap", "blocks_per_update", "dtype"),
+    *("tile", "noise", "cap", "blocks_per_update", "dtype", "optimizer"),
 )
 """Settings that a model file holds: the arguments of `EmbeddingTrainer`."""
 
+_ACCUMULATORS = "input_accumulator", "output_accumulator"
 _FORMAT = "embedder-table-model 1"
 _MEMBERS = {
     "format": (np.uint8, 1),
@@ -49,6 +53,7 @@ class ModelFile(NamedTuple):
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [V, D]
     loss_history: list[float]
+    accumulators: Accumulators | None = None  # with the optimizer adagrad
 
 
 def model_settings(config: Config) -> dict[str, Any]:
@@ -69,10 +74,11 @@ def write_model(path: Path, model: ModelFile) -> None:
         "counts": model.counts,
         "input": model.input,
         "output": model.output,
+        **_accumulator_members(model),
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
     with atomic_file(path) as part, open(part, "wb") as file:
-        np.savez(file, **members)
+        np.savez(file, **members)  # type: ignore[arg-type]  # none is `allow_pickle`
 
 
 def read_model(path: Path) -> ModelFile:
@@ -96,10 +102,16 @@ def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
     found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT.encode():
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
-    return {
-        name: read_stored_array(archive, name)
-        for name in (*_MEMBERS, "input", "output")
-    }
+    names = *_MEMBERS, "input", "output"
+    members = {name: read_stored_array(archive, name) for name in names}
+    if _from_json(members["settings"].tobytes())["optimizer"] == "adagrad":
+        members |= {name: read_stored_array(archive, name) for name in _ACCUMULATORS}
+    return members
+
+
+def _accumulator_members(model: ModelFile) -> Accumulators:
+    of_table = model.accumulators or {}
+    return {f"{name}_accumulator": array for name, array in of_table.items()}
 
 
 def _model(members: dict[str, np.ndarray]) -> ModelFile:
@@ -117,7 +129,14 @@ def _model(members: dict[str, np.ndarray]) -> ModelFile:
         input=members["input"],
         output=members["output"],
         loss_history=members["loss_history"].tolist(),
+        accumulators=_accumulators(members),
     )
+
+
+def _accumulators(members: dict[str, np.ndarray]) -> Accumulators | None:
+    if not {*_ACCUMULATORS} <= {*members}:
+        return None
+    return {name: members[f"{name}_accumulator"] for name in ("input", "output")}
 
 
 def _config(data: bytes, block: int) -> Config:
@@ -147,6 +166,15 @@ def _check_rows(
             )
         if not np.isfinite(table).all():
             raise InputError(f"`{name}` is not finite")
+    for name in {*_ACCUMULATORS} & {*members}:
+        array = members[name]
+        if array.shape != (len(tokens),) or array.dtype != config.run.dtype:
+            raise InputError(
+                f"`{name}` must be {config.run.dtype}{[len(tokens)]}, got "
+                f"{_described(array)}"
+            )
+        if not np.isfinite(array).all() or array.min() < 0:
+            raise InputError(f"`{name}` must be finite numbers >= 0")
 
 
 def _described(array: np.ndarray) -> str:
@@ -159,11 +187,18 @@ def _bytes(text: str) -> np.ndarray:
 
 def _to_json(settings: dict[str, Any]) -> str:
     """JSON has no infinity: a cap that is off is the string "inf"."""
-    return json.dumps({k: "inf" if v == math.inf else v for k, v in settings.items()})
+    return json.dumps(
+        {
+            name: "inf" if value == math.inf else value
+            for name, value in settings.items()
+            if (name, value) != ("optimizer", "sgd")
+        }
+    )
 
 
 def _from_json(data: bytes) -> dict[str, Any]:
     settings = json.loads(data)
     if not isinstance(settings, dict):
         raise InputError("`settings` is no JSON object")
-    return {k: math.inf if v == "inf" else v for k, v in settings.items()}
+    settings = {k: math.inf if v == "inf" else v for k, v in settings.items()}
+    return {"optimizer": "sgd"} | settings

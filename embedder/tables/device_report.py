@@ -40,7 +40,7 @@ def devices_report(config: Config, num_rows: int) -> str:
     return "\n".join(
         [
             _devices_line(),
-            f"train takes: {devices_line(required, layout, reason)}",
+            f"a run uses: {devices_line(required, layout, reason)}",
             "",
             *_layout_lines(required, shape, layout),
             "",
@@ -54,8 +54,9 @@ def _devices_line() -> str:
     kinds = sorted({f"{d.platform} ({d.device_kind})" for d in devices})
     memory = min(capacity(d, len(local)) for d in local) / 2**30
     return (
-        f"{len(devices)} devices: {', '.join(kinds)}; {memory:.2f} GiB each; process "
-        f"{jax.process_index()} of {jax.process_count()} has {len(local)}"
+        f"{len(devices)} devices: {', '.join(kinds)}; {memory:.2f} GiB each; "
+        f"{len(local)} of them in process {jax.process_index()} of "
+        f"{jax.process_count()}"
     )
 
 
@@ -76,7 +77,7 @@ def _layout_lines(
 
 
 def _on_mesh(layout: Layout) -> Layout:
-    """The layout as one over a mesh; pmap places arrays on the same devices."""
+    """The layout as one over a mesh; pmap puts arrays on the same devices."""
     return layout if layout.mode == "jit" else layout._replace(mode="sharded")
 
 

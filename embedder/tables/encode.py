@@ -298,8 +298,8 @@ def _name_damaged_file(path: Path) -> Iterator[Path]:
     except (*faults, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = short_reason(error)
         raise InputError(
-            f"Cache file {path} is damaged ({reason}): delete {path.parent} to make it "
-            "anew."
+            f"Cache file {path} is damaged ({reason}): delete {path.parent} to rebuild "
+            "it."
         ) from error
 
 

@@ -4,16 +4,19 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
 from embedder.engine.epochs import run_epochs
-from embedder.engine.rules import capped_sgd
+from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
+from embedder.settings import choice
 from embedder.tables.artefact import (
     MODEL_SETTINGS,
     ModelFile,
@@ -24,8 +27,9 @@ from embedder.tables.artefact import (
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded
+from embedder.tables.options import OPTIMIZERS
 from embedder.tables.training import Training
-from embedder.tables.update import host_state
+from embedder.tables.update import accumulators_of, host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.vectors import Vectors
@@ -44,7 +48,8 @@ class EmbeddingTrainer:
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
-        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1.
+        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1; of
+        adagrad 0.1.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
@@ -52,14 +57,19 @@ class EmbeddingTrainer:
       block: tokens of a block; None: 64, raised to a multiple of `tile`.
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
-      cap: no row moves by more than so many pair steps in an update; None:
+      cap: by SGD no row moves by more than so many pair steps in an update; None:
         1.6 / alpha, 128 at most; math.inf: no cap.
       blocks_per_update: blocks whose gradients are summed into one update.
       dtype: "float32" or "float64".
+      optimizer: "sgd", or "adagrad" with one accumulator for each row.
 
     Raises:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
     """
+
+    min_count: int
+    epochs: int
+    optimizer: str
 
     def __init__(
         self,
@@ -82,6 +92,7 @@ class EmbeddingTrainer:
         cap: float | None = None,
         blocks_per_update: int = 1,
         dtype: str = "float32",
+        optimizer: str = "sgd",
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(_checked(arguments))
@@ -135,7 +146,8 @@ class EmbeddingTrainer:
             )
             encoded = _encoded(corpus, self.min_count, self._vocabulary)
             epoch = len(self.loss_history)
-            self._train(encoded, config, self._state, range(epoch, epoch + 1))
+            state = self._state_to_train()
+            self._train(encoded, config, state, range(epoch, epoch + 1))
         return self
 
     @property
@@ -200,11 +212,11 @@ class EmbeddingTrainer:
         return vars(self) | {"_vectors": None}
 
     def _keep(self, model: ModelFile) -> None:
-        config = settings.with_options(self._config(), block=model.block)
-        cap = settings.resolve(config, int(model.counts.sum())).tables.max_pairs_per_row
         self._vocabulary = Vocabulary(model.tokens, model.counts)
         self._block = model.block
-        self._state = host_state(capped_sgd(cap), model.input, model.output)
+        self._state = host_state(
+            row_rule(self.optimizer), model.input, model.output, model.accumulators
+        )
         self._loss_history = model.loss_history
 
     def _model(self) -> ModelFile:
@@ -217,7 +229,18 @@ class EmbeddingTrainer:
             input=self._table("input"),
             output=self._table("output"),
             loss_history=self._loss_history,
+            accumulators=accumulators_of(self._state_to_train()),
         )
+
+    def _state_to_train(self) -> TrainState:
+        """The state, with what `optimizer` starts with if it was trained by another.
+
+        Attributes may be set between trainings.
+        """
+        state = self._trained_state()
+        start = host_state(row_rule(self.optimizer), **state.params["tables"]).opt_state
+        optimizers = jax.tree.structure(start), jax.tree.structure(state.opt_state)
+        return state if len({*optimizers}) == 1 else state._replace(opt_state=start)
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in MODEL_SETTINGS}
@@ -236,12 +259,13 @@ class EmbeddingTrainer:
         training = Training(config, encoded, epochs)
         history = [] if state is None else self._loss_history
         with _cap_named():
-            state, place = run_epochs(training, state or training.initial_state())
-        self._state = state
+            end = run_epochs(training, state or training.initial_state())
+        assert config.tables.block is not None, "`config` is resolved"
+        self._state = end.state
         self._block = config.tables.block
         self._vocabulary = encoded.vocabulary
         self._vectors = None
-        self._loss_history = history + place.losses
+        self._loss_history = history + end.position.losses
 
     def _trained(self) -> Vocabulary:
         if self._vocabulary is None:
@@ -249,8 +273,12 @@ class EmbeddingTrainer:
         return self._vocabulary
 
     def _table(self, name: str) -> np.ndarray:
+        return self._trained_state().params["tables"][name]
+
+    def _trained_state(self) -> TrainState:
         self._trained()
-        return self._state.params["tables"][name]
+        assert self._state is not None
+        return self._state
 
     def _lookup(self) -> Vectors:
         if self._vectors is None:
@@ -262,8 +290,10 @@ class EmbeddingTrainer:
 
 def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments as Python int, float, str or None."""
+    given = SimpleNamespace(**arguments)
+    choice(OPTIMIZERS)(given, "optimizer")  # RunOptions allows more
     with _cap_named():
-        checked = model_settings(settings.with_options(Config(), **arguments))
+        checked = model_settings(settings.with_options(Config(), **vars(given)))
     return {name: checked[name] for name in arguments}
 
 

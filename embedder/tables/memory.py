@@ -31,6 +31,8 @@ def memory_needed(
     num_rows = len(encoded.vocabulary)
     width = -(-data.vector_size // 16) * 16  # padded as in the kernel
     table = num_rows * width * np.dtype(config.run.dtype).itemsize
+    sums_rows = config.run.optimizer == "adagrad"
+    accumulator = num_rows * np.dtype(config.run.dtype).itemsize if sums_rows else 0
     has_checkpoints = config.save.interval != Interval()
     num_shards = min(config.run.workers + 2, len(encoded.shard_tokens))
     shards = num_shards * int(max(encoded.shard_tokens, default=0))
@@ -38,9 +40,10 @@ def memory_needed(
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
     return {
         "tables": 2 * table,
+        "accumulators": 4 * accumulator,  # and the first ones
         "first vectors": table,
         "vectors to write": 2 * table,
-        "checkpoints": 4 * table if has_checkpoints else 0,  # two of them
+        "checkpoints": 4 * (table + accumulator) if has_checkpoints else 0,  # two
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int((shards + superblocks) * per_token),
@@ -61,6 +64,7 @@ def device_bytes(
     data = config.tables
     assert data.block is not None, "`config` must be resolved"
     itemsize = np.dtype(config.run.dtype).itemsize
+    sums_rows = config.run.optimizer == "adagrad"
     rows, columns = layout.device_shape(*shape)
     blocks = layout.num_blocks(data.blocks_per_update)
     local_blocks = blocks // layout.block_devices  # of one device
@@ -69,13 +73,16 @@ def device_bytes(
     per_block = data.block * 9 + tiles * data.noise * 4
     positions = data.tile + 2 * data.window
     prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
+    if sums_rows:
+        prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence
     pairs = data.block * (positions + itemsize)  # of local blocks
+    row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     return {
         "tables": 2 * rows * columns * itemsize,
-        "row weights": 2 * rows * itemsize,
+        "accumulators" if sums_rows else "row weights": 2 * rows * itemsize,
         "blocks": 2 * size * local_blocks * per_block,
         "prepared updates": 2 * size * (blocks * prepared + local_blocks * pairs),
-        "an update": _ROW_COPIES * blocks * tiles * rows_of_tile * columns * itemsize,
+        "an update": row_copies * blocks * tiles * rows_of_tile * columns * itemsize,
     }
 
 

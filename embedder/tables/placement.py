@@ -7,9 +7,10 @@ import numpy as np
 
 from embedder.engine.layout import Layout
 from embedder.engine.program import Placement, Program, place_updates
+from embedder.engine.rules import RowRule
 from embedder.engine.state import TrainState
 from embedder.tables.blocks import PADDING, Blocks
-from embedder.tables.update import Batch, Model, updates_function
+from embedder.tables.update import Batch, Model, host_state, updates_function
 
 TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
 """Blocks are split, axis 1 of S updates."""
@@ -17,7 +18,7 @@ TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
 
 def place(
     model: Model,
-    optimizer,
+    optimizer: RowRule,
     layout: Layout,
     shape: tuple[int, int],
     *,
@@ -29,13 +30,14 @@ def place(
     `model.tables` looks up in tables of the shape that a device has.
     """
     updates = updates_function(
-        model._replace(exchange=layout.exchange),
+        model._replace(exchange=layout.exchange, num_columns=shape[1]),
         optimizer,
         update=update,
         loss_interval=loss_interval,
     )
     placement = Placement(
         TABLE_AXES,
+        jax.tree.map(np.ndim, host_state(optimizer, *np.zeros((2, 0, 0)))),
         lambda state: _pad_tables(state, layout, shape),
         lambda state: _unpad_tables(state, shape),
         lambda batch: _pad_blocks(batch, layout),
@@ -44,23 +46,24 @@ def place(
 
 
 def _pad_tables(state: TrainState, layout: Layout, shape: tuple[int, int]):
-    """`state` with tables filled up to what the devices have together."""
+    """`state` with arrays [V, D] and [V] padded to the size of all devices together."""
     wide = layout.padded_shape(*shape)
 
     def fill(x):
-        missing = [(0, n - m) for n, m in zip(wide, x.shape, strict=True)]
+        missing = [(0, n - m) for n, m in zip(wide, x.shape, strict=False)]
         return np.pad(x, missing) if any(map(any, missing)) else x
 
-    return state._replace(params=jax.tree.map(fill, state.params))
+    return jax.tree.map(fill, state)
 
 
 def _unpad_tables(state: TrainState, shape: tuple[int, int]) -> TrainState:
     def cut(x):
-        whole = np.array(x[: shape[0], : shape[1]], order="C")
+        whole = np.array(x[tuple(map(slice, shape[: np.ndim(x)]))], order="C")
         whole.flags.writeable = False
         return whole
 
-    return state._replace(params=jax.tree.map(cut, state.params))
+    params, opt_state = jax.tree.map(cut, (state.params, state.opt_state))
+    return state._replace(params=params, opt_state=opt_state)
 
 
 def _pad_blocks(batch: Batch, layout: Layout) -> Batch:

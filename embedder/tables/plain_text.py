@@ -128,7 +128,7 @@ class _Replacing:
     def end(self) -> str:
         text = self._replaced(self._decoder.decode(b"", final=True))
         if self._num:
-            _log.warning("%s: U+FFFD stands in %d places.", self._path, self._num)
+            _log.warning("%s: U+FFFD occurs %d times.", self._path, self._num)
         return text
 
     def _replaced(self, text: str) -> str:

@@ -23,6 +23,7 @@ from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.training import Training
+from embedder.tables.update import Accumulators, accumulators_of
 from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
@@ -33,6 +34,7 @@ from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES, is_key
 
+_TABLES = "input", "output"
 _log = logging.getLogger(__name__)
 
 
@@ -50,15 +52,18 @@ class TablesProblem:
         errors: Literal["strict", "replace"] = "strict",
     ):
         self._corpus = open_corpus(source, errors)
-        self._base = base and _read_base(base)
+        self._base: ModelFile | None = None
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
-        self.base = base and {
-            "path": os.path.abspath(base.path),
-            "grow": base.grow,
-            "sha256": _digest(self._base),
-        }
+        self.base: dict | None = None
+        if base is not None:
+            self._base = _read_base(base)
+            self.base = {
+                "path": os.path.abspath(base.path),
+                "grow": base.grow,
+                "sha256": _digest(self._base),
+            }
 
     def plan(self, config: Config, cache: Path | None) -> Training:
         """See `plan`."""
@@ -78,6 +83,7 @@ class TablesProblem:
                 len(encoded.vocabulary) - len(self._base.tokens),
                 100 * encoded.num_tokens / encoded.raw_tokens,
             )
+            _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
         """What was learned."""
@@ -132,6 +138,7 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
     vocabulary = read_vocabulary(run.vocabulary)
     before = read_model(run.base).loss_history if run.base.exists() else []
     history = found.facts["place"]["history"]
+    assert config.tables.block is not None, "a run writes resolved settings"
     return ModelFile(
         settings=model_settings(config) | {"workers": 1},
         block=config.tables.block,
@@ -140,13 +147,39 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
         input=found.arrays["params.tables.input"],
         output=found.arrays["params.tables.output"],
         loss_history=before + [metrics[0] for metrics in history],
+        accumulators=_saved_accumulators(found.arrays),
     )
+
+
+def _saved_accumulators(arrays: dict[str, np.ndarray]) -> Accumulators | None:
+    """The accumulators in a checkpoint; None: its optimizer has none."""
+    names = {name: f"opt_state.0.accumulators.tables.{name}" for name in _TABLES}
+    if not {*names.values()} <= {*arrays}:
+        return None
+    return {name: arrays[path] for name, path in names.items()}
+
+
+def _log_optimizer(base: ModelFile, optimizer: str) -> None:
+    """Says so where the optimizer is another than that of the base."""
+    before = base.settings["optimizer"]
+    if optimizer != before:
+        _log.info(
+            "The optimizer is %s, that of the base %s: accumulators start at 0.",
+            optimizer,
+            before,
+        )
 
 
 def _digest(model: ModelFile) -> str:
     """SHA-256 of what a run takes from a model, whatever file that is in."""
     digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
-    for array in (model.input, model.output, np.array(model.loss_history)):
+    accumulators = (model.accumulators or {}).values()
+    for array in (
+        model.input,
+        model.output,
+        *accumulators,
+        np.array(model.loss_history),
+    ):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
@@ -219,6 +252,7 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
 def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
     """The model file of a run. `workers` are threads here, processes in `legacy`."""
     tables = end.state.params["tables"]
+    assert training.config.tables.block is not None, "its settings are resolved"
     return ModelFile(
         settings=model_settings(training.config) | {"workers": 1},
         block=training.config.tables.block,
@@ -227,4 +261,5 @@ def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
         input=np.asarray(tables["input"]),
         output=np.asarray(tables["output"]),
         loss_history=before + end.position.losses,
+        accumulators=accumulators_of(end.state),
     )

@@ -9,7 +9,6 @@ from typing import Literal
 
 import jax
 import numpy as np
-import optax
 
 from embedder.config import Config, with_options
 from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
@@ -18,8 +17,8 @@ from embedder.engine.epochs import Metrics
 from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.engine.loop import CallResult, run_calls
-from embedder.engine.program import Program
-from embedder.engine.rules import capped_sgd, linear_rate
+from embedder.engine.program import PlacedState, Program
+from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.tables import loader
@@ -30,7 +29,13 @@ from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
-from embedder.tables.update import Batch, Model, initial_state, objective_of
+from embedder.tables.update import (
+    Batch,
+    Model,
+    accumulators_of,
+    initial_state,
+    objective_of,
+)
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
 
@@ -42,9 +47,6 @@ class Training:
 
     unit = "words"
     rate_name = "alpha"
-    divergence_message = (
-        "training diverged. Give a smaller `alpha` or `max_pairs_per_row`."
-    )
     memory_advice = "give a smaller `vector_size` or `block`, or a larger `min_count`."
     zero_loss_message = "No token has another in its window: nothing is learned."
 
@@ -57,14 +59,19 @@ class Training:
     ):
         """With a `base`, its rows are the first ones of the tables at the start."""
         options = config.tables
+        assert options.block is not None, "`config` must be resolved"
         tokens_per_update = options.block * options.blocks_per_update
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
+        self._tokens_per_update = tokens_per_update
+        is_sgd = config.run.optimizer == "sgd"
+        smaller = "`alpha` or `max_pairs_per_row`" if is_sgd else "`alpha`"
+        self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
         path = options.best_by
         self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
-        self.metrics = ("loss", "spearman") if path else ("loss",)
+        self.metrics: tuple[str, ...] = ("loss", "spearman") if path else ("loss",)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self.kept_tokens,
@@ -77,7 +84,7 @@ class Training:
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.source = _source(config, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)
-        self.backend = pick_backend(options, num_words, self.layout)
+        self.backend: str = pick_backend(options, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
         self.program = make_program(
             shape[0],
@@ -101,7 +108,7 @@ class Training:
         """What the first vectors have: all scores are 0."""
         return (1 + self.config.tables.negative) * math.log(2)
 
-    def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
+    def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
         """The mean loss of an epoch, and how the vectors agree with `best_by`."""
         loss, num_terms = sums or (0.0, 0.0)
         mean = loss / num_terms if num_terms else 0.0
@@ -117,8 +124,7 @@ class Training:
     @property
     def description(self) -> list[str]:
         """The corpus, the updates and the learning rate, as lines of text."""
-        encoded, options, kept = self.encoded, self.config.tables, self.kept_tokens
-        tokens = options.block * options.blocks_per_update
+        encoded, kept, tokens = self.encoded, self.kept_tokens, self._tokens_per_update
         updates = -int(-kept // tokens)
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
         return [
@@ -158,39 +164,49 @@ class Training:
         if self._base is None:
             return state
         tables = state.params["tables"]
-        for name, rows in (("input", self._base.input), ("output", self._base.output)):
-            tables[name] = np.concatenate([rows, tables[name][len(rows) :]])
+        _begin_with(tables, {"input": self._base.input, "output": self._base.output})
+        accumulators = accumulators_of(state)
+        if accumulators is not None and self._base.accumulators is not None:
+            _begin_with(accumulators, self._base.accumulators)
         return state
 
     def rate(self, progress):
-        """Learning rate at `progress`."""
+        """Learning rate at `progress`, a number or an array."""
         options = self.config.tables
+        assert options.alpha is not None, "`config` must be resolved"
         return linear_rate(progress, alpha=options.alpha, min_alpha=options.min_alpha)
 
     def calls(
-        self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
+        self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
     ) -> Iterator[CallResult]:
         """The superblocks of one epoch; see `embedder.engine.loop.run_calls`.
 
         `after` is the position of the last update that `state` has seen of it.
         """
+        shard, block = after or loader.START
         superblocks = loader.epoch_superblocks(
             self.config.run.loader,
             self.source,
             epoch,
             size=self.superblock_size,
             workers=self.config.run.workers,
-            after=after or loader.START,
+            after=(shard, block),
         )
         dtype = np.dtype(self.config.run.dtype)
         num_blocks = self.config.tables.blocks_per_update
-        batches = host_batches(superblocks, self.rate, dtype)
+        host = host_batches(superblocks, self.rate, dtype)
+        apply, place = self.program.apply_updates, self.program.place_batch
         if self.layout.mode == "sharded":
-            batches = sharded_batches(batches, self.layout, num_blocks, TABLE_AXES)
-        else:
-            place = self.program.place_batch
-            batches = ((*rest, place(batch)) for *rest, batch in batches)
-        return run_calls(self.program.apply_updates, state, batches)
+            batches = sharded_batches(host, self.layout, num_blocks, TABLE_AXES)
+            return run_calls(apply, state, batches)
+        placed = ((updates, num, place(batch)) for updates, num, batch in host)
+        return run_calls(apply, state, placed)
+
+
+def _begin_with(arrays: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> None:
+    """Replaces the first rows of each of `arrays`."""
+    for name, rows in first.items():
+        arrays[name] = np.concatenate([rows, arrays[name][len(rows) :]])
 
 
 def pick_backend(
@@ -228,7 +244,7 @@ class TablesProgram(Program):
     """The compiled part of a run of tables."""
 
     model: Model  # of whole tables
-    optimizer: optax.GradientTransformationExtraArgs
+    optimizer: RowRule
 
 
 @functools.lru_cache(maxsize=8)
@@ -252,7 +268,7 @@ def make_program(
         )
         for size in (shape, layout.device_shape(*shape))
     )
-    optimizer = capped_sgd(options.max_pairs_per_row)
+    optimizer = row_rule(config.run.optimizer, options.max_pairs_per_row)
     if options.backend == "numba":
         from embedder.tables.cpu import kernel
 
@@ -262,6 +278,7 @@ def make_program(
             options.max_pairs_per_row,
             loss_interval=interval,
             threads=threads,
+            optimizer=config.run.optimizer,
         )
     else:
         placed = place(
@@ -293,6 +310,7 @@ def _source(
     config: Config, encoded: Encoded, epochs: range, layout: Layout
 ) -> BlockSource:
     options = config.tables
+    assert options.block is not None, "`config` must be resolved"
     shape = BlockShape(
         options.window,
         options.block,

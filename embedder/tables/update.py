@@ -1,8 +1,10 @@
 """One update of the tables, and many of them in one compiled call.
 
 By rows: differentiate with respect to the gathered rows and scatter the result, so that
-an update costs the same whatever the size of the vocabulary. Dense: differentiate with
-respect to the tables; equal for SGD, and slow, it is there to check the first.
+an update costs the same whatever the size of the vocabulary. A rule that is not linear
+in the gradient gets the sum over the occurrences of each row, once for each distinct
+row. Dense: differentiate with respect to the tables; equal for rules that leave rows
+without a gradient as they are, and slow, it is there to check the first.
 """
 
 import functools
@@ -16,11 +18,15 @@ import numpy as np
 import optax
 
 from embedder.engine.exchange import Exchange
+from embedder.engine.rules import RowRule, plus_rows
 from embedder.engine.state import TrainState
 from embedder.tables import cbow, skipgram
 from embedder.tables.blocks import Blocks
 from embedder.tables.objective import Objective, Pairs, Rows, pairs_of
 from embedder.tables.options import Architecture
+
+Accumulators = dict[str, np.ndarray]
+"""What an optimizer accumulates for each row, [V], by the name of the table."""
 
 
 class Batch(NamedTuple):
@@ -44,6 +50,17 @@ class Gathered(NamedTuple):
     weights: Rows  # [N, G, R], terms of each occurrence
 
 
+class Distinct(NamedTuple):
+    """The distinct rows of an update, of all blocks; M occurrences have M slots.
+
+    Slots are numbered by ascending id. A slot without a row has an id that is out of
+    range of every table.
+    """
+
+    ids: Rows  # i32[M], the row of each slot: distinct and ascending
+    slots: Rows  # i32[M], the slot of each occurrence
+
+
 class Prepared(NamedTuple):
     """All of an update that does not depend on the tables; or, with [S], of S of them.
 
@@ -55,13 +72,14 @@ class Prepared(NamedTuple):
     asked: Rows | None  # of the devices that have the tables between them
     every: Gathered  # of all blocks of the update
     rate: jax.Array
+    distinct: Distinct | None = None  # only for rules that sum rows
 
 
 class Carry(NamedTuple):
     """What goes from one update to the next within a call."""
 
     state: TrainState
-    zeros: dict[str, jax.Array]  # [V], by table: where row weights are summed
+    zeros: dict[str, jax.Array]  # [V], by table: where row weights are summed, if so
 
 
 class Model(NamedTuple):
@@ -72,6 +90,7 @@ class Model(NamedTuple):
     window: int
     negative: int
     exchange: Exchange = Exchange()
+    num_columns: int | None = None  # D of whole tables; None: as a device has
 
 
 def objective_of(architecture: Architecture) -> Objective:
@@ -83,27 +102,42 @@ def objective_of(architecture: Architecture) -> Objective:
             return cbow
 
 
-def initial_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+def initial_state(model: Model, optimizer: RowRule) -> TrainState:
     """The state before the first update, with tables of NumPy."""
     no_ids = Rows(np.zeros(0, np.int32), np.zeros(0, np.int32))
     with jax.enable_x64(True):  # or float64 tables would be cut to float32
-        params = model.tables.init(None, no_ids)["tables"]
-    return host_state(optimizer, params["input"], params["output"])
+        params: Any = model.tables.init(None, no_ids)
+    return host_state(optimizer, **params["tables"])
 
 
 def host_state(
-    optimizer: optax.GradientTransformation, input: np.ndarray, output: np.ndarray
+    optimizer: RowRule,
+    input: np.ndarray,
+    output: np.ndarray,
+    accumulators: Accumulators | None = None,
 ) -> TrainState:
-    """The state that has these tables, both [V, D], and no updates behind it."""
+    """The state that has these tables, both [V, D], and no updates behind it.
+
+    Args:
+      accumulators: of an optimizer that has some; None: as at the start.
+    """
     params = {"tables": {"input": np.asarray(input), "output": np.asarray(output)}}
     with jax.enable_x64(True):
-        opt_state = jax.device_get(optimizer.init(params))
+        opt_state = jax.device_get(optimizer.transformation.init(params))
+    if accumulators is not None:
+        opt_state = optax.tree.set(opt_state, accumulators={"tables": accumulators})
     return TrainState(params, opt_state, np.zeros((), np.int32))
+
+
+def accumulators_of(state: TrainState) -> Accumulators | None:
+    """The accumulators in the state of the optimizer; None: it has none."""
+    found = optax.tree.get(state.opt_state, "accumulators")
+    return None if found is None else found["tables"]
 
 
 def make_updates(
     model: Model,
-    optimizer: optax.GradientTransformationExtraArgs,
+    optimizer: RowRule,
     *,
     update: Literal["rows", "dense"],
     loss_interval: int,
@@ -123,7 +157,7 @@ def make_updates(
 
 def updates_function(
     model: Model,
-    optimizer: optax.GradientTransformationExtraArgs,
+    optimizer: RowRule,
     *,
     update: Literal["rows", "dense"],
     loss_interval: int,
@@ -133,7 +167,9 @@ def updates_function(
     With several devices it is one device's part: its blocks, and its part of the
     tables.
     """
-    one_update = {"rows": update_rows, "dense": update_dense}[update]
+    sums_rows = optimizer.sums_rows and update == "rows"
+    by_rows = update_summed_rows if sums_rows else update_rows
+    one_update = {"rows": by_rows, "dense": update_dense}[update]
 
     def reporting(carry: Carry, update: Prepared):
         carry, loss = one_update(model, optimizer, carry, update)
@@ -150,13 +186,16 @@ def updates_function(
         return jax.lax.scan(silent, carry, rest)[0], loss
 
     def updates(state: TrainState, batches: Batch):
+        prepared = prepare(model, batches)
+        if sums_rows:
+            prepared = prepared._replace(distinct=distinct_rows(prepared.every.ids))
         groups = jax.tree.map(
-            lambda x: x.reshape(-1, loss_interval, *x.shape[1:]),
-            prepare(model, batches),
+            lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), prepared
         )
         zeros = {
             name: jnp.zeros(len(table), table.dtype)
             for name, table in state.params["tables"].items()
+            if not sums_rows
         }
         carry, loss = jax.lax.scan(group, Carry(state, zeros), groups)
         return carry.state, loss
@@ -194,7 +233,28 @@ def prepare(model: Model, batches: Batch) -> Prepared:
     )
 
 
-def update_rows(model: Model, optimizer, carry: Carry, update: Prepared):
+def distinct_rows(ids: Rows) -> Distinct:
+    """The distinct rows of S updates, by ids [S, ...] of their occurrences."""
+    found = [jax.vmap(_distinct)(x.reshape(len(x), -1)) for x in ids]
+    return Distinct(*(Rows(*each) for each in zip(*found, strict=True)))
+
+
+def _distinct(ids):
+    """The row of each slot and the slot of each occurrence, i32[M] both."""
+    index = jnp.arange(len(ids), dtype=ids.dtype)
+    ascending, order = jax.lax.sort((ids, index), num_keys=1, is_stable=False)
+    is_new = jnp.concatenate(
+        [jnp.zeros(1, ids.dtype), (ascending[1:] != ascending[:-1]).astype(ids.dtype)]
+    )
+    slots = jnp.cumsum(is_new, dtype=ids.dtype)
+    no_rows = index + (np.iinfo(ids.dtype).max - len(ids))  # ascending too
+    return (
+        no_rows.at[slots].set(ascending, indices_are_sorted=True),
+        jnp.zeros_like(ids).at[order].set(slots, unique_indices=True),
+    )
+
+
+def update_rows(model: Model, optimizer: RowRule, carry: Carry, update: Prepared):
     """The carry after one update by gathered rows, and its `Loss` of own blocks."""
     state = carry.state
     loss, gradients = row_gradients(model, state.params, update)
@@ -206,7 +266,7 @@ def update_rows(model: Model, optimizer, carry: Carry, update: Prepared):
         weights[name], zeros[name] = _totals(
             carry.zeros[name], ids[name], getattr(update.every.weights, name)
         )
-    steps, opt_state = optimizer.update(
+    steps, opt_state = optimizer.transformation.update(
         gradients._asdict(), state.opt_state, weights=weights, rate=update.rate
     )
     tables = {
@@ -216,7 +276,36 @@ def update_rows(model: Model, optimizer, carry: Carry, update: Prepared):
     return Carry(state, zeros), loss
 
 
-def update_dense(model: Model, optimizer, carry: Carry, update: Prepared):
+def update_summed_rows(
+    model: Model, optimizer: RowRule, carry: Carry, update: Prepared
+):
+    """As `update_rows`, by a rule that takes the summed gradient of each row."""
+    state = carry.state
+    loss, gradients = row_gradients(model, state.params, update)
+    gradients = model.exchange.all_blocks(gradients)
+    tables = state.params["tables"]
+    assert update.distinct is not None
+    ids, sums = {}, {}
+    for name, table in tables.items():
+        all_ids, slots = (getattr(rows, name) for rows in update.distinct)
+        ids[name] = model.exchange.local_ids(table, all_ids)
+        sums[name] = _row_sums(slots, getattr(gradients, name))
+    deltas, opt_state = optimizer.transformation.update(
+        {"tables": sums},
+        state.opt_state,
+        row_ids={"tables": ids},
+        rate=update.rate,
+        mean_columns=_mean_columns(model),
+    )
+    tables = {
+        name: plus_rows(table, ids[name], deltas["tables"][name])
+        for name, table in tables.items()
+    }
+    state = TrainState({"tables": tables}, opt_state, state.step + 1)
+    return Carry(state, carry.zeros), loss
+
+
+def update_dense(model: Model, optimizer: RowRule, carry: Carry, update: Prepared):
     """The carry after one update by gradients of whole tables; `Loss` of own blocks."""
     state = carry.state
 
@@ -234,11 +323,12 @@ def update_dense(model: Model, optimizer, carry: Carry, update: Prepared):
         )
         for name, table in tables.items()
     }
-    steps, opt_state = optimizer.update(
+    steps, opt_state = optimizer.transformation.update(
         model.exchange.sum_blocks(gradients),
         state.opt_state,
         weights={"tables": weights},
         rate=update.rate,
+        mean_columns=_mean_columns(model),
     )
     params = optax.apply_updates(state.params, steps)
     loss = Loss(value, model.objective.num_terms(update.pairs))
@@ -283,6 +373,22 @@ def _totals(zeros, ids, weights):
     totals = sums[ids]
     # 0, but by way of what was read: else XLA copies the sums, to clear and to read.
     return totals, sums.at[ids].set(jnp.minimum(totals, 0))
+
+
+def _row_sums(slots, gradients):
+    """Sum of the gradients of each slot's occurrences, [M, D]."""
+    flat = gradients.reshape(-1, gradients.shape[-1])
+    return jnp.zeros_like(flat).at[slots].add(flat)
+
+
+def _mean_columns(model: Model):
+    """The mean over all columns of a table, of values [..., columns of this device]."""
+
+    def mean(values):
+        num_columns = model.num_columns or values.shape[-1]
+        return model.exchange.sum_columns(values.sum(axis=-1)) / num_columns
+
+    return mean
 
 
 def _row_totals(ids, weights, num_rows: int):

@@ -1,4 +1,4 @@
-"""The first rungs: vocabulary, distributions and blocks, equal to the last bit."""
+"""The first rungs: vocabulary, distributions and blocks, which are bit-exact."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -55,7 +55,7 @@ def vocabulary_rung(
 def distributions_rung(
     counts: np.ndarray, sample: float, exponent: float
 ) -> Iterator[Difference]:
-    """The integer tables from which tokens are kept and noise is drawn."""
+    """The integer tables for subsampling and for noise."""
     rung = "distributions"
     yield difference(
         rung,
@@ -78,7 +78,7 @@ def blocks_rung(
     alpha: float,
     min_alpha: float,
 ) -> Iterator[Difference]:
-    """Every block of the first and the last epoch, as loader `kind` yields them.
+    """All blocks of the first and the last epoch, as loader `kind` yields them.
 
     Args:
       size: updates of a superblock.
@@ -101,7 +101,9 @@ def blocks_rung(
                 found[name].append(
                     difference("blocks", f"{name}, {kind}", values, expected)
                 )
-    nothing = difference("blocks", f"none at all, {kind}", 0, 0)  # all were dropped
+    nothing = difference(
+        "blocks", f"none at all, {kind}", 0, 0
+    )  # subsampling dropped all tokens
     for lines in found.values():
         yield worst(lines or [nothing])
 
@@ -113,19 +115,19 @@ _NOTHING = tuple(np.empty(0) for _ in _FIELDS)
 
 
 def _by_shard(superblocks: Iterable[tuple[Updates, int]]) -> Iterator[Updates]:
-    """The updates of each shard that has any, in the order of their visit."""
-    held: list[Updates] = []
+    """The updates of each shard that has any, in the order of the epoch."""
+    parts: list[Updates] = []
     for updates, num_updates in superblocks:
-        places = updates.position[:num_updates, 1]
-        cuts = [0, *(np.flatnonzero(np.diff(places)) + 1), num_updates]
+        shards_visited = updates.position[:num_updates, 1]
+        cuts = [0, *(np.flatnonzero(np.diff(shards_visited)) + 1), num_updates]
         for start, stop in itertools.pairwise(cuts):
             part = loader.cut(updates, start, stop)
-            if held and held[0].position[0, 1] != part.position[0, 1]:
-                yield _joined(held)
-                held = []
-            held.append(part)
-    if held:
-        yield _joined(held)
+            if parts and parts[0].position[0, 1] != part.position[0, 1]:
+                yield _joined(parts)
+                parts = []
+            parts.append(part)
+    if parts:
+        yield _joined(parts)
 
 
 def _joined(parts: list[Updates]) -> Updates:
@@ -135,7 +137,7 @@ def _joined(parts: list[Updates]) -> Updates:
 def _oracle_epoch(
     source: BlockSource, epoch: int, alpha: float, min_alpha: float
 ) -> Iterator[tuple[np.ndarray, ...]]:
-    """The oracle's updates of each shard that has any, filled up with empty blocks."""
+    """The oracle's updates of each shard that has any, padded with empty blocks."""
     encoded, shape = source.encoded, source.shape
     num_shards = len(encoded.shard_tokens)
     before = 0
@@ -171,7 +173,7 @@ def _oracle_epoch(
 
 
 def _grouped(blocks: legacy.blocks.Blocks, per_update: int) -> Iterator[np.ndarray]:
-    """[M, ...] -> [S, N, ...]."""
+    """[M, ...] -> [S, N, ...], padded: N blocks of an update."""
     missing = -len(blocks.ids) % per_update
     for values, fill in zip(blocks, PADDING.blocks, strict=True):
         pad = [(0, missing)] + [(0, 0)] * (values.ndim - 1)

@@ -30,7 +30,7 @@ def test_a_missing_file_is_not_logged(tmp_path, caplog):
 def test_a_file_cut_short_is_logged_and_removed(path, size, caplog):
     path.write_bytes(path.read_bytes()[:size])
     assert read_cache_file(path) is None
-    assert caplog.messages == [f"Cache file {path} is damaged: it is made anew."]
+    assert caplog.messages == [f"Cache file {path} is damaged: it is rebuilt."]
     assert not path.exists()
 
 

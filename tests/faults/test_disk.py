@@ -47,7 +47,7 @@ def test_no_folder_for_checkpoints_is_said_before_training(capsys, monkeypatch):
     Path("run").mkdir()
     Path("run/checkpoints").write_text("a file")
     monkeypatch.setattr(
-        "embedder.run.train.run_epochs", lambda *_: pytest.fail("it trains")
+        "embedder.run.loop.run_epochs", lambda *_: pytest.fail("it trains")
     )
     assert train() == 2
     message = "`workdir` must be a run, or empty, or new: run holds other files."
@@ -212,7 +212,7 @@ def test_memory_that_ends_while_it_trains_is_one_line(monkeypatch, capsys, error
     def run_epochs(*arguments):
         raise error
 
-    monkeypatch.setattr("embedder.run.train.run_epochs", run_epochs)
+    monkeypatch.setattr("embedder.run.loop.run_epochs", run_epochs)
     assert train() == 3
     assert str(error) in error_line(capsys)
 

@@ -50,7 +50,7 @@ def test_a_folder_that_orbax_takes_for_a_pattern_is_refused(capsys, name):
     folder.mkdir()
     (folder / "text.txt").write_text("a b c d a c\n" * 40)
     assert main(["train", f"{name}/text.txt", f"--workdir={name}/run", *FAST]) == 2
-    assert "which are patterns to Orbax, got /" in error_line(capsys)
+    assert "which Orbax takes for wildcards, got /" in error_line(capsys)
     assert os.listdir(name) == ["text.txt"]
     places = ["--workdir=run", f"--cache={name}/cache"]
     assert main(["train", f"{name}/text.txt", *places, *FAST]) == 0

@@ -74,7 +74,7 @@ def test_it_is_refused_unless_that_is_asked_for(capsys, data, expected):
     assert not Path("run").exists()
     assert main([*command, "--unicode-errors", "replace"]) == 0
     count = expected.count("\ufffd")
-    assert f"text.txt: U+FFFD stands in {count} places." in capsys.readouterr().err
+    assert f"text.txt: U+FFFD occurs {count} times." in capsys.readouterr().err
     keys = read_vectors("run/vectors.safetensors").keys
     assert {*keys} == {*expected.split(), "x", "y"}
 

@@ -60,10 +60,14 @@ class Case(NamedTuple):
         *,
         update: str = "rows",
         cap: float = 2.5,
+        optimizer: str = "sgd",
         vector_size: int = 8,
         layout: Layout = ONE_DEVICE,
     ) -> Sample:
-        """The updates of this case with the program that a run would apply them by."""
+        """The updates of this case with the program that a run would apply them by.
+
+        `cap` applies to SGD.
+        """
         num_updates, num_blocks, block = self.size
         config = with_options(
             Config(),
@@ -77,7 +81,8 @@ class Case(NamedTuple):
             negative=NEGATIVE,
             dtype=dtype,
             **UPDATES[update],
-            max_pairs_per_row=cap,
+            max_pairs_per_row=cap if optimizer == "sgd" else None,
+            optimizer=optimizer,
             alpha=0.05,
         )
         program = make_program(self.num_rows, 1, config, layout)

@@ -12,14 +12,16 @@ from migration.parity.updates import updates_rung
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
 ARCHITECTURES = ["skipgram", "cbow"]
+OPTIMIZERS = ["sgd", "adagrad"]
 FEW = [case for case in CASES if case.name in ("tiled", "several_blocks")]
 one_update_rung = functools.partial(updates_rung, "one update")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_tables_are_those_of_the_oracle(case, architecture):
-    assert_pass(one_update_rung(case.sample(architecture)))
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_tables_are_those_of_the_oracle(case, architecture, optimizer):
+    assert_pass(one_update_rung(case.sample(architecture, optimizer=optimizer)))
 
 
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
@@ -33,15 +35,19 @@ def test_tables_are_those_of_the_oracle(case, architecture):
         {"update": "kernel"},
         {"cap": math.inf},
         {"dtype": "float32"},
+        {"optimizer": "adagrad", "update": "dense"},
+        {"optimizer": "adagrad", "update": "kernel"},
+        {"optimizer": "adagrad", "dtype": "float32"},
+        {"optimizer": "adagrad", "dtype": "float32", "update": "kernel"},
     ],
-    ids=["dense", "kernel", "no_cap", "float32"],
+    ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options):
     assert_pass(one_update_rung(case.sample(architecture, **options)))
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     num_rows=st.integers(1, 30),
     num_blocks=st.integers(1, 3),
@@ -54,6 +60,7 @@ def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options
     update=st.sampled_from(list(UPDATES)),
     dtype=st.sampled_from(["float64", "float32"]),
     cap=st.sampled_from([0.5, 2.5, math.inf]),
+    optimizer=st.sampled_from(OPTIMIZERS),
     data=st.data(),
 )
 def test_any_update_is_that_of_the_oracle(
@@ -68,13 +75,16 @@ def test_any_update_is_that_of_the_oracle(
     update,
     dtype,
     cap,
+    optimizer,
     data,
 ):
     block = num_tiles * tile
     padding = data.draw(st.integers(0, block))
     size = (1, num_blocks, block)
     case = Case("any", num_rows, size, tile, noise, window, sequence_length, padding)
-    sample = case.sample(architecture, dtype, update=update, cap=cap)
+    sample = case.sample(
+        architecture, dtype, update=update, cap=cap, optimizer=optimizer
+    )
     assert_pass(one_update_rung(sample))
 
 

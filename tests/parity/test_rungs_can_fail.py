@@ -5,12 +5,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import embedder.tables.training
 import legacy.vocabulary
 from embedder.config import Config, with_options
-from embedder.engine import loop
+from embedder.engine import loop, rules
 from embedder.tables import (
     blocks,
     cbow,
@@ -82,8 +83,8 @@ def gradients_rung(architecture):
     return updates.gradients_rung(TILED.sample(architecture))
 
 
-def update_rung(case=TWO_BLOCKS, rung="one update"):
-    return updates.updates_rung(rung, case.sample("skipgram"))
+def update_rung(case=TWO_BLOCKS, rung="one update", optimizer="sgd"):
+    return updates.updates_rung(rung, case.sample("skipgram", optimizer=optimizer))
 
 
 def epoch_rung():
@@ -112,6 +113,7 @@ cbow_loss_rung = functools.partial(loss_rung, "cbow")
 skipgram_gradients_rung = functools.partial(gradients_rung, "skipgram")
 cbow_gradients_rung = functools.partial(gradients_rung, "cbow")
 hundred_rung = functools.partial(update_rung, MANY, "100 updates")
+adagrad_rung = functools.partial(update_rung, optimizer="adagrad")
 
 
 def ties_by_last_appearance(original, counts, tokens, min_count):
@@ -197,6 +199,47 @@ def weights_left_over(original, zeros, ids, weights):
     return original(zeros, ids, weights)[0], zeros.at[ids].add(weights)
 
 
+def sum_of_squares(original, model):
+    """The sum over the columns, not the mean."""
+    return lambda values: values.sum(axis=-1)
+
+
+def adagrad_with_divisor(original, eps, divisor):
+    """The rule with another divisor of G: by the sums before and after the update."""
+    rule = original(eps)
+
+    def update(gradients, state, params=None, *, row_ids, **extra):
+        _, after = rule.update(gradients, state, params, row_ids=row_ids, **extra)
+        before, now = (
+            jax.tree.map(rules.rows_at, each.accumulators, row_ids)
+            for each in (state, after)
+        )
+        scaled = jax.tree.map(
+            lambda g, old, new: g / divisor(old, new)[..., jnp.newaxis],
+            gradients,
+            before,
+            now,
+        )
+        return scaled, after
+
+    return optax.GradientTransformationExtraArgs(rule.init, update)
+
+
+def accumulated_after_the_step(original, eps):
+    return adagrad_with_divisor(original, eps, lambda old, new: jnp.sqrt(old) + eps)
+
+
+def eps_inside_the_root(original, eps):
+    return adagrad_with_divisor(original, eps, lambda old, new: jnp.sqrt(new + eps))
+
+
+def squares_by_occurrence(original, slots, gradients):
+    """The sums have the length of the gradients of each occurrence together."""
+    sums, squares = original(slots, gradients), original(slots, gradients**2)
+    length, own = squares.sum(axis=-1), (sums**2).sum(axis=-1)
+    return sums * jnp.sqrt(length / jnp.where(own > 0, own, 1))[:, jnp.newaxis]
+
+
 def slightly_steeper(original, x):
     return original(x) * (1 + 1e-8)
 
@@ -257,6 +300,10 @@ PLANTED = [
     (update_rung, update, "_totals", weights_of_one_block),
     (hundred_rung, update, "_totals", weights_left_over),
     (hundred_rung, skipgram, "softplus", slightly_steeper),
+    (adagrad_rung, update, "_mean_columns", sum_of_squares),
+    (adagrad_rung, update, "_row_sums", squares_by_occurrence),
+    (adagrad_rung, rules, "scale_by_rowwise_adagrad", accumulated_after_the_step),
+    (adagrad_rung, rules, "scale_by_rowwise_adagrad", eps_inside_the_root),
     (epoch_rung, embedder.tables.training, "linear_rate", constant_rate),
     (epoch_rung, blocks, "draw_noise", ids_off_by_one),
     (

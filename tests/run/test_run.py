@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from embedder.config import Config, read_toml, with_options
+from embedder.config import Config, read_toml, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.engine.memory import check_memory
 from embedder.run.preview import preview
@@ -214,6 +214,18 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
     # A shard of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
     assert needed["blocks"] == (1 * 3 + 3 * 16 * 64) * 33
     assert needed["TensorFlow"] == 0
+
+
+def test_memory_needed_counts_the_accumulators_of_adagrad():
+    encoded = encode(sequences_corpus([["a", "b", "c"]]), 1)
+    sgd = with_options(SMALL, vector_size=100, dtype="float64", max_pairs_per_row=None)
+    adagrad = with_options(sgd, optimizer="adagrad")
+    before, needed = (
+        memory_needed(resolve(config, 3), encoded, superblock_size=16)
+        for config in (sgd, adagrad)
+    )
+    assert (before["accumulators"], needed["accumulators"]) == (0, 4 * 3 * 8)
+    assert needed["checkpoints"] - before["checkpoints"] == 4 * 3 * 8
 
 
 def test_check_memory_refuses_more_than_the_machine_has():

@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -33,6 +34,69 @@ def test_a_model_comes_back_as_it_was(tmp_path, model):
         np.testing.assert_array_equal(
             getattr(again, name), getattr(model, name), strict=True
         )
+
+
+MEMBERS = ["format", "settings", "block", "tokens", "token_ends", "counts"]
+MEMBERS += ["input", "output"]
+
+
+@pytest.fixture
+def adagrad(model) -> ModelFile:
+    accumulators = {
+        "input": np.array([0, 2, 0.5], np.float32),
+        "output": np.zeros(3, np.float32),
+    }
+    settings = SETTINGS | {"cap": None, "optimizer": "adagrad"}
+    return model._replace(settings=settings, accumulators=accumulators)
+
+
+def test_a_file_of_sgd_names_no_optimizer(tmp_path, model):
+    """It is what versions wrote that had no other."""
+    write_model(tmp_path / "model", model)
+    with np.load(tmp_path / "model") as members:
+        assert members.files == [*MEMBERS, "loss_history"]
+        settings = json.loads(members["settings"].tobytes())
+    assert settings == {
+        name: "inf" if name == "cap" else value
+        for name, value in SETTINGS.items()
+        if name != "optimizer"
+    }
+    assert read_model(tmp_path / "model").settings["optimizer"] == "sgd"
+
+
+def test_a_file_of_adagrad_has_its_accumulators(tmp_path, adagrad):
+    write_model(tmp_path / "model", adagrad)
+    with np.load(tmp_path / "model") as members:
+        names = ["input_accumulator", "output_accumulator"]
+        assert members.files == [*MEMBERS, *names, "loss_history"]
+    again = read_model(tmp_path / "model")
+    assert again.settings == adagrad.settings
+    for name, accumulator in adagrad.accumulators.items():
+        np.testing.assert_array_equal(
+            again.accumulators[name], accumulator, strict=True
+        )
+
+
+@pytest.mark.parametrize(
+    ("accumulator", "reason"),
+    [
+        (np.zeros(2, np.float32), r"must be float32.3., got float32.2."),
+        (np.zeros(3), r"must be float32.3., got float64.3."),
+        (np.full(3, np.inf, np.float32), "must be finite numbers >= 0"),
+        (np.full(3, -1, np.float32), "must be finite numbers >= 0"),
+    ],
+)
+def test_wrong_accumulators_are_refused(tmp_path, adagrad, accumulator, reason):
+    accumulators = adagrad.accumulators | {"output": accumulator}
+    write_model(tmp_path / "model", adagrad._replace(accumulators=accumulators))
+    with pytest.raises(ValueError, match=f"`output_accumulator` {reason}"):
+        read_model(tmp_path / "model")
+
+
+def test_missing_accumulators_are_named(tmp_path, adagrad):
+    write_model(tmp_path / "model", adagrad._replace(accumulators=None))
+    with pytest.raises(ValueError, match="input_accumulator"):
+        read_model(tmp_path / "model")
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -215,7 +215,7 @@ def test_restrict_vocab_is_checked(write):
         analogies(write, "", restrict_vocab=0)
 
 
-# --- beside gensim
+# --- compared with gensim
 
 
 def related_words(seed: int = 0) -> tuple[Vectors, str]:

@@ -196,7 +196,7 @@ def test_equal_vectors_give_equal_bytes(tmp_path, monkeypatch, ending):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-# --- beside gensim and word2vec.c
+# --- compared with gensim and word2vec.c
 
 
 @pytest.mark.parametrize("ending", WORD2VEC)
