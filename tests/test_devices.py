@@ -1,4 +1,4 @@
-"""Which devices a run takes: by rules that need no devices to be tried."""
+"""Which devices a run takes, tested without such devices."""
 
 import re
 from typing import NamedTuple
@@ -14,7 +14,7 @@ SHAPE = (1000, 100)
 
 
 class Device(NamedTuple):
-    """What is asked of a device."""
+    """A device as far as `pick_layout` looks at it."""
 
     platform: str = "gpu"
     memory: int = 2**40
@@ -61,9 +61,7 @@ def pick(num_devices: int, device: Device | None = None, **options) -> Layout:
         (8, {"mode": "pmap", "table_sharding": "rows"}, Layout("pmap", "rows", 1, 8)),
     ],
 )
-def test_a_layout_is_picked_by_what_is_asked_and_what_has_work(
-    num_devices, options, layout
-):
+def test_the_layout_follows_the_options_and_the_work(num_devices, options, layout):
     assert pick(num_devices, **options) == layout
 
 
@@ -81,7 +79,7 @@ def test_accumulators_take_the_place_of_row_weights(layout, rows):
         assert adagrad[name] > sgd[name]
 
 
-def test_tables_larger_than_a_device_are_split_by_rows():
+def test_tables_larger_than_a_device_are_sharded_by_rows():
     needed = sum(device_bytes(config(), SHAPE, Layout(), 1024).values())
     small = Device(memory=needed - 1)
     assert pick(4, small) == Layout("sharded", "rows", 1, 4)
@@ -98,7 +96,7 @@ def test_numba_takes_one_of_several_devices():
     assert pick(4, backend="numba", blocks_per_update=4) == Layout()
 
 
-def test_devices_of_a_cpu_are_taken_only_if_asked_for():
+def test_cpu_devices_are_used_only_on_request():
     cpu = Device("cpu")
     assert pick(4, cpu, blocks_per_update=4) == Layout()
     assert pick(4, cpu, devices=4) == Layout("sharded", "replicated", 4, 1)
@@ -147,7 +145,7 @@ def test_devices_of_a_cpu_are_taken_only_if_asked_for():
         ),
     ],
 )
-def test_what_devices_cannot_do_is_refused_with_both_values(options, message):
+def test_options_that_devices_cannot_meet_are_refused(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         pick(4, **options)
 
@@ -186,7 +184,7 @@ def test_what_fits_is_not_refused():
     check_tables_fit(LARGE, asked, Layout(), [Device(memory=needed)])
 
 
-def test_split_tables_take_their_part_of_the_bytes():
+def test_sharding_divides_the_bytes_of_tables():
     whole, columns, rows = (
         device_bytes(config(), (1000, 96), layout, 16)["tables"]
         for layout in (

@@ -32,7 +32,7 @@ def training_of(encoded, **options) -> Training:
 
 
 def snapshots_of(training: Training):
-    """The end of a training, and a snapshot after each step and epoch."""
+    """The end of a training, and a snapshot after each call and epoch."""
     seen: list[tuple[Status, Snapshot]] = []
 
     def keep(status: Status) -> None:
@@ -92,7 +92,7 @@ def test_positions_of_snapshots_increase(encoded):
     assert [status.is_epoch_end for status in statuses].count(True) == 2
 
 
-def test_what_goes_on_counts_its_own_time_and_all_words(encoded):
+def test_a_resumed_run_counts_its_own_time_and_all_words(encoded):
     training = training_of(encoded)
     _, _, seen = snapshots_of(training)
     state, place = next(s for status, s in seen if status.is_epoch_end)
@@ -103,7 +103,7 @@ def test_what_goes_on_counts_its_own_time_and_all_words(encoded):
     assert own == pytest.approx(encoded.raw_tokens)
 
 
-def test_no_snapshot_has_vectors_that_are_not_finite(encoded):
+def test_a_snapshot_of_infinite_vectors_raises(encoded):
     training = training_of(encoded, alpha=1e30, max_pairs_per_row=1e30)
     with pytest.raises(FloatingPointError, match="parameters after 16 updates are not"):
         snapshots_of(training)

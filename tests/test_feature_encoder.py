@@ -66,7 +66,7 @@ def assert_same_layers(actual, desired) -> None:
             np.testing.assert_array_equal(a, b, strict=True)
 
 
-def test_encoder_learns_to_tell_classes_by_what_lies_near():
+def test_the_encoder_learns_to_separate_classes():
     encoder = fitted(epochs=20)
     assert encoder.score(X, Y) == 1
     vectors = encoder.transform(X)
@@ -118,7 +118,7 @@ def test_no_epochs_give_the_first_layers_of_the_oracle(dtype):
     assert encoder.history_ == []
 
 
-def test_signature_is_that_of_the_oracle():
+def test_signature_equals_the_oracles():
     port, oracle = (inspect.signature(cls) for cls in CLASSES)
     assert port == oracle
 
@@ -133,7 +133,7 @@ def test_optimizers_of_optax_train(name):
     assert last["train_loss"] < first["train_loss"]
 
 
-def test_what_validates_is_not_trained_on():
+def test_validation_examples_are_not_trained_on():
     wrong = np.concatenate([Y[:48], (Y[48:] + 1) % 3])
     encoder = FeatureEncoder(**SMALL, validation_fraction=0.2).fit(X, wrong)
     assert_same_layers(encoder, fitted(validation_fraction=0.2))
@@ -153,7 +153,7 @@ def test_what_validates_is_not_trained_on():
     ],
     ids=["text", "objects", "integers", "bools"],
 )
-def test_labels_come_back_as_they_were(tmp_path, names):
+def test_predictions_have_the_values_and_dtype_of_labels(tmp_path, names):
     labels = names[Y]
     options = SMALL | {"layers": (4, 6, len(set(names))), "epochs": 9}
     encoder = FeatureEncoder(**options).fit(X, labels)
@@ -164,7 +164,7 @@ def test_labels_come_back_as_they_were(tmp_path, names):
     np.testing.assert_array_equal(loaded.predict(X), encoder.predict(X))
 
 
-def test_pixels_stand_for_0_to_1():
+def test_pixels_are_scaled_to_0_to_1():
     options = SMALL | {"dtype": "float64"}
     whole = FeatureEncoder(**options).fit(PIXELS, Y)
     parts = FeatureEncoder(**options).fit(PIXELS / 255, Y)
@@ -180,7 +180,7 @@ def test_images_may_be_flat():
     np.testing.assert_array_equal(flat.transform(PIXELS), deep.transform(PIXELS))
 
 
-def test_file_tells_what_images_are(tmp_path):
+def test_the_file_has_the_shape_and_dtype_of_images(tmp_path):
     FeatureEncoder(**SMALL).fit(PIXELS, Y).save(tmp_path / "model.npz")
     model = read_encoder(tmp_path / "model.npz")
     assert (model.example_shape, model.example_dtype) == ((2, 2), "uint8")
@@ -292,7 +292,7 @@ def test_fit_names_a_wrong_argument(options, error, message):
     ],
     ids=["labels", "layers", "diverged"],
 )
-def test_an_error_leaves_the_encoder_as_it_was(encoder, options, x, y, error, message):
+def test_an_error_leaves_the_encoder_unchanged(encoder, options, x, y, error, message):
     before = encoder.transform(X)
     with pytest.raises(error, match=message):
         encoder.set_params(**options).fit(x, y)
@@ -300,7 +300,7 @@ def test_an_error_leaves_the_encoder_as_it_was(encoder, options, x, y, error, me
     assert len(encoder.history_) == 3 and encoder.n_features_in_ == 4
 
 
-def test_a_dtype_set_later_is_of_the_next_fit(tmp_path, encoder):
+def test_a_changed_dtype_applies_to_the_next_fit(tmp_path, encoder):
     before = encoder.transform(X)
     encoder.set_params(dtype="float64").save(tmp_path / "model.npz")
     for each in (encoder, FeatureEncoder.load(tmp_path / "model.npz")):
@@ -356,7 +356,7 @@ def test_load_names_a_file_that_is_not_there(tmp_path):
 # --- cost
 
 
-def test_a_second_look_compiles_nothing(encoder):
+def test_a_second_call_compiles_nothing(encoder):
     encoder.predict(X)
     before = encoder_outputs._scores._cache_size()
     encoder.predict(X)
@@ -400,7 +400,7 @@ def test_a_copy_of_a_subclass_has_all_its_attributes(copied):
 
 
 @pytest.mark.row("F34")
-def test_concurrent_fits_come_one_after_the_other(monkeypatch):
+def test_concurrent_fits_run_one_after_the_other(monkeypatch):
     inside, most = [], []
     fit = FeatureEncoder._fit
 

@@ -40,7 +40,7 @@ def load_encoder(arrays: Mapping[str, np.ndarray]) -> tuple[Encoder, Params]:
 
 @functools.lru_cache(maxsize=8)
 def _encoder(network: Network, dtype: str) -> Encoder:
-    """Cached, because the compiled functions are found by the encoder."""
+    """Cached, because compiled functions are cached by encoder."""
     return make_encoder(network, dtype=dtype, seed=0)
 
 

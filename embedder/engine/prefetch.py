@@ -39,9 +39,9 @@ def prefetch(items: Iterable[Item]) -> Generator[Item]:
     try:
         with ThreadPoolExecutor(1) as pool:
             pending = pool.submit(_next, iterator)
-            while found := pending.result():
+            while item := pending.result():
                 pending = pool.submit(_next, iterator)
-                yield found[0]
+                yield item[0]
     finally:
         if isinstance(iterator, Generator):
             iterator.close()

@@ -248,7 +248,8 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
     vectors = Vectors(model.tokens, model.input, model.counts)
     if not all(map(is_key, model.tokens)):
         _log.warning(
-            "Tokens have white space, or are long (> %d bytes): vectors.txt is not written.",
+            "vectors.txt is not written: a token has white space or more than %d "
+            "bytes.",
             MAX_TOKEN_BYTES,
         )
     else:

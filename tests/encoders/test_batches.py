@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("loader", ["memory", "tfdata"])
 
 
 def make_examples(num=14, dtype="u1") -> Examples:
-    """Features that tell which example and which place in it they are of."""
+    """Features whose values number the examples and the features in each."""
     features = np.arange(num * 6).reshape(num, 2, 3).astype(dtype)
     labels = (np.arange(num) % 3).astype(np.int32)
     return Examples(features, labels, list("abc"), [str(i) for i in range(num)])
@@ -72,7 +72,7 @@ def test_loaders_give_the_same_updates(size, workers):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
-def test_tfdata_copies_what_the_updates_are_of(dtype):
+def test_tfdata_gathers_the_examples_of_updates(dtype):
     examples = make_examples(dtype=dtype)
     for updates, _, gathered in parts("tfdata", make_source(examples=examples)):
         features, labels = gathered
@@ -82,11 +82,11 @@ def test_tfdata_copies_what_the_updates_are_of(dtype):
         np.testing.assert_array_equal(labels, desired, strict=True)
 
 
-def test_memory_copies_nothing():
+def test_memory_gathers_nothing():
     assert {gathered for _, _, gathered in parts("memory", make_source())} == {None}
 
 
-def test_features_may_lie_in_a_file(tmp_path):
+def test_features_may_be_memory_mapped(tmp_path):
     examples = make_examples()
     np.save(tmp_path / "features.npy", examples.features)
     mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
@@ -118,14 +118,14 @@ def test_examples_to_train_on_may_be_any():
     assert sorted(updates.ids[updates.weights == 1].tolist()) == [2, 7, 13]
 
 
-def test_last_batch_is_filled_with_weight_0():
+def test_the_last_batch_is_padded_with_weight_0():
     updates = real(parts("memory", make_source(10)))
     assert updates.weights.tolist() == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]]
     assert updates.ids[2, 2:].tolist() == [0, 0]
 
 
 @both
-def test_last_part_is_filled_with_empty_updates(loader):
+def test_the_last_call_is_padded_with_empty_updates(loader):
     updates, num, _ = parts(loader, make_source(10), size=2)[-1]
     assert (len(updates), num) == (2, 1)
     assert not updates.weights[1].any() and not updates.ids[1].any()
@@ -139,7 +139,7 @@ def test_position_and_progress_are_of_the_run():
     np.testing.assert_allclose(first.progress, [0, 4 / 20, 8 / 20])
 
 
-def test_order_is_of_the_seed_and_the_epoch_alone():
+def test_order_depends_on_seed_and_epoch_only():
     desired = make_source().order(EPOCH)
     for changes in (
         {"batch_size": 3},
@@ -150,7 +150,7 @@ def test_order_is_of_the_seed_and_the_epoch_alone():
         np.testing.assert_array_equal(make_source(**changes).order(EPOCH), desired)
 
 
-def test_order_is_another_for_each_seed_and_epoch():
+def test_order_differs_between_seeds_and_epochs():
     orders = [make_source(seed=s).order(e).tolist() for s in (0, 1) for e in (0, 1)]
     assert len(set(map(tuple, orders))) == 4
 
@@ -162,7 +162,7 @@ def test_order_stays_the_same_in_all_versions():
 
 @both
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_what_comes_after_an_update_is_the_rest_of_all(loader, size):
+def test_resuming_after_an_update_gives_the_rest(loader, size):
     whole = real(parts(loader, make_source(10), size=size))
     for done in range(2):
         rest = parts(loader, make_source(10), size=size, after=(done,))
@@ -214,7 +214,7 @@ class SlowFeatures(np.ndarray):
         return np.asarray(super().__getitem__(ids))
 
 
-def test_updates_come_in_order_whatever_each_takes():
+def test_updates_are_in_order_however_long_each_takes():
     examples = make_examples()
     slow = examples._replace(features=examples.features.view(SlowFeatures))
     for updates, _, gathered in parts("tfdata", make_source(examples=slow), size=1):

@@ -60,7 +60,7 @@ def assert_refused(path, reason: str = "whole") -> None:
     assert "\n" not in message and len(message) < 300 + len(str(path))
 
 
-def test_an_encoder_comes_back_as_it_was(path, model):
+def test_write_then_read_returns_the_same_encoder(path, model):
     again = read_encoder(path)
     assert again._replace(classes=0, arrays=0) == model._replace(classes=0, arrays=0)
     np.testing.assert_array_equal(again.classes, model.classes, strict=True)
@@ -84,7 +84,7 @@ def test_classes_of_objects_become_text(path, model):
     assert read_encoder(path).classes.dtype.str == "<U1"
 
 
-def test_what_an_example_is_may_be_left_out(path):
+def test_shape_and_dtype_of_examples_are_optional(path):
     rewrite(path, shape=None, kind=None)  # as in a file of `legacy`
     again = read_encoder(path)
     assert (again.example_shape, again.example_dtype) == ((6,), "float32")

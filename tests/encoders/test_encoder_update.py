@@ -50,7 +50,7 @@ def assert_same(actual, desired, **tolerance) -> None:
         np.testing.assert_allclose(ours, theirs, **({"rtol": 0} | tolerance))
 
 
-def test_initial_state_has_no_updates_behind_it():
+def test_initial_state_is_at_step_0_with_zero_slots():
     state = first_state()
     assert state.step == 0
     slots = jax.tree.leaves(state.opt_state)
@@ -58,7 +58,7 @@ def test_initial_state_has_no_updates_behind_it():
     assert all(x.dtype == np.float64 and not x.any() for x in slots)
 
 
-def test_an_update_is_a_step_down_the_mean_gradient():
+def test_an_update_follows_the_mean_gradient():
     """By the gradients that the oracle has by hand."""
     state, _ = after(batches(IDS[:1]))
     layers = [oracle.Layer(*layer) for layer in layers_of(first_state().params)]
@@ -71,7 +71,7 @@ def test_an_update_is_a_step_down_the_mean_gradient():
     assert_same(layers_of(state.params), desired, rtol=1e-12, atol=1e-14)
 
 
-def test_sums_are_those_before_each_update():
+def test_sums_are_of_the_parameters_before_each_update():
     _, sums = after(batches())
     middle, _ = after(batches(IDS[:1]))
     for number, state in enumerate((first_state(), middle)):
@@ -100,12 +100,12 @@ def test_an_order_within_a_batch_changes_nothing():
     assert_same(after(batches(IDS[:, ::-1])), after(batches()), rtol=1e-12, atol=1e-14)
 
 
-def test_batches_by_ids_are_those_by_features():
+def test_batches_by_ids_equal_batches_by_features():
     assert_same(after(by_ids()), after(batches()))
 
 
 @pytest.mark.parametrize("num", [0, 1])
-def test_updates_after_the_real_ones_are_not_done(num):
+def test_padding_updates_are_not_applied(num):
     state, sums = after(batches(num=num))
     desired, some = after(batches(IDS[:num])) if num else (first_state(), None)
     assert_same(state, desired)
@@ -115,14 +115,14 @@ def test_updates_after_the_real_ones_are_not_done(num):
         assert not num or values[0] == getattr(some, name)[0]
 
 
-def test_two_calls_do_what_one_does():
+def test_two_calls_equal_one():
     with jax.enable_x64(True):
         state, _ = UPDATES(first_state(), batches(IDS[:1]))
         twice, _ = UPDATES(state, batches(IDS[1:]))
     assert_same(jax.device_get(twice), after(batches())[0])
 
 
-def test_sums_leave_out_examples_of_no_weight():
+def test_padding_is_not_in_the_sums():
     weights, sums = np.array([1.0, 0.0, 1.0, 0.0]), jax.jit(loss_sums, static_argnums=0)
     with jax.enable_x64(True):
         params = first_state().params

@@ -241,7 +241,7 @@ def test_features_come_in_three_dtypes(tmp_path, dtype, expected):
     ],
     ids=["integers", "floats", "booleans", "text", "column", "one_class"],
 )
-def test_labels_become_places_among_the_classes(tmp_path, labels, classes, places):
+def test_labels_become_indices_of_the_classes(tmp_path, labels, classes, places):
     found = read(write_npz(tmp_path / "a.npz", X=ROWS, y=labels))
     assert found.classes == classes
     desired = np.array(places, np.int32)
@@ -399,7 +399,7 @@ def test_parquet_bytes_stay_bytes(tmp_path, dtype):
     np.testing.assert_array_equal(read(path).features, desired, strict=True)
 
 
-def test_parquet_list_and_numbers_stand_side_by_side(tmp_path):
+def test_parquet_lists_and_numbers_are_concatenated(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", x=[[1.0, 2]], y=[3.0], label=[0])
     np.testing.assert_array_equal(read(path).features, [[1, 2, 3]])
 
@@ -496,7 +496,7 @@ def test_damaged_parquet_is_refused(tmp_path, size):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".JPG", ".jpeg", ".bmp", ".gif", ".webp"])
-def test_images_are_of_the_class_of_their_folder(tmp_path, suffix):
+def test_the_class_of_an_image_is_its_folder(tmp_path, suffix):
     found = read(write_images(tmp_path, suffix=suffix))
     assert found.features.dtype == np.uint8 and found.features.shape == (4, 4, 6, 3)
     assert found.classes == ["cat", "dog"]
@@ -506,7 +506,7 @@ def test_images_are_of_the_class_of_their_folder(tmp_path, suffix):
         np.testing.assert_allclose(image[0, 0, 0], 40 * number, atol=8)  # packed
 
 
-def test_images_of_all_classes_come_mixed_in_one_order(tmp_path):
+def test_images_are_shuffled_in_a_fixed_order(tmp_path):
     write_images(tmp_path, sizes=((1, 1),) * 20)
     first, second = read(tmp_path), read(tmp_path)
     assert first.keys == second.keys
@@ -532,7 +532,7 @@ def test_image_of_any_mode_becomes_rgb(tmp_path, mode, colour, expected):
     np.testing.assert_array_equal(actual, desired, strict=True)
 
 
-def test_image_is_read_without_colours_where_asked(tmp_path):
+def test_mode_L_reads_an_image_without_colours(tmp_path):
     Image.new("RGB", (3, 2), (70, 70, 70)).save(tmp_path / "a.png")
     actual = read_image(tmp_path / "a.png", mode="L")
     np.testing.assert_array_equal(actual, np.full((2, 3), 70, np.uint8), strict=True)
@@ -579,7 +579,7 @@ def test_cached_images_are_decoded_anew_after_a_change(tmp_path, change):
     np.testing.assert_array_equal(found.features, plain.features)
 
 
-def test_cache_made_by_another_run_meanwhile_is_taken(tmp_path, monkeypatch):
+def test_a_cache_that_another_run_made_meanwhile_is_used(tmp_path, monkeypatch):
     write_images(tmp_path / "data")
     decode = images._decode
 

@@ -78,7 +78,7 @@ def test_a_damaged_program_is_named_and_compiled_anew(tmp_path):
 
 
 @pytest.mark.row("F28")
-def test_a_full_disk_is_said_once_and_no_error(tmp_path, monkeypatch, caplog):
+def test_a_full_disk_is_logged_once_and_raises_nothing(tmp_path, monkeypatch, caplog):
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -96,7 +96,9 @@ def test_a_full_disk_is_said_once_and_no_error(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.row("F28")
 @pytest.mark.parametrize("where", ["file/cache", "proc", "~nobody-here/cache"])
-def test_no_folder_for_programs_is_said(tmp_path, monkeypatch, caplog, where):
+def test_a_cache_folder_that_cannot_be_made_is_logged(
+    tmp_path, monkeypatch, caplog, where
+):
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     path = {"proc": "/proc/1"}.get(where, where)
@@ -135,7 +137,7 @@ def test_an_affected_version_gets_the_flag(affected, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("without", ["version", "cuda"])
-def test_others_do_not(affected, monkeypatch, without):
+def test_other_versions_get_no_flag(affected, monkeypatch, without):
     if without == "version":
         monkeypatch.setattr(compilation, "_SLOW_SCATTERS", {"0.0.2"})
     else:

@@ -75,7 +75,7 @@ def test_close_ends_every_thread():
 
 
 @pytest.mark.parametrize("failing", [0, 3])
-def test_an_error_of_a_reader_is_raised_as_it_was(failing):
+def test_an_error_of_a_reader_is_raised_unchanged(failing):
     before = threading.active_count()
     batches = [batch(i, Broken if i == failing else Arrays) for i in range(6)]
     loader = DeviceLoader(batches, MESH, SPECS)
@@ -87,7 +87,7 @@ def test_an_error_of_a_reader_is_raised_as_it_was(failing):
     assert threading.active_count() == before
 
 
-def test_an_error_of_the_source_is_raised_as_it_was():
+def test_an_error_of_the_source_is_raised_unchanged():
     def batches():
         yield batch(0)
         raise ValueError("no second batch")
