@@ -18,7 +18,7 @@ from numba import njit
 from bench.results import Results, Table, write_results
 from bench.stages import first_superblocks
 from embedder.config import Config, with_options
-from embedder.tables.cpu import gradients, kernel, products, rows, tiles
+from embedder.tables.cpu import kernel, products, rows, skipgram, tiles
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training
 from embedder.tables.update import Batch
@@ -34,7 +34,7 @@ def _weigh(blocks, s, m, share, window, buffers):
     at = tiles.TileIndex(s, n, g, m, blocks.ids.shape[2] // num_tiles, window)
     tiles.find_sequences(blocks.sequence, s, n, buffers.begin, buffers.end)
     tiles.find_contexts(at, blocks.radius, buffers)
-    return at, tiles.weigh_skipgram(at, share, buffers)[0]
+    return at, skipgram.weigh(at, share, buffers)[0]
 
 
 @njit(nogil=True)
@@ -43,14 +43,14 @@ def _gradients(blocks, share, window, gathered, buffers):
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
             at, band = _weigh(blocks, s, m, share, window, buffers)
-            gradients.differentiate_skipgram(
+            skipgram.differentiate(
                 at, band, gathered.gradients, num_noise, False, buffers
             )
 
 
 @njit(nogil=True)
 def _products(blocks, window, gathered, buffers):
-    """The matrix products of `gradients.differentiate_skipgram`."""
+    """The matrix products of `skipgram.differentiate`."""
     num_updates, num_blocks, num_tiles, _ = blocks.noise.shape
     size = blocks.ids.shape[2] // num_tiles
     num_tokens, num_positions = buffers.context_terms.shape
@@ -65,7 +65,7 @@ def _products(blocks, window, gathered, buffers):
             base = m * (num_tokens + num_positions + num_noise_rows)
             low, high = num_positions, 0
             for i in range(0, num_tokens, 4):
-                start, stop = gradients.band_of_four(buffers, i)
+                start, stop = tiles.band_of_four(buffers, i)
                 low, high = min(low, start), max(high, stop)
                 products.scores(
                     buffers.tokens, i, buffers.positions, start, stop, contexts

@@ -278,14 +278,17 @@ def _check_finite(
 
 
 def _check_parameters(training: Trainable, state: PlacedState, when: str) -> None:
-    if not all(map(_is_finite, jax.tree.leaves(state.params))):
+    if not all(map(_is_finite, jax.tree.leaves((state.params, state.opt_state)))):
         raise FloatingPointError(
-            f"The parameters after {when} are not finite: {training.divergence_message}"
+            f"Parameters or the optimizer's state after {when} are not finite: "
+            f"{training.divergence_message}"
         )
 
 
 def _is_finite(array: np.ndarray | jax.Array) -> bool:
     """Whether all values are finite; an array of JAX may be on many devices."""
+    if not jnp.issubdtype(array.dtype, jnp.floating):  # counts, random keys
+        return True
     if isinstance(array, np.ndarray):
         return bool(np.isfinite(array).all())
     with jax.enable_x64(array.dtype == np.float64):

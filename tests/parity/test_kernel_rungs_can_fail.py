@@ -14,7 +14,7 @@ import pytest
 
 from embedder.config import with_options
 from embedder.tables.corpus import sequences_corpus
-from embedder.tables.cpu import gradients, kernel, thread
+from embedder.tables.cpu import cbow, kernel, skipgram, thread
 from embedder.tables.cpu.rows import RowTable
 from embedder.tables.cpu.simd import cast_like, compiled
 from embedder.tables.cpu.thread import Constants, LossTerms, Thread
@@ -213,7 +213,7 @@ def sums_for_means(original):
     """Contexts of a token count 1, not 1/n_t."""
 
     @compiled()
-    def weigh_cbow(at, share, buffers):
+    def weigh(at, share, buffers):
         found = original(at, share, buffers)
         for i in range(buffers.context_terms.shape[0]):
             for c in range(buffers.context_terms.shape[1]):
@@ -221,7 +221,7 @@ def sums_for_means(original):
                     buffers.context_terms[i, c] = cast_like(1, share)
         return found
 
-    return weigh_cbow
+    return weigh
 
 
 def with_names(function, **names):
@@ -232,7 +232,7 @@ def with_names(function, **names):
 
 def neighbour_left_out(original):
     """The token after one is no context of it, but the token itself is."""
-    errors = gradients.context_errors
+    errors = skipgram.context_errors
 
     @compiled()
     def context_errors(g, i, first, last, window):
@@ -295,28 +295,30 @@ def nothing(original):
 
 
 COMPILED = [
-    (skipgram_rung, "index_rows", nothing),
-    (skipgram_rung, "index_rows", last_tile_left_out),
-    (cbow_rung, "weigh_cbow", sums_for_means),
-    (skipgram_rung, "differentiate_skipgram", neighbour_left_out),
-    (adagrad_rung, "apply_adagrad", accumulated_after_the_step),
-    (adagrad_rung, "apply_adagrad", eps_inside_the_root),
-    (adagrad_rung, "apply_adagrad", squares_by_occurrence),
+    (skipgram_rung, thread, "index_rows", nothing),
+    (skipgram_rung, thread, "index_rows", last_tile_left_out),
+    (cbow_rung, cbow, "weigh", sums_for_means),
+    (skipgram_rung, skipgram, "differentiate", neighbour_left_out),
+    (adagrad_rung, thread, "apply_adagrad", accumulated_after_the_step),
+    (adagrad_rung, thread, "apply_adagrad", eps_inside_the_root),
+    (adagrad_rung, thread, "apply_adagrad", squares_by_occurrence),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("rung", "name", "wrong"), COMPILED, ids=[wrong.__name__ for *_, wrong in COMPILED]
+    ("rung", "module", "name", "wrong"),
+    COMPILED,
+    ids=[wrong.__name__ for *_, wrong in COMPILED],
 )
 def test_rung_catches_what_is_compiled_wrongly(
-    tmp_path, monkeypatch, rung, name, wrong
+    tmp_path, monkeypatch, rung, module, name, wrong
 ):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # nobody else's
     fresh = functools.cache(thread.apply_on_thread.__wrapped__)
     monkeypatch.setattr(kernel, "apply_on_thread", fresh)
-    monkeypatch.setattr(thread, name, wrong(getattr(thread, name)))
-    again = with_names(thread._differentiate, **{name: getattr(thread, name)})
+    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
+    again = with_names(thread._differentiate)
     monkeypatch.setattr(thread, "_differentiate", again)
     assert passes(rung) == (wrong is nothing)
     assert [*tmp_path.rglob("*.nbc")]  # what was compiled is kept there

@@ -14,8 +14,7 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from embedder.tables.blocks import Blocks
-from embedder.tables.cpu import gradients, products, rows, simd, tiles
-from embedder.tables.cpu.gradients import differentiate_cbow, differentiate_skipgram
+from embedder.tables.cpu import cbow, products, rows, simd, skipgram, tiles
 from embedder.tables.cpu.kernel_cache import kept
 from embedder.tables.cpu.rows import (
     RowTable,
@@ -39,12 +38,10 @@ from embedder.tables.cpu.tiles import (
     find_sequences,
     load_rows,
     prefetch,
-    weigh_cbow,
-    weigh_skipgram,
 )
 from embedder.tables.update import Batch
 
-_MODULES = rows, gradients, tiles, products, simd
+_MODULES = rows, skipgram, cbow, tiles, products, simd
 _FILES = (__file__, *(module.__file__ for module in _MODULES))
 SOURCES = hashlib.sha256(
     b"".join(Path(str(file)).read_bytes() for file in _FILES)
@@ -155,17 +152,17 @@ def _differentiate(
     share, num_noise = constants.noise_share, blocks.noise.shape[3]
     find_contexts(at, blocks.radius, buffers)
     if constants.is_skipgram:
-        band, num_terms = weigh_skipgram(at, share, buffers)
+        band, num_terms = skipgram.weigh(at, share, buffers)
     else:
-        band, num_terms = weigh_cbow(at, share, buffers)
+        band, num_terms = cbow.weigh(at, share, buffers)
     token_table = 0 if constants.is_skipgram else 1
     weight = share * cast_like(num_terms, share)
     load_rows(at, band, token_table, weight, tables, blocks, gathered, buffers)
     out = gathered.gradients
     if constants.is_skipgram:
-        loss = differentiate_skipgram(at, band, out, num_noise, report, buffers)
+        loss = skipgram.differentiate(at, band, out, num_noise, report, buffers)
     else:
-        loss = differentiate_cbow(at, band, out, num_noise, report, buffers)
+        loss = cbow.differentiate(at, band, out, num_noise, report, buffers)
     return loss, num_terms
 
 

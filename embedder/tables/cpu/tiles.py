@@ -13,7 +13,6 @@ import numpy as np
 from embedder.tables.blocks import Blocks
 from embedder.tables.cpu.simd import (
     LANES,
-    cast_like,
     compiled,
     load,
     prefetch_row,
@@ -154,48 +153,13 @@ def find_contexts(at: TileIndex, radius, buffers: TileBuffers):
 
 
 @compiled()
-def weigh_skipgram(at: TileIndex, share, buffers: TileBuffers):
-    """Weights of tokens, n_t, and of positions, ALGORITHM.md (14) and (15); returns the
-    range of positions that are contexts, and the number of pairs."""
-    one = cast_like(1, share)
-    buffers.position_weights[:] = 0
-    start, stop, pairs = len(buffers.position_weights), 0, 0
-    for i in range(at.size):
-        first, last = buffers.first[i], buffers.last[i]
-        count = last - first
-        buffers.token_weights[i] = count
-        buffers.noise_scale[i] = share * cast_like(count, share)
-        if count > 0:
-            start, stop = min(start, first), max(stop, last + 1)
-            pairs += count
-            for c in range(first, last + 1):
-                buffers.position_weights[c] += one
-            buffers.position_weights[at.window + i] -= one
-    return (start, stop), pairs
-
-
-@compiled()
-def weigh_cbow(at: TileIndex, share, buffers: TileBuffers):
-    """Weights of tokens and positions, ALGORITHM.md (16) and (17), and 1/n_t in
-    `buffers.context_terms`; returns the range of positions that are contexts, and the
-    number of active tokens."""
-    buffers.position_weights[:] = 0
-    buffers.context_terms[:] = 0
-    start, stop, active = len(buffers.position_weights), 0, 0
-    for i in range(at.size):
-        first, last = buffers.first[i], buffers.last[i]
-        is_active = last > first
-        buffers.token_weights[i] = is_active
-        buffers.noise_scale[i] = share if is_active else cast_like(0, share)
-        if is_active:
-            start, stop = min(start, first), max(stop, last + 1)
-            active += 1
-            each = cast_like(1, share) / cast_like(last - first, share)
-            for c in range(first, last + 1):
-                if c != at.window + i:
-                    buffers.context_terms[i, c] = each
-                    buffers.position_weights[c] += each
-    return (start, stop), active
+def band_of_four(buffers: TileBuffers, i):
+    """First position of the contexts of four tokens, and the one after the last."""
+    start, stop = buffers.context_terms.shape[1], 0
+    for q in range(i, i + 4):
+        if buffers.last[q] > buffers.first[q]:
+            start, stop = min(start, buffers.first[q]), max(stop, buffers.last[q] + 1)
+    return start, stop
 
 
 @compiled()
