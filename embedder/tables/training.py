@@ -29,13 +29,8 @@ from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
-from embedder.tables.update import (
-    Batch,
-    Model,
-    accumulators_of,
-    initial_state,
-    objective_of,
-)
+from embedder.tables.prepare import Batch, Model, objective_of
+from embedder.tables.update import accumulators_of, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
 
