@@ -19,6 +19,8 @@ from embedder.config import (
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import Interval, read_interval
 from embedder.tables.options import default_alpha, default_block, default_cap
+from legacy import blocks
+from legacy import model as oracle
 
 
 @pytest.mark.parametrize(
@@ -84,13 +86,14 @@ def test_with_options_leaves_the_others_as_they_are():
     [(0, 0.05), (10**6, 0.05), (16 * 10**6, 0.05 * 16**-0.225), (10**9, 0.025)],
 )
 def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
-    assert default_alpha("skipgram", num_tokens) == pytest.approx(alpha)
-    assert default_alpha("cbow", num_tokens) == pytest.approx(4 * alpha)
+    for default in (default_alpha, oracle.default_alpha):
+        assert default("skipgram", num_tokens) == pytest.approx(alpha)
+        assert default("cbow", num_tokens) == pytest.approx(4 * alpha)
 
 
 @pytest.mark.parametrize(("tile", "block"), [(1, 64), (16, 64), (48, 96), (100, 100)])
 def test_default_block_is_64_in_whole_tiles(tile, block):
-    assert default_block(tile) == block
+    assert default_block(tile) == block == blocks.default_block(tile)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,7 @@ def test_default_block_is_64_in_whole_tiles(tile, block):
 )
 def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
     assert default_cap(alpha, tokens) == pytest.approx(cap)
+    assert oracle.default_cap(alpha, tokens) == pytest.approx(cap)
 
 
 def test_resolve_leaves_nothing_open():

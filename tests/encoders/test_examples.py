@@ -592,15 +592,23 @@ def test_cache_made_by_another_run_meanwhile_is_taken(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-@pytest.mark.parametrize("size", [0, 50, -1])
-def test_damaged_cache_is_refused(tmp_path, size):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:50],
+        lambda data: data[:-1],
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    ],
+    ids=["empty", "cut", "one_byte", "flipped_bit"],
+)
+def test_damaged_cache_is_refused(tmp_path, damage):
     write_images(tmp_path / "data")
     read(tmp_path / "data", tmp_path / "cache")
     (path,) = (tmp_path / "cache").glob("*/images.npy")
-    path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(
-        ValueError, match="Cache file .*images.npy is damaged .* delete"
-    ):
+    path.write_bytes(damage(path.read_bytes()))
+    message = "Cache file .*images.npy is damaged .* delete"
+    with pytest.raises(ValueError, match=message):
         read(tmp_path / "data", tmp_path / "cache")
 
 
