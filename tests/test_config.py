@@ -20,7 +20,7 @@ from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import Interval, read_interval
 from embedder.tables.options import default_alpha, default_block, default_cap
 from legacy import blocks
-from legacy import model as oracle
+from legacy.model import default_cap as oracle_cap
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,8 @@ def test_with_options_leaves_the_others_as_they_are():
     [(0, 0.05), (10**6, 0.05), (16 * 10**6, 0.05 * 16**-0.225), (10**9, 0.025)],
 )
 def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
-    for default in (default_alpha, oracle.default_alpha):
-        assert default("skipgram", num_tokens) == pytest.approx(alpha)
-        assert default("cbow", num_tokens) == pytest.approx(4 * alpha)
+    assert default_alpha("skipgram", num_tokens) == pytest.approx(alpha)
+    assert default_alpha("cbow", num_tokens) == pytest.approx(4 * alpha)
 
 
 @pytest.mark.parametrize(("tile", "block"), [(1, 64), (16, 64), (48, 96), (100, 100)])
@@ -102,7 +101,7 @@ def test_default_block_is_64_in_whole_tiles(tile, block):
 )
 def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
     assert default_cap(alpha, tokens) == pytest.approx(cap)
-    assert oracle.default_cap(alpha, tokens) == pytest.approx(cap)
+    assert oracle_cap(alpha, tokens) == pytest.approx(cap)
 
 
 def test_resolve_leaves_nothing_open():
