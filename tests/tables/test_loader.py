@@ -64,15 +64,6 @@ def test_what_comes_after_an_update_is_the_rest_of_all(name, source):
     assert not list(epoch_superblocks(name, source, 1, size=16, workers=2, after=after))
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_loaders_give_the_same_superblocks(source, workers):
-    first = superblocks("tfdata", source, workers=workers)
-    second = superblocks("memory", source, workers=workers)
-    assert [num for _, num in first] == [num for _, num in second]
-    for (a, _), (b, _) in zip(first, second, strict=True):
-        assert_same(a, b)
-
-
 def test_superblocks_are_full_but_the_last(source):
     made = superblocks("memory", source)
     assert all(len(updates) == 16 for updates, _ in made)
