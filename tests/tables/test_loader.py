@@ -11,6 +11,7 @@ from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_sourc
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.loader import epoch_superblocks, loss_interval, superblock_size
+from legacy.blocks import loss_interval as oracle_interval
 
 SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 
@@ -110,6 +111,7 @@ def test_memory_loader_leaves_no_threads(source):
 )
 def test_loss_interval_is_16_from_1024_updates_an_epoch(num_tokens, interval):
     assert loss_interval(num_tokens, 64) == interval
+    assert oracle_interval(num_tokens, 64) == interval
 
 
 @pytest.mark.parametrize(
