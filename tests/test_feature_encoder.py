@@ -123,10 +123,6 @@ def test_signature_is_that_of_the_oracle():
     assert port == oracle
 
 
-def test_fit_repeats_itself_to_the_bit(encoder):
-    assert_same_layers(fitted(), encoder)
-
-
 @pytest.mark.parametrize("name", ["adamw", "lion", "rmsprop"])
 def test_optimizers_of_optax_train(name):
     first, *_, last = fitted(optimizer=name, learning_rate=0.01, epochs=5).history_
