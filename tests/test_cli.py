@@ -22,7 +22,6 @@ from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
 FAST = ["--loader", "memory", "--vector-size", "4", "--epochs", "1"]
-ROOT = Path(__file__).parents[1]
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 40
 CUT_GZIP = gzip.compress(TEXT.encode(), mtime=0)[:-9]  # the same in every process
 
@@ -50,7 +49,7 @@ def train(*arguments: str) -> int:
 
 def child(*arguments: str, **options) -> subprocess.Popen:
     command = [sys.executable, "-m", "embedder.cli", *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     return subprocess.Popen(command, env=env, **options)
 
 

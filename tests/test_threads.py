@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
 PARENT = """
 import os, pickle, signal, sys, warnings
 warnings.simplefilter("ignore")  # JAX warns of every fork
@@ -45,14 +44,7 @@ REFUSED = (
 
 
 def output(tmp_path: Path, code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", PARENT + code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-c", PARENT + code, cwd=tmp_path)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout
 

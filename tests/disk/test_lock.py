@@ -15,7 +15,6 @@ import pytest
 from embedder.disk import lock
 from embedder.disk.lock import LockedError, held
 
-ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -31,7 +30,6 @@ def holder(tmp_path):
     """A process that holds the lock of the folder."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path / ".lock")],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
     )

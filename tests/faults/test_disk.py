@@ -16,7 +16,6 @@ from embedder.limits import Limit
 from embedder.run import checkpoints as checkpoint
 from tests.commands import error_line
 
-ROOT = Path(__file__).parents[2]
 OPTIONS = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
 OPTIONS += ["--epochs", "3", "--sample", "0"]
 FILLER = ".filler.00000000.tmp"
@@ -104,7 +103,6 @@ def limited(size: int, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", limit, str(size), *command, "--workdir", "run"]
         + [*OPTIONS, *options],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )

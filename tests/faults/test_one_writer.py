@@ -17,7 +17,6 @@ from embedder.cli import main
 from embedder.tables.estimator import EmbeddingTrainer
 from tests.commands import error_line
 
-ROOT = Path(__file__).parents[2]
 FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
 LONG = [*FAST, "--epochs", "100000", "--sample", "0"]
 
@@ -34,7 +33,6 @@ def training():
     command = [sys.executable, "-m", "embedder.cli", "train", "text.txt"]
     process = subprocess.Popen(
         [*command, "--workdir", "run", *LONG],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

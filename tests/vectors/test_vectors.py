@@ -1,8 +1,5 @@
 """Vectors: lookup, neighbours by hand and beside gensim, ties, scale, validation."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from embedder.vectors import vectors as module
 from embedder.vectors.vectors import Vectors, unit_rows
+from tests.commands import run_python
 
 # Cosines: east-south .6, north-south .8, east-north 0, twin = east.
 HAND = Vectors(
@@ -297,5 +295,4 @@ def test_import_is_light():
         "import sys, embedder.vectors.evaluate, embedder.vectors.export\n"
         "print(sorted({'jax', 'polars', 'scipy', 'safetensors'} & set(sys.modules)))"
     )
-    run = [sys.executable, "-c", code]
-    assert subprocess.run(run, capture_output=True, text=True).stdout.strip() == "[]"
+    assert run_python("-c", code).stdout == "[]\n"
