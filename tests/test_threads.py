@@ -1,11 +1,10 @@
 """Forks of processes that have trained: what hangs is refused, what works goes on."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commands import run_python
 
 PARENT = """
 import os, pickle, signal, sys, warnings

@@ -55,8 +55,10 @@ def test_it_goes_with_an_error(tmp_path):
 
 def test_a_second_is_refused_with_the_first_ones_name(tmp_path, holder):
     message = f"{tmp_path} is in use by process {holder.pid} of host "
-    with pytest.raises(LockedError, match=message), held(tmp_path / ".lock"):
-        pass
+    for force in (False, True):
+        with pytest.raises(LockedError, match=message):
+            with held(tmp_path / ".lock", force):
+                pass
     assert holder.poll() is None and (tmp_path / ".lock").exists()
 
 
@@ -163,12 +165,6 @@ def test_a_disk_without_locks_says_nothing_of_others(disk, monkeypatch):
     left(path, boot=BOOT)
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(LockedError), held(path):
-        pass
-
-
-def test_no_force_takes_one_that_is_held(tmp_path, holder):
-    message = f"in use by process {holder.pid} of host "
-    with pytest.raises(LockedError, match=message), held(tmp_path / ".lock", True):
         pass
 
 
