@@ -655,29 +655,24 @@ def test_image_of_another_format_is_refused(tmp_path, kind):
         read_image(tmp_path / "a.png")
 
 
-def test_pipe_among_images_is_refused(tmp_path):
-    write_images(tmp_path)
-    os.mkfifo(tmp_path / "cat" / "pipe.png")
-    with pytest.raises(ValueError, match="DATA .*pipe.png must be a regular file"):
-        opened(tmp_path)
-
-
 @pytest.mark.row("B19")
 @pytest.mark.parametrize("kind", ["idx", "npz", "parquet", "images", "cached images"])
 def test_examples_that_change_while_they_are_read_are_refused(
     tmp_path, monkeypatch, kind
 ):
     """The file gets another time of change, right after it was read."""
-    reader, module, source = {
-        "idx": ("read_idx", examples, lambda: write_mnist(tmp_path)),
-        "npz": ("read_npz", examples, lambda: write_npz(tmp_path / "a.npz", X=X, y=Y)),
-        "parquet": (
-            "read_parquet",
-            examples,
-            lambda: write_parquet(tmp_path / "a.parquet", x=[1.0, 2.0], label=[0, 1]),
-        ),
-    }.get(kind, ("read_image", images, lambda: write_images(tmp_path / "data")))
-    found, read_it = opened(source()), getattr(module, reader)
+    reader, module = f"read_{kind}", examples
+    match kind:
+        case "idx":
+            source = write_mnist(tmp_path)
+        case "npz":
+            source = write_npz(tmp_path / "a.npz", X=X, y=Y)
+        case "parquet":
+            source = write_parquet(tmp_path / "a.parquet", x=[1.0, 2.0], label=[0, 1])
+        case _:
+            source = write_images(tmp_path / "data")
+            reader, module = "read_image", images
+    found, read_it = opened(source), getattr(module, reader)
 
     def read_and_touch(path, *options):
         result = read_it(path, *options)
@@ -730,11 +725,12 @@ def test_file_of_no_known_kind_is_refused(tmp_path, name):
         opened(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a-images-idx3"])
+@pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a-images-idx3", "c/a.png"])
 def test_pipe_is_refused(tmp_path, name):
+    (tmp_path / "c").mkdir()
     os.mkfifo(tmp_path / name)
-    with pytest.raises(ValueError, match=f"DATA .*{name} must be a regular file or a"):
-        opened(tmp_path / name)
+    with pytest.raises(ValueError, match="DATA .* must be a regular file"):
+        opened(tmp_path if "/" in name else tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -307,18 +307,6 @@ def test_wrong_data_is_one_line_and_leaves_nothing(capsys, data, message):
     assert sorted(Path().iterdir()) == before
 
 
-def test_a_config_file_names_the_optimizer_in_words(capsys):
-    Path("c.toml").write_text('[model]\nmodel = "encoder"\n[encoder]\noptimizer = 5\n')
-    assert train("points.npz", "r", "--config", "c.toml") == 2
-    assert "`optimizer` must be text, got 5." in error_line(capsys)
-
-
-def test_diverged_training_is_one_line_and_leaves_no_vectors(capsys):
-    assert train("points.npz", "r", "--learning-rate", "1e30") == 3
-    assert "Give a smaller `learning_rate`." in error_line(capsys)
-    assert not Path("r/vectors.safetensors").exists()
-
-
 # --- vectors of examples
 
 

@@ -106,18 +106,12 @@ def test_bad_bytes_are_named_by_their_offset(
 
 
 @pytest.mark.row("B2")
-@pytest.mark.parametrize("cut", [9, 4, 1])
-def test_gzip_cut_short_is_refused(tmp_path, cut):
-    data = gzip.compress(os.urandom(1000).hex().encode())
-    with pytest.raises(ValueError, match="cut.gz is not a whole .gz file"):
-        read_text(tmp_path / "cut.gz", data[:-cut])
-
-
-def test_gzip_with_a_flipped_bit_is_refused(tmp_path):
+@pytest.mark.parametrize("cut", [9, 4, 1, 0])
+def test_damaged_gzip_is_refused(tmp_path, cut):
     data = bytearray(gzip.compress(os.urandom(1000).hex().encode(), compresslevel=0))
-    data[500] ^= 1
+    data[500] ^= not cut  # a flipped bit, where nothing is missing
     with pytest.raises(ValueError, match="bad.gz is not a whole .gz file"):
-        read_text(tmp_path / "bad.gz", bytes(data))
+        read_text(tmp_path / "bad.gz", bytes(data[: len(data) - cut]))
 
 
 def test_folder_is_its_text_files_by_name(tmp_path):
