@@ -322,7 +322,9 @@ def test_folder_of_other_files_is_refused(capsys, flags):
 # --- faults
 
 
-@pytest.mark.parametrize("loader", ["memory", "tfdata"])
+@pytest.mark.parametrize(
+    "loader", ["memory", pytest.param("tfdata", marks=pytest.mark.slow)]
+)
 def test_damaged_shard_is_one_line(capsys, loader):
     settings = ["text.txt", "--workdir", "r", "--overwrite", "--loader", loader]
     assert train(*settings, "--epochs", "0") == 0

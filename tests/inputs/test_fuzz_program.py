@@ -150,7 +150,7 @@ def for_all(number: int, check: Callable[..., None], **strategies) -> None:
 
 
 @pytest.mark.row("B4", "B12")
-@few_or_many(6, 60)
+@few_or_many(3, 60)
 def test_any_tokens_get_vectors(number, capsys):
     @example(tokens=HOSTILE[:12], seed=0)
     @example(tokens=HOSTILE[12:24], seed=1)
