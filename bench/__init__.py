@@ -1,1 +1,1 @@
-"""Benches: `python -m bench NAME` measures, prints a table and keeps all samples."""
+"""Benches: `python -m bench NAME` measures, prints a table, writes results/*.json."""

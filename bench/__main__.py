@@ -4,8 +4,8 @@ import sys
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the bench that the command line names."""
-    if arguments[:1] == ["gpu"]:  # for machines that have little installed
+    """Runs the bench named in `arguments`."""
+    if arguments[:1] == ["gpu"]:  # runs without tyro and the other benches' packages
         from bench import gpu
 
         gpu.main(arguments[1:])

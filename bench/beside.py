@@ -1,7 +1,7 @@
-"""Speed of the kernel beside another program that keeps a core busy.
+"""Throughput of the kernel while another process keeps a core busy.
 
-That program is an endless loop of Python, at the priority of any program (nice 0) or at
-the lowest (nice 19). Updates are those of `bench vocabulary`. All rows take turns.
+That process is an endless loop in Python at normal priority (nice 0) or at the lowest
+(nice 19). Updates are those of `bench vocabulary`. The configurations take turns.
 """
 
 import contextlib
@@ -17,13 +17,14 @@ from embedder.config import Config, resolve, with_options
 from embedder.tables.cpu.kernel import available_cores
 
 BUSY: dict[str, int | None] = {"none": None, "nice 19": 19, "nice 0": 0}
-"""The other program, and its priority."""
+"""Name of a configuration -> nice value of the busy process; None: there is none."""
 
 
 def run(samples: int, seconds: float, vocabulary: int, updates: int) -> Table:
-    """Measures each row `samples` times, for so many seconds.
+    """Measures each configuration `samples` times.
 
     Args:
+      seconds: duration of a measurement.
       vocabulary: rows of a table.
       updates: updates of a call.
     """
@@ -64,7 +65,7 @@ def _busy_process(nice: int | None) -> Iterator[None]:
 
 
 def _calls_per_second(call: Callable[[], None], seconds: float) -> float:
-    """After half of `seconds` that is not counted: teams need time to adapt."""
+    """Calls per second, after a warm-up of `seconds` / 2 in which teams adapt."""
     start = time.perf_counter()
     while time.perf_counter() - start < seconds / 2:
         call()
@@ -76,7 +77,7 @@ def _calls_per_second(call: Callable[[], None], seconds: float) -> float:
 
 
 def table(results: Results) -> Table:
-    """Updates a second, and pair by pair what one thread makes alone at that time."""
+    """Updates per second, and their ratio to one thread, sample by sample."""
     rates: dict[str, dict[str, list[float]]] = results["samples"]
     rows = []
     for name, teams in rates.items():
@@ -85,5 +86,5 @@ def table(results: Results) -> Table:
             beside = [a / b for a, b in zip(values, teams["1"], strict=True)]
             middle = f"{statistics.median(values) / 1e3:.1f}"
             rows.append([name, threads, middle, spread(alone), spread(beside)])
-    columns = ["busy process", "threads", "k updates/s", "to one thread alone"]
-    return Table([*columns, "to one thread beside it"], rows)
+    columns = ["busy process", "threads", "k updates/s", "ratio to 1 thread, none busy"]
+    return Table([*columns, "ratio to 1 thread, same load"], rows)

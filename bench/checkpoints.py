@@ -1,10 +1,10 @@
-"""What checkpoints cost: a training of which every other stretch has a save.
+"""Cost of checkpoints: a training in which every second interval has a save.
 
-Stretches of some seconds follow each other: one that begins with a save, one without,
-and so on. What a save costs is the time that its stretch would have taken less at the
-mean speed of the two beside it, which have none: the time in which the training waits
-for the call, and that by which it is slower while a thread writes. It cannot be more
-than the time until the checkpoint is whole.
+The training is divided into intervals of some seconds. Every second interval starts
+with a save. The cost of a save is the extra time of its interval, against the mean
+speed of the intervals before and after it: the training is blocked by the call, and
+slower while a thread writes. The cost cannot exceed the time until the checkpoint is
+complete.
 """
 
 import bisect
@@ -19,9 +19,9 @@ import numpy as np
 
 from bench.results import Results, Table, data_folder, spread, write_results
 from embedder.config import Config, SaveOptions, resolve, with_options
-from embedder.encoders.examples import open_examples
+from embedder.encoders.formats import open_examples
 from embedder.encoders.training import EncoderTraining
-from embedder.engine.epochs import Place, Status, run_epochs
+from embedder.engine.epochs import RunPosition, Status, run_epochs
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
@@ -34,7 +34,7 @@ from embedder.tables.vocabulary import Vocabulary
 _EPOCHS = 10_000  # more than are ever run
 _ROWS = 1_000_000  # of the large tables
 SECONDS = {"wiki": 4.0, "large": 20.0, "encoder": 4.0}
-"""Of a stretch, in which a checkpoint becomes whole; by what is trained."""
+"""Training -> seconds of an interval, long enough to complete a checkpoint."""
 TITLES = {
     "wiki": "tables, V = 68 k",
     "large": "tables, V = 1 M",
@@ -43,42 +43,43 @@ TITLES = {
 
 
 class Mark(NamedTuple):
-    """When an update was done."""
+    """Time at which an update was done."""
 
     updates: int
     seconds: float  # before the call that may save
 
 
 class Saved(NamedTuple):
-    """One save."""
+    """Times of one save."""
 
-    start: float  # seconds, of the clock of marks
-    blocked: float  # seconds in which the training waited for the call
-    whole: float  # seconds from the call until the checkpoint was whole
+    start: float  # seconds, on the clock of marks
+    blocked: float  # seconds that the call took
+    whole: float  # seconds from the call until the checkpoint was complete
 
 
 class _Enough(Exception):
-    """All saves are measured."""
+    """Ends the training: all saves are measured."""
 
 
 def run(names: list[str], saves: int, seconds: float | None = None) -> Table:
-    """Measures so many saves of each training, but for the first: it imports Orbax.
+    """Measures `saves` saves of each training, after a first one that imports Orbax.
 
-    Stretches have so many `seconds`, or those of SECONDS.
+    Args:
+      seconds: of an interval; None: as in SECONDS.
     """
     samples = {}
-    stretches = {name: seconds or SECONDS[name] for name in names}
+    intervals = {name: seconds or SECONDS[name] for name in names}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             training = make_training(name, Path(folder))
             path = Path(folder, "checkpoints")
-            samples[name] = measure(training, stretches[name], saves, path)
-    settings = {"saves": saves, "seconds": stretches}
+            samples[name] = measure(training, intervals[name], saves, path)
+    settings = {"saves": saves, "seconds": intervals}
     return table(write_results("checkpoints", settings=settings, samples=samples))
 
 
 def make_training(name: str, folder: Path) -> EncoderTraining | Training:
-    """The training of that name, 100 dimensions where it has tables."""
+    """The training named `name`; tables have 100 dimensions."""
     config = with_options(Config(), epochs=_EPOCHS, backend="numba")
     match name:
         case "wiki":
@@ -98,7 +99,7 @@ def make_training(name: str, folder: Path) -> EncoderTraining | Training:
 
 
 def drawn_corpus(num_rows: int, num_tokens: int) -> Encoded:
-    """Ids drawn by their rank to the power -0.8, in sequences of 100, as one shard."""
+    """Ids with probability proportional to rank ** -0.8, in sequences of 100."""
     rng = np.random.default_rng(0)
     weight = np.arange(1, num_rows + 1) ** -0.8
     ids = rng.choice(num_rows, num_tokens, p=weight / weight.sum()).astype(np.int32)
@@ -115,7 +116,7 @@ def drawn_corpus(num_rows: int, num_tokens: int) -> Encoded:
 def measure(
     training: EncoderTraining | Training, seconds: float, saves: int, path: Path
 ) -> dict:
-    """What each save took after the first, and the bytes of what is saved."""
+    """Times of the first save and of the others, their cost, and bytes of the state."""
     recorder = _Recorder(seconds, saves, path)
     state = training.initial_state()
     try:
@@ -131,16 +132,18 @@ def measure(
 
 
 class _Recorder:
-    """Saves as a run does, every two stretches, and writes down when."""
+    """Saves as a run does, every two intervals, and records the times."""
 
     def __init__(self, seconds: float, saves: int, path: Path):
         self._checkpoints = Checkpoints(path)
         every = Interval(seconds=2 * seconds)
-        self.saver = Saver(self._checkpoints, every, Stop(), start=Place(0), facts={})
+        self.saver = Saver(
+            self._checkpoints, every, Stop(), start=RunPosition(0), facts={}
+        )
         self.marks: list[Mark] = []
         self.saved: list[Saved] = []
-        self._num = saves + 1  # the first is not counted
-        self._pending: float | None = None  # when the checkpoint was begun
+        self._num = saves + 1  # one to import Orbax
+        self._pending: float | None = None  # when the last save started
 
     def __call__(self, status: Status) -> None:
         now = time.perf_counter()
@@ -151,7 +154,7 @@ class _Recorder:
             self._pending = None
         self.saver(status)
         if self._pending is None and not self._checkpoints.is_written():
-            if len(self.saved) == self._num:  # this one ends the last stretch
+            if len(self.saved) == self._num:  # this one ends the last interval
                 raise _Enough
             blocked = time.perf_counter() - now
             self.saved.append(Saved(now, blocked, whole=0))
@@ -159,14 +162,15 @@ class _Recorder:
 
 
 def lost(marks: list[Mark], starts: list[float], seconds: float) -> list[float]:
-    """Seconds that each save costs, but for the first, which has none before it.
+    """Cost in seconds of each save but the first, which has no interval before it.
 
-    The stretch of so many seconds from each start on has a save, the next has none.
+    Args:
+      starts: of the intervals of `seconds` with a save; the next one has none.
     """
     times = [mark.seconds for mark in marks]
 
-    def stretch(start: float) -> tuple[float, float]:
-        """Its length from mark to mark, at least one interval, and updates a second."""
+    def interval(start: float) -> tuple[float, float]:
+        """Its length in seconds, from mark to mark, and its updates per second."""
         index = min(bisect.bisect_left(times, start), len(marks) - 2)
         end = bisect.bisect_left(times, start + seconds)
         first, last = marks[index], marks[min(max(end, index + 1), len(marks) - 1)]
@@ -175,14 +179,14 @@ def lost(marks: list[Mark], starts: list[float], seconds: float) -> list[float]:
 
     found = []
     for before, start in itertools.pairwise(starts):
-        length, speed = stretch(start)
-        without = stretch(before + seconds)[1], stretch(start + seconds)[1]
+        length, speed = interval(start)
+        without = interval(before + seconds)[1], interval(start + seconds)[1]
         found.append(length * (1 - speed / statistics.mean(without)))
     return found
 
 
 def table(results: Results) -> Table:
-    """A row for each training; shares are of the default interval between saves."""
+    """A row for each training; % are of the default interval between checkpoints."""
     default = SaveOptions().interval.seconds
     rows = []
     for name, found in results["samples"].items():
@@ -192,6 +196,6 @@ def table(results: Results) -> Table:
         most = 100 * max(times[1]) / default
         cells = [*map(spread, [*times, found["lost"], shares]), f"{most:.2f}"]
         rows.append([TITLES[name], f"{found['bytes'] / 2**20:.0f}", *cells])
-    columns = ["training", "MiB saved", "s waited for the call", "s until whole"]
-    columns += ["s lost", f"% at one in {default:.0f} s", "% at most"]
+    columns = ["training", "MiB saved", "s blocked", "s until complete"]
+    columns += ["s lost", f"% of {default:.0f} s", "% at most"]
     return Table(columns, rows)

@@ -1,4 +1,4 @@
-"""What devices exchange in a compiled program, read from its HLO text."""
+"""Collective operations of a compiled program, from its HLO text."""
 
 import math
 import re
@@ -12,7 +12,7 @@ _ARRAY = re.compile(r"(pred|[a-z]+(\d+))\[([\d,]*)\]")
 
 
 class Collective(NamedTuple):
-    """One array that comes out of an exchange, on each device."""
+    """One result of a collective operation, on each device."""
 
     kind: str
     shape: tuple[int, ...]
@@ -20,11 +20,11 @@ class Collective(NamedTuple):
 
 
 def collectives(text: str) -> list[Collective]:
-    """The exchanges of an HLO program; one in a loop is counted once."""
+    """The collectives of an HLO program; one in a loop is counted once."""
     found = []
     for result, kind, is_start in _RESULT.findall(text):
         arrays = _ARRAY.findall(result)
-        if is_start and kind != "all-reduce":  # a pair: what goes in, what comes out
+        if is_start and kind != "all-reduce":  # (operands, results)
             arrays = arrays[len(arrays) // 2 :]
         for _, bits, sizes in arrays:
             shape = tuple(int(size) for size in sizes.split(",") if size)

@@ -1,4 +1,4 @@
-"""What stands on the command line of each bench, read by tyro."""
+"""The command line of each bench, parsed by tyro."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,12 +38,12 @@ def cpu_bench(
     architecture: Literal["skipgram", "cbow"] = "skipgram",
     name: str = "cpu",
 ) -> None:
-    """Speed, memory and quality on 17 M words of Wikipedia.
+    """Throughput, memory and quality on 17 M words of Wikipedia.
 
     Args:
-        programs: which to run; none given: all.
+        programs: which to run; default: all.
         epochs: passes over the corpus.
-        seeds: one training of each program for each.
+        seeds: each program is trained once with each.
         vector_size: dimensions of a vector.
         architecture: skipgram or cbow.
         name: of the file in bench/results.
@@ -57,12 +57,12 @@ def small_bench(
     seeds: tuple[int, ...] = (1, 2, 3),
     programs: tuple[str, ...] = tuple(small.PROGRAMS),
 ) -> None:
-    """Neighbours after training on 60 k words.
+    """Quality of neighbours after training on 60 k words.
 
     Args:
-        reference: file of vectors that a large corpus gave.
-        seeds: one training of each program for each.
-        programs: which to run; none given: all.
+        reference: file of vectors that were trained on a large corpus.
+        seeds: each program is trained once with each.
+        programs: which to run; default: all.
     """
     vectors = read_vectors(reference)
     print(small.run(vectors, list(seeds), list(programs)).markdown())
@@ -71,11 +71,11 @@ def small_bench(
 def dropin_bench(
     samples: int = 5, programs: tuple[str, ...] = tuple(dropin.PROGRAMS)
 ) -> None:
-    """What a script pays for the port in the place of the NumPy trainer.
+    """Start-up and fit time of a script that uses the port instead of `legacy`.
 
     Args:
-        samples: processes of each program.
-        programs: which to run; none given: all.
+        samples: number of processes for each program.
+        programs: which to run; default: all.
     """
     print(dropin.run(samples, list(programs)).markdown())
 
@@ -86,11 +86,11 @@ def stages_bench(
     vector_size: int = 100,
     architecture: Literal["skipgram", "cbow"] = "skipgram",
 ) -> None:
-    """Where the time of a training goes.
+    """Time of each stage of a training.
 
     Args:
         corpus: a text file; none: 17 M words of Wikipedia.
-        samples: how often each stage is timed.
+        samples: number of measurements of each stage.
         vector_size: dimensions of a vector.
         architecture: skipgram or cbow.
     """
@@ -102,11 +102,11 @@ def stages_bench(
 def parts_bench(
     corpus: Path | None = None, samples: int = 9, vector_size: int = 100
 ) -> None:
-    """Where the time of an update goes.
+    """Time of each part of an update.
 
     Args:
         corpus: a text file; none: 17 M words of Wikipedia.
-        samples: how often each part is timed.
+        samples: number of measurements of each part.
         vector_size: dimensions of a vector.
     """
     corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
@@ -118,12 +118,12 @@ def vocabulary_bench(
     sizes: tuple[int, ...] = vocabulary.SIZES,
     updates: int = 1024,
 ) -> None:
-    """Time of an update against the size of the vocabulary.
+    """Time of an update as a function of the vocabulary size.
 
     Args:
-        samples: how often each size is timed.
-        sizes: of the vocabulary.
-        updates: of a call.
+        samples: number of measurements of each size.
+        sizes: vocabulary sizes.
+        updates: updates of a call.
     """
     print(vocabulary.run(samples, sizes, updates).markdown())
 
@@ -134,11 +134,11 @@ def beside_bench(
     vocabulary_size: int = 100_000,
     updates: int = 1024,
 ) -> None:
-    """Speed of the kernel beside another program that keeps a core busy.
+    """Throughput of the kernel while another process keeps a core busy.
 
     Args:
-        samples: how often each row is measured.
-        seconds: how long each time.
+        samples: number of measurements of each configuration.
+        seconds: duration of a measurement.
         vocabulary_size: rows of a table.
         updates: updates of a call.
     """
@@ -152,14 +152,14 @@ def loader_bench(
     tokens: int = 2048,
     images: int = 64,
 ) -> None:
-    """Batches onto devices, by DeviceLoader and by one thread.
+    """Throughput of batches to devices, by DeviceLoader and by one thread.
 
     Args:
-        devices: how many; each has a process of its own.
-        samples: how often each is timed.
-        rows: of a batch of token ids.
-        tokens: of a row.
-        images: of a batch of images.
+        devices: numbers of devices; each is measured in its own process.
+        samples: number of measurements of each.
+        rows: rows of a batch of token ids.
+        tokens: tokens of a row.
+        images: images of a batch.
     """
     sizes = {"rows": rows, "tokens": tokens, "images": images}
     print(loader.run(list(devices), samples, sizes).markdown())
@@ -176,12 +176,12 @@ def modes_bench(
     """Updates by jit, sharded and pmap on one device and on several.
 
     Args:
-        devices: how many; each has a process of its own.
-        samples: how often each is timed.
+        devices: numbers of devices; each is measured in its own process.
+        samples: number of measurements of each.
         vector_size: dimensions of a vector.
-        blocks: of an update; weak scaling: for each device.
+        blocks: blocks of an update; weak scaling: of an update, for each device.
         vocabulary: rows of a table.
-        updates: of a call.
+        updates: updates of a call.
     """
     sizes = {"vector_size": vector_size, "vocabulary": vocabulary}
     sizes |= {"blocks": blocks, "updates": updates}
@@ -193,12 +193,12 @@ def quality_bench(
     epochs: tuple[int, ...] = (1, 2, 3, 5),
     seeds: tuple[int, ...] = (1,),
 ) -> None:
-    """Scores against words seen and against time, as a picture.
+    """Quality against words seen and against time, as a plot.
 
     Args:
         programs: which to run.
-        epochs: a training of each program for each.
-        seeds: one of all these for each.
+        epochs: each program is trained once for each number of epochs.
+        seeds: all that is repeated with each.
     """
     print(quality.run(list(programs), list(epochs), list(seeds)).markdown())
 
@@ -213,8 +213,8 @@ def encoder_bench(
 
     Args:
         net: an MLP on MNIST, one on large images, or 90 layers.
-        systems: which to run; none given: all.
-        samples: how often each is timed.
+        systems: which to run; default: all.
+        samples: number of measurements of each.
         data: mnist or fashion-mnist.
     """
     print(encoder.run(net, list(systems), samples, data).markdown())
@@ -229,8 +229,8 @@ def encoder_modes_bench(
     """Steps of 90 layers by jit, sharded and pmap.
 
     Args:
-        devices: how many; each has a process of its own.
-        samples: how often each is timed.
+        devices: numbers of devices; each is measured in its own process.
+        samples: number of measurements of each.
         net: an MLP on MNIST, one on large images, or 90 layers.
         data: mnist or fashion-mnist, for the net mlp.
     """
@@ -238,10 +238,10 @@ def encoder_modes_bench(
 
 
 def encoder_busy_bench(updates_of_a_call: int = 334, data: str = "mnist") -> None:
-    """When a training waits for its data, with and without cache and prefetch.
+    """Time that a training waits for data, with and without cache and prefetch.
 
     Args:
-        updates_of_a_call: updates between two looks at the time; 334 are the program's.
+        updates_of_a_call: updates between two time stamps; 334 are the program's.
         data: mnist or fashion-mnist.
     """
     print(encoder.run_busy(updates_of_a_call, data).markdown())
@@ -252,12 +252,12 @@ def checkpoints_bench(
     saves: int = 6,
     seconds: float | None = None,
 ) -> None:
-    """What checkpoints cost a training.
+    """Cost of checkpoints during a training.
 
     Args:
-        names: what to train; none given: all.
-        saves: how many are measured of each.
-        seconds: of a stretch; none: 4, or 20 for the large tables.
+        names: what to train; default: all.
+        saves: number of measured saves of each.
+        seconds: of an interval; default: 4, or 20 for the large tables.
     """
     print(checkpoints.run(list(names), saves, seconds).markdown())
 
@@ -265,12 +265,13 @@ def checkpoints_bench(
 def memory_bench(
     times: tuple[float, ...] = (0.1, 1), limit: float = 2, sample: float = 1e-7
 ) -> None:
-    """Peak memory against the size of the corpus, under a limit of the system.
+    """Peak memory as a function of the corpus size, under a limit of the system.
 
     Args:
-        times: sizes of the text, to the limit; 10 takes 25 times as much disk.
+        times: sizes of the text as multiples of the limit; a text of 10 times the
+            limit needs 25 times the limit on disk.
         limit: GiB that a training may allocate.
-        sample: as in a training; small, so that it takes minutes.
+        sample: as in a training; small, so that the bench takes minutes.
     """
     print(memory.run(limit, list(times), sample).markdown())
 
@@ -278,16 +279,16 @@ def memory_bench(
 def memory_estimates_bench(
     names: tuple[str, ...] = tuple(memory.ESTIMATED),
 ) -> None:
-    """Memory as `--dry-run` states it, and as it is.
+    """Memory as estimated by `--dry-run`, and as measured.
 
     Args:
-        names: what to train; none given: all.
+        names: what to train; default: all.
     """
     print(memory.run_estimates(list(names)).markdown())
 
 
 def encoded_bench(corpus: Path, to: Path) -> None:
-    """Write a corpus as the file of ids that the bench gpu reads.
+    """Write a corpus as the file of ids that `bench gpu` reads.
 
     Args:
         corpus: a text file.
@@ -319,7 +320,7 @@ BENCHES: dict[str, Callable[..., None]] = {
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the bench that the command line names."""
+    """Runs the bench named in `arguments`."""
     tyro.extras.subcommand_cli_from_dict(
         BENCHES | {"render": render.render_tables},
         prog="python -m bench",

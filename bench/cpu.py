@@ -1,7 +1,7 @@
-"""Speed, memory and quality on English Wikipedia: port, gensim and oracle, same cores.
+"""Throughput, memory and quality on English Wikipedia: port, gensim and oracle.
 
-Programs take turns, seed after seed, so that a machine that drifts drifts for all. All
-read the same plain text.
+All run on the same cores and read the same plain text. Programs take turns, seed after
+seed, so that a drift of the machine affects all of them.
 """
 
 import gzip
@@ -40,9 +40,11 @@ SCORES = {"ws353": "WS-353", "simlex": "SimLex", "analogies": "analogies %"}
 def run(
     programs: list[str], epochs: int, seeds: list[int], options: dict, name: str
 ) -> Table:
-    """Trains each of `programs` with each seed and scores the vectors.
+    """Trains each of `programs` with each seed and evaluates the vectors.
 
-    `options` of the config go to all: vector_size and architecture.
+    Args:
+      options: vector_size and architecture, the same for all programs.
+      name: of the file in bench/results.
     """
     samples = train(programs, [epochs], seeds, options)
     settings = {"epochs": epochs, "seeds": seeds, "corpus": "wiki17m-0", **options}
@@ -98,7 +100,7 @@ def _scores(path: Path) -> dict[str, float]:
 
 
 def table(results: Results) -> Table:
-    """Medians and ranges, a row a program; speeds also against gensim, seed by seed."""
+    """Medians and ranges for each program; throughput also relative to gensim's."""
     samples = results["samples"]
     columns: dict[str, Callable[[dict], float]] = {
         "M words/s": lambda s: s["words_per_second"] / 1e6,
@@ -113,9 +115,9 @@ def table(results: Results) -> Table:
     rows = []
     for program, of_program in grouped(samples, "program").items():
         ratios = [
-            rates[program, *place] / rates[BASELINE, *place]
-            for name, *place in rates
-            if name == program and (BASELINE, *place) in rates
+            rates[program, *key] / rates[BASELINE, *key]
+            for name, *key in rates
+            if name == program and (BASELINE, *key) in rates
         ]
         row = [spread(f(s) for s in of_program) for f in columns.values()]
         rows.append([program, row[0], spread(ratios) if ratios else "", *row[1:]])

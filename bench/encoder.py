@@ -1,6 +1,6 @@
-"""Seconds of an epoch of an encoder, and accuracy: the oracle, the port, PyTorch.
+"""Seconds of an epoch of an encoder, and accuracy: oracle, port and PyTorch.
 
-Programs run by turns, each in a process of its own.
+Programs take turns, each in its own process.
 """
 
 import statistics
@@ -42,7 +42,7 @@ NETS: dict[str, dict[str, Any]] = {
         "epochs": 3,
     },
 }
-"""What is trained. `deep` has a 32nd of the batch of 6912 that GPUs are given."""
+"""The networks. `deep` has a 32nd of the batch size for GPUs, 6912."""
 
 BASE = "PyTorch, eager"
 
@@ -62,19 +62,19 @@ def run(net: str, systems: list[str], samples: int, data: str) -> Table:
 
 
 def _settings(net: str, data: str) -> dict[str, Any]:
-    """Those of the net, and where its examples are; the others have random ones."""
+    """Settings of `net`, and the path of its data; only mlp has data on disk."""
     if net == "mlp":
         return NETS[net] | {"data": str(data_folder() / data)}
     return NETS[net]
 
 
 def _kept_settings(net: str, data: str) -> dict[str, Any]:
-    """Those of the net, and the name of its data."""
+    """Settings of `net` to write to the results, with the name of its data."""
     return NETS[net] | {"data": data if net == "mlp" else "random"}
 
 
 def table(results: Results) -> Table:
-    """Medians and ranges, a row for each system; times also against PyTorch."""
+    """Medians and ranges for each system; times also relative to PyTorch's."""
     samples, settings = results["samples"], results["settings"]
     base = _epoch_seconds(samples.get(BASE, []))
     num = settings.get("examples")
@@ -98,19 +98,19 @@ def table(results: Results) -> Table:
 
 
 def _epoch_seconds(measured: list[dict[str, Any]]) -> list[float]:
-    """Of each sample the median epoch after the first, in which all is compiled."""
+    """Median epoch of each sample, without the first, which compiles."""
     return [statistics.median(sample["seconds"][1:]) for sample in measured]
 
 
 def _gigabytes(settings) -> float:
-    """What a step has to read and write at least: weights thrice, gradients twice."""
+    """GB that an update must read and write: weights three times, gradients twice."""
     layers = settings["layers"]
     numbers = sum((a + 1) * b for a, b in zip(layers, layers[1:], strict=False))
     return 5 * 4 * numbers / 1e9
 
 
 def run_busy(updates_of_a_call: int, data: str) -> Table:
-    """When a training computes, as a table, and as bench/results/encoder-busy.png."""
+    """Share of time in which a training computes; draws results/encoder-busy.png."""
     settings = _settings("mlp", data) | {"updates_of_a_call": updates_of_a_call}
     SYSTEMS["busy"] = {"kind": "busy"}
     spans = encoders.measure("busy", **settings)["spans"]
@@ -124,7 +124,7 @@ def run_busy(updates_of_a_call: int, data: str) -> Table:
 
 
 def busy_table(results: Results) -> Table:
-    """A row for each input; seconds of its epoch where they were kept."""
+    """A row for each input; older results have no seconds of an epoch."""
     seconds = results.get("seconds", {})
     rows = [
         [name, f"{seconds[name]:.2f}" if name in seconds else "", f"{100 * value:.1f}"]
@@ -134,7 +134,7 @@ def busy_table(results: Results) -> Table:
 
 
 def share(spans: list[tuple[float, float, float]]) -> float:
-    """Of the time from the second call on, that which is not spent waiting."""
+    """Share of the time since the second call that is not spent waiting for data."""
     waited = sum(got - asked for asked, got, _ in spans[1:])
     return 1 - waited / (spans[-1][2] - spans[1][0])
 
@@ -161,7 +161,7 @@ def _draw(spans: dict[str, list], path: Path) -> None:
 
 
 def run_modes(net: str, devices: list[int], samples: int, data: str) -> Table:
-    """Steps by jit, sharded and pmap, and bench/results/encoder-modes.json."""
+    """Measures jit, sharded and pmap; writes bench/results/encoder-modes.json."""
     settings = _settings(net, data)
     results: dict[str, list[dict[str, Any]]] = {}
     cells = [("jit", 1)] + [(m, n) for n in devices for m in ("sharded", "pmap")]
@@ -176,7 +176,7 @@ def run_modes(net: str, devices: list[int], samples: int, data: str) -> Table:
 
 
 def modes_table(results: Results) -> Table:
-    """Medians and ranges, a row for each mode and number of devices."""
+    """Medians and ranges for each mode and number of devices."""
     samples = results["samples"]
     first = _epoch_seconds(samples["jit, 1"])
     rows = []

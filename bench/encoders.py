@@ -1,8 +1,8 @@
-"""The encoders that are compared, each in a process of its own.
+"""The encoder programs that are compared, each trained in its own process.
 
-`python -m bench.encoders SYSTEM JSON` trains and prints one line of JSON. All have the
-same first weights, the same batches in the same order and float32; the first epoch, or
-the first steps, are not counted.
+`python -m bench.encoders JSON` trains and prints one line of JSON. All start from the
+same weights and take the same batches in the same order, in float32. The first epoch
+or the first updates, which compile, are reported on their own.
 """
 
 import itertools
@@ -31,11 +31,11 @@ SYSTEMS = {
     "PyTorch, compiled": {"kind": "torch", "threads": 2, "compile": True},
     "PyTorch, compiled, 1 thread": {"kind": "torch", "threads": 1, "compile": True},
 }
-"""What is run, by its name in the tables."""
+"""Name in the tables -> settings of the process."""
 
 
 def measure(system: str, **settings) -> dict[str, Any]:
-    """What a system took, alone in a new process."""
+    """Result of a system, which runs alone in a new process."""
     own = SYSTEMS[system] | settings
     environment = cpu_devices(own.get("devices", 1))
     if own["kind"] == "legacy":  # small products are faster by one thread
@@ -45,8 +45,9 @@ def measure(system: str, **settings) -> dict[str, Any]:
 
 
 def examples_of(data: str, layers: list[int], num: int):
-    """The examples at `data`, or random bytes as images, of as many classes."""
-    from embedder.encoders.examples import Examples, open_examples
+    """The examples at `data`, or `num` random images if there is no `data`."""
+    from embedder.encoders.examples import Examples
+    from embedder.encoders.formats import open_examples
     from embedder.encoders.options import EncoderOptions
 
     if data:
@@ -74,10 +75,10 @@ def port_config(settings: dict[str, Any]):
 
 
 def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
-    """Seconds of each epoch, to compile, and accuracy after each."""
+    """Trains the port: seconds of each epoch and of compilation, accuracies."""
     import jax
 
-    from embedder.encoders.outputs import judged
+    from embedder.encoders.outputs import evaluate
     from embedder.encoders.training import EncoderTraining
 
     epochs = settings["epochs"]
@@ -89,14 +90,14 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
     seconds, accuracies, compiling = [], [], 0.0
     for epoch in range(epochs):
         began = time.perf_counter()
-        for step in training.steps(state, epoch):
-            state = step.state
-            compiling = compiling or step.call_seconds
+        for call in training.calls(state, epoch):
+            state = call.state
+            compiling = compiling or call.call_seconds
         jax.block_until_ready(state)
         seconds.append(time.perf_counter() - began)
         if len(held):
             network = training.program.encoder
-            accuracies.append(judged(network, state.params, *validation)[1])
+            accuracies.append(evaluate(network, state.params, *validation)[1])
     return {
         "start": began - started - sum(seconds[:-1]),
         "compile": compiling,
@@ -106,7 +107,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def train_legacy(settings: dict[str, Any], examples) -> dict[str, Any]:
-    """The same; an epoch is the difference of two trainings, one epoch longer."""
+    """Trains the oracle; an epoch is the difference of a long and a short training."""
     from legacy import FeatureEncoder
 
     x = examples.features.reshape(len(examples.labels), -1)
@@ -138,10 +139,10 @@ def train_legacy(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
-    """The same by PyTorch, on numbers from 0 to 1 that lie in memory."""
+    """Trains with PyTorch, on features in [0, 1] in memory."""
     import torch
 
-    from embedder.encoders.batches import BatchSource, split
+    from embedder.encoders.batches import BatchSource, split_validation
     from legacy.network import initial_layers
 
     torch.set_num_threads(settings["threads"])
@@ -156,10 +157,10 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     net = torch.nn.Sequential(*parts[:-1])
     optimizer = torch.optim.SGD(net.parameters(), lr=settings["learning_rate"])
     x = examples.features.reshape(len(examples.labels), -1)
-    is_large = x.nbytes > 2**28  # as numbers they would be four times as large
+    is_large = x.nbytes > 2**28  # float32 would be four times as large
     x = torch.from_numpy(x) if is_large else torch.from_numpy(x).float() / 255
     y = torch.from_numpy(examples.labels.astype(np.int64))
-    train, held = split(len(y), settings.get("validation_fraction", 0.0))
+    train, held = split_validation(len(y), settings.get("validation_fraction", 0.0))
     size, epochs = settings["batch_size"], settings["epochs"]
     source = BatchSource(examples, train, size, 1, range(epochs), range(size))
 
@@ -193,10 +194,10 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
-    """When a training waits for data, and when it computes, call by call.
+    """When each call of a training waits for data, and when it computes.
 
-    Variants: images that are unpacked from PNG for every batch or once, and batches
-    that are made ahead of their use or when they are asked for.
+    Variants: PNG images are decoded for every batch, or once (cache); batches are made
+    in advance (prefetch), or on request.
     """
     import jax
 
@@ -207,7 +208,7 @@ def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
         config = port_config(settings | {"loader": "tfdata" if ahead else "memory"})
         given = examples if cached else examples._replace(features=Packed(examples))
         training = EncoderTraining(config, given, range(2))
-        training._is_resident = False  # batches come from here in every variant
+        training._is_resident = False  # batches are made on the host in all variants
         training.superblock_size = settings["updates_of_a_call"]
         training.program = _program(training)
         state = training.program.place_state(training.initial_state())
@@ -232,8 +233,9 @@ def _program(training):
     from embedder.encoders.training import make_encoder_program
 
     config = training.config
-    options = config.encoder, config.run.dtype, config.run.seed
-    return make_encoder_program(training.widths, *options, training.layout, False)
+    run = config.run
+    options = config.encoder, run.optimizer, run.dtype, run.seed
+    return make_encoder_program(training.network, *options, training.layout, False)
 
 
 def _batches(training, epoch: int, ahead: bool):
@@ -246,13 +248,13 @@ def _batches(training, epoch: int, ahead: bool):
     order = source.order(epoch)
     for first in range(0, source.num_batches, size):
         updates = source.updates(order, epoch, first, size)
-        features, labels = source.copied(updates)
+        features, labels = source.gather(updates)
         num = np.array([min(size, source.num_batches - first)], np.int32)
         yield Batches(features, labels, None, updates.weights, num)
 
 
 class Packed:
-    """Images as PNG, each unpacked when it is asked for."""
+    """Images in PNG, each decoded on every access."""
 
     def __init__(self, examples):
         import io
@@ -276,7 +278,7 @@ class Packed:
 
         from PIL import Image
 
-        if isinstance(index, slice):  # what one of them is like
+        if isinstance(index, slice):  # to learn shape and dtype
             return self._first
         images = [
             np.asarray(Image.open(io.BytesIO(self._files[i]))) for i in index.ravel()
@@ -285,7 +287,7 @@ class Packed:
 
 
 def main() -> None:
-    """Runs what the argument says."""
+    """Runs the system that the argument describes, and prints its result."""
     settings = json.loads(sys.argv[1])
     examples = examples_of(
         settings.get("data", ""), settings["layers"], settings.get("examples", 0)

@@ -1,9 +1,9 @@
-"""Speed of the updates on whatever device JAX has, by tokens in an update.
+"""Throughput of the updates on the device that JAX has, by tokens of an update.
 
-For a machine that has jax, numpy, haiku and optax, and nothing else: the corpus comes
-as a file of ids (`python -m bench encoded`), blocks are made by the memory loader. What
-is done in a second is set beside what it takes: products (2 FLOPs for each of three
-matrix products of a tile) and bytes of rows read and written.
+For a machine with jax, numpy, haiku and optax alone: the corpus is a file of ids
+(`python -m bench encoded`), and the memory loader makes the blocks. Reports FLOP/s (2
+FLOPs for each multiply-add of a tile's three matrix products) and bytes of rows read
+and written per second.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy as np
 from bench.results import Results, Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
-from embedder.disk.files import pack_strings, unpack_strings
+from embedder.disk.arrays import pack_strings, unpack_strings
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import Layout
 from embedder.tables import loader
@@ -32,7 +32,7 @@ _SUPERBLOCKS = 4
 
 
 def write_encoded(encoded: Encoded, path: Path) -> None:
-    """Writes a corpus as one compressed file of NumPy."""
+    """Writes a corpus as one compressed .npz file."""
     shards = [encoded.read(shard) for shard in range(len(encoded.shard_tokens))]
     tokens, ends = pack_strings(encoded.vocabulary.tokens)
     np.savez_compressed(
@@ -49,7 +49,7 @@ def write_encoded(encoded: Encoded, path: Path) -> None:
 
 
 def read_encoded(path: Path) -> Encoded:
-    """The corpus in a file of `write_encoded`."""
+    """The corpus in a file that `write_encoded` wrote."""
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     tokens = unpack_strings(arrays["tokens"], arrays["token_ends"])
@@ -71,15 +71,15 @@ def run(
     vectors: Path | None = None,
     devices: list[int] | None = None,
 ) -> Table:
-    """Times updates of so many blocks, on superblocks that are on the device already,
-    and a whole training with its loader.
+    """Times updates on superblocks that are on the device, and trainings with a loader.
 
     Args:
-      devices: numbers of devices that share an update, none: 1, 2, 4 and so on; an
-        update of fewer blocks is left out.
-      vectors: folder for the vectors of each training, to be scored elsewhere.
+      blocks: numbers of blocks of an update.
+      vectors: folder for the vectors of each training, to evaluate elsewhere.
+      devices: numbers of devices that share an update; None: 1, 2, 4 and so on.
+        Updates with fewer blocks than devices are skipped.
     """
-    jax.config.update("jax_enable_compilation_cache", False)  # or nothing is compiled
+    jax.config.update("jax_enable_compilation_cache", False)  # to measure compilation
     devices = devices or [2**n for n in range(len(jax.devices()).bit_length())]
     results = []
     for num_devices, num_blocks in itertools.product(devices, blocks):
@@ -105,15 +105,14 @@ def run(
 
 
 def _updates(training: Training, samples: int) -> dict[str, Any]:
-    """Trace, compile, and run alone; products and bytes a second."""
+    """Seconds to trace, to compile and to run; FLOPs and bytes of an update."""
     batches, num_updates = [], 0
     superblocks = loader.epoch_superblocks(
         "memory", training.source, 0, size=training.superblock_size, workers=2
     )
     for updates, real in superblocks:
-        fields = updates.ids, updates.sequence, updates.radius, updates.noise
         rate = training.rate(updates.progress).astype(training.config.run.dtype)
-        batch = training.program.place_batch(Batch(*fields, rate))
+        batch = training.program.place_batch(Batch(updates.blocks, rate))
         batches.append(jax.device_put(batch) if training.layout == Layout() else batch)
         num_updates += real
         if len(batches) == _SUPERBLOCKS:
@@ -153,7 +152,7 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
 def _whole(
     training: Training, num_blocks: int, vectors: Path | None
 ) -> dict[str, float]:
-    """A training as a user runs it, its loader and the transfers included."""
+    """A training as a user runs it, with its loader and transfers to the device."""
     last = []
     state, place = run_epochs(training, training.initial_state(), last.append)
     if vectors is not None:

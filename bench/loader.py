@@ -1,9 +1,8 @@
-"""Batches onto devices: by `DeviceLoader`, and by one thread that hands out slices.
+"""Throughput of batches to devices: by `DeviceLoader`, and by one thread.
 
-Two sources: superblocks of tokens, which are in memory; and images in files, of which
-each row of a batch is read and unpacked. Batches are taken as fast as they come, and
-then with devices that are busy with each for as long as the one thread took to make it;
-that is by sleeping, as an accelerator leaves the host alone.
+Two sources: superblocks of tokens in memory, and images in compressed files, one for
+each row of a batch. Batches are taken as fast as they come, and then with a pause after
+each, for as long as one thread needs to make a batch: an accelerator that computes.
 
 `python -m bench.loader DEVICES JSON` measures one number of devices.
 """
@@ -30,7 +29,7 @@ from embedder.engine.device_loader import DeviceLoader, HostBatch, Index
 _BATCHES = 24
 _WAYS = ("naive", "loader", "naive, busy", "loader, busy")
 _IMAGE = (224, 224, 3)
-_SPEC = P("data")  # rows of a batch are split between the devices
+_SPEC = P("data")  # rows of a batch are sharded over the devices
 
 
 class Blocks:
@@ -48,7 +47,7 @@ class Blocks:
 
 
 class Images:
-    """Pictures, each in a compressed file of its own, u8[rows, 224, 224, 3]."""
+    """Images, each in its own compressed file, u8[rows, 224, 224, 3]."""
 
     def __init__(self, number: int, settings: dict[str, Any], folder: Path):
         self._folder, self._rows = folder, settings["images"]
@@ -65,7 +64,7 @@ SOURCES = {"blocks in memory": Blocks, "images in files": Images}
 
 
 def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
-    """Measures both ways with both sources on so many devices of a CPU."""
+    """Measures both loaders with both sources on each number of CPU devices."""
     settings = {"samples": samples, **sizes}
     results = []
     for num_devices in devices:
@@ -74,7 +73,7 @@ def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
 
 
 def table(results: Results) -> Table:
-    """Speeds of both ways and their ratio, with idle and with busy devices."""
+    """MB/s of both loaders and their ratio, with idle and with busy devices."""
     rows = []
     for each in results["samples"]:
         seconds = {way: statistics.median(each[way]) for way in _WAYS}
@@ -89,7 +88,7 @@ def table(results: Results) -> Table:
 
 
 def measure(num_devices: int, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Seconds for all batches by both ways, in turns, for each source."""
+    """Seconds for all batches by both loaders, which take turns, for each source."""
     mesh = Mesh(np.array(jax.devices()[:num_devices]), ("data",))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -124,18 +123,18 @@ def _by_loader(batches: Iterable[HostBatch], mesh: Mesh) -> Iterator[jax.Array]:
 
 
 def _one_thread(batches: Iterable[HostBatch], mesh: Mesh) -> Iterator[jax.Array]:
-    """Reads the whole batch, then puts slice after slice."""
+    """Reads the whole batch, then copies one slice after the other to its device."""
     sharding = NamedSharding(mesh, _SPEC)
     for batch in batches:
         shape = batch.shape("x")
         whole = batch.read("x", tuple(slice(0, size) for size in shape))
-        places = sharding.addressable_devices_indices_map(shape).items()
-        parts = [jax.device_put(whole[index], device) for device, index in places]
+        indices = sharding.addressable_devices_indices_map(shape).items()
+        parts = [jax.device_put(whole[index], device) for device, index in indices]
         yield jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
 
 def _take(arrays: Iterator[jax.Array], busy: float) -> float:
-    """Seconds to take all, with devices busy for so many seconds with each."""
+    """Seconds to take all arrays, with a pause of `busy` seconds after each."""
     start = time.perf_counter()
     for array in arrays:
         jax.block_until_ready(array)

@@ -1,8 +1,7 @@
-"""Memory that a training takes: against the size of its corpus, and as estimated.
+"""Peak memory of a training: by the size of its corpus, and against the estimate.
 
-Each training is the command line of the port, in a process of its own that has a limit
-of the system on its data (`RLIMIT_DATA`: what it allocates, be it used or not; pages of
-files are not in it).
+Each training is the command line of the port in its own process, under a limit of
+`RLIMIT_DATA`: all memory that it allocates, used or not, without mapped files.
 
 `python -m bench.memory BYTES ARGUMENT...` runs `embedder ARGUMENT...` with such a limit
 (0: none) and prints a line of JSON.
@@ -27,7 +26,7 @@ from bench.processes import run_python
 from bench.results import Results, Table, data_folder, write_results
 
 _COUNT = 5  # `min_count` for each copy of the text: the vocabulary stays the same
-_FLOOR_BYTES = 2**20  # of text: next to nothing
+_FLOOR_BYTES = 2**20  # the smallest text
 _MIB = 2**20
 _GIB = 2**30
 ESTIMATED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -45,13 +44,13 @@ ESTIMATED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "1 M types, V = 20 k": ("many", {"loader": "memory", "min_count": 100}),
 }
-"""What is estimated: the text, and settings; 100 dimensions, no saves otherwise."""
+"""Name -> text and settings; by default 100 dimensions and no checkpoints."""
 
 
 def run(limit: float, times: list[float], sample: float) -> Table:
-    """Trains on texts that are so many times as large as the limit, in GiB.
+    """Trains on texts of `times` the size of `limit`, in GiB.
 
-    The text is that of Wikipedia over and over. Each is removed when it is done.
+    The text is copies of Wikipedia's. Each file is removed after its training.
     """
     settings = {"limit_gib": limit, "loader": "tfdata", "epochs": 1, "sample": sample}
     samples = []
@@ -71,7 +70,7 @@ def run(limit: float, times: list[float], sample: float) -> Table:
 
 
 def run_estimates(names: list[str]) -> Table:
-    """What `--dry-run` states, and the peak beyond that of next to nothing."""
+    """The estimate of `--dry-run`, and the peak above that of a tiny training."""
     texts = {"wiki": wiki, "many": lambda: many_types(1_000_000, 10_000_000)}
     base = {"epochs": 1, "backend": "numba", "save_every": "never"}
     samples = []
@@ -92,12 +91,12 @@ def run_estimates(names: list[str]) -> Table:
 
 
 def wiki() -> bytes:
-    """17 M words."""
+    """The text of 17 M words of Wikipedia."""
     return gzip.decompress((data_folder() / "wiki" / "wiki17m-0.txt.gz").read_bytes())
 
 
 def many_types(num_types: int, num_tokens: int) -> bytes:
-    """A text of so many types, each once, and of tokens drawn by rank, in lines."""
+    """A text with each type once, and tokens with probability ~ rank ** -0.8."""
     rng = np.random.default_rng(0)
     weight = np.arange(1, num_types + 1) ** -0.8
     drawn = rng.choice(num_types, num_tokens - num_types, p=weight / weight.sum())
@@ -107,7 +106,7 @@ def many_types(num_types: int, num_tokens: int) -> bytes:
 
 
 def write_copies(text: bytes, size: int, path: Path) -> None:
-    """Writes `text` over and over, up to the end of a line near `size`."""
+    """Writes copies of `text`, up to the end of a line near `size` bytes."""
     with open(path, "wb") as file:
         while (left := size - file.tell()) > 0:
             end = len(text) if left >= len(text) else text.rfind(b"\n", 0, left) + 1
@@ -117,7 +116,7 @@ def write_copies(text: bytes, size: int, path: Path) -> None:
 
 
 def measure(limit: int, corpus: Path, **options) -> dict[str, Any]:
-    """Peak memory and seconds of a training on `corpus`, which may fail."""
+    """Exit code, peak memory and seconds of a training on `corpus`."""
     with tempfile.TemporaryDirectory(dir=corpus.parent) as folder:
         arguments = ["train", str(corpus), "--workdir", str(Path(folder, "run"))]
         found = _in_child(limit, arguments + _flags(options))
@@ -125,7 +124,7 @@ def measure(limit: int, corpus: Path, **options) -> dict[str, Any]:
 
 
 def estimate(corpus: Path, **options) -> int:
-    """Bytes that `embedder train --dry-run` states."""
+    """Bytes that `embedder train --dry-run` estimates."""
     arguments = ["train", str(corpus), "--dry-run", *_flags(options)]
     found = _in_child(0, arguments)
     size = re.search(r"^memory: ([\d.]+) MiB", found["output"], re.M)[1]
@@ -141,7 +140,9 @@ def _in_child(limit: int, arguments: list[str]) -> dict[str, Any]:
     command = "-m", "bench.memory", str(limit), *arguments
     try:
         return run_python(*command, stderr=subprocess.PIPE)
-    except subprocess.CalledProcessError as failed:  # it could not even say so
+    except (
+        subprocess.CalledProcessError
+    ) as failed:  # killed, or out of memory before it could report
         return {"code": failed.returncode, "error": failed.stderr[-500:]}
 
 
@@ -156,12 +157,12 @@ def table(results: Results) -> Table:
             continue
         sizes = [f"{each[name] / _MIB:.0f}" for name in ("peak", "data")]
         rows.append([*row, *sizes, f"{each['seconds']:.0f}"])
-    columns = ["text, GB", "to the limit", "peak resident, MiB", "data, MiB", "s"]
+    columns = ["text, GB", "text / limit", "peak resident, MiB", "data, MiB", "s"]
     return Table(columns, rows)
 
 
 def estimates_table(results: Results) -> Table:
-    """A row for each training; no ratio where the peak is not above the floor."""
+    """A row for each training; no ratio if the peak is not above the floor."""
     rows = []
     for each in results["samples"]:
         beyond = each["peak"] - each["floor"]
@@ -174,7 +175,7 @@ def estimates_table(results: Results) -> Table:
 
 
 def main(limit: int, arguments: list[str]) -> None:
-    """Runs the command line `arguments` of the port, and says what it took."""
+    """Runs the command line `arguments` of the port, and prints its memory."""
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     from embedder import cli
@@ -188,7 +189,7 @@ def main(limit: int, arguments: list[str]) -> None:
 
 
 def _status(name: str) -> int:
-    """Bytes that the system counts for this process."""
+    """A field of /proc/self/status, in bytes."""
     text = Path("/proc/self/status").read_text()
     return 1024 * int(re.search(rf"^{name}:\s+(\d+)", text, re.M)[1])
 

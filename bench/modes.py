@@ -1,8 +1,8 @@
 """The same updates by `jit`, `sharded` and `pmap`, on one device and on several.
 
-Each number of devices has a process of its own, since JAX settles it when it starts:
-devices of a CPU, or the first GPUs where there are any. Strong scaling: an update has
-as many blocks whatever the devices; weak scaling: as many for each device.
+Each number of devices has its own process, since JAX fixes it at its start: devices of
+a CPU, or the first GPUs if there are any. Strong scaling: the number of blocks of an
+update is fixed; weak scaling: the number of blocks per device is.
 
 `python -m bench.modes DEVICES JSON` measures one number of devices.
 """
@@ -19,11 +19,11 @@ from bench.results import Results, Table, write_results
 
 
 def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
-    """Measures every mode and layout on so many devices.
+    """Measures every mode and layout on each number of devices.
 
     Args:
-      sizes: vector_size, vocabulary, blocks of an update (weak: for each device), and
-        updates of a call.
+      sizes: vector_size, vocabulary, blocks of an update (weak scaling: per device),
+        and updates of a call.
     """
     settings = {"samples": samples, **sizes}
     results = []
@@ -61,9 +61,11 @@ def measure(num_devices: int, settings: dict[str, Any]) -> Iterator[dict[str, An
     blocks = settings["blocks"]
     _measure(
         _layouts(num_devices)[0], blocks, settings
-    )  # the first is slow: new memory
-    every = {"strong": blocks, "weak": blocks * num_devices}
-    for scaling, number in every.items() if num_devices > 1 else [("strong", blocks)]:
+    )  # warm-up: page faults of new memory
+    blocks_by_scaling = {"strong": blocks, "weak": blocks * num_devices}
+    for scaling, number in (
+        blocks_by_scaling.items() if num_devices > 1 else [("strong", blocks)]
+    ):
         for layout in _layouts(num_devices):
             yield {"scaling": scaling, **_measure(layout, number, settings)}
 
@@ -101,8 +103,8 @@ def _measure(layout, blocks: int, settings: dict[str, Any]) -> dict[str, Any]:
         state, _ = compiled(state, placed)
         jax.block_until_ready(state)
         times.append((time.perf_counter() - start) / len(batch.rate))
-    counted = _program(config, layout, settings, interval=1)  # its loop has one body
-    one = jax.tree.map(lambda x: x[:1], batch)  # some is exchanged before the loop
+    counted = _program(config, layout, settings, interval=1)  # so that a loop runs once
+    one = jax.tree.map(lambda x: x[:1], batch)  # collectives before the loop count, too
     text = counted.apply_updates.lower(
         counted.place_state(_start(counted)), counted.place_batch(one)
     )
@@ -118,19 +120,20 @@ def _measure(layout, blocks: int, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _config_and_batch(blocks: int, settings: dict[str, Any]):
-    """Random blocks whose ids are as uneven as those of text."""
+def _config_and_batch(num_blocks: int, settings: dict[str, Any]):
+    """Random blocks; ids have the distribution of text."""
     import numpy as np
 
     from embedder.config import Config, resolve, with_options
+    from embedder.tables.blocks import Blocks
     from embedder.tables.update import Batch
 
     config = with_options(
-        Config(), blocks_per_update=blocks, vector_size=settings["vector_size"]
+        Config(), blocks_per_update=num_blocks, vector_size=settings["vector_size"]
     )
     config = resolve(config, 10**9)
     data, rng = config.tables, np.random.default_rng(1)
-    size = (settings["updates"], blocks)
+    size = (settings["updates"], num_blocks)
     probability = 1 / np.arange(1, settings["vocabulary"] + 1) ** 0.75
     probability /= probability.sum()
 
@@ -138,14 +141,14 @@ def _config_and_batch(blocks: int, settings: dict[str, Any]):
         return rng.choice(len(probability), shape, p=probability).astype(np.int32)
 
     whole = (*size, data.block)
-    batch = Batch(
+    blocks = Blocks(
         ids=ids(*whole),
         sequence=np.zeros(whole, np.int32),
         radius=rng.integers(1, data.window + 1, whole, dtype=np.int8),
         noise=ids(*size, data.block // data.tile, data.noise),
-        rate=np.full(settings["updates"], config.tables.alpha, np.float32),
     )
-    return config, batch
+    rate = np.full(settings["updates"], config.tables.alpha, np.float32)
+    return config, Batch(blocks, rate)
 
 
 def _program(config, layout, settings: dict[str, Any], interval: int):
@@ -171,7 +174,7 @@ def main(arguments: list[str]) -> None:
     """Prints all results as one line of JSON."""
     import jax
 
-    jax.config.update("jax_enable_compilation_cache", False)  # or nothing is compiled
+    jax.config.update("jax_enable_compilation_cache", False)  # to measure compilation
     print(json.dumps([*measure(int(arguments[0]), json.loads(arguments[1]))]))
 
 

@@ -1,8 +1,9 @@
-"""Where the time of an update goes, in the kernel on one thread.
+"""Time of each part of an update, in the kernel on one thread.
 
-Parts are run alone on the blocks of a real corpus: gradients, with rows that are at
-hand already, and of these the matrix products; and rows, read from the tables, found
-again, and stepped. Gradients and rows spoil the caches for each other in the whole.
+The parts run alone on the blocks of a real corpus: gradients, with rows gathered
+before, and their matrix products; and rows, which are gathered, deduplicated and
+updated. In a whole update the parts evict each other's data from the caches, so that
+their times do not add up.
 """
 
 import statistics
@@ -17,61 +18,64 @@ from numba import njit
 from bench.results import Results, Table, write_results
 from bench.stages import first_superblocks
 from embedder.config import Config, with_options
-from embedder.tables.cpu import kernel, products, tiles
+from embedder.tables.cpu import kernel, products, rows, skipgram, tiles
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training
 from embedder.tables.update import Batch
 
-_OF_TOKENS = 0  # the table of their rows, in skip-gram
+_TOKEN_TABLE = 0  # the table with the rows of tokens, in skip-gram
 
 
 @njit(nogil=True)
-def _weigh(batch, s, m, share, window, own):
-    """Place and band of tile `m` of update `s`, its contexts and weights in `own`."""
-    ids, sequence, radius, noise, _ = batch
-    num_tiles = noise.shape[2]
+def _weigh(blocks, s, m, share, window, buffers):
+    """Index and band of tile `m` of update `s`; its weights in `buffers`."""
+    num_tiles = blocks.noise.shape[2]
     n, g = m // num_tiles, m % num_tiles
-    place = s, n, g, m, ids.shape[2] // num_tiles, window
-    tiles.find_sequences(sequence, s, n, own.begin, own.end)
-    tiles.find_contexts(place, radius, own)
-    return place, tiles.weigh_skipgram(place, share, own)[0]
+    at = tiles.TileIndex(s, n, g, m, blocks.ids.shape[2] // num_tiles, window)
+    tiles.find_sequences(blocks.sequence, s, n, buffers.begin, buffers.end)
+    tiles.find_contexts(at, blocks.radius, buffers)
+    return at, skipgram.weigh(at, share, buffers)[0]
 
 
 @njit(nogil=True)
-def _gradients(batch, share, window, gathered, own):
-    num_updates, num_blocks, num_tiles, num_noise = batch[3].shape
+def _gradients(blocks, share, window, gathered, buffers):
+    num_updates, num_blocks, num_tiles, num_noise = blocks.noise.shape
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
-            place, band = _weigh(batch, s, m, share, window, own)
-            tiles.differentiate_skipgram(
-                place, band, gathered.gradients, num_noise, False, own
+            at, band = _weigh(blocks, s, m, share, window, buffers)
+            skipgram.differentiate(
+                at, band, gathered.gradients, num_noise, False, buffers
             )
 
 
 @njit(nogil=True)
-def _products(batch, window, gathered, own):
-    """Those of `tiles.differentiate_skipgram`."""
-    ids, sequence, radius, noise, _ = batch
-    num_updates, num_blocks, num_tiles, _ = noise.shape
-    size = ids.shape[2] // num_tiles
-    num_tokens, num_positions = own.context_terms.shape
-    num_noise_rows = len(own.noise)
-    contexts, negatives = own.context_terms, own.noise_terms
+def _products(blocks, window, gathered, buffers):
+    """The matrix products of `skipgram.differentiate`."""
+    num_updates, num_blocks, num_tiles, _ = blocks.noise.shape
+    size = blocks.ids.shape[2] // num_tiles
+    num_tokens, num_positions = buffers.context_terms.shape
+    num_noise_rows = len(buffers.noise)
+    contexts, negatives = buffers.context_terms, buffers.noise_terms
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
             n, g = m // num_tiles, m % num_tiles
-            tiles.find_sequences(sequence, s, n, own.begin, own.end)
-            tiles.find_contexts((s, n, g, m, size, window), radius, own)
+            at = tiles.TileIndex(s, n, g, m, size, window)
+            tiles.find_sequences(blocks.sequence, s, n, buffers.begin, buffers.end)
+            tiles.find_contexts(at, blocks.radius, buffers)
             base = m * (num_tokens + num_positions + num_noise_rows)
             low, high = num_positions, 0
             for i in range(0, num_tokens, 4):
-                start, stop = tiles.band_of_four(own, i)
+                start, stop = tiles.band_of_four(buffers, i)
                 low, high = min(low, start), max(high, stop)
-                products.scores(own.tokens, i, own.positions, start, stop, contexts)
-                products.scores(own.tokens, i, own.noise, 0, num_noise_rows, negatives)
-                terms = contexts, own.positions, start, stop
+                products.scores(
+                    buffers.tokens, i, buffers.positions, start, stop, contexts
+                )
+                products.scores(
+                    buffers.tokens, i, buffers.noise, 0, num_noise_rows, negatives
+                )
+                terms = contexts, buffers.positions, start, stop
                 products.combine_rows(
-                    gathered.gradients, base + i, i, terms, negatives, own.noise
+                    gathered.gradients, base + i, i, terms, negatives, buffers.noise
                 )
             base += num_tokens
             products.combine_columns(
@@ -81,31 +85,38 @@ def _products(batch, window, gathered, own):
                 low - low % 4,
                 high,
                 2 * window,
-                own.tokens,
+                buffers.tokens,
             )
             base += num_positions
             products.combine_columns(
-                gathered.gradients, base, negatives, 0, num_noise_rows, -1, own.tokens
+                gathered.gradients,
+                base,
+                negatives,
+                0,
+                num_noise_rows,
+                -1,
+                buffers.tokens,
             )
 
 
 @njit(nogil=True)
-def _rows(tables, batch, share, window, gathered, own, found):
-    ids, noise = batch[0], batch[3]
-    num_updates, num_blocks, num_tiles, _ = noise.shape
+def _rows(tables, blocks, share, window, gathered, buffers, row_table):
+    num_updates, num_blocks, num_tiles, _ = blocks.noise.shape
     rate = share - share
     for s in range(num_updates):
         for m in range(num_blocks * num_tiles):
-            place, band = _weigh(batch, s, m, share, window, own)
+            at, band = _weigh(blocks, s, m, share, window, buffers)
             tiles.load_rows(
-                place, band, _OF_TOKENS, share, tables, ids, noise, gathered, own
+                at, band, _TOKEN_TABLE, share, tables, blocks, gathered, buffers
             )
-        num_rows = kernel._find_rows(gathered, found, s + 1, 1)
-        kernel._step_rows(tables, gathered.gradients, found, num_rows, 0, share, rate)
+        num_rows = rows.index_rows(gathered, row_table, s + 1, 1)
+        rows.apply_capped_sgd(
+            tables, gathered.gradients, row_table, num_rows, 0, share, rate
+        )
 
 
 def run(corpus: Path, samples: int, vector_size: int) -> Table:
-    """Times each half, and the whole with one thread and with all, turn by turn."""
+    """Times each part, and whole updates with one thread and with all, in turns."""
     config = with_options(
         Config(), epochs=1, backend="numba", loader="memory", vector_size=vector_size
     )
@@ -129,7 +140,7 @@ def run(corpus: Path, samples: int, vector_size: int) -> Table:
 
 
 def table(results: Results) -> Table:
-    """A row for each part; FLOP/s for those that have products, where known."""
+    """A row for each part; FLOP/s for parts with matrix products, if known."""
     flops = results.get("flops_per_update")
     rows = []
     for name, seconds in results["samples"].items():
@@ -143,23 +154,25 @@ def table(results: Results) -> Table:
 def _calls(training: Training, batch: Batch) -> dict[str, Any]:
     data = model = training.config.tables
     tables = training.initial_state().params["tables"]
-    tables = tuple(kernel._filled_up(tables[name]) for name in ("input", "output"))
+    tables = tiles.Tables(
+        *(kernel._padded(tables[name]) for name in ("input", "output"))
+    )
     num_tiles = data.blocks_per_update * data.block // data.tile
     sizes = tiles.tile_sizes(data.tile, data.window, data.noise)
-    width, dtype = tables[0].shape[1], tables[0].dtype
+    width, dtype = tables.input.shape[1], tables.input.dtype
     gathered = tiles.new_gathered(num_tiles, sum(sizes), width, dtype)
-    own = tiles.new_tile(sizes, width, data.block, dtype)
-    found = kernel._new_found(num_tiles * sum(sizes), dtype)
+    buffers = tiles.new_buffers(sizes, width, data.block, dtype)
+    row_table = rows.new_row_table(num_tiles * sum(sizes), dtype)
     share = dtype.type(model.negative / data.noise)
     calls = {
         "gradients, rows at hand": lambda: _gradients(
-            tuple(batch), share, data.window, gathered, own
+            batch.blocks, share, data.window, gathered, buffers
         ),
         "of these the products": lambda: _products(
-            tuple(batch), data.window, gathered, own
+            batch.blocks, data.window, gathered, buffers
         ),
         "rows, gradients at hand": lambda: _rows(
-            tables, tuple(batch), share, data.window, gathered, own, found
+            tables, batch.blocks, share, data.window, gathered, buffers, row_table
         ),
     }
     for threads in dict.fromkeys((1, kernel.available_cores())):
@@ -171,7 +184,7 @@ def _calls(training: Training, batch: Batch) -> dict[str, Any]:
 def _whole(training: Training, batch: Batch, threads: int):
     updates = kernel.make_updates(
         training.program.model,
-        training.config.tables.cap,
+        training.config.tables.max_pairs_per_row,
         loss_interval=16,
         threads=threads,
     )
@@ -185,9 +198,9 @@ def _whole(training: Training, batch: Batch, threads: int):
 
 
 def _flops(training: Training, batch: Batch) -> float:
-    """Of the products of an update: four tokens, with their band and their noise."""
+    """FLOPs of an update's products: four tokens each, with their band and noise."""
     data = model = training.config.tables
-    radius = batch.radius.reshape(len(batch.rate), -1, 4).astype(int)
+    radius = batch.blocks.radius.reshape(len(batch.rate), -1, 4).astype(int)
     place = np.arange(4)
     band = (place + radius).max(axis=2) - (place - radius).min(axis=2) + 1
     columns = band.mean() + data.noise

@@ -1,4 +1,4 @@
-"""New processes in which benches measure."""
+"""Child processes in which benches measure."""
 
 import json
 import os
@@ -15,7 +15,7 @@ def run_python(
     """Runs `python ARGUMENTS` and parses the last line of its output as JSON.
 
     Args:
-      environment: variables beside those of this process.
+      environment: variables added to those of this process.
       stderr: as for `subprocess.run`.
 
     Raises:
@@ -33,7 +33,7 @@ def run_python(
 
 
 def cpu_devices(num_devices: int) -> dict[str, str]:
-    """The environment in which JAX splits the CPU into so many devices."""
+    """Environment variables with which JAX splits the CPU into `num_devices`."""
     flags = os.environ.get("XLA_FLAGS", "")
     flags += f" --xla_force_host_platform_device_count={num_devices}"
     return {"XLA_FLAGS": flags.strip()}
@@ -42,7 +42,7 @@ def cpu_devices(num_devices: int) -> dict[str, str]:
 def run_on_devices(
     module: str, num_devices: int, settings: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Runs `module` on so many devices of a CPU, and prints and returns its results."""
+    """Runs `module` on `num_devices` CPU devices; prints and returns its results."""
     arguments = "-m", module, str(num_devices), json.dumps(settings)
     results = run_python(*arguments, environment=cpu_devices(num_devices))
     for result in results:

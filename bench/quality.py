@@ -1,7 +1,7 @@
-"""Quality against words seen and against time, as a table and a picture.
+"""Quality against words seen and against time, as a table and a plot.
 
-A point is a whole training with its own schedule: scores in the midst of one say
-little, since the learning rate falls to its end.
+A point is a whole training with its own schedule: scores within a training mean little,
+since the learning rate falls until its end.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ def run(programs: list[str], epochs: list[int], seeds: list[int]) -> Table:
 
 
 def table(results: Results) -> Table:
-    """A row for each program and number of epochs, of the medians over seeds."""
+    """A row for each program and number of epochs: medians and ranges over seeds."""
     rows = []
     for program, curve in _curves(results).items():
         for point in curve:
@@ -40,7 +40,7 @@ def table(results: Results) -> Table:
 
 
 def draw(results: Results, path: Path) -> None:
-    """Draws every score over words (above) and over seconds (below)."""
+    """Plots every score over words (top row) and over seconds (bottom row)."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -73,7 +73,7 @@ def draw(results: Results, path: Path) -> None:
 
 
 def _curves(results: Results) -> dict[str, list[list[dict[str, Any]]]]:
-    """For each program its points, by epochs; a point is a sample of each seed."""
+    """Program -> its points by number of epochs; a point has a sample of each seed."""
     return {
         program: [samples for _, samples in sorted(grouped(own, "epochs").items())]
         for program, own in grouped(results["samples"], "program").items()

@@ -1,8 +1,8 @@
-"""The tables of README.md and bench/README.md, from bench/results.
+"""Writes the tables of README.md and bench/README.md from bench/results.
 
-A table stands between two lines: `<!-- table: NAME -->`, where NAME is that of a file
-in bench/results, and `<!-- end -->`. `<!-- table: NAME without "COLUMN" -->` leaves
-columns out.
+A table is between the lines `<!-- table: NAME -->`, with NAME of a file in
+bench/results, and `<!-- end -->`. `<!-- table: NAME without "COLUMN" -->` omits
+columns.
 """
 
 import os
@@ -52,7 +52,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "stages": stages.table,
     "vocabulary": vocabulary.table,
 }
-"""How the table of a file in bench/results is made, by the name of the file."""
+"""Name of a file in bench/results -> the function that makes its table."""
 
 _MARKED = re.compile(r"^<!-- table: (.*) -->\n(?:\|.*\n)*<!-- end -->$", re.M)
 _MARKER = re.compile(r"^<!-- (?:table\b|end\b).*$", re.M)
@@ -81,7 +81,7 @@ def render(readmes: Iterable[Path]) -> None:
     """Writes the tables between all markers of `readmes` from bench/results.
 
     Raises:
-      ValueError: if a marker is not understood.
+      ValueError: a marker is malformed.
     """
     for path in readmes:
         text = path.read_text(encoding="utf-8")
@@ -90,10 +90,10 @@ def render(readmes: Iterable[Path]) -> None:
 
 
 def differences(readmes: Iterable[Path]) -> list[str]:
-    """README and marker of each table that is not the one its results give.
+    """README and marker of each table that differs from its results.
 
     Raises:
-      ValueError: if a marker is not understood.
+      ValueError: a marker is malformed.
     """
     return [
         f"{os.path.relpath(path)}: {marked[1]}"

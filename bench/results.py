@@ -1,4 +1,4 @@
-"""The data of benches, the files of their results, and how tables show them."""
+"""Data sets of benches, files of results, and tables."""
 
 import datetime
 import importlib.util
@@ -29,7 +29,7 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
     def without(self, columns: list[str]) -> "Table":
-        """The table without these columns; ValueError if it lacks one."""
+        """The table without `columns`; ValueError if it does not have one."""
         if unknown := [name for name in columns if name not in self.columns]:
             raise ValueError(f"`columns` must be of {self.columns}, got {unknown}.")
         kept = [name not in columns for name in self.columns]
@@ -43,9 +43,10 @@ class Table(NamedTuple):
 
 
 def spread(values: Iterable[float], digits: int | None = None) -> str:
-    """The median of `values`, and their range unless both ends print alike.
+    """The median of `values`, and their range unless it prints as one number.
 
-    Without `digits`: 1 to 3 decimals, fewer for larger values.
+    Args:
+      digits: decimals; None: 1 to 3, fewer for larger values.
     """
     values = sorted(values)
     if digits is None:
@@ -56,7 +57,7 @@ def spread(values: Iterable[float], digits: int | None = None) -> str:
 
 
 def grouped(samples: list[dict[str, Any]], key: str) -> dict[Any, list[dict[str, Any]]]:
-    """Samples by their value of `key`, in the order of the first sample of each."""
+    """Value of `key` -> its samples, in the order of first appearance."""
     groups: dict[Any, list[dict[str, Any]]] = {}
     for sample in samples:
         groups.setdefault(sample[key], []).append(sample)
@@ -64,7 +65,7 @@ def grouped(samples: list[dict[str, Any]], key: str) -> dict[Any, list[dict[str,
 
 
 def data_folder() -> Path:
-    """The folder of real data that the variable EMBEDDER_DATA names."""
+    """The folder of data sets, from the environment variable EMBEDDER_DATA."""
     folder = os.environ.get("EMBEDDER_DATA")
     if not folder:
         raise SystemExit("bench: set EMBEDDER_DATA to the folder of the data sets.")
@@ -72,9 +73,9 @@ def data_folder() -> Path:
 
 
 def write_results(name: str, **results: Any) -> Results:
-    """Writes `results` to bench/results/NAME.json, and returns what it reads there.
+    """Writes `results`, date, commit and machine to bench/results/NAME.json.
 
-    Date, commit and machine are written too.
+    Returns the content of the file as read back.
     """
     RESULTS.mkdir(exist_ok=True)
     today = datetime.date.today().isoformat()
@@ -90,7 +91,7 @@ def read_results(name: str) -> Results:
 
 
 def write_picture(name: str, draw: Callable[[Path], None]) -> None:
-    """Draws bench/results/NAME.png where matplotlib is installed: it is an extra."""
+    """Draws bench/results/NAME.png if matplotlib, which is optional, is installed."""
     if importlib.util.find_spec("matplotlib") is None:
         print(f"bench: {name}.png needs matplotlib, not drawn.", file=sys.stderr)
         return
@@ -99,11 +100,11 @@ def write_picture(name: str, draw: Callable[[Path], None]) -> None:
 
 
 def commit(checkout: Path) -> str:
-    """Short hash of the commit of a checkout, and "dirty" where its code is changed.
+    """Short hash of the commit of a checkout, with "dirty" if its code is changed.
 
-    "unknown" where there is no checkout or no git.
+    "unknown" if there is no checkout or no git.
     """
-    code = *CODE, ":(exclude)bench/results"  # every bench changes those
+    code = *CODE, ":(exclude)bench/results"  # every bench writes there
     try:
         top, name = _git(checkout, "rev-parse", "--show-toplevel", "--short", "HEAD")
         changed = _git(
@@ -111,13 +112,15 @@ def commit(checkout: Path) -> str:
         )
     except (OSError, ValueError, subprocess.CalledProcessError):
         return "unknown"
-    if Path(top).resolve() != checkout.resolve():  # a repository that holds another
+    if (
+        Path(top).resolve() != checkout.resolve()
+    ):  # `checkout` is inside another repository
         return "unknown"
     return f"{name} dirty" if changed else name
 
 
 def _git(checkout: Path, *arguments: str) -> list[str]:
-    """Lines that git prints."""
+    """Output lines of git."""
     return subprocess.run(
         ["git", "-C", str(checkout), *arguments],
         capture_output=True,

@@ -1,10 +1,9 @@
-"""Neighbours after training on a small corpus: 300 news articles, 60 k words.
+"""Quality of neighbours on a small corpus: 300 news articles, 60 k words.
 
-The measure: each token's 10 nearest tokens are looked up in reference vectors of a
-large corpus (17 M words of Wikipedia, say); the score is the mean reference cosine
-of a token and its neighbours. Unrelated tokens have the score in the row "chance".
-Tokens count once whatever their case and punctuation, and only if the reference has
-them.
+The score is the mean cosine similarity of a token and its 10 nearest neighbours, in
+reference vectors from a large corpus (17 M words of Wikipedia, say). The row "chance"
+has the mean of all pairs. Tokens that differ only in case and punctuation count once,
+and tokens that the reference lacks are skipped.
 """
 
 import re
@@ -37,7 +36,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(reference: Vectors, seeds: list[int], programs: list[str]) -> Table:
-    """Trains each of `programs` with each seed and scores its neighbours."""
+    """Trains each of `programs` with each seed and evaluates its neighbours."""
     samples = [
         {"program": program, "seed": seed, **_sample(program, seed, reference)}
         for seed in seeds
@@ -58,7 +57,7 @@ def _sample(program: str, seed: int, reference: Vectors) -> dict[str, float]:
 
 
 def neighbour_score(vectors: Vectors, reference: Vectors) -> tuple[float, float]:
-    """Mean reference cosine of tokens and their neighbours, and of all pairs."""
+    """Mean reference cosine of tokens with their neighbours, and of all pairs."""
     words = {}
     for row, key in enumerate(vectors.keys):
         word = re.sub("[^a-z]", "", key.lower())

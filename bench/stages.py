@@ -1,8 +1,8 @@
-"""Where the time of a training goes: each stage alone, in one process.
+"""Time of each stage of a training, each alone in one process.
 
-The text is read and encoded; both loaders make an epoch of blocks with nobody training
-on them; the program is traced and compiled; then it is run on blocks that are there
-already. Speeds are of raw words, so that they can be held against each other.
+The stages: reading and encoding the text; an epoch of blocks from each loader, without
+training; tracing and compiling; updates on blocks made before. Throughput is in raw
+words, so that stages can be compared.
 """
 
 import statistics
@@ -28,7 +28,7 @@ _SUPERBLOCKS = 8
 
 def run(corpus: Path, samples: int, options: dict) -> Table:
     """Times every stage `samples` times on `corpus` with `options` of the config."""
-    jax.config.update("jax_enable_compilation_cache", False)  # or nothing is compiled
+    jax.config.update("jax_enable_compilation_cache", False)  # to measure compilation
     config = with_options(Config(), epochs=1, **options)
     stages: dict[str, list[float]] = {}
     started = time.perf_counter()
@@ -63,7 +63,7 @@ def run(corpus: Path, samples: int, options: dict) -> Table:
 
 
 def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
-    """Compilation, and updates on blocks that are there, in seconds an epoch."""
+    """Seconds to compile, and seconds per epoch of updates on blocks made before."""
     batches, num_updates = first_superblocks(training)
     updates = training.program.apply_updates
     state = training.program.place_state(training.initial_state())
@@ -92,12 +92,11 @@ def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
 
 
 def first_superblocks(training: Training) -> tuple[list[Batch], int]:
-    """Some superblocks as what the program takes, and how many updates they have."""
+    """Some superblocks as batches of the program, and their number of updates."""
     batches, num_updates = [], 0
     for updates, real in _superblocks(training, "memory"):
-        fields = updates.ids, updates.sequence, updates.radius, updates.noise
         rate = training.rate(updates.progress).astype(np.float32)
-        batch = Batch(*fields, rate)
+        batch = Batch(updates.blocks, rate)
         batches.append(jax.device_put(batch) if training.backend == "xla" else batch)
         num_updates += real
         if len(batches) == _SUPERBLOCKS:
@@ -130,7 +129,7 @@ def _times(samples: int, stage: Callable[[int], object]) -> list[float]:
 
 
 def table(results: Results) -> Table:
-    """A row for each stage; no speed for those that a training has once."""
+    """A row for each stage; no throughput for stages that happen once."""
     words = results["settings"]["words"]
     rows = []
     for stage, times in results["samples"].items():

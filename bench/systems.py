@@ -1,7 +1,7 @@
-"""The programs that are compared, each trained in a process of its own.
+"""The programs that are compared, each trained in its own process.
 
 `python -m bench.systems NAME CORPUS VECTORS JSON-SETTINGS` trains, writes the vectors
-as a word2vec binary file and prints one line of JSON: seconds and words.
+as a word2vec binary file and prints one line of JSON: seconds, words and peak memory.
 """
 
 import gzip
@@ -20,11 +20,11 @@ from bench.processes import cpu_devices, run_python
 
 
 class Measured(NamedTuple):
-    """One training."""
+    """Times, words and peak memory of one training."""
 
     vocabulary_seconds: float  # reading, counting and encoding the corpus
-    train_seconds: float  # from then on, but for what was compiled
-    compile_seconds: float  # tracing and compiling, or finding that in a cache
+    train_seconds: float  # after that, without compilation
+    compile_seconds: float  # tracing, and compiling or loading from a cache
     words: int  # raw tokens trained on, all epochs
     peak_bytes: int  # resident memory of the largest process
 
@@ -32,7 +32,7 @@ class Measured(NamedTuple):
 def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
     """Trains with program `name`, alone in a new process.
 
-    That has as many devices of a CPU as `devices` of the settings says.
+    `devices` of the settings is the number of CPU devices of that process.
     """
     arguments = name, str(corpus), str(vectors), json.dumps(settings)
     environment = cpu_devices(settings.get("devices", 1))
@@ -42,7 +42,7 @@ def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
 
 
 def train_port(corpus: Path, vectors: Path, **settings) -> dict:
-    """`embedder train` as it is: tf.data loader, defaults unless given."""
+    """Trains as `embedder train` does; `settings` override the defaults."""
     from embedder import config
     from embedder.run import train as run
     from embedder.tables import problem as tables_run
@@ -76,7 +76,7 @@ def train_port(corpus: Path, vectors: Path, **settings) -> dict:
 
 
 def train_oracle(corpus: Path, vectors: Path, **settings) -> dict:
-    """The NumPy trainer; its time is all one, so vocabulary is timed on its own."""
+    """Trains the oracle; its vocabulary is timed by building it once more."""
     import legacy
     from embedder import Vectors
     from embedder.vectors.export import write_vectors
@@ -103,7 +103,7 @@ def train_oracle(corpus: Path, vectors: Path, **settings) -> dict:
 def train_gensim(
     corpus: Path, vectors: Path, architecture: str = "skipgram", **settings
 ) -> dict:
-    """gensim from `corpus_file`, which has to be plain text."""
+    """Trains gensim from `corpus_file`, which must be uncompressed text."""
     from gensim.models import Word2Vec
 
     settings["sg"] = int(architecture == "skipgram")
@@ -140,7 +140,7 @@ def peak_bytes() -> int:
 
 
 def machine() -> dict[str, str]:
-    """What a figure was measured on."""
+    """CPU and versions of packages, for a file of results."""
     names = ("embedder", "jax", "numba", "numpy", "tensorflow-cpu", "gensim", "torch")
     return {
         "cpu": f"{os.cpu_count()} cores, {_cpu_model()}",
@@ -165,7 +165,7 @@ def _cpu_model() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Trains as the arguments say and prints what it took."""
+    """Trains as `arguments` say, and prints the result."""
     name, corpus, vectors, settings = arguments
     train = {"port": train_port, "oracle": train_oracle, "gensim": train_gensim}[name]
     result = train(Path(corpus), Path(vectors), **json.loads(settings))

@@ -1,7 +1,7 @@
-"""Time of an update against the size of the vocabulary, the tokens being the same.
+"""Time of an update as a function of the vocabulary size, for equal tokens.
 
-Ids are drawn as words are, by rank to the power -0.8, so that a larger vocabulary has
-more rare rows and larger tables, and nothing else.
+Ids are drawn with probability proportional to rank ** -0.8, as in text: a larger
+vocabulary has more rare rows and larger tables, and nothing else changes.
 """
 
 import statistics
@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.results import Results, Table, write_results
 from embedder.config import Config, resolve, with_options
+from embedder.tables.blocks import Blocks
 from embedder.tables.training import make_program
 from embedder.tables.update import Batch, host_state
 
@@ -19,7 +20,7 @@ SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 
 def run(samples: int, sizes: tuple[int, ...], updates: int) -> Table:
-    """Times a call of `updates` `samples` times with each size; sizes take turns."""
+    """Times calls of `updates` updates for each size; sizes take turns."""
     times: dict[str, dict[int, list[float]]] = {}
     for backend in ("xla", "numba"):
         config = resolve(with_options(Config(), sample=0, backend=backend), 10**7)
@@ -36,7 +37,7 @@ def run(samples: int, sizes: tuple[int, ...], updates: int) -> Table:
 
 
 def table(results: Results) -> Table:
-    """A row for each size, with its ratio to the first."""
+    """A row for each size, with the ratio to the first."""
     times: dict[str, dict[str, list[float]]] = results["samples"]
     sizes = [int(size) for size in next(iter(times.values()))]
     columns, rows = ["V"], [[f"{size:,}"] for size in sizes]
@@ -50,7 +51,7 @@ def table(results: Results) -> Table:
 
 
 def updates_call(config: Config, size: int, updates: int):
-    """A function that runs so many updates on tables of `size` rows."""
+    """A function that runs `updates` updates on tables of `size` rows."""
     rng = np.random.default_rng(0)
     weight = np.arange(1, size + 1) ** -0.8
     data, dim = config.tables, config.tables.vector_size
@@ -58,17 +59,17 @@ def updates_call(config: Config, size: int, updates: int):
     noise = *shape[:2], data.block // data.tile, data.noise
     probability = weight / weight.sum()
     draw = np.random.Generator.choice
-    batch = Batch(
+    blocks = Blocks(
         ids=draw(rng, size, shape, p=probability).astype(np.int32),
         sequence=np.zeros(shape, np.int32),
         radius=rng.integers(1, data.window + 1, shape, dtype=np.int8),
         noise=draw(rng, size, noise, p=probability).astype(np.int32),
-        rate=np.full(updates, config.tables.alpha, np.float32),
     )
+    rate = np.full(updates, config.tables.alpha, np.float32)
     program = make_program(size, 16, config)
     table = rng.random((size, dim), dtype=np.float32) - np.float32(0.5)
     state = program.place_state(host_state(program.optimizer, table / dim, 0 * table))
-    batch = jax.device_put(batch)
+    batch = jax.device_put(Batch(blocks, rate))
 
     def call() -> None:
         nonlocal state

@@ -1,9 +1,10 @@
 """The settings of a run: sections that all families share, and one of a family.
 
-Every name that gensim has keeps gensim's name. The sections of families are declared in
-their packages (`tables/options.py`, `encoders/options.py`). Names of settings are
-unique over all sections, so that they can be given flat: as flags, as keyword arguments
-and, in older files, in other tables of the TOML.
+Settings that gensim has, too, have the names of gensim. The sections of families are in
+their packages (`tables/options.py`, `encoders/options.py`). Names are unique over all
+sections, so that settings can be given flat: as flags, as keyword arguments and, in
+older TOML files, in other tables. Former names (`setting(formerly=...)`) are accepted
+wherever a name is given; only names of now are written and shown.
 """
 
 import dataclasses
@@ -17,11 +18,11 @@ from typing import Any, Literal, TypeVar
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError, InputTypeError
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
-from embedder.settings import names_where
+from embedder.settings import former_names, names_where
 from embedder.tables.options import TablesOptions, resolve_options
 
 FAMILIES: dict[str, type[TablesOptions] | type[EncoderOptions]] = {
-    "tables": TablesOptions,
+    "tokens": TablesOptions,
     "encoder": EncoderOptions,
 }
 """The section of each family, by the value of `model`."""
@@ -31,7 +32,7 @@ Family = TypeVar("Family")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of a run: shared sections, and the one of the family of `model`."""
+    """All settings of a run: shared sections, and the section of its family."""
 
     run: RunOptions = field(default_factory=RunOptions)
     family: TablesOptions | EncoderOptions = field(default_factory=TablesOptions)
@@ -40,18 +41,19 @@ class Config:
 
     def __post_init__(self):
         self._family(FAMILIES[self.run.model])
+        self.family.check_optimizer(self.run.optimizer)
         needed = self.family.best_needs
         if self.save.result == "best" and not getattr(self.family, needed):
             raise InputError(f"`result` best needs `{needed}`, got 'best'.")
 
     @property
     def tables(self) -> TablesOptions:
-        """The section of tables; TypeError for another family."""
+        """The section of tables; InputTypeError for another family."""
         return self._family(TablesOptions)
 
     @property
     def encoder(self) -> EncoderOptions:
-        """The section of encoders; TypeError for another family."""
+        """The section of encoders; InputTypeError for another family."""
         return self._family(EncoderOptions)
 
     def _family(self, section: type[Family]) -> Family:
@@ -63,17 +65,13 @@ class Config:
 
     @property
     def saves_best(self) -> bool:
-        """Whether each epoch that is better than all before is saved."""
+        """Whether each epoch that is the best so far is saved."""
         return self.save.result == "best" or bool(getattr(self.family, "best_by", ""))
 
 
 def _shared() -> dict[str, type]:
     """The sections that all families share, by their names."""
-    return {
-        f.name: f.default_factory
-        for f in dataclasses.fields(Config)
-        if f.name != "family"
-    }
+    return {"run": RunOptions, "devices": DeviceOptions, "save": SaveOptions}
 
 
 def _sections(model: str) -> dict[str, type]:
@@ -86,13 +84,13 @@ def _every_section() -> dict[str, type]:
 
 
 def make_config(values: dict[str, Any]) -> Config:
-    """The config with settings given by their flat names, others at their defaults.
+    """The config of settings given by flat names; the others have defaults.
 
     Raises:
-      TypeError, ValueError: a name is unknown, or of another family, or a value wrong.
+      InputError: a name is unknown, or of another family, or a value is wrong.
     """
-    model = values.get("model", "tables")
-    RunOptions(model=model)  # refuses what is no family
+    values = _with_names_of_now(values)
+    model = RunOptions(model=values.get("model", "tokens")).model
     made = {}
     for name, section in _sections(model).items():
         own = [f.name for f in dataclasses.fields(section)]
@@ -114,21 +112,47 @@ def _check_other_family(name: str, value: Any, model: str) -> None:
         )
 
 
+def current_name(name: str) -> str:
+    """The name now of a setting that may be given by its former one."""
+    return former_names(*_every_section().values()).get(name, name)
+
+
+def _with_names_of_now(values: dict[str, Any]) -> dict[str, Any]:
+    """`values` without former names."""
+    found: dict[str, Any] = {}
+    for given, value in values.items():
+        name = current_name(given)
+        if name in found:
+            former = given if given != name else _former_name(name)
+            raise InputError(
+                f"`{name}` and its former name `{former}` are both given: leave out "
+                "the former."
+            )
+        found[name] = value
+    return found
+
+
+def _former_name(name: str) -> str:
+    names = former_names(*_every_section().values())
+    return next(old for old, new in names.items() if new == name)
+
+
 def section_of(name: str) -> str:
-    """The section that has setting `name`; ValueError with the nearest if none has."""
+    """The section of setting `name`; InputError with the nearest name if none."""
     for section, kind in _every_section().items():
-        if name in _names(kind):
+        if current_name(name) in _names(kind):
             return section
     known = _names(*_every_section().values())
     raise InputError(f"Unknown option `{name}`{nearest(name, known)}")
 
 
 def with_options(config: Config, **options: Any) -> Config:
-    """`config` with settings replaced by their flat names, validated."""
-    before = options_of(config)
-    if options.get("model", config.run.model) != config.run.model:
+    """`config` with settings replaced, given by flat names, and validated."""
+    before, given = options_of(config), _with_names_of_now(options)
+    model = RunOptions(model=given.get("model", config.run.model)).model
+    if model != config.run.model:
         before = {name: before[name] for name in before if name in _shared_names()}
-    return make_config(before | options)
+    return make_config(before | given)
 
 
 def options_of(config: Config) -> dict[str, Any]:
@@ -146,19 +170,23 @@ def _shared_names() -> list[str]:
 
 
 def resolve(config: Config, num_tokens: float) -> Config:
-    """`config` of tables, with None replaced by what it becomes for `num_tokens`."""
-    options = resolve_options(config.tables, num_tokens)
+    """`config` of tables with open settings resolved for `num_tokens`."""
+    options = resolve_options(config.tables, config.run.optimizer, num_tokens)
     return dataclasses.replace(config, family=options)
 
 
 def per_host_names() -> set[str]:
-    """Settings of which the processes of a run may have different values."""
+    """Settings in which the processes of a run may differ."""
     return _marked("per_host")
 
 
 def differences(before: Config, now: Config) -> list[str]:
-    """What two configs differ in, as text, of what changes the vectors."""
-    old, new = options_of(before), options_of(now)
+    """A text for each setting that differs and changes the vectors."""
+    return different_options(options_of(before), options_of(now))
+
+
+def different_options(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """`differences` of settings by their flat names."""
     changing = _marked("changes")
     return [
         f"`{name}` {old.get(name)!r} there, {new.get(name)!r} now"
@@ -173,11 +201,14 @@ def _marked(key: Literal["changes", "per_host"]) -> set[str]:
 
 
 _OLD_TABLES = "data", "model", "train", "parallel", "save"
-"""Tables of TOML files that were written before families had sections."""
+"""Tables of TOML files of the versions before families had sections."""
+
+_FORMER_TABLES = {"tables": "tokens"}
+"""Former name of a table -> name now."""
 
 
 def to_toml(config: Config) -> str:
-    """TOML text of `config`, one table a section, without what is None."""
+    """TOML text of `config`: a table per section, without settings that are None."""
     import tomli_w
 
     values = options_of(config)
@@ -194,7 +225,7 @@ def to_toml(config: Config) -> str:
 
 
 def read_toml(path: Path) -> Config:
-    """The config in a TOML file; an unknown table or key is a ValueError."""
+    """The config in a TOML file; InputError for an unknown table or key."""
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # of the text, or of numbers in it
@@ -211,33 +242,46 @@ def from_toml(text: str) -> Config:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown `name`: which known one may be meant."""
+    """The end of a message about an unknown `name`: the nearest known one."""
     found = difflib.get_close_matches(name, known, n=1)
     return f", did you mean `{found[0]}`?" if found else "."
 
 
 def _from_tables(tables: dict[str, Any]) -> Config:
-    """Keys may stand in any of the old tables; in others only where they belong."""
-    sections, values = _every_section(), {}
-    for table, keys in tables.items():
+    """Old tables may have any key; the others only those of their section."""
+    values: dict[str, Any] = {}
+    sections = _every_section()
+    for given, keys in tables.items():
+        table = _FORMER_TABLES.get(given, given)
         if table not in (*sections, *_OLD_TABLES):
             raise InputError(f"unknown table [{table}]{_where(table, sections)}")
         if not isinstance(keys, dict):
             raise InputError(f"`{table}` must be a table, got {keys!r}.")
-        known = _names(*sections.values())
-        if table not in _OLD_TABLES:
-            known = _names(sections[table])
+        homes = [sections[table]] if table not in _OLD_TABLES else sections.values()
+        known = [*_names(*homes), *_formerly_in(table)]
         for key in keys:
-            if key not in known:
+            if key in values:
+                raise InputError(f"`{key}` is given again in [{given}].")
+            if key not in (*known, *former_names(*homes)):
                 raise InputError(
-                    f"unknown key `{key}` in [{table}]{_where(key, known)}"
+                    f"unknown key `{key}` in [{given}]{_where(key, known)}"
                 )
         values |= keys
     return make_config(values)
 
 
+def _formerly_in(table: str) -> list[str]:
+    """Settings that earlier versions had in `table`."""
+    return [
+        f.name
+        for section in _every_section().values()
+        for f in dataclasses.fields(section)
+        if f.metadata["formerly_in"] == table
+    ]
+
+
 def _where(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a key or table that is unknown where it stands."""
+    """The end of a message about a key or table that is unknown there."""
     try:
         return f": `{name}` belongs in [{section_of(name)}]."
     except ValueError:

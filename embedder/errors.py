@@ -1,12 +1,12 @@
-"""Errors of usage and input: what the program prints as one line, with exit code 2.
+"""Errors of usage and input: the program prints them as one line, exit code 2.
 
-Each derives from the exception of Python that callers of the Python API expect. Any
-other exception that ends the program is a bug of it.
+Each derives from the built-in exception that callers of the Python API expect. Any
+other exception that ends the program is a bug.
 """
 
 
 class InputError(ValueError):
-    """Wrong usage or bad input; the message names the argument or file, and the fix."""
+    """Wrong usage or bad input; the message names the argument or file, and a fix."""
 
 
 class InputTypeError(TypeError, InputError):
@@ -22,7 +22,7 @@ class InputNotFoundError(FileNotFoundError, InputError):
 
 
 class InputExistsError(FileExistsError, InputError):
-    """A file or folder stands where something else is to be written."""
+    """A file or folder exists where another is to be written."""
 
 
 class InputIsFolderError(IsADirectoryError, InputError):

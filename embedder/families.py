@@ -1,4 +1,6 @@
-"""The families, and the problem that settings and a source stand for."""
+"""The families: which problem settings and a source name."""
+
+from typing import Any
 
 from embedder.config import Config
 from embedder.encoders.problem import EncoderProblem
@@ -9,18 +11,20 @@ from embedder.tables.problem import TablesProblem
 
 def open_problem(
     config: Config, source: str | None, base: Base | None = None
-) -> Problem:
+) -> Problem[Any]:
     """The problem of the family of `config`, over the data at `source`.
 
+    Its type of training is its own matter: callers pass back what `plan` returned.
+
     Raises:
-      OSError, ValueError: there are no such data, or `base` is of another family.
+      OSError, InputError: there are no such data, or `base` is of another family.
     """
     match config.run.model:
-        case "tables":
+        case "tokens":
             return TablesProblem(source, base, config.tables.unicode_errors)
         case "encoder" if base is None:
             return EncoderProblem(config, source)
     raise InputError(
-        f"`resume` applies only to `model` = 'tables', got {config.run.model!r} and "
+        f"`resume` applies only to `model` = 'tokens', got {config.run.model!r} and "
         f"{base and base.path}."
     )

@@ -1,4 +1,4 @@
-"""How much memory this process may have: of the machine, its container, its shell."""
+"""Memory limits of this process: of the machine, the container and the shell."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from embedder.errors import InputError
 
 _MIB = 2**20
-# What the program needs before any data, measured: address space, data, of each core.
+# Bytes that the program needs without data, measured: address space, data, per core.
 _PROGRAM = {
     "memory": (1600 * _MIB, 190 * _MIB, 120 * _MIB),
     "tfdata": (2550 * _MIB, 400 * _MIB, 175 * _MIB),
@@ -20,16 +20,16 @@ class NoRoomError(InputError):
 
 
 class Limit(NamedTuple):
-    """So many bytes, and what sets the limit."""
+    """A limit of memory."""
 
-    size: int
-    source: str
+    size: int  # bytes
+    source: str  # what sets it
 
 
 def memory_limit(root: Path = Path("/")) -> Limit:
-    """The most memory that this process may have for its data: the smallest limit.
+    """The smallest limit of the memory for this process's data.
 
-    `root` is the folder that has `proc` and `sys`.
+    `root` is the folder with `proc` and `sys`.
     """
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [Limit(machine, "this machine"), *_of_groups(root)]
@@ -41,10 +41,15 @@ def memory_limit(root: Path = Path("/")) -> Limit:
 
 
 def check_room(needed: int, what: str, advice: str) -> None:
-    """Refuses what does not fit in memory; `what` needs so many bytes.
+    """Refuses what does not fit in memory.
+
+    Args:
+      needed: bytes.
+      what: the start of the message, with its verb.
+      advice: the end of the message.
 
     Raises:
-      NoRoomError: as said.
+      NoRoomError: `needed` is above the limit.
     """
     limit = memory_limit()
     if needed > limit.size:
@@ -60,7 +65,7 @@ def check_program(loader: str) -> None:
     Its libraries would abort with pages of messages.
 
     Raises:
-      ValueError: as said.
+      InputError: a limit is too small.
     """
     for limit, needed in _of_shell(loader):
         if limit.size < needed:
@@ -71,20 +76,20 @@ def check_program(loader: str) -> None:
 
 
 def gib(size: int) -> str:
-    """Bytes, for people."""
+    """A number of bytes as text, in MiB or GiB."""
     if size < 2**30:
         return f"{size / _MIB:.1f} MiB"
     return f"{size / 2**30:.1f} GiB"
 
 
 def _of_shell(loader: str) -> Iterator[tuple[Limit, int]]:
-    """Limits of `ulimit`, and what the program itself takes of each."""
+    """Limits of `ulimit`, and the bytes that the program itself needs of each."""
     try:
         import resource
     except ImportError:  # Windows
         return
     address_space, data, of_core = _PROGRAM[loader]
-    is_linux = hasattr(os, "sched_getaffinity")  # elsewhere sizes are not known
+    is_linux = hasattr(os, "sched_getaffinity")  # not measured on other systems
     cores = len(os.sched_getaffinity(0)) if is_linux else 0
     for name, source, needed in (
         ("RLIMIT_AS", "address space (ulimit -v)", address_space),
@@ -96,7 +101,8 @@ def _of_shell(loader: str) -> Iterator[tuple[Limit, int]]:
 
 
 def _of_groups(root: Path) -> Iterator[Limit]:
-    """Limits of the control groups of this process and of those above them."""
+    """Limits of the control groups (cgroups) of this process and of their parents."""
+    folders: tuple[Path, ...]
     groups = root / "sys" / "fs" / "cgroup"
     for controllers, path in _groups(root):
         if not controllers:  # version 2, or both versions beside each other
@@ -106,7 +112,7 @@ def _of_groups(root: Path) -> Iterator[Limit]:
         else:
             continue
         for folder in folders:
-            own = folder / path.lstrip("/")  # in a container perhaps not there
+            own = folder / path.lstrip("/")  # may be missing in a container
             for each in (own, *own.parents[: len(Path(path).parts) - 1]):
                 size = _number(each / name)
                 if size is not None:
@@ -115,7 +121,7 @@ def _of_groups(root: Path) -> Iterator[Limit]:
 
 
 def _groups(root: Path) -> Iterator[tuple[list[str], str]]:
-    """Controllers, none for version 2, and the path of each group."""
+    """Controllers (none for version 2) and path of each group."""
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -124,11 +130,11 @@ def _groups(root: Path) -> Iterator[tuple[list[str], str]]:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         names = [name for name in controllers.split(",") if name]
-        yield names, "/" if ".." in Path(path).parts else path  # beyond the namespace
+        yield names, "/" if ".." in Path(path).parts else path  # outside the namespace
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None: there is none, as where it says max."""
+    """The number in a file; None: there is no file, or no number, such as max."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -17,23 +17,29 @@ from embedder.settings import (
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What is trained, and for how long."""
+    """What is trained, how, and for how long."""
 
-    model: Literal["tables", "encoder"] = setting("tables")
-    """tables: a vector for each token of a text; encoder: a network over features or
-    images with labels, whose last hidden layer is the vector."""
+    model: Literal["tokens", "encoder"] = setting(
+        "tokens", former_values={"tables": "tokens"}
+    )
+    """tokens: a vector per token of a text. encoder: a network that classifies features
+    or images; the vector of an example is the last hidden layer."""
     epochs: int = setting(5, integer(0))
     """Passes over the data; 0 writes the initial vectors."""
     seed: int = setting(1, integer(0, 2**64 - 1))
-    """Of the initial vectors and of every draw."""
+    """Seed of all random numbers: initial vectors, order, sampling, noise."""
     dtype: Literal["float32", "float64"] = setting("float32")
-    """Of the vectors and of all arithmetic on them."""
+    """Type of the vectors and of all arithmetic on them."""
+    optimizer: str = setting("sgd", text, formerly_in="encoder")
+    """Optimizer. For tokens: sgd or adagrad. For an encoder: an optimizer of optax by
+    name, such as sgd, adam, adamw, rmsprop or lion."""
     loader: Literal["tfdata", "memory"] = setting(
         "tfdata", changes_vectors=False, is_per_host=True
     )
-    """Both yield the same batches, bit for bit; memory does without TensorFlow."""
+    """tfdata: batches by tf.data in the background. memory: without TensorFlow. The
+    batches are the same, bit for bit."""
     workers: int = setting(2, integer(1), changes_vectors=False, is_per_host=True)
-    """Threads that make batches."""
+    """Number of threads that prepare batches."""
 
     def __post_init__(self):
         validate(self)
@@ -41,15 +47,15 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions:
-    """Which devices take part."""
+    """Which devices a run uses."""
 
     mode: Literal["auto", "jit", "sharded", "pmap"] = setting(
         "auto", changes_vectors=False
     )
-    """jit: one device; sharded: jit over a mesh of devices; pmap: the same by pmap;
-    auto: jit, or sharded where several devices have work or tables need them."""
+    """jit: one device. sharded: jit over a mesh of devices. pmap: the same with pmap.
+    auto: sharded if several devices have work or the tables need them, else jit."""
     devices: int = setting(0, integer(0), changes_vectors=False)
-    """How many devices; 0: all that an update has blocks for."""
+    """Number of devices; 0: as many as an update has blocks (encoder: examples) for."""
 
     def __post_init__(self):
         validate(self)
@@ -57,15 +63,16 @@ class DeviceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SaveOptions:
-    """When a run saves a checkpoint, and which it keeps."""
+    """When a run saves checkpoints, and which of them it keeps."""
 
     save_every: str = setting("10min", interval, changes_vectors=False)
-    """So many updates, as 100; or a time or epochs, as 30s, 10min, 2h, 1epoch; or
-    never."""
+    """Interval between checkpoints: a number of updates (100), a time (30s, 10min, 2h),
+    a number of epochs (1epoch), or never."""
     keep: int = setting(2, integer(1), changes_vectors=False)
-    """How many of these checkpoints are kept, the newest; besides the best."""
+    """Number of newest checkpoints to keep, besides the one of the best epoch."""
     result: Literal["last", "best"] = setting("last", changes_vectors=False)
-    """Whether the run ends with the vectors of the last epoch, or of the best."""
+    """Write the vectors of the last epoch, or of the best (tokens: by --best-by,
+    encoder: by validation)."""
 
     def __post_init__(self):
         validate(self)
@@ -78,30 +85,29 @@ class SaveOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PeersConfig:
-    """Several processes that are one run; none given: as mpirun or srun says."""
+    """The processes of a run; by default as mpirun or srun started them."""
 
     coordinator: str | None = setting(None, text)
-    """HOST:PORT of process 0."""
+    """Address of process 0, as HOST:PORT."""
     num_processes: int | None = setting(None, integer(1))
-    """How many processes take part."""
+    """Number of processes of the run."""
     process_id: int | None = setting(None, integer(0))
-    """Which of them this is, from 0."""
+    """Number of this process, from 0."""
     init_timeout: int = setting(60, integer(1))
-    """Seconds to wait for the others."""
+    """Seconds to wait until all processes have connected."""
     lost_after: int = setting(20, integer(1))
-    """Seconds without a sign of life, until another process counts as lost."""
+    """Seconds without a heartbeat after which another process counts as lost."""
 
     def __post_init__(self):
         validate(self)
         names = ("coordinator", "num_processes", "process_id")
-        missing = [f"`{name}`" for name in names if getattr(self, name) is None]
-        if len(missing) == 3:
+        given = [name for name in names if getattr(self, name) is not None]
+        if not given:
             return
-        if missing:
-            given = [name for name in names if getattr(self, name) is not None]
+        if missing := [f"`{name}`" for name in names if name not in given]:
             here = ", ".join(f"`{name}` = {getattr(self, name)!r}" for name in given)
             raise InputError(f"{here} needs {' and '.join(missing)} too.")
-        integer(0, self.num_processes - 1)(self, "process_id")
+        integer(0, (self.num_processes or 1) - 1)(self, "process_id")
         host, _, port = str(self.coordinator).rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise InputError(

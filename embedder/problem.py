@@ -1,11 +1,11 @@
 """The protocol of a family: what a run reads, trains and writes.
 
 A family is a package with a section of settings (`options.py`), a `Problem` and a
-`Training`; `families.py` names it. The run and the engine know these protocols alone.
+`Training`; `families.py` names it. The run and the engine use only these protocols.
 """
 
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from embedder.config import Config
 from embedder.engine.epochs import Snapshot, Trainable
@@ -17,53 +17,74 @@ from embedder.vectors.vectors import Vectors
 
 
 class Training(Trainable, Protocol):
-    """A training with all that a run needs of it: settings over data."""
+    """Resolved settings over data, ready to train."""
 
-    config: Config  # with nothing left open
+    config: Config  # resolved
     layout: Layout
-    superblock_size: int  # updates of a call
-    content: str  # digest of the tokens, or of the classes
-    start_loss: float  # of the first parameters
-    memory: dict[str, int]  # bytes on the host, by what needs them
-    device_memory: dict[str, int]  # bytes on each device, by what needs them
-    smaller: str  # what to do where memory is short
-    description: list[str]  # lines about the data and the updates
+    superblock_size: int  # updates per call
+    memory_advice: str  # what to change where memory is short
+
+    @property
+    def content(self) -> str:
+        """Digest of the tokens, or of the labels."""
+
+    @property
+    def start_loss(self) -> float:
+        """Loss of the initial parameters."""
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes needed on the host, by purpose."""
+
+    @property
+    def device_memory(self) -> dict[str, int]:
+        """Bytes needed on each device, by purpose."""
+
+    @property
+    def description(self) -> list[str]:
+        """Lines about the data and the updates."""
 
     def initial_state(self) -> TrainState:
         """The state before the first update."""
 
 
-class Problem(Protocol):
-    """What a run is about: some data, and what is learned from them."""
+AnyTraining = TypeVar("AnyTraining", bound=Training)
+
+
+class Problem(Protocol[AnyTraining]):
+    """Some data, opened but not read, and what a family trains on them."""
 
     name: str
-    manifest: list[dict]  # of the files that it reads
-    base: dict | None  # the run that it goes on from, and a digest of that
+    manifest: list[dict[str, Any]]  # facts about each file, to recognise a changed one
 
-    def plan(self, config: Config, cache: Path | None) -> Training:
-        """The training of `config` over the data, prepared in the folder `cache`."""
+    @property
+    def base(self) -> dict[str, Any] | None:
+        """The run whose vectors are the start, with a digest of them."""
 
-    def begin(self, run: Workdir, training: Training) -> None:
+    def plan(self, config: Config, cache: Path | None) -> AnyTraining:
+        """The training of `config` over the data, which are encoded into `cache`."""
+
+    def begin(self, run: Workdir, training: AnyTraining) -> None:
         """Writes what is known before the first update."""
 
-    def vectors(self, training: Training, end: Snapshot) -> Vectors:
-        """The vectors that were learned."""
+    def vectors(self, training: AnyTraining, end: Snapshot) -> Vectors:
+        """The trained vectors."""
 
-    def finish(self, run: Workdir, training: Training, end: Snapshot) -> Vectors:
-        """Writes all results; the vectors last, with which the run is finished."""
+    def finish(self, run: Workdir, training: AnyTraining, end: Snapshot) -> Vectors:
+        """Writes all results; the vectors last, since they mark a finished run."""
 
 
 class Base(NamedTuple):
     """The run whose vectors are the start."""
 
     path: Path  # of the run, or of a model file
-    grow: bool  # whether new tokens get rows; else they are left out
+    grow: bool  # whether new tokens get rows; else they are skipped
 
 
 def open_base(resume: str | Path | None, grow: bool) -> Base | None:
-    """The base that two arguments name; ValueError if one does without the other."""
+    """The base that `--resume` and `--grow` name; InputError for `grow` alone."""
     if resume is not None:
         return Base(Path(resume), grow)
     if grow:
-        raise InputError("`grow` needs `resume`, the run to go on from.")
+        raise InputError("`grow` needs `resume`, the run whose vectors are the start.")
     return None

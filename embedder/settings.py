@@ -1,8 +1,8 @@
-"""Sections of settings: frozen dataclasses whose fields say all about themselves.
+"""Sections of settings: frozen dataclasses whose fields declare their own rules.
 
-A field is declared by `setting`: its default, its rule, whether it changes the vectors,
-whether each host may have its own. Choices are those of its `Literal`. Wrong values are
-refused with the name and the value.
+`setting` declares a field: default, rule, former names, whether it changes the vectors,
+whether hosts may differ in it. A field that is a `Literal` accepts its values. Wrong
+values are refused with the name and the value.
 """
 
 import dataclasses
@@ -11,13 +11,16 @@ import math
 import numbers
 import re
 import typing
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from embedder.errors import InputError, InputTypeError
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Rule = Callable[[Any, str], None]
-"""Checks the field of a section by its name, and may replace its value."""
+"""Checks a field of a section, given by name, and may normalise its value."""
 
 
 def setting(
@@ -26,35 +29,51 @@ def setting(
     *,
     changes_vectors: bool = True,
     is_per_host: bool = False,
+    formerly: str = "",
+    formerly_in: str = "",
+    former_values: Mapping[str, str] | None = None,
 ) -> Any:
     """A field of a section.
 
     Args:
-      default: its value if it is not given; None: a function of the corpus gives it.
-      rule: what its values must be; none: one of the choices of its `Literal`.
-      changes_vectors: whether the vectors depend on it, but for rounding on devices.
+      default: its value if it is not given; None: resolved for the corpus.
+      rule: checks the value; None: it must be a value of the field's `Literal`.
+      changes_vectors: whether the vectors depend on it, apart from rounding.
       is_per_host: whether the processes of a run may have different values.
+      formerly: its name in earlier versions, which is still accepted.
+      formerly_in: the table of TOML files that had it in earlier versions.
+      former_values: values of earlier versions, still accepted -> values now.
     """
-    metadata = {"rule": rule, "changes": changes_vectors, "per_host": is_per_host}
+    metadata = {
+        "rule": rule,
+        "changes": changes_vectors,
+        "per_host": is_per_host,
+        "formerly": formerly,
+        "formerly_in": formerly_in,
+        "former_values": former_values or {},
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def validate(section) -> None:
-    """Checks every field of a section by its rule.
+def validate(section: "DataclassInstance") -> None:
+    """Checks all fields of a section by their rules.
 
     Raises:
-      TypeError, ValueError: one has a wrong value; the message names it.
+      InputError: a value is wrong; of the wrong type: an InputTypeError.
     """
     for field in dataclasses.fields(section):
-        if field.default is None and getattr(section, field.name) is None:
+        value = getattr(section, field.name)
+        if field.default is None and value is None:
             continue
+        if isinstance(value, str) and value in field.metadata["former_values"]:
+            _replace(section, field.name, field.metadata["former_values"][value])
         rule = field.metadata["rule"] or choice(_choices(type(section))[field.name])
         rule(section, field.name)
 
 
 @functools.cache
 def _choices(section: type) -> dict[str, tuple[str, ...]]:
-    """The choices of each field that is a `Literal`."""
+    """The values of each field that is a `Literal`."""
     hints = typing.get_type_hints(section)
     return {
         name: typing.get_args(hint)
@@ -63,8 +82,18 @@ def _choices(section: type) -> dict[str, tuple[str, ...]]:
     }
 
 
+def former_names(*sections: type) -> dict[str, str]:
+    """Former name -> name now, of the renamed settings of `sections`."""
+    return {
+        f.metadata["formerly"]: f.name
+        for section in sections
+        for f in dataclasses.fields(section)
+        if f.metadata["formerly"]
+    }
+
+
 def names_where(section: type, key: Literal["changes", "per_host"]) -> set[str]:
-    """The fields of a section of which `setting` said so."""
+    """The fields of a section that `setting` marks with `key`."""
     return {f.name for f in dataclasses.fields(section) if f.metadata[key]}
 
 
@@ -73,7 +102,7 @@ def positive_finite(x: float) -> bool:
 
 
 def integer(low: int, high: int | None = None) -> Rule:
-    """An integer from `low` to `high`; None: without a bound."""
+    """An integer from `low` to `high`; None: unbounded."""
     bounds = f">= {low}" if high is None else f"from {low} to {_power(high)}"
 
     def check(section, name: str) -> None:
@@ -98,7 +127,7 @@ def _replace(section, name: str, value: Any) -> None:
 
 
 def integers(low: int) -> Rule:
-    """A list or tuple of integers from `low` on, which becomes a tuple."""
+    """A list or tuple of integers >= `low`; it becomes a tuple."""
 
     def check(section, name: str) -> None:
         values = getattr(section, name)
@@ -116,7 +145,7 @@ def integers(low: int) -> Rule:
 
 
 def number(rule: str, is_valid: Callable[[float], bool]) -> Rule:
-    """A number, described by `rule`, of which `is_valid` is true."""
+    """A number that `is_valid` accepts; messages describe it by `rule`."""
 
     def check(section, name: str) -> None:
         value = getattr(section, name)
@@ -135,7 +164,7 @@ def number(rule: str, is_valid: Callable[[float], bool]) -> Rule:
 
 
 def choice(choices: tuple[str, ...]) -> Rule:
-    """One of some texts."""
+    """One of the texts `choices`."""
     rule = " or ".join(repr(each) for each in choices)
 
     def check(section, name: str) -> None:
@@ -174,7 +203,7 @@ def multiple(of: str) -> Rule:
 
 
 class Interval(NamedTuple):
-    """How often something is done: after so many updates, seconds or epochs."""
+    """An interval in updates, seconds or epochs; inf: never."""
 
     updates: float = math.inf
     seconds: float = math.inf
@@ -192,10 +221,10 @@ _UNITS = {
 
 
 def read_interval(value: str) -> Interval:
-    """The interval in a text such as 100 (updates), 30s, 10min, 2h, 1epoch; or never.
+    """The interval in a text: 100 (updates), 30s, 10min, 2h, 1epoch or never.
 
     Raises:
-      ValueError: it is none of these.
+      InputError: it is none of these.
     """
     if value == "never":
         return Interval()

@@ -1,4 +1,4 @@
-"""Output for people, on standard output and standard error.
+"""Text on standard output and standard error.
 
 Text from files and corpora is escaped, so that it cannot control the terminal. A log
 that cannot be written never ends a training.
@@ -10,17 +10,17 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-_JOINERS = "\u200c\u200d"  # of Persian and Indic words, and of emoji
+_JOINERS = "\u200c\u200d"  # joiners in Persian and Indic words, and in emoji
 
 
 class LogStream:
-    """A text stream whose errors do not reach the writer: it drops what fails.
+    """A text stream that never raises: text that cannot be written is dropped.
 
     Other attributes are those of `stream`.
 
     Args:
       stream: the stream to write to.
-      on_broken_pipe: called when the reader of the stream has gone, each time.
+      on_broken_pipe: called each time that the reader of the stream has gone.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class LogStream:
         self._stream = stream
         self._on_broken_pipe = on_broken_pipe
         self.num_failed = 0
-        """Calls that failed."""
+        """Number of failed calls."""
         self.error: Exception | None = None
         """The first error."""
 
@@ -37,12 +37,12 @@ class LogStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes `text` if the stream takes it; returns its length."""
+        """Tries to write `text`; returns its length."""
         self._try(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flushes the stream if it can be flushed."""
+        """Tries to flush the stream."""
         self._try(self._stream.flush)
 
     def _try(self, call: Callable[[], object]) -> None:
@@ -56,10 +56,10 @@ class LogStream:
 
 
 def open_standard_streams() -> None:
-    """Opens those of file descriptors 0, 1 and 2 that the parent process closed.
+    """Opens those of file descriptors 0, 1 and 2 that the parent process has closed.
 
-    Otherwise the next file that is opened gets the number, and what a library prints
-    goes into that file. Reading and writing them fails, as it would on a closed one.
+    Otherwise the next opened file gets the number, and what a library prints goes into
+    that file. Reading and writing the opened ones fails, as if they were closed.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -73,20 +73,20 @@ def open_standard_streams() -> None:
 
 
 def say(text: str, to: TextIO | LogStream | None = None) -> None:
-    """Prints `text`, of any number of lines, with escapes for control characters.
+    """Prints `text`, which may have several lines, with control characters escaped.
 
     Raises:
-      OSError: standard output cannot be written; it names that.
+      OSError: the output cannot be written; its `filename` is "standard output".
     """
     with _output_named():
         print("\n".join(map(shown, text.split("\n"))), file=to or sys.stdout)
 
 
 def flush_output() -> None:
-    """Writes what standard output still holds.
+    """Flushes standard output.
 
     Raises:
-      OSError: it cannot be written; it names that.
+      OSError: it cannot be written; its `filename` is "standard output".
     """
     with _output_named():
         sys.stdout.flush()
@@ -102,11 +102,11 @@ def _output_named() -> Iterator[None]:
 
 
 def say_done(text: str) -> None:
-    """Prints `text` on standard output, which may fail: the work itself is done."""
+    """Prints `text` on standard output; an error is ignored, as the work is done."""
     try:
         say(text)
         flush_output()
-    except OSError:  # drop the buffer, or it is written again at exit
+    except OSError:  # drop the buffer, or Python writes it again at exit
         with contextlib.suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, sys.stdout.fileno())
@@ -114,8 +114,8 @@ def say_done(text: str) -> None:
 
 
 def shown(text: str) -> str:
-    """`text` with escapes for what prints nothing: control characters, newlines, marks
-    that turn the direction of writing, lone surrogates."""
+    """`text` with invisible characters escaped: control characters, newlines, marks of
+    the writing direction, lone surrogates."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in _JOINERS else _escaped(c) for c in text)

@@ -1,7 +1,7 @@
 """Calls from several threads, and forks of a process that has threads.
 
-JAX and polars keep threads, which a fork does not copy: what the child gives them to do
-is never done, and it waits for ever. Here it is refused instead.
+JAX and polars keep thread pools, which a fork does not copy: a call in the child would
+wait for ever. It is refused instead.
 """
 
 import functools
@@ -9,17 +9,19 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-_Method = TypeVar("_Method", bound=Callable)
+_Self = TypeVar("_Self")
+_Arguments = ParamSpec("_Arguments")
+_Found = TypeVar("_Found")
 _user: int | None = None  # id of the process that first used them
 
 
 def use_threads() -> None:
-    """Says that JAX or polars is about to be used in this process.
+    """Notes that this process is about to use JAX or polars.
 
     Raises:
-      RuntimeError: it is a fork of a process that has used them.
+      RuntimeError: this process is a fork of one that has used them.
     """
     global _user
     if _user not in (None, os.getpid()):
@@ -32,7 +34,7 @@ def use_threads() -> None:
 
 
 def _note_jax() -> None:
-    """Before a fork: somebody else may have used JAX."""
+    """Before a fork: notes whether JAX is in use, by whomever."""
     global _user
     bridge = sys.modules.get("jax._src.xla_bridge")
     if _user is None and bridge is not None and bridge.backends_are_initialized():
@@ -43,23 +45,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_note_jax)
 
 
-def in_turn(method: _Method) -> _Method:
-    """A method that trains its object: one call after the other, whatever the threads.
-
-    The first in line goes on with what the one before has left.
-    """
+def in_turn(
+    method: Callable[Concatenate[_Self, _Arguments], _Found],
+) -> Callable[Concatenate[_Self, _Arguments], _Found]:
+    """`method`, whose calls on one object wait for each other in all threads."""
 
     @functools.wraps(method)
-    def call(self, *arguments, **options):
+    def call(
+        self: _Self, /, *arguments: _Arguments.args, **options: _Arguments.kwargs
+    ) -> _Found:
         use_threads()
-        with vars(self).setdefault("_turn", _Turn()):  # one step: no lock is lost
+        with vars(self).setdefault("_turn", _Turn()):  # atomic: no lock is lost
             return method(self, *arguments, **options)
 
     return call
 
 
 class _Turn:
-    """A lock that may be pickled and copied with its object; copies are open."""
+    """A lock that can be pickled and copied with its object; copies are unlocked."""
 
     def __init__(self):
         self._lock = threading.RLock()
@@ -67,8 +70,8 @@ class _Turn:
     def __enter__(self) -> None:
         self._lock.acquire()
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lock.release()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _Turn, ()

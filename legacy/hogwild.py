@@ -44,33 +44,35 @@ class _Worker(NamedTuple):
 
 def run_workers(
     work: Callable[..., Any],
-    tables: np.ndarray,
+    state: Sequence[np.ndarray],
     arrays: Sequence[np.ndarray],
     plan: Any,
     num_workers: int,
 ) -> list[Any]:
-    """What `work(tables, arrays, plan, worker, num_workers)` returns in each process.
+    """What `work(state, arrays, plan, worker, num_workers)` returns in each process.
 
-    All processes write to the same `tables`, which are copied back when all are done,
-    and left alone after an error. The other arrays are to be read only. `work` has to
-    be a function of a module, and `plan` to pickle.
+    All processes write to the same arrays of `state`, which are copied back when all
+    are done, and left alone after an error. The other arrays are to be read only.
+    `work` has to be a function of a module, and `plan` to pickle.
 
     Raises:
         RuntimeError: a worker raised an exception, or died.
         MemoryError: there is too little shared memory.
     """
-    places = _places([tables, *arrays])
+    places = _places([*state, *arrays])
     shared, workers = None, []
     try:
         with _uninterrupted():
             shared = SharedMemory(create=True, size=_room(places))
-            _copy_in([tables, *arrays], shared, places)
+            _copy_in([*state, *arrays], shared, places)
+            split = places[: len(state)], places[len(state) :]
             for number in range(num_workers):
-                arguments = work, shared.name, places, plan, number, num_workers
+                arguments = work, shared.name, split, plan, number, num_workers
                 workers.append(_start(arguments))
         results = _collect(workers)
         with _uninterrupted():
-            tables[...] = _copy_of(shared, places[0])
+            for array, place in zip(state, places, strict=False):
+                array[...] = _copy_of(shared, place)
         return results
     finally:
         with _uninterrupted():
@@ -186,11 +188,12 @@ def _worker_main(work, name: str, places, plan, number: int, num_workers, sender
 
 def _work(work, name: str, places, plan, number: int, num_workers: int) -> Any:
     shared = SharedMemory(name)
-    views = [_view(shared, place) for place in places]
+    state, arrays = ([_view(shared, place) for place in part] for part in places)
     try:
-        return work(views[0], views[1:], plan, number, num_workers)
+        return work(state, arrays, plan, number, num_workers)
     finally:
-        views.clear()  # a view left would keep the memory from being closed
+        state.clear()
+        arrays.clear()  # a view left would keep the memory from being closed
         with contextlib.suppress(BufferError):  # an exception's frames have some left
             shared.close()
 

@@ -10,6 +10,11 @@ The file is one uncompressed `.npz`. Members, each an array without pickled obje
     counts        i64[V]
     input, output [V, D], the tables
     loss_history  f64[epochs]
+
+Of Adagrad alone, so that files of SGD are what they were before there was a choice:
+the setting `optimizer`, and two members
+
+    input_accumulator, output_accumulator [V], sums of mean squared gradients
 """
 
 import json
@@ -35,6 +40,8 @@ _MEMBERS = (
     "output",
     "loss_history",
 )
+_ACCUMULATORS = "input_accumulator", "output_accumulator"
+_ADAGRAD_ALPHA = 0.1  # learning rate at the start, of both architectures
 
 
 class _Rule(NamedTuple):
@@ -48,7 +55,7 @@ class _Rule(NamedTuple):
 
 _COUNT = _Rule(int, "an integer >= 1", lambda x, _: x >= 1)
 
-# In the order of their check: `min_alpha` and `block` depend on others.
+# In the order of their check: `min_alpha` and `block` depend on those before them.
 _RULES = {
     "vector_size": _COUNT,
     "window": _Rule(int, "an integer from 1 to 127", lambda x, _: 1 <= x <= 127),
@@ -59,6 +66,7 @@ _RULES = {
     "architecture": _Rule(
         str, "'skipgram' or 'cbow'", lambda x, _: x in ("skipgram", "cbow")
     ),
+    "optimizer": _Rule(str, "'sgd' or 'adagrad'", lambda x, _: x in ("sgd", "adagrad")),
     "alpha": _Rule(
         float, "a finite number > 0", lambda x, _: 0 < x < math.inf, optional=True
     ),
@@ -66,7 +74,11 @@ _RULES = {
         float,
         "a number from 0 to `alpha`",
         lambda x, s: (
-            0 <= x <= (s["alpha"] or default_alpha(s["architecture"], math.inf))
+            0
+            <= x
+            <= (
+                s["alpha"] or default_alpha(s["architecture"], math.inf, s["optimizer"])
+            )
         ),
     ),
     "epochs": _Rule(int, "an integer >= 0", lambda x, _: x >= 0),
@@ -98,6 +110,7 @@ class Model(NamedTuple):
     block: int  # tokens in a block
     tables: np.ndarray  # [2, V, D]: input and output
     loss_history: list[float]  # one for each epoch
+    accumulators: np.ndarray | None = None  # [2, V], of Adagrad
 
 
 def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -115,16 +128,22 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
             if not rule.holds(value, checked):
                 raise ValueError(message)
         checked[name] = value
+    if checked["optimizer"] != "sgd" and checked["cap"] is not None:
+        raise ValueError(
+            f"`cap` applies only to `optimizer` = 'sgd', got {checked['cap']!r}."
+        )
     return checked
 
 
-def default_alpha(architecture: str, num_tokens: float) -> float:
+def default_alpha(architecture: str, num_tokens: float, optimizer: str) -> float:
     """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
 
     Skip-gram: 0.05 up to 1 M tokens, then falling with their number to the power -0.225
     to 0.025 from 22 M on. CBOW: four times that, since its gradient is divided by the
-    number of contexts.
+    number of contexts. Adagrad divides by the size of the gradients: one for all.
     """
+    if optimizer == "adagrad":
+        return _ADAGRAD_ALPHA
     alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
@@ -145,19 +164,20 @@ def write_model(
     if not path.parent.is_dir():
         raise FileNotFoundError(f"Folder {path.parent.resolve()} does not exist.")
     encoded = [token.encode("utf-8") for token in model.tokens]
-    if math.isinf(settings["cap"] or 0):
-        settings = settings | {"cap": "inf"}
     members = {
         "format": _bytes(_FORMAT),
-        "settings": _bytes(json.dumps(settings).encode("utf-8")),
+        "settings": _bytes(_to_json(settings)),
         "block": np.array(model.block, np.int64),
         "tokens": _bytes(b"".join(encoded)),
         "token_ends": np.cumsum([len(token) for token in encoded], dtype=np.int64),
         "counts": model.counts,
         "input": model.tables[0],
         "output": model.tables[1],
-        "loss_history": np.array(model.loss_history, np.float64),
     }
+    if settings["optimizer"] == "adagrad":
+        accumulators = adagrad_accumulators(model)
+        members |= zip(_ACCUMULATORS, accumulators, strict=True)
+    members["loss_history"] = np.array(model.loss_history, np.float64)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(unfinished, "wb") as file:
@@ -168,6 +188,13 @@ def write_model(
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def adagrad_accumulators(model: Model) -> np.ndarray:
+    """The accumulators [2, V] of `model`; zeros where no update by Adagrad was made."""
+    if model.accumulators is not None:
+        return model.accumulators
+    return np.zeros(model.tables.shape[:2], model.tables.dtype)
 
 
 def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], Model]:
@@ -181,9 +208,8 @@ def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], Model]:
         raise FileNotFoundError(f"Model file {os.fspath(path)} does not exist.")
     with open(path, "rb") as file:
         try:
-            members = _read_members(file)
-            settings = _settings(members["settings"])
-            return settings, _model(members, settings)
+            with zipfile.ZipFile(file) as archive:
+                return _read_model(archive)
         except Exception as error:  # a damaged zip raises nearly anything
             reason = str(error).removesuffix(".")
             raise ValueError(
@@ -205,12 +231,25 @@ def _bytes(text: bytes) -> np.ndarray:
     return np.frombuffer(text, np.uint8)
 
 
-def _read_members(file) -> dict[str, np.ndarray]:
-    with zipfile.ZipFile(file) as archive:
-        members = {name: _read_member(archive, name) for name in _MEMBERS}
+def _to_json(settings: dict[str, Any]) -> bytes:
+    if math.isinf(settings["cap"] or 0):
+        settings = settings | {"cap": "inf"}
+    if settings["optimizer"] == "sgd":
+        settings = {k: v for k, v in settings.items() if k != "optimizer"}
+    return json.dumps(settings).encode("utf-8")
+
+
+def _read_model(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Model]:
+    members = {name: _read_member(archive, name) for name in _MEMBERS}
     if members["format"].tobytes() != _FORMAT:
         raise ValueError(f"its format is {members['format'].tobytes()[:40]!r}")
-    return members
+    settings = _settings(members["settings"])
+    model = _model(members, settings)
+    if settings["optimizer"] == "adagrad":
+        found = {name: _read_member(archive, name) for name in _ACCUMULATORS}
+        accumulators = _accumulators(found, settings["dtype"], len(model.tokens))
+        model = model._replace(accumulators=accumulators)
+    return settings, model
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
@@ -233,6 +272,8 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 def _settings(member: np.ndarray) -> dict[str, Any]:
     settings = json.loads(member.tobytes().decode("utf-8"))
+    if isinstance(settings, dict):
+        settings = {"optimizer": "sgd"} | settings
     if not isinstance(settings, dict) or set(settings) != set(_RULES):
         raise ValueError("`settings` has other names than the arguments of a trainer")
     if settings["cap"] == "inf":
@@ -258,6 +299,14 @@ def _model(members: dict[str, np.ndarray], settings: dict[str, Any]) -> Model:
     tables = np.stack([members["input"], members["output"]])
     history = members["loss_history"].tolist()
     return Model(tokens, members["counts"], block, tables, history)
+
+
+def _accumulators(members, dtype: str, num_tokens: int) -> np.ndarray:
+    for name in _ACCUMULATORS:
+        _check(members, name, dtype, (num_tokens,))
+        if not np.isfinite(members[name]).all() or members[name].min() < 0:
+            raise ValueError(f"`{name}` has values that are not finite and >= 0")
+    return np.stack([members[name] for name in _ACCUMULATORS])
 
 
 def _check(members, name: str, dtype: str, shape: tuple[int, ...]) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from legacy.blocks import cut_shards, default_block
 from legacy.hogwild import run_workers
 from legacy.model import (
     Model,
+    adagrad_accumulators,
     check_settings,
     default_alpha,
     default_cap,
@@ -19,7 +21,7 @@ from legacy.model import (
     write_model,
 )
 from legacy.noise import build_noise_table
-from legacy.update import Arrays, LossSum, Plan, train_epochs
+from legacy.update import Arrays, LossSum, Plan, State, train_epochs
 from legacy.vocabulary import Text, build_vocabulary, encode, keep_limit, read_text
 
 Source = Iterable[Iterable[str]] | str | os.PathLike
@@ -52,10 +54,11 @@ class EmbeddingTrainer:
         block: tokens in a block, a multiple of `tile`. None: 64, or the next one.
         tile: tokens that share noise ids. 1 is the classic form, with `noise=negative`.
         noise: noise ids of a tile.
-        cap: pair steps by which an update may move a row. None: 1.6 / alpha, see
-            `model.default_cap`.
+        cap: pair steps by which an update of SGD may move a row. None: 1.6 / alpha, see
+            `model.default_cap`; Adagrad has none.
         blocks_per_update: blocks whose gradients are summed into one update.
         dtype: of the tables and of all arithmetic on them.
+        optimizer: "sgd", capped, or "adagrad" by rows; see `update.apply_update`.
 
     Raises:
         TypeError, ValueError: an argument breaks its rule, which the message says.
@@ -82,6 +85,7 @@ class EmbeddingTrainer:
         cap: float | None = None,
         blocks_per_update: int = 1,
         dtype: str = "float32",
+        optimizer: str = "sgd",
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(check_settings(arguments))
@@ -232,7 +236,9 @@ class EmbeddingTrainer:
             _logger.warning("No token of the corpus is in the vocabulary.")
         noise_table = build_noise_table(model.counts, self.ns_exponent)
         arrays = Arrays(*corpus, keep_limit(model.counts, self.sample), *noise_table)
-        arguments = model.tables, arrays, self._plan(model, epochs)
+        model = model._replace(accumulators=self._accumulators(model))
+        state = State(model.tables, model.accumulators).arrays
+        arguments = state, arrays, self._plan(model, epochs)
         if self.workers == 1:
             losses = train_epochs(*arguments, worker=0, num_workers=1)
         else:
@@ -241,10 +247,20 @@ class EmbeddingTrainer:
         means = [loss / terms if terms else 0.0 for loss, terms in losses]
         return model._replace(loss_history=model.loss_history + means)
 
+    def _accumulators(self, model: Model) -> np.ndarray | None:
+        """A copy of what Adagrad goes on with; none for SGD."""
+        if self.optimizer == "sgd":
+            return None
+        return adagrad_accumulators(model).copy()
+
     def _plan(self, model: Model, epochs: int) -> Plan:
         num_tokens = int(model.counts.sum())
-        alpha = self.alpha or default_alpha(self.architecture, num_tokens)
-        cap = self.cap or default_cap(alpha, model.block * self.blocks_per_update)
+        alpha = self.alpha or default_alpha(
+            self.architecture, num_tokens, self.optimizer
+        )
+        cap = math.inf
+        if self.optimizer == "sgd":
+            cap = self.cap or default_cap(alpha, model.block * self.blocks_per_update)
         return Plan(
             seed=self.seed,
             first_epoch=len(model.loss_history),

@@ -1,7 +1,7 @@
 """One update of the tables, and epochs of them."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from legacy.objective import Pairs, Rows, Terms
 
 # For fewer ids than this, adding their rows one id at a time costs less.
 _FEW_IDS = 8
+_ADAGRAD_EPS = 1e-8
 
 
 class Plan(NamedTuple):
@@ -39,6 +40,18 @@ class Plan(NamedTuple):
     cap: float  # pair steps
     alpha: float
     min_alpha: float
+
+
+class State(NamedTuple):
+    """What updates change."""
+
+    tables: np.ndarray  # [2, V, D], C-contiguous: the input and the output table
+    accumulators: np.ndarray | None = None  # [2, V], of Adagrad; None: capped SGD
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """The arrays that are there."""
+        return [array for array in self if array is not None]
 
 
 class Arrays(NamedTuple):
@@ -60,12 +73,12 @@ class LossSum(NamedTuple):
 
 
 def train_epochs(
-    tables: np.ndarray, arrays, plan: Plan, worker: int, num_workers: int
+    state: Sequence[np.ndarray], arrays, plan: Plan, worker: int, num_workers: int
 ) -> list[LossSum]:
-    """Trains `tables` [2, V, D] in place: what `worker` of `num_workers` has to do.
+    """Trains `state` in place: what `worker` of `num_workers` has to do.
 
     Args:
-        arrays: those of `Arrays`, in its order.
+        state, arrays: those of `State` and `Arrays`, in their order.
 
     Returns:
         The loss of each epoch.
@@ -73,20 +86,21 @@ def train_epochs(
     Raises:
         FloatingPointError: training diverged.
     """
-    arrays, losses = Arrays(*arrays), []
+    state, arrays, losses = State(*state), Arrays(*arrays), []
     for epoch in range(plan.epochs):
         with np.errstate(over="ignore", invalid="ignore"):  # both show below
-            loss = _train_epoch(tables, arrays, plan, epoch, worker, num_workers)
+            loss = _train_epoch(state, arrays, plan, epoch, worker, num_workers)
         losses.append(loss)
-        if not np.isfinite(tables).all():
+        if not all(np.isfinite(array).all() for array in state.arrays):
+            lower = "`alpha` or `cap`" if state.accumulators is None else "`alpha`"
             raise FloatingPointError(
-                f"Training diverged in epoch {epoch}: lower `alpha` or `cap`."
+                f"Training diverged in epoch {epoch}: lower {lower}."
             )
     return losses
 
 
 def apply_update(
-    tables: np.ndarray,
+    state: State,
     update: Blocks,
     *,
     rate: float,
@@ -95,19 +109,23 @@ def apply_update(
     window: int,
     negative: int,
 ) -> tuple[Terms, Pairs]:
-    """Applies one update to `tables` in place, and returns what it computed for it.
+    """Applies one update to `state` in place, and returns what it computed for it.
+
+    With dL/drow_r and the weight c_r summed over all occurrences of row r in
+    the update, capped SGD is
 
         row_r <- row_r - rate * min(1, cap / c_r) * dL/drow_r
 
-    with dL/drow_r and the weight c_r summed over all places of the update that have row
-    r.
+    and Adagrad with one accumulator a row (Duchi, Hazan and Singer 2011, section 1)
+
+        a_r <- a_r + mean over the D columns of (dL/drow_r)^2
+        row_r <- row_r - rate * dL/drow_r / (sqrt(a_r) + eps)
 
     Args:
-        tables: [2, V, D], C-contiguous: the input and the output table.
-        cap: pair steps by which a row may move in one update; inf for no cap.
+        cap: pair steps by which SGD may move a row in one update; inf for no cap.
     """
-    num_tokens, size = tables.shape[1:]
-    both = tables.reshape(2 * num_tokens, size)  # so that one scatter serves both
+    num_tokens, size = state.tables.shape[1:]
+    both = state.tables.reshape(2 * num_tokens, size)  # so that one scatter serves both
     ids = np.concatenate([update.ids, update.ids, update.noise], axis=None)
     ids[update.ids.size :] += num_tokens
     rows, gradients = both.take(ids, axis=0), np.empty((ids.size, size), both.dtype)
@@ -127,7 +145,12 @@ def apply_update(
         out=_by_role(gradients, update),
     )
     weights = np.concatenate(terms.weights, axis=None)
-    _subtract_rows(both, ids, gradients, weights, rate, cap)
+    sums = _sum_rows(ids, gradients, weights)
+    if state.accumulators is None:
+        steps = _capped_steps(sums, rate, cap)
+    else:
+        steps = _adagrad_steps(sums, state.accumulators.reshape(-1), rate)
+    _subtract_rows(both, sums.ids, steps)
     return terms, found
 
 
@@ -144,14 +167,14 @@ def loss_sum(architecture: str, terms: Terms, found: Pairs, negative: int) -> Lo
 
 
 def _train_epoch(
-    tables, arrays: Arrays, plan: Plan, epoch: int, worker: int, num_workers: int
+    state: State, arrays: Arrays, plan: Plan, epoch: int, worker: int, num_workers: int
 ) -> LossSum:
     interval = loss_interval(arrays.ids.size, plan.block * plan.blocks_per_update)
     loss = num_terms = 0.0
     part = _updates(arrays, plan, epoch, worker, num_workers)
     for index, (update, rate) in enumerate(part):
         terms, found = apply_update(
-            tables,
+            state,
             update,
             rate=rate,
             cap=plan.cap,
@@ -221,8 +244,16 @@ def _by_role(rows: np.ndarray, update: Blocks) -> Rows:
     )
 
 
-def _subtract_rows(table, ids, gradients, weights, rate: float, cap: float) -> None:
-    """Subtracts the capped step of each row from `table`, each distinct id once.
+class _RowSums(NamedTuple):
+    """What an update says of each row that occurs in it."""
+
+    ids: np.ndarray  # i64[rows], distinct
+    gradients: np.ndarray  # [rows, D], summed over all occurrences
+    weights: np.ndarray  # [rows], summed likewise
+
+
+def _sum_rows(ids, gradients, weights) -> _RowSums:
+    """Sums of gradients [n, D] and weights [n] over the occurrences of each id.
 
     Rows of one id are added rank by rank: the second row of every id that has two, the
     third of every id that has three, and so on, over ids sorted by their number of
@@ -243,21 +274,41 @@ def _subtract_rows(table, ids, gradients, weights, rate: float, cap: float) -> N
     by_size = np.argsort(255 - bounded_size.astype(np.uint8), kind="stable")
     first, weight, size = first[by_size], weight[by_size], size[by_size]
     num_larger = size.size - np.cumsum(np.bincount(bounded_size))
-    step = gradients.take(order[first], axis=0)
+    total = gradients.take(order[first], axis=0)
     rank = 1
     while num_larger[rank] > _FEW_IDS:
         many = num_larger[rank]
-        step[:many] += gradients.take(order[first[:many] + rank], axis=0)
+        total[:many] += gradients.take(order[first[:many] + rank], axis=0)
         rank += 1
     for i in np.flatnonzero(size > rank):
-        step[i] += gradients[order[first[i] + rank : first[i] + size[i]]].sum(axis=0)
-    step *= step.dtype.type(rate)
-    over = np.flatnonzero(weight > cap)
-    step[over] *= (cap / weight[over])[:, np.newaxis]
-    distinct = sorted_ids[first]
-    rows = table.take(distinct, axis=0)  # afresh: other workers may have moved them
-    rows -= step
-    _whole(table)[distinct] = _whole(rows)
+        total[i] += gradients[order[first[i] + rank : first[i] + size[i]]].sum(axis=0)
+    return _RowSums(sorted_ids[first], total, weight)
+
+
+def _capped_steps(rows: _RowSums, rate: float, cap: float) -> np.ndarray:
+    """rate * min(1, cap / c_r) * dL/drow_r, in the place of the gradients."""
+    steps, weights = rows.gradients, rows.weights
+    steps *= steps.dtype.type(rate)
+    over = np.flatnonzero(weights > cap)
+    steps[over] *= (cap / weights[over])[:, np.newaxis]
+    return steps
+
+
+def _adagrad_steps(rows: _RowSums, accumulators: np.ndarray, rate: float) -> np.ndarray:
+    """rate * dL/drow_r / (sqrt(a_r) + eps), in the place of the gradients; see
+    `apply_update`. `accumulators` [2 V] take in the mean squares before."""
+    steps, scalar = rows.gradients, rows.gradients.dtype.type
+    accumulators[rows.ids] += np.vecdot(steps, steps) / scalar(steps.shape[1])
+    root = np.sqrt(accumulators[rows.ids]) + scalar(_ADAGRAD_EPS)
+    steps *= (scalar(rate) / root)[:, np.newaxis]
+    return steps
+
+
+def _subtract_rows(table, ids, steps) -> None:
+    """Subtracts `steps` from the rows of `table` with these distinct ids."""
+    rows = table.take(ids, axis=0)  # afresh: other workers may have moved them
+    rows -= steps
+    _whole(table)[ids] = _whole(rows)
 
 
 def _whole(table: np.ndarray) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Across from the NumPy trainer: DECISIONS.md says what was decided on the way."""
+"""Migration from the NumPy trainer: converters, drop-in module, parity suite."""

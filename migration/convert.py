@@ -1,13 +1,14 @@
-"""Model files of `legacy` to runs of `embedder train`, and back, bit for bit."""
+"""Converts model files of `legacy` to runs of `embedder train` and back, bit-exact."""
 
 import os
 import shutil
 from pathlib import Path
 
 from embedder.config import Config, resolve, with_options
-from embedder.disk.files import errors_named, whole_file
+from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.errors import InputExistsError, InputIsFolderError, InputNotFoundError
 from embedder.run import workdir as folder
+from embedder.run.inputs import write_settings
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.problem import write_results
@@ -19,40 +20,43 @@ Source = str | os.PathLike[str]
 def model_to_run(
     model: Source, run: Source, *, overwrite: bool = False, force_lock: bool = False
 ) -> ModelFile:
-    """Makes the finished run `run` of a model file, and returns what is in it.
+    """Writes the finished run `run` from a model file; returns the file's content.
 
-    The run holds a copy of the file, which has all that is needed to go on training. It
-    does not know the corpus: `embedder train` into the same folder is refused. With
-    `force_lock` the folder is written to though its lock names another host.
+    The run has a copy of the file, with all that is needed to resume training. It does
+    not know its corpus: `embedder train` into the same folder is refused.
+
+    Args:
+      force_lock: take over a lock file of `run` that names another host.
 
     Raises:
       LockedError: another process writes to `run`.
-      FileExistsError: `run` holds a run or other files, and `overwrite` is not given.
-      FileNotFoundError, ValueError: there is no whole model file at `model`.
+      InputExistsError: `run` has a run or other files, and `overwrite` is False.
+      InputNotFoundError, InputError: `model` does not exist, or is damaged.
     """
     path, target = Path(model), Workdir(run)
     read = read_model(path)
     folder.check_target(target.path, "TARGET")
     folder.check_free(target, "TARGET")
-    if target.is_begun and not overwrite:
+    if target.is_started and not overwrite:
         raise InputExistsError(_taken(target.path))
-    with folder.locked(target, force_lock), errors_named(target.path):
+    with folder.locked(target, force_lock), name_file_in_errors(target.path):
         folder.remove_parts(target)
         with folder.part(target) as made:
             _write_run(made, path, read)
-            folder.clear(target)  # all that can fail has been done
+            folder.clear(target)  # all that can fail has succeeded
             for file in made.files:
                 os.replace(file, target.path / file.name)
     return read
 
 
 def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> ModelFile:
-    """Writes the model file of a finished run to `model`, and returns what is in it.
+    """Writes the model file of a finished run to `model`; returns its content.
 
     Raises:
-      FileExistsError: there is a file at `model`, and `overwrite` is not given.
-      FileNotFoundError: `run` holds no finished run.
-      ValueError: the run's model file is damaged.
+      InputExistsError: `model` exists, and `overwrite` is False.
+      InputIsFolderError: `model` is a folder.
+      InputNotFoundError: `run` is not a finished run.
+      InputError: the run's model file is damaged.
     """
     source, path = Workdir(run), Path(model)
     if not source.is_finished:
@@ -63,14 +67,14 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
         raise InputIsFolderError(f"TARGET must be a model file, got the folder {path}.")
     if path.exists() and not overwrite:
         raise InputExistsError(_taken(path))
-    with errors_named(path), whole_file(path) as part:
+    with name_file_in_errors(path), atomic_file(path) as part:
         shutil.copyfile(source.model, part)
     return read
 
 
 def _write_run(run: Workdir, path: Path, model: ModelFile) -> None:
     config = with_options(Config(), **model.settings | {"block": model.block})
-    folder.write_settings(run, resolve(config, int(model.counts.sum())), None, [])
+    write_settings(run, resolve(config, int(model.counts.sum())), None, [])
     for epoch, loss in enumerate(model.loss_history, 1):
         folder.append_metrics(run, {"epoch": epoch, "loss": loss})
     write_vocabulary(Vocabulary(model.tokens, model.counts), run.vocabulary)

@@ -1,4 +1,4 @@
-"""Puts the port in the place of the module `legacy`, for programs that are not changed.
+"""Replaces the module `legacy` by the port, for unchanged programs.
 
     import migration.dropin  # before the first `import legacy`
 
@@ -6,9 +6,9 @@ or, with no change at all,
 
     python -m migration.dropin script.py [ARGUMENT ...]
 
-After that `import legacy` gives `embedder.EmbeddingTrainer` and
-`embedder.FeatureEncoder`. Only the public names are there: a program that imports a
-module inside `legacy` is told so.
+After that, the module `legacy` has `embedder.EmbeddingTrainer` and
+`embedder.FeatureEncoder`, and nothing else: the import of a module inside `legacy`
+raises ImportError with the reason.
 """
 
 import importlib.abc
@@ -22,20 +22,21 @@ _NAME = "legacy"
 
 
 class _Refuse(importlib.abc.MetaPathFinder):
-    """Says why a module inside `legacy` is not to be had."""
+    """Raises ImportError with the reason for modules inside `legacy`."""
 
     def find_spec(self, name: str, path=None, target=None):
         if name.startswith(f"{_NAME}."):
-            raise ImportError(_internal(name))  # with its name it would be swallowed
+            raise ImportError(
+                _internal(name)
+            )  # without name=: else `from legacy import x` hides it
         return None
 
 
 def install() -> None:
-    """Makes `import legacy` give the port from here on.
+    """Makes every later `import legacy` import the port.
 
     Raises:
-      ImportError: `legacy` was imported before, so that some code has the NumPy trainer
-        already.
+      ImportError: `legacy` was imported before: some code uses the NumPy trainer.
     """
     present = sys.modules.get(_NAME)
     if isinstance(present, _Port):
@@ -50,7 +51,7 @@ def install() -> None:
 
 
 class _Port(types.ModuleType):
-    """The module `legacy` with the port in it, which is loaded when it is used."""
+    """The module `legacy`, whose names are the port's; loads the port on first use."""
 
     __all__ = ["EmbeddingTrainer", "FeatureEncoder"]
     __path__: list[str] = []
@@ -69,7 +70,7 @@ class _Port(types.ModuleType):
 
 def _internal(name: str) -> str:
     return (
-        f"`{name}` is internal to the NumPy trainer, or not there: with "
+        f"`{name}` is internal to the NumPy trainer, or does not exist: with "
         f"migration.dropin `{_NAME}` has EmbeddingTrainer and FeatureEncoder alone."
     )
 

@@ -63,8 +63,8 @@ def stopped(monkeypatch, capsys):
             return before(self, place, *rest)
 
         with monkeypatch.context() as patch:
-            before = epochs._Clock._status
-            patch.setattr(epochs._Clock, "_status", tell)
+            before = epochs._Reporter._status
+            patch.setattr(epochs._Reporter, "_status", tell)
             assert main(["train", *arguments]) == 143
         message = "embedder: Stopped after [0-9]+ updates, which are saved."
         assert re.fullmatch(message, capsys.readouterr().err.splitlines()[-1])

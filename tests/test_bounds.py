@@ -25,7 +25,7 @@ TABLES = {  # a pattern of the rule, and values that break it
     "sample": ("a number from 0 to 1", [-0.1, 1.1, math.nan, math.inf]),
     "ns_exponent": ("a finite number", [math.nan, math.inf, -math.inf, 10**400]),
     "alpha": ("a finite number > 0", [0.0, -1, math.nan, math.inf, 10**400]),
-    "min_alpha": ("a number from 0 to `alpha`", [-1e-9, 0.2, math.nan]),
+    "min_alpha": ("a number from 0 to `alpha`", [-1e-9, 0.5, math.nan]),
     "epochs": ("an integer >= 0", [-1]),
     "architecture": ("'skipgram' or 'cbow'", ["glove", "", "CBOW"]),
     "seed": SEED,
@@ -33,10 +33,15 @@ TABLES = {  # a pattern of the rule, and values that break it
     "block": ("a positive multiple of `tile`", [0, -16, 15, 17]),
     "tile": (COUNT, [0]),
     "noise": (COUNT, [0]),
-    "cap": ("a number > 0", [0, -1.0, math.nan]),
     "blocks_per_update": (COUNT, [0]),
     "dtype": ("'float32' or 'float64'", ["float16", "f4"]),
 }
+LIMIT = ("a number > 0", [0, -1.0, math.nan])
+ESTIMATORS = TABLES | {
+    "cap": LIMIT,
+    "optimizer": ("'sgd' or 'adagrad'", ["adam", "", "SGD"]),
+}
+CONFIGS = TABLES | {"max_pairs_per_row": LIMIT}
 RUNS = {  # settings of runs alone
     "loader": ("'tfdata' or 'memory'", ["torch"]),
     "update": ("'rows' or 'dense'", ["all"]),
@@ -52,7 +57,7 @@ ENCODERS = {
     "workers": (COUNT, [0, -2]),
     "dtype": ("'?float32'? or '?float64'?", ["float16", "f4", ""]),
 }
-OPTIONAL = ("alpha", "block", "cap")
+OPTIONAL = ("alpha", "block", "cap", "max_pairs_per_row")
 X = np.random.default_rng(0).normal(size=(8, 3))
 
 
@@ -69,9 +74,12 @@ def config_of_encoder(options: dict) -> None:
 
 
 SURFACES = {
-    "config": (TABLES | RUNS, config),
-    "estimator": (TABLES, lambda each: embedder.EmbeddingTrainer(**each).fit([["a"]])),
-    "oracle": (TABLES, lambda each: legacy.EmbeddingTrainer(**each)),
+    "config": (CONFIGS | RUNS, config),
+    "estimator": (
+        ESTIMATORS,
+        lambda each: embedder.EmbeddingTrainer(**each).fit([["a"]]),
+    ),
+    "oracle": (ESTIMATORS, lambda each: legacy.EmbeddingTrainer(**each)),
     "encoder config": (ENCODERS, config_of_encoder),
     "encoder": (ENCODERS, lambda each: fit_encoder(embedder.FeatureEncoder, each)),
     "oracle encoder": (ENCODERS, lambda each: fit_encoder(legacy.FeatureEncoder, each)),
@@ -117,7 +125,7 @@ def test_values_of_the_wrong_type_are_refused(use, name, rule, values):
     ("family", "name", "rule", "values"),
     [
         pytest.param(family, name, *rule, id=f"{family}-{name}")
-        for family, rules in (("tables", TABLES), ("encoder", ENCODERS))
+        for family, rules in (("tokens", CONFIGS), ("encoder", ENCODERS))
         for name, rule in rules.items()
         if name not in ("architecture", "dtype")  # choices: `test_cli` has them
     ],

@@ -17,7 +17,7 @@ import pytest
 from embedder import cli
 from embedder.cli import main
 from embedder.engine import epochs
-from embedder.tables import corpus
+from embedder.tables import plain_text
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
@@ -204,13 +204,16 @@ def test_train_without_a_workdir_names_it_after_the_corpus():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "train takes: 1 (cpu): there is one"),
+        ([], "a run uses: 1 (cpu): there is one"),
         (
             ["--mode", "sharded"],
-            "train takes: 1 as 1 x 1, by sharded, tables replicated",
+            "a run uses: 1 as 1 x 1, by sharded, tables replicated",
         ),
-        (["--mode", "pmap"], "train takes: 1 as 1 x 1, by pmap, tables replicated"),
-        (["--tables", "rows"], "train takes: 1 as 1 x 1, by sharded, tables rows"),
+        (["--mode", "pmap"], "a run uses: 1 as 1 x 1, by pmap, tables replicated"),
+        (
+            ["--table-sharding", "rows"],
+            "a run uses: 1 as 1 x 1, by sharded, tables rows",
+        ),
     ],
 )
 def test_devices_shows_what_a_run_would_take(options, line, capsys):
@@ -229,7 +232,11 @@ def test_train_without_a_corpus_takes_the_demo(capsys):
 def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
     assert train("text.txt", "--dry-run", "--sample", "0") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "block = 64" in lines and "alpha = 0.05" in lines and "cap = 32.0" in lines
+    assert (
+        "block = 64" in lines
+        and "alpha = 0.05" in lines
+        and "max_pairs_per_row = 32.0" in lines
+    )
     assert "vocabulary: 8 tokens, 360 of 360 occurrences" in lines
     updates = (
         "updates: 6 an epoch on average, 6 in all, of 64 tokens each, compiled by "
@@ -304,11 +311,13 @@ def test_overwrite_with_a_bad_corpus_loses_nothing(capsys):
     assert sorted(Path("r").rglob("*")) == before
 
 
-def test_unfinished_run_is_begun_anew_and_said_so(caplog):
+def test_unfinished_run_is_started_anew_and_said_so(caplog):
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
     Path("r/vectors.safetensors").unlink()
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
-    assert "r holds an unfinished run without a checkpoint: it is" in caplog.text
+    assert (
+        "r holds an unfinished run without a checkpoint: it starts anew" in caplog.text
+    )
     assert Path("r/vectors.safetensors").exists()
 
 
@@ -350,7 +359,7 @@ def test_reader_that_goes_away_is_no_error(capsys, monkeypatch):
     def broken(verb):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(cli, "_run", broken)
+    monkeypatch.setattr(cli, "run_verb", broken)
     assert main(["neighbors", "r", "x"]) == 141
     assert capsys.readouterr().err == ""
 
@@ -362,9 +371,9 @@ def test_interrupt_is_one_line_and_130(capsys, monkeypatch, during):
         raise KeyboardInterrupt
 
     if during == "reading":
-        monkeypatch.setattr(corpus, "_split_lines", interrupt)
+        monkeypatch.setattr(plain_text, "_split_lines", interrupt)
     else:
-        monkeypatch.setattr("embedder.run.train.run_epochs", interrupt)
+        monkeypatch.setattr("embedder.run.loop.run_epochs", interrupt)
     assert train("text.txt", "--workdir", "new/run") == 130
     assert error_line(capsys) == "embedder: Interrupted."
     assert Path("new").exists() == (during == "training")
@@ -379,7 +388,7 @@ def test_interrupt_that_python_loses_still_stops(capsys, monkeypatch):
         Deaf()  # what is raised in here is only printed
         return epochs.run_epochs(*arguments)
 
-    monkeypatch.setattr("embedder.run.train.run_epochs", run_epochs)
+    monkeypatch.setattr("embedder.run.loop.run_epochs", run_epochs)
     monkeypatch.setattr(sys, "unraisablehook", lambda args: None)
     assert train("text.txt", "--workdir", "r") == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -396,7 +405,7 @@ def test_the_workdir_alone_goes_on_with_its_settings(stopped, capsys, monkeypatc
     assert main(["train", "--workdir", "../r"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "../r: done. 8 vectors of 4 numbers.\n"
-    assert "Goes on after" in captured.err
+    assert "Resumes after" in captured.err
     assert train("../text.txt", "--workdir", "whole", *LONG) == 0
     again, whole = Path("../r/model.npz"), Path("whole/model.npz")
     assert again.read_bytes() == whole.read_bytes()

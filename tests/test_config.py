@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import tomllib
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from embedder import config, encoders, options, tables
 from embedder.config import (
     Config,
+    differences,
+    from_toml,
+    make_config,
     options_of,
     read_toml,
     resolve,
@@ -18,7 +22,12 @@ from embedder.config import (
 )
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import Interval, read_interval
-from embedder.tables.options import default_alpha, default_block, default_cap
+from embedder.tables.options import (
+    default_adagrad_alpha,
+    default_alpha,
+    default_block,
+    default_max_pairs_per_row,
+)
 from legacy import blocks
 from legacy.model import default_cap as oracle_cap
 
@@ -97,21 +106,21 @@ def test_default_block_is_64_in_whole_tiles(tile, block):
     [(0.1, 256, 16.0), (0.025, 2049, 64.0), (0.001, 2048, 128.0), (0.001, 2049, 64.0)],
 )
 def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
-    assert default_cap(alpha, tokens) == pytest.approx(cap)
+    assert default_max_pairs_per_row(alpha, tokens) == pytest.approx(cap)
     assert oracle_cap(alpha, tokens) == pytest.approx(cap)
 
 
 def test_resolve_leaves_nothing_open_and_keeps_what_is_given():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
     assert (resolved.tables.block, resolved.tables.alpha) == (64, 0.05)
-    assert resolved.tables.cap == 32.0
+    assert resolved.tables.max_pairs_per_row == 32.0
     assert None not in options_of(resolved).values()
-    given = with_options(Config(), block=32, alpha=0.2, cap=math.inf)
+    given = with_options(Config(), block=32, alpha=0.2, max_pairs_per_row=math.inf)
     assert resolve(given, 10**6) == given
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"cap": math.inf, "seed": 2**64 - 1, "block": 32}]
+    "values", [{}, {"max_pairs_per_row": math.inf, "seed": 2**64 - 1, "block": 32}]
 )
 def test_toml_round_trip(tmp_path, values):
     made = with_options(Config(), **values)
@@ -132,14 +141,16 @@ def test_toml_may_leave_out_tables_and_have_a_byte_order_mark(tmp_path):
     [
         ("x = [", "is not valid TOML"),
         (b"\xff", "is not valid TOML"),
-        ("[tabels]\nwindow = 3", r"unknown table \[tabels\], did you mean `tables`\?"),
+        ("[tokns]\nwindow = 3", r"unknown table \[tokns\], did you mean `tokens`\?"),
         ("[data]\nwindw = 3", r"key `windw` in \[data\], did you mean `window`\?"),
         ("[data]\nqqq = 3", r"unknown key `qqq` in \[data\]\."),
-        ("window = 3", r"unknown table \[window\]: `window` belongs in \[tables\]"),
-        ("[run]\nwindow = 3", r"in \[run\]: `window` belongs in \[tables\]"),
+        ("window = 3", r"unknown table \[window\]: `window` belongs in \[tokens\]"),
+        ("[run]\nwindow = 3", r"in \[run\]: `window` belongs in \[tokens\]"),
         ("data = 3", "`data` must be a table, got 3"),
         ("[data]\nwindow = 0", "`window` must be an integer from 1 to 127, got 0"),
         ("[data]\nwindow = 'x'", "`window` must be an integer from 1 to 127, got 'x'"),
+        ("[run]\nseed = 1\n[data]\nseed = 2", r"`seed` is given again in \[data\]"),
+        ("[run]\noptimizer = 'adam'", "`optimizer` of tables must be 'sgd' or 'adag"),
         ("[model]\narchitecture = []", r"`architecture` must be .*, got \[\]"),
     ],
 )
@@ -178,7 +189,18 @@ def test_names_are_unique_over_all_sections():
             '[model]\nmodel = "encoder"\n[encoder]\nbatch_size = 4',
             {"model": "encoder", "batch_size": 4},
         ),
-        ("[parallel]\ntables = 'rows'\ndevices = 2", {"tables": "rows", "devices": 2}),
+        (
+            '[run]\nmodel = "encoder"\n[encoder]\noptimizer = "adam"',
+            {"model": "encoder", "optimizer": "adam"},
+        ),
+        (
+            '[model]\nmodel = "encoder"\n[train]\noptimizer = "adam"',
+            {"model": "encoder", "optimizer": "adam"},
+        ),
+        (
+            "[parallel]\ntables = 'rows'\ndevices = 2",
+            {"table_sharding": "rows", "devices": 2},
+        ),
     ],
 )
 def test_files_of_earlier_versions_are_read(tmp_path, text, values):
@@ -186,6 +208,92 @@ def test_files_of_earlier_versions_are_read(tmp_path, text, values):
     path = tmp_path / "config.toml"
     path.write_text(text)
     assert read_toml(path) == with_options(Config(), **values)
+
+
+FORMER = [
+    ("cap", 7.0, "max_pairs_per_row", 7.0),
+    ("tables", "rows", "table_sharding", "rows"),
+    ("model", "tables", "model", "tokens"),
+]
+
+
+@pytest.mark.parametrize(("former", "old", "name", "new"), FORMER)
+def test_former_names_and_values_are_keywords(former, old, name, new):
+    assert options_of(with_options(Config(), **{former: old}))[name] == new
+    assert make_config({former: old}) == make_config({name: new})
+
+
+@pytest.mark.parametrize(("former", "old", "name", "new"), FORMER)
+@pytest.mark.parametrize("table", ["tokens", "tables", "train"])
+def test_former_names_and_values_are_keys_of_files(
+    tmp_path, table, former, old, name, new
+):
+    path = tmp_path / "config.toml"
+    table = "run" if former == "model" else table
+    path.write_text(f"[{table}]\n{former} = {old!r}\n")
+    assert read_toml(path) == with_options(Config(), **{name: new})
+
+
+def test_files_have_only_names_of_now():
+    written = tomllib.loads(to_toml(with_options(Config(), cap=3.0, tables="rows")))
+    assert "tables" not in written and written["run"]["model"] == "tokens"
+    assert not {"cap", "tables"} & {*written["tokens"]}
+
+
+@pytest.mark.parametrize(
+    "names", [("cap", "max_pairs_per_row"), ("max_pairs_per_row", "cap")]
+)
+def test_a_setting_by_both_its_names_is_refused(names):
+    expected = "`max_pairs_per_row` and its former name `cap` are both given"
+    with pytest.raises(ValueError, match=expected):
+        make_config(dict.fromkeys(names, 3.0))
+    with pytest.raises(ValueError, match=expected):
+        from_toml("[tokens]\ncap = 3\n[train]\nmax_pairs_per_row = 3\n")
+
+
+def test_a_changed_setting_differs_from_its_former_name():
+    before = from_toml("[tables]\ncap = 3.0\n")
+    assert differences(before, with_options(Config(), max_pairs_per_row=3)) == []
+    assert differences(before, with_options(Config(), max_pairs_per_row=4)) == [
+        "`max_pairs_per_row` 3.0 there, 4.0 now"
+    ]
+
+
+def test_the_default_of_alpha_bounds_min_alpha():
+    """That of SGD for the largest corpus, 0.025; that of Adagrad."""
+    message = "`min_alpha` must be a number from 0 to `alpha`, got 0.03"
+    with pytest.raises(ValueError, match=message):
+        with_options(Config(), min_alpha=0.03)
+    first = default_adagrad_alpha("skipgram")
+    adagrad = with_options(Config(), optimizer="adagrad", min_alpha=first)
+    assert resolve(adagrad, 100).tables.alpha == first
+    assert resolve(adagrad, 100).tables.max_pairs_per_row is None
+    with pytest.raises(ValueError, match="`min_alpha` must be"):
+        with_options(adagrad, min_alpha=2 * first)
+
+
+def test_adagrad_has_no_limit_of_pairs():
+    message = "`max_pairs_per_row` applies only to `optimizer` = 'sgd', got 64.0."
+    with pytest.raises(ValueError, match=message):
+        with_options(Config(), optimizer="adagrad", max_pairs_per_row=64)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_tables_take_these_optimizers(name):
+    assert with_options(Config(), optimizer=name).run.optimizer == name
+
+
+def test_tables_refuse_other_optimizers():
+    expected = "`optimizer` of tables must be 'sgd' or 'adagrad', got 'adam'"
+    with pytest.raises(ValueError, match=expected):
+        with_options(Config(), optimizer="adam")
+
+
+def test_a_setting_that_a_file_lacks_has_its_default_in_comparisons():
+    before = from_toml("[run]\nseed = 1\n[tables]\nwindow = 5\n")
+    assert differences(before, Config()) == []
+    adagrad = with_options(Config(), optimizer="adagrad")
+    assert differences(before, adagrad) == ["`optimizer` 'sgd' there, 'adagrad' now"]
 
 
 def test_a_config_has_the_section_of_its_family_alone():

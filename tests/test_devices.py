@@ -1,4 +1,4 @@
-"""Which devices a run takes: by rules that need no devices to be tried."""
+"""Which devices a run takes, tested without such devices."""
 
 import re
 from typing import NamedTuple
@@ -14,7 +14,7 @@ SHAPE = (1000, 100)
 
 
 class Device(NamedTuple):
-    """What is asked of a device."""
+    """A device as far as `pick_layout` looks at it."""
 
     platform: str = "gpu"
     memory: int = 2**40
@@ -47,19 +47,39 @@ def pick(num_devices: int, device: Device | None = None, **options) -> Layout:
         (8, {"mode": "jit"}, Layout()),
         (8, {"mode": "sharded"}, Layout("sharded", "replicated", 8, 1)),
         (8, {"mode": "pmap", "devices": 4}, Layout("pmap", "replicated", 4, 1)),
-        (8, {"tables": "rows"}, Layout("sharded", "rows", 1, 8)),
-        (8, {"tables": "columns", "devices": 4}, Layout("sharded", "columns", 1, 4)),
-        (8, {"tables": "rows", "table_devices": 2}, Layout("sharded", "rows", 4, 2)),
-        (8, {"mode": "pmap", "tables": "rows"}, Layout("pmap", "rows", 1, 8)),
+        (8, {"table_sharding": "rows"}, Layout("sharded", "rows", 1, 8)),
+        (
+            8,
+            {"table_sharding": "columns", "devices": 4},
+            Layout("sharded", "columns", 1, 4),
+        ),
+        (
+            8,
+            {"table_sharding": "rows", "table_devices": 2},
+            Layout("sharded", "rows", 4, 2),
+        ),
+        (8, {"mode": "pmap", "table_sharding": "rows"}, Layout("pmap", "rows", 1, 8)),
     ],
 )
-def test_a_layout_is_picked_by_what_is_asked_and_what_has_work(
-    num_devices, options, layout
-):
+def test_the_layout_follows_the_options_and_the_work(num_devices, options, layout):
     assert pick(num_devices, **options) == layout
 
 
-def test_tables_larger_than_a_device_are_split_by_rows():
+@pytest.mark.parametrize(
+    ("layout", "rows"), [(Layout(), 1000), (Layout("sharded", "rows", 1, 8), 125)]
+)
+def test_accumulators_take_the_place_of_row_weights(layout, rows):
+    sgd, adagrad = (
+        device_bytes(config(optimizer=name), (1000, 96), layout, 16)
+        for name in ("sgd", "adagrad")
+    )
+    assert sgd["row weights"] == adagrad["accumulators"] == 2 * rows * 4
+    assert adagrad["tables"] == sgd["tables"]
+    for name in ("prepared updates", "an update"):
+        assert adagrad[name] > sgd[name]
+
+
+def test_tables_larger_than_a_device_are_sharded_by_rows():
     needed = sum(device_bytes(config(), SHAPE, Layout(), 1024).values())
     small = Device(memory=needed - 1)
     assert pick(4, small) == Layout("sharded", "rows", 1, 4)
@@ -76,7 +96,7 @@ def test_numba_takes_one_of_several_devices():
     assert pick(4, backend="numba", blocks_per_update=4) == Layout()
 
 
-def test_devices_of_a_cpu_are_taken_only_if_asked_for():
+def test_cpu_devices_are_used_only_on_request():
     cpu = Device("cpu")
     assert pick(4, cpu, blocks_per_update=4) == Layout()
     assert pick(4, cpu, devices=4) == Layout("sharded", "replicated", 4, 1)
@@ -90,31 +110,34 @@ def test_devices_of_a_cpu_are_taken_only_if_asked_for():
             "`devices` must be at most 4, the number there is here, got 5",
         ),
         (
-            {"tables": "rows", "table_devices": 3},
+            {"table_sharding": "rows", "table_devices": 3},
             "`table_devices` must divide the number of devices, 4, got 3",
         ),
         (
-            {"tables": "rows", "devices": 2, "table_devices": 4},
+            {"table_sharding": "rows", "devices": 2, "table_devices": 4},
             "`table_devices` must divide the number of devices, 2, got 4",
         ),
         (
             {"table_devices": 2},
-            "`table_devices` needs `tables` columns or rows, got 'auto' with "
+            "`table_devices` needs `table_sharding` columns or rows, got 'auto' with "
             "`table_devices` = 2",
         ),
         (
-            {"mode": "pmap", "tables": "rows", "table_devices": 2},
+            {"mode": "pmap", "table_sharding": "rows", "table_devices": 2},
             "`mode` pmap has one axis of devices: `table_devices` must be 0 or 4",
         ),
         (
-            {"mode": "jit", "tables": "rows"},
+            {"mode": "jit", "table_sharding": "rows"},
             "`mode` jit takes one device with whole tables, got `devices` = 0 and "
-            "`tables` = 'rows'",
+            "`table_sharding` = 'rows'",
         ),
-        ({"mode": "jit", "devices": 2}, "got `devices` = 2 and `tables` = 'auto'"),
         (
-            {"update": "dense", "tables": "columns"},
-            "`update` dense takes whole tables, got `tables` = 'columns'",
+            {"mode": "jit", "devices": 2},
+            "got `devices` = 2 and `table_sharding` = 'auto'",
+        ),
+        (
+            {"update": "dense", "table_sharding": "columns"},
+            "`update` dense takes whole tables, got `table_sharding` = 'columns'",
         ),
         (
             {"backend": "numba", "mode": "sharded"},
@@ -122,7 +145,7 @@ def test_devices_of_a_cpu_are_taken_only_if_asked_for():
         ),
     ],
 )
-def test_what_devices_cannot_do_is_refused_with_both_values(options, message):
+def test_options_that_devices_cannot_meet_are_refused(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         pick(4, **options)
 
@@ -140,7 +163,7 @@ def refusal(layout: Layout, memory: int, num_devices: int) -> str:
 def test_tables_that_fit_nowhere_are_refused_before_the_start():
     message = refusal(Layout(), memory=2**26, num_devices=1)
     assert message == (
-        "Tables of 100000 x 100 need 77.9 MiB on each device with `tables` = "
+        "Tables of 100000 x 100 need 77.9 MiB on each device with `table_sharding` = "
         "'replicated', and it has 64.0 MiB: no layout fits on the devices here: give a "
         "smaller `vector_size`, a larger `min_count`, or more devices."
     )
@@ -149,7 +172,10 @@ def test_tables_that_fit_nowhere_are_refused_before_the_start():
 def test_the_layout_that_would_fit_is_named():
     whole = Layout("sharded", "replicated", 4, 1)
     message = refusal(whole, memory=2**26, num_devices=4)
-    assert "fit with `mode` = 'sharded' and `tables` = 'columns' or 'rows'" in message
+    assert (
+        "fit with `mode` = 'sharded' and `table_sharding` = 'columns' or 'rows'"
+        in message
+    )
 
 
 def test_what_fits_is_not_refused():
@@ -158,7 +184,7 @@ def test_what_fits_is_not_refused():
     check_tables_fit(LARGE, asked, Layout(), [Device(memory=needed)])
 
 
-def test_split_tables_take_their_part_of_the_bytes():
+def test_sharding_divides_the_bytes_of_tables():
     whole, columns, rows = (
         device_bytes(config(), (1000, 96), layout, 16)["tables"]
         for layout in (

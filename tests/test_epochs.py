@@ -1,10 +1,10 @@
-"""Trainings go on from any place to the same bits."""
+"""A training resumes from any snapshot to the same bits."""
 
 import numpy as np
 import pytest
 
 from embedder.config import Config, resolve, with_options
-from embedder.engine.epochs import Place, Snapshot, Status, run_epochs
+from embedder.engine.epochs import RunPosition, Snapshot, Status, run_epochs
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.training import Training
@@ -32,7 +32,7 @@ def training_of(encoded, **options) -> Training:
 
 
 def snapshots_of(training: Training):
-    """The end of a training, and a snapshot after each step and epoch."""
+    """The end of a training, and a snapshot after each call and epoch."""
     seen: list[tuple[Status, Snapshot]] = []
 
     def keep(status: Status) -> None:
@@ -58,7 +58,7 @@ def test_every_snapshot_leads_to_the_same_end(encoded, options):
     tables, losses, seen = snapshots_of(training)
     assert len(seen) > 8
     for _, (state, place) in seen:
-        again, end = run_epochs(training, state, place=place)
+        again, end = run_epochs(training, state, start=place)
         assert end.losses == losses
         for name, table in again.params["tables"].items():
             np.testing.assert_array_equal(table, tables[name], strict=True)
@@ -79,20 +79,20 @@ def test_a_snapshot_does_not_change_afterwards(encoded):
         np.testing.assert_array_equal(state.params["tables"]["input"], before)
 
 
-def test_places_count_on(encoded):
+def test_positions_of_snapshots_increase(encoded):
     _, losses, seen = snapshots_of(training_of(encoded))
     statuses = [status for status, _ in seen]
     updates = [status.updates for status in statuses]
     assert updates == sorted(updates)
     assert updates[0] == 16  # as often as `save_every` wants
-    assert seen[-1][1].place == Place(
+    assert seen[-1][1].position == RunPosition(
         2, (), 1.0, updates[-1], tuple((loss,) for loss in losses)
     )
     assert statuses[-1].items == 2 * encoded.raw_tokens
     assert [status.is_epoch_end for status in statuses].count(True) == 2
 
 
-def test_what_goes_on_counts_its_own_time_and_all_words(encoded):
+def test_a_resumed_run_counts_its_own_time_and_all_words(encoded):
     training = training_of(encoded)
     _, _, seen = snapshots_of(training)
     state, place = next(s for status, s in seen if status.is_epoch_end)
@@ -103,7 +103,7 @@ def test_what_goes_on_counts_its_own_time_and_all_words(encoded):
     assert own == pytest.approx(encoded.raw_tokens)
 
 
-def test_no_snapshot_has_vectors_that_are_not_finite(encoded):
-    training = training_of(encoded, alpha=1e30, cap=1e30)
-    with pytest.raises(FloatingPointError, match="parameters after 16 updates are not"):
+def test_a_snapshot_of_infinite_vectors_raises(encoded):
+    training = training_of(encoded, alpha=1e30, max_pairs_per_row=1e30)
+    with pytest.raises(FloatingPointError, match="after 16 updates are not finite"):
         snapshots_of(training)

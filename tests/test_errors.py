@@ -14,7 +14,7 @@ def test_an_error_of_input_is_one_line_and_2(capsys, monkeypatch, kind):
     def refuse(verb):
         raise kind("`window` must be an integer, got 'x'.")
 
-    monkeypatch.setattr(cli, "_run", refuse)
+    monkeypatch.setattr(cli, "run_verb", refuse)
     assert main(["neighbors", "run", "a"]) == 2
     assert error_line(capsys) == "embedder: `window` must be an integer, got 'x'."
 
@@ -31,7 +31,7 @@ def test_any_other_error_is_a_bug(capsys, monkeypatch, kind):
     def fail(verb):
         raise kind("surprise")
 
-    monkeypatch.setattr(cli, "_run", fail)
+    monkeypatch.setattr(cli, "run_verb", fail)
     assert main(["neighbors", "run", "a"]) == 70
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first.startswith("Traceback ") and "Please report the lines above" in last

@@ -37,8 +37,10 @@ def trained(trainer_class, sequences):
         {"tile": 1, "noise": 5},
         {"blocks_per_update": 3, "block": 16},
         {"cap": math.inf, "sample": 0, "alpha": 0.003},
+        {"optimizer": "adagrad"},
+        {"optimizer": "adagrad", "architecture": "cbow", "blocks_per_update": 3},
     ],
-    ids=["skipgram", "cbow", "classic", "several_blocks", "no_cap"],
+    ids=["skipgram", "cbow", "classic", "several_blocks", "no_cap", "adagrad", "both"],
 )
 def test_fit_gives_the_vectors_and_losses_of_the_oracle(sequences, options):
     settings = SMALL | {"dtype": "float64"} | options
@@ -49,8 +51,10 @@ def test_fit_gives_the_vectors_and_losses_of_the_oracle(sequences, options):
     np.testing.assert_allclose(actual.loss_history, desired.loss_history, rtol=1e-9)
 
 
-def test_partial_fit_goes_on_as_the_oracle_does(sequences):
-    actual, desired = (cls(**SMALL, dtype="float64") for cls in CLASSES)
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_partial_fit_goes_on_as_the_oracle_does(sequences, optimizer):
+    options = SMALL | {"dtype": "float64", "optimizer": optimizer}
+    actual, desired = (cls(**options) for cls in CLASSES)
     for trainer in (actual, desired):
         trainer.fit(sequences[:200]).partial_fit(sequences[200:])
     np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
@@ -69,18 +73,24 @@ def test_repr_is_that_of_the_oracle():
 
 @pytest.mark.parametrize("writer", CLASSES, ids=["port", "oracle"])
 @pytest.mark.parametrize("reader", CLASSES, ids=["port", "oracle"])
-def test_a_saved_model_is_read_by_both(tmp_path, sequences, writer, reader):
-    saved = writer(**SMALL, cap=math.inf).fit(sequences)
+@pytest.mark.parametrize("options", [{"cap": math.inf}, {"optimizer": "adagrad"}])
+def test_a_saved_model_is_read_by_both(tmp_path, sequences, writer, reader, options):
+    saved = writer(**SMALL, **options).fit(sequences)
     saved.save(tmp_path / "model")
     loaded = reader.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.vectors, saved.vectors, strict=True)
     assert loaded.index_to_key == saved.index_to_key
     assert loaded.loss_history == saved.loss_history
     assert repr(loaded) == repr(saved)
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
 
 
-def test_a_loaded_trainer_goes_on_bit_for_bit(tmp_path, trainer_class, sequences):
-    trainer = trainer_class(**SMALL).fit(sequences)
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_a_loaded_trainer_goes_on_bit_for_bit(
+    tmp_path, trainer_class, sequences, optimizer
+):
+    trainer = trainer_class(**SMALL, optimizer=optimizer).fit(sequences)
     trainer.save(tmp_path / "model.npz")
     loaded = trainer_class.load(tmp_path / "model.npz")
     for each in (trainer, loaded):
@@ -107,6 +117,10 @@ def test_a_loaded_trainer_goes_on_bit_for_bit(tmp_path, trainer_class, sequences
         ({"tile": 0}, "`tile` must be an integer >= 1, got 0."),
         ({"noise": 0}, "`noise` must be an integer >= 1, got 0."),
         ({"cap": 0}, "`cap` must be a number > 0, got 0."),
+        (
+            {"optimizer": "adagrad", "cap": 64.0},
+            "`cap` applies only to `optimizer` = 'sgd', got 64.0.",
+        ),
         ({"blocks_per_update": 0}, "`blocks_per_update` must be an integer >= 1, got"),
         ({"dtype": "float16"}, "`dtype` must be 'float32' or 'float64', got 'float16'"),
     ],
@@ -243,6 +257,20 @@ def test_arguments_may_be_set_between_trainings(sequences):
         trainer.seed = 5
         trainer.partial_fit(sequences).fit(sequences)
         assert len(trainer.loss_history) == 1 and "seed=5" in repr(trainer)
+    np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("before", ["sgd", "adagrad"])
+def test_another_optimizer_between_trainings_starts_afresh(sequences, before):
+    after = {"sgd": "adagrad", "adagrad": "sgd"}[before]
+    options = SMALL | {"dtype": "float64", "optimizer": before}
+    actual, desired = (cls(**options) for cls in CLASSES)
+    for trainer in (actual, desired):
+        trainer.fit(sequences)
+        trainer.optimizer = after
+        trainer.partial_fit(sequences)
+        trainer.optimizer = before
+        trainer.partial_fit(sequences)
     np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
 
 

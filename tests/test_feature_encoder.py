@@ -66,7 +66,7 @@ def assert_same_layers(actual, desired) -> None:
             np.testing.assert_array_equal(a, b, strict=True)
 
 
-def test_encoder_learns_to_tell_classes_by_what_lies_near():
+def test_the_encoder_learns_to_separate_classes():
     encoder = fitted(epochs=20)
     assert encoder.score(X, Y) == 1
     vectors = encoder.transform(X)
@@ -118,7 +118,7 @@ def test_no_epochs_give_the_first_layers_of_the_oracle(dtype):
     assert encoder.history_ == []
 
 
-def test_signature_is_that_of_the_oracle():
+def test_signature_equals_the_oracles():
     port, oracle = (inspect.signature(cls) for cls in CLASSES)
     assert port == oracle
 
@@ -130,7 +130,7 @@ def test_optimizers_of_optax_train(name):
 
 
 @each_class
-def test_what_validates_is_not_trained_on(cls):
+def test_validation_examples_are_not_trained_on(cls):
     wrong = np.concatenate([Y[:48], (Y[48:] + 1) % 3])
     encoder, other = (
         cls(**SMALL, validation_fraction=0.2).fit(X, y) for y in (wrong, Y)
@@ -153,7 +153,7 @@ def test_what_validates_is_not_trained_on(cls):
     ids=["text", "objects", "integers", "bools"],
 )
 @each_class
-def test_labels_come_back_as_they_were(tmp_path, cls, names):
+def test_predictions_have_the_values_and_dtype_of_labels(tmp_path, cls, names):
     labels = names[Y]
     options = SMALL | {"layers": (4, 6, len(set(names))), "epochs": 9}
     encoder = cls(**options).fit(X, labels)
@@ -165,7 +165,7 @@ def test_labels_come_back_as_they_were(tmp_path, cls, names):
 
 
 @each_class
-def test_pixels_stand_for_0_to_1(cls):
+def test_pixels_are_scaled_to_0_to_1(cls):
     options = SMALL | {"dtype": "float64"}
     whole = cls(**options).fit(PIXELS, Y)
     parts = cls(**options).fit(PIXELS / 255, Y)
@@ -180,10 +180,10 @@ def test_images_may_be_flat(cls):
     np.testing.assert_array_equal(flat.transform(PIXELS), deep.transform(PIXELS))
 
 
-def test_file_tells_what_images_are(tmp_path):
+def test_the_file_has_the_shape_and_dtype_of_images(tmp_path):
     FeatureEncoder(**SMALL).fit(PIXELS, Y).save(tmp_path / "model.npz")
     model = read_encoder(tmp_path / "model.npz")
-    assert (model.shape, model.kind) == ((2, 2), "uint8")
+    assert (model.example_shape, model.example_dtype) == ((2, 2), "uint8")
 
 
 def test_large_integers_are_not_rounded():
@@ -248,7 +248,7 @@ def test_fit_names_a_wrong_argument(error, name, value, message):
     ],
     ids=["labels", "layers", "diverged"],
 )
-def test_an_error_leaves_the_encoder_as_it_was(encoder, options, x, y, error, message):
+def test_an_error_leaves_the_encoder_unchanged(encoder, options, x, y, error, message):
     before = encoder.transform(X)
     with pytest.raises(error, match=message):
         encoder.set_params(**options).fit(x, y)
@@ -256,7 +256,7 @@ def test_an_error_leaves_the_encoder_as_it_was(encoder, options, x, y, error, me
     assert len(encoder.history_) == 3 and encoder.n_features_in_ == 4
 
 
-def test_a_dtype_set_later_is_of_the_next_fit(tmp_path, encoder):
+def test_a_changed_dtype_applies_to_the_next_fit(tmp_path, encoder):
     before = encoder.transform(X)
     encoder.set_params(dtype="float64").save(tmp_path / "model.npz")
     for each in (encoder, FeatureEncoder.load(tmp_path / "model.npz")):
@@ -319,7 +319,7 @@ def test_load_names_a_file_that_is_not_there(tmp_path, cls):
 # --- cost
 
 
-def test_a_second_look_compiles_nothing(encoder):
+def test_a_second_call_compiles_nothing(encoder):
     encoder.predict(X)
     before = encoder_outputs._scores._cache_size()
     encoder.predict(X)
@@ -363,7 +363,7 @@ def test_a_copy_of_a_subclass_has_all_its_attributes(copied):
 
 
 @pytest.mark.row("F34")
-def test_concurrent_fits_come_one_after_the_other(monkeypatch):
+def test_concurrent_fits_run_one_after_the_other(monkeypatch):
     inside, most = [], []
     fit = FeatureEncoder._fit
 

@@ -1,1 +1,1 @@
-"""What lies on disk: files whole or not there, sums of them, who may write."""
+"""Files on disk: atomic writes, digests, locks, and readers of untrusted files."""

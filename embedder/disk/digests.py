@@ -1,68 +1,74 @@
-"""SHA-256 sums of files, in a file beside them, of the form that sha256sum has."""
+"""SHA-256 digests of the files of a folder, in the format of `sha256sum`."""
 
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 
-from embedder.disk.files import whole_file
+from embedder.disk.files import atomic_file
 from embedder.errors import InputError
 
-SUMS = "SHA256SUMS"
+DIGESTS_FILE = "SHA256SUMS"
 
 
 def files_in(folder: Path) -> list[Path]:
-    """All files in `folder` and the folders in it, but for the sums."""
-    found = (p for p in folder.rglob("*") if p.is_file() and SUMS not in p.name)
+    """All files in `folder` and its subfolders, sorted, except the file of digests."""
+    found = (p for p in folder.rglob("*") if p.is_file() and DIGESTS_FILE not in p.name)
     return sorted(found)
 
 
-def write_sums(
-    folder: Path, paths: Iterable[Path], moved: dict[Path, Path] | None = None
+def write_digests(
+    folder: Path, paths: Iterable[Path], temporary: dict[Path, Path] | None = None
 ) -> None:
-    """Writes the sums of files in `folder`.
+    """Writes the digests of `paths`, which lie in `folder`, to its SHA256SUMS.
 
     Args:
-      moved: where a file lies for now that is to get its name later.
+      temporary: final path -> temporary path, for files that are renamed later.
     """
-    sums = {path: file_digest((moved or {}).get(path, path)) for path in paths}
-    with whole_file(folder / SUMS) as part:
-        names = {str(path.relative_to(folder)): each for path, each in sums.items()}
-        part.write_text(_text(names), encoding="utf-8")
+    digests = {path: file_digest((temporary or {}).get(path, path)) for path in paths}
+    with atomic_file(folder / DIGESTS_FILE) as unfinished:
+        names = {str(path.relative_to(folder)): each for path, each in digests.items()}
+        unfinished.write_text(_text(names), encoding="utf-8")
 
 
-def read_sums(folder: Path) -> dict[str, str]:
-    """The sum of each file, by its name in `folder`.
+def read_digests(folder: Path) -> dict[str, str]:
+    """File name relative to `folder` -> its SHA-256 in hexadecimal digits.
 
     Raises:
-      OSError, ValueError: there are none, or they are damaged.
+      OSError: the folder has no readable SHA256SUMS.
+      InputError: it is damaged, or names a file outside the folder.
+      UnicodeDecodeError: it is not UTF-8.
     """
-    path = folder / SUMS
+    path = folder / DIGESTS_FILE
     text = path.read_bytes().decode()
-    lines = text.split("\n")[:-1]
-    sums = {name: each for each, _, name in (line.partition("  ") for line in lines)}
-    is_inside = all(_is_inside(PurePath(name)) for name in sums)
-    if _text(sums) != text or not is_inside:
+    parts = [line.partition("  ") for line in text.split("\n")[:-1]]
+    digests = {name: digest for digest, _, name in parts}
+    is_inside = all(_is_inside(PurePath(name)) for name in digests)
+    if _text(digests) != text or not is_inside:
         raise InputError(f"{path.name} is not what was written")
-    return sums
+    return digests
 
 
 def _is_inside(name: PurePath) -> bool:
-    """Whether it names something in the folder, not elsewhere."""
+    """Whether a relative path stays in its folder: untrusted names may not."""
     return not name.is_absolute() and ".." not in name.parts
 
 
-def _text(sums: dict[str, str]) -> str:
-    return "".join(f"{each}  {name}\n" for name, each in sums.items())
+def _text(digests: dict[str, str]) -> str:
+    return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
+    """SHA-256 of a file's content, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def fault(path: Path, expected: str | None) -> str:
-    """What is wrong with a file; empty: it has the sum that is expected."""
+def describe_damage(path: Path, expected: str | None) -> str:
+    """How a file differs from its `expected` digest, for a message; "" if it does not.
+
+    Args:
+      expected: None for a file that has no digest, which is damage, too.
+    """
     if not path.is_file():
         return "is missing"
     if expected is None or file_digest(path) != expected:
@@ -70,16 +76,20 @@ def fault(path: Path, expected: str | None) -> str:
     return ""
 
 
-def check_file(path: Path, expected: str | None) -> None:
-    """ValueError if a file has not the sum that is expected."""
-    if found := fault(path, expected):
-        raise InputError(f"{path.name} {found}")
+def check_digest(path: Path, expected: str | None) -> None:
+    """Raises InputError unless the file at `path` has the `expected` digest."""
+    if damage := describe_damage(path, expected):
+        raise InputError(f"{path.name} {damage}")
 
 
-def check_folder(folder: Path) -> None:
-    """ValueError if `folder` does not hold just the files it has sums of, undamaged."""
-    sums = read_sums(folder)
+def check_digests(folder: Path) -> None:
+    """Checks every file of `folder` against its SHA256SUMS.
+
+    Raises:
+      InputError: a file is damaged, missing or has no digest; or see `read_digests`.
+    """
+    digests = read_digests(folder)
     names = {str(path.relative_to(folder)) for path in files_in(folder)}
-    for name in sorted({*sums, *names}):
-        if found := fault(folder / name, sums.get(name)):
-            raise InputError(f"{name} {found}")
+    for name in sorted({*digests, *names}):
+        if damage := describe_damage(folder / name, digests.get(name)):
+            raise InputError(f"{name} {damage}")

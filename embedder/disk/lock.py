@@ -1,9 +1,10 @@
-"""A lock on a folder: one process writes there at a time.
+"""A lock file for a folder: one process writes there at a time.
 
-The kernel holds it (flock), and lets it go when the process ends, however that is. The
-file says who holds it, for people, and for hosts that share the disk but not the lock.
-Containers share the kernel, each with a host name of its own: the file has the id of
-the kernel's start, too, and on a disk of this machine a lock granted by it is enough.
+The lock is the kernel's (flock), which releases it when the process ends or is killed.
+The lock file names its owner (process id, host, boot id) for messages, and for network
+disks, where a host may not see the locks of another. Containers have host names of
+their own but share the kernel: on a local disk, an owner with the boot id of this
+kernel is known to have ended once the kernel grants the lock.
 """
 
 import errno
@@ -16,14 +17,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from embedder.errors import InputError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS = Path("/proc/self/mountinfo")
-# File systems of one machine, where all its processes see each other's locks.
-_LOCAL = {
+# File systems on local disks, where all processes see each other's locks.
+_LOCAL_FILE_SYSTEMS = {
     *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs"),
     *("reiserfs", "tmpfs", "xfs", "zfs"),
 }
@@ -32,36 +33,44 @@ _log = logging.getLogger(__name__)
 
 
 class LockedError(InputError):
-    """Another process writes there."""
+    """Another process holds the lock, or may hold it on another host."""
+
+
+class _Owner(NamedTuple):
+    """The process that a lock file names."""
+
+    pid: int
+    host: str
+    boot: str  # id of the kernel's boot; "" where it is not known
 
 
 @contextmanager
-def held(path: Path, force: bool = False) -> Iterator[None]:
-    """Holds the lock file `path`, which is there no more after the body.
+def hold_lock(path: Path, force: bool = False) -> Iterator[None]:
+    """Holds a lock during the body; its file `path` is created, and removed after it.
 
     Args:
-      force: take a lock over that names another host; never one that is held.
+      force: take over a lock file that names another host, if no process that this
+        kernel knows holds its lock.
 
     Raises:
-      LockedError: another process holds it, or one of another host may.
-      OSError: the file cannot be made.
+      LockedError: another process holds the lock, or one of another host may.
+      OSError: the file cannot be created.
     """
-    file, is_granted = _locked(path)
+    file, is_granted = _open_locked(path)
     try:
-        before, here = _owner(file), socket.gethostname()
-        is_sure = force or (is_granted and _is_of_this_machine(before, path))
-        if before and before["host"] != here and not is_sure:
+        former, here = _owner(file), socket.gethostname()
+        has_ended = is_granted and _is_on_this_machine(former, path)
+        if former and former.host != here and not (force or has_ended):
             raise LockedError(
-                f"{path.parent} may be in use by process {before['pid']} of host "
-                f"{before['host']}: if that has ended, give --force-lock, or delete "
+                f"{path.parent} may be in use by process {former.pid} of host "
+                f"{former.host}: if that has ended, give --force-lock, or delete "
                 f"{path}."
             )
-        if before:
+        if former:
             _log.info(
                 "Process %d, which was writing to %s, has ended: its lock is taken "
                 "over.",
-                before["pid"],
-                path.parent,
+                *(former.pid, path.parent),
             )
         _write_owner(file, here)
         try:
@@ -72,19 +81,19 @@ def held(path: Path, force: bool = False) -> Iterator[None]:
         file.close()
 
 
-def _locked(path: Path) -> tuple[IO[str], bool]:
-    """The file, opened, and whether it is locked: not every disk has locks."""
+def _open_locked(path: Path) -> tuple[IO[str], bool]:
+    """The open lock file, and whether it is locked: not every disk supports locks."""
     while True:
         file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(file, path):
                 return file, True
-            file.close()  # whoever had it has deleted it in between
+            file.close()  # its owner deleted it after we had opened it
         except BlockingIOError:
             owner = _owner(file)
             file.close()
-            who = f"process {owner['pid']} of host {owner['host']}" if owner else ""
+            who = f"process {owner.pid} of host {owner.host}" if owner else ""
             raise LockedError(
                 f"{path.parent} is in use by {who or 'another process'}: wait for its "
                 "end, or give another --workdir."
@@ -94,7 +103,8 @@ def _locked(path: Path) -> tuple[IO[str], bool]:
                 file.close()
                 raise
             _log.warning(
-                "%s: the disk has no locks (%s): see that no other run writes there.",
+                "%s: the disk has no locks (%s): make sure that no other run writes "
+                "there.",
                 path.parent,
                 error.strerror,
             )
@@ -102,21 +112,22 @@ def _locked(path: Path) -> tuple[IO[str], bool]:
 
 
 def _is_at(file: IO[str], path: Path) -> bool:
+    """Whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
 
 
-def _is_of_this_machine(owner: dict | None, path: Path) -> bool:
-    """Whether a lock granted at `path` says that `owner` has ended."""
+def _is_on_this_machine(owner: _Owner | None, path: Path) -> bool:
+    """Whether `owner` ran on this kernel and `path` is on a local disk."""
     boot = _boot_id()
-    is_same_kernel = owner is not None and boot != "" and owner["boot"] == boot
-    return is_same_kernel and _file_system(path) in _LOCAL
+    is_same_kernel = owner is not None and boot != "" and owner.boot == boot
+    return is_same_kernel and _file_system(path) in _LOCAL_FILE_SYSTEMS
 
 
 def _boot_id() -> str:
-    """The id of this start of the kernel; empty where there is none."""
+    """The kernel's id of this boot; "" where the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -124,28 +135,28 @@ def _boot_id() -> str:
 
 
 def _file_system(path: Path) -> str:
-    """The kind of file system that `path` lies on; empty where nothing tells."""
+    """The type of the file system of `path`, as "ext4"; "" if it is not known."""
     try:
         lines = _MOUNTS.read_text().splitlines()
     except OSError:
         return ""
-    path, found, kind = Path(os.path.realpath(path)), Path(), ""
+    path, longest, kind = Path(os.path.realpath(path)), Path(), ""
     for line in lines:
-        mount, _, of_disk = line.partition(" - ")
+        mount, _, file_system = line.partition(" - ")
         escaped = mount.split(" ")[4]
-        place = Path(re.sub(r"\\([0-7]{3})", lambda x: chr(int(x[1], 8)), escaped))
-        if path.is_relative_to(place) and len(place.parts) >= len(found.parts):
-            found, kind = place, of_disk.split(" ")[0]  # the last mount lies on top
+        point = Path(re.sub(r"\\([0-7]{3})", lambda x: chr(int(x[1], 8)), escaped))
+        if path.is_relative_to(point) and len(point.parts) >= len(longest.parts):
+            longest, kind = point, file_system.split(" ")[0]  # a later mount hides it
     return kind
 
 
-def _owner(file: IO[str]) -> dict | None:
-    """Who the file says holds the lock; None: nobody, or it is not readable."""
+def _owner(file: IO[str]) -> _Owner | None:
+    """The owner that the lock file names; None if it names none, or is damaged."""
     file.seek(0)
     try:
         owner = json.load(file)
         boot = str(owner.get("boot", ""))
-        return {"pid": int(owner["pid"]), "host": str(owner["host"]), "boot": boot}
+        return _Owner(int(owner["pid"]), str(owner["host"]), boot)
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
@@ -153,5 +164,5 @@ def _owner(file: IO[str]) -> dict | None:
 def _write_owner(file: IO[str], host: str) -> None:
     file.seek(0)
     file.truncate()
-    json.dump({"pid": os.getpid(), "host": host, "boot": _boot_id()}, file)
+    json.dump(_Owner(os.getpid(), host, _boot_id())._asdict(), file)
     file.flush()

@@ -1,13 +1,12 @@
-"""An encoder as one `.npz` file, of the form that `legacy` has.
+"""An encoder in one `.npz` file, in the format of `legacy`.
 
 Members: `format` (bytes of a name and a version), `settings` and `history` (UTF-8 JSON:
-arguments of the constructor, metrics of each epoch), `classes` [C], `weights_0` [F, .],
-`biases_0` [.], `weights_1` and so on, and perhaps `shape` i64[], of what an example is,
-and `kind`, the bytes of its dtype. Nothing is pickled, and zip's checksums tell of
-damage.
+constructor arguments, metrics of each epoch), `classes` [C], the parameters (of an MLP
+`weights_0` [F, .], `biases_0` [.], `weights_1` and so on), and optionally `shape` i64[]
+and `kind`, the shape of an example and the bytes of its dtype. Nothing is pickled, and
+the checksums of zip show damage.
 """
 
-import itertools
 import json
 import math
 import zipfile
@@ -16,10 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.disk.files import errors_named, read_member, short_reason, whole_file
+from embedder.disk.arrays import read_stored_array
+from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
+from embedder.encoders.networks import network_in
 from embedder.errors import InputError, InputNotFoundError
 
 _FORMAT = b"embedder-encoder-model 1"
+_MEMBERS = {"format", "settings", "classes", "history", "shape", "kind"}
+_DTYPES = ("uint8", "float32", "float64")  # of an example
 ENCODER_SETTINGS = (
     *("layers", "optimizer", "optimizer_args", "learning_rate", "batch_size"),
     *("epochs", "validation_fraction", "seed", "workers", "dtype"),
@@ -28,100 +31,87 @@ ENCODER_SETTINGS = (
 
 
 class EncoderFile(NamedTuple):
-    """What the file holds."""
+    """Contents of an encoder file."""
 
     settings: dict[str, Any]
     classes: np.ndarray  # [C]
-    layers: list[tuple[np.ndarray, np.ndarray]]  # weights [in, out] and biases [out]
-    history: list[dict[str, float | None]]  # of each epoch
-    shape: tuple[int, ...]  # of an example
-    kind: str  # its dtype
+    arrays: dict[str, np.ndarray]  # the parameters; see `Network.to_arrays`
+    history: list[dict[str, float | None]]  # metrics of each epoch
+    example_shape: tuple[int, ...]
+    example_dtype: str
 
 
 def write_encoder(path: Path, model: EncoderFile) -> None:
-    """Writes `model` whole or not at all."""
+    """Writes `model` atomically: the whole file, or nothing."""
     classes = model.classes
     members = {
         "format": np.frombuffer(_FORMAT, np.uint8),
         "settings": _json(model.settings),
         "classes": classes.astype(str) if classes.dtype.hasobject else classes,
         "history": _json(model.history),
-        "shape": np.array(model.shape, np.int64),
-        "kind": np.frombuffer(model.kind.encode(), np.uint8),
+        "shape": np.array(model.example_shape, np.int64),
+        "kind": np.frombuffer(model.example_dtype.encode(), np.uint8),
+        **model.arrays,
     }
-    for number, (weights, biases) in enumerate(model.layers):
-        members |= {f"weights_{number}": weights, f"biases_{number}": biases}
-    with whole_file(path) as part, open(part, "wb") as file:
-        np.savez(file, **members)
+    with atomic_file(path) as part, open(part, "wb") as file:
+        # The stub of savez takes every member for its argument `allow_pickle`.
+        np.savez(file, **members)  # type: ignore[arg-type]
 
 
 def read_encoder(path: Path) -> EncoderFile:
-    """The encoder in a file of `write_encoder`, or of `legacy`.
+    """The encoder in a file that `write_encoder` or `legacy` wrote.
 
     Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: it is not one, or not a whole one.
+      InputNotFoundError: there is no such file.
+      InputError: it is not an encoder file, or it is damaged.
     """
     if not path.exists():
         raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
-            return _model(archive)
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
+            return _read(archive)
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
         raise InputError(f"{path} is not a whole encoder file: {reason}.") from error
 
 
-def _model(archive: zipfile.ZipFile) -> EncoderFile:
-    found = read_member(archive, "format").tobytes()
+def _read(archive: zipfile.ZipFile) -> EncoderFile:
+    found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT:
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT!r}")
     names = {name.removesuffix(".npy") for name in archive.namelist()}
-    settings = json.loads(read_member(archive, "settings").tobytes())
+    settings = json.loads(read_stored_array(archive, "settings").tobytes())
     if not isinstance(settings, dict) or set(settings) != set(ENCODER_SETTINGS):
         raise InputError("`settings` has other names than the arguments of an encoder")
     settings["layers"] = settings["layers"] and tuple(settings["layers"])
-    count = sum(name.startswith("weights_") for name in names)
-    layers = [
-        (read_member(archive, f"weights_{i}"), read_member(archive, f"biases_{i}"))
-        for i in range(count)
-    ]
-    classes = read_member(archive, "classes")
-    known = {f"{kind}_{i}" for kind in ("weights", "biases") for i in range(count)}
-    known |= {"format", "settings", "classes", "history", "shape", "kind"}
-    if not names <= known:  # checksums are not of names
-        raise InputError(f"{sorted(names - known)} are not members of an encoder")
-    _check(layers, len(classes), settings["dtype"])
-    shape = (len(layers[0][0]),)
+    classes = read_stored_array(archive, "classes")
+    arrays = {n: read_stored_array(archive, n) for n in sorted(names - _MEMBERS)}
+    num_features = _check(arrays, len(classes), settings["dtype"])
+    shape: tuple[int, ...] = (num_features,)
     if "shape" in names:
-        shape = tuple(read_member(archive, "shape").tolist())
-    if min(shape, default=0) < 1 or math.prod(shape) != len(layers[0][0]):
-        raise InputError(f"`shape` is {shape}, of {len(layers[0][0])} features")
-    kind = settings["dtype"]
+        shape = tuple(read_stored_array(archive, "shape").tolist())
+    if min(shape, default=0) < 1 or math.prod(shape) != num_features:
+        raise InputError(f"`shape` is {shape}, of {num_features} features")
+    dtype = settings["dtype"]
     if "kind" in names:
-        kind = read_member(archive, "kind").tobytes().decode()
-    if kind not in ("uint8", "float32", "float64"):
-        raise InputError(f"`kind` is {kind!r}")
-    history = json.loads(read_member(archive, "history").tobytes())
+        dtype = read_stored_array(archive, "kind").tobytes().decode()
+    if dtype not in _DTYPES:
+        raise InputError(f"`kind` is {dtype!r}")
+    history = json.loads(read_stored_array(archive, "history").tobytes())
     if not isinstance(history, list):
         raise InputError("`history` is no JSON list")
-    return EncoderFile(settings, classes, layers, history, shape, kind)
+    return EncoderFile(settings, classes, arrays, history, shape, dtype)
 
 
-def _check(layers, num_classes: int, dtype: str) -> None:
-    if len(layers) < 2:
-        raise InputError(f"it has {len(layers)} layers")
-    for number, (weights, biases) in enumerate(layers):
-        if weights.ndim != 2 or biases.shape != weights.shape[1:]:
-            raise InputError(f"layer {number} is {weights.shape} and {biases.shape}")
-        for array in (weights, biases):
-            if array.dtype != dtype or not np.isfinite(array).all():
-                raise InputError(f"layer {number} is not finite numbers of {dtype}")
-    for (first, _), (second, _) in itertools.pairwise(layers):
-        if first.shape[1] != second.shape[0]:
-            raise InputError(f"layers of {first.shape} and {second.shape} do not fit")
-    if layers[-1][0].shape[1] != num_classes:
+def _check(arrays: dict[str, np.ndarray], num_classes: int, dtype: str) -> int:
+    """Number of features of the network whose parameters are `arrays`."""
+    network = network_in(arrays)
+    for name, array in arrays.items():
+        if array.dtype != dtype or not np.isfinite(array).all():
+            raise InputError(f"`{name}` is not finite numbers of {dtype}")
+    if network.num_classes != num_classes:
         raise InputError(f"it has {num_classes} classes, its layers another number")
+    return math.prod(network.example_shape)
 
 
 def _json(values: Any) -> np.ndarray:

@@ -1,11 +1,11 @@
-"""Batches of examples: a pure function of (seed, epoch, batch), by either loader.
+"""Batches of examples: a pure function of (seed, epoch, batch), for either loader.
 
-Both loaders give the same batches, bit for bit. `tfdata` copies features together in
-parallel, ahead of their use; for `memory` all features lie on the device, and a batch
-is the numbers of its examples.
+Both loaders give the same batches, bit for bit. `tfdata` gathers and prefetches the
+features of batches on the host; `memory` keeps all features on the device, and a batch
+is the ids of its examples.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -14,24 +14,24 @@ import numpy as np
 from embedder.encoders.examples import Examples
 from embedder.engine.tfdata import import_tensorflow, quiet_options
 
-_BYTES = {"tfdata": 2**23, "memory": 2**26}  # of features that a call trains on
-_START = (-1,)
+_BYTES = {"tfdata": 2**23, "memory": 2**26}  # of the features of a call
+_START = (-1,)  # position before the first batch of an epoch
 
 
 class Updates(NamedTuple):
-    """Consecutive updates of B examples."""
+    """S consecutive updates of B examples each."""
 
-    ids: np.ndarray  # i32[S, B], which examples; 0 for what fills up
-    weights: np.ndarray  # f32[S, B], 1; 0 for what fills up
+    ids: np.ndarray  # i32[S, B], rows of the examples; 0 for padding
+    weights: np.ndarray  # f32[S, B], 1, or 0 for padding
     position: np.ndarray  # i64[S, 2]: epoch and batch
-    progress: np.ndarray  # f64[S], share of the run done before each, in [0, 1)
+    progress: np.ndarray  # f64[S], fraction of the run done before each, in [0, 1)
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
-class Copied(NamedTuple):
-    """Features and labels of updates, copied together."""
+class Gathered(NamedTuple):
+    """Features and labels of the examples of updates."""
 
     features: np.ndarray  # [S, B, ...]
     labels: np.ndarray  # i32[S, B]
@@ -39,31 +39,35 @@ class Copied(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Makes any batches of any epoch."""
+    """Makes the batches of any epoch, in any order."""
 
     examples: Examples
-    train: np.ndarray  # i64[n], which are trained on
+    train: np.ndarray  # i64[n], rows of the examples to train on
     batch_size: int
     seed: int
     epochs: range
-    share: range  # examples of each batch to take, of 0 to B - 1; empty ones from B on
+    local: range  # the part of each batch to make, in [0, B); B and above is padding
 
     @property
     def num_batches(self) -> int:
-        """Of an epoch; the last may have fewer examples."""
+        """Batches of an epoch; the last may have fewer examples."""
         return -(-len(self.train) // self.batch_size)
 
     def order(self, epoch: int) -> np.ndarray:
-        """The examples in the order of an epoch, i64[n]."""
+        """Rows of the training examples in the order of `epoch`, i64[n]."""
         rng = np.random.default_rng([self.seed, epoch])
         return self.train[rng.permutation(len(self.train))]
 
     def updates(self, order: np.ndarray, epoch: int, first: int, size: int) -> Updates:
-        """Batches from `first` of an epoch with this `order`, empty ones at its end."""
-        numbers = np.arange(first, first + size)
-        places = numbers[:, np.newaxis] * self.batch_size + np.array(self.share)
-        is_real = (places < len(order)) & (np.array(self.share) < self.batch_size)
-        ids = np.where(is_real, order[np.minimum(places, len(order) - 1)], 0)
+        """`size` batches from batch `first` of an epoch, past its end all padding.
+
+        Args:
+          order: as `order(epoch)` returns it.
+        """
+        numbers, local = np.arange(first, first + size), np.array(self.local)
+        indices = numbers[:, np.newaxis] * self.batch_size + local
+        is_real = (indices < len(order)) & (local < self.batch_size)
+        ids = np.where(is_real, order[np.minimum(indices, len(order) - 1)], 0)
         num_items = len(self.epochs) * len(order)
         done = (epoch - self.epochs.start) * len(order) + numbers * self.batch_size
         return Updates(
@@ -73,25 +77,24 @@ class BatchSource:
             progress=np.minimum(done / num_items, 1),
         )
 
-    def copied(self, updates: Updates) -> Copied:
-        """What the updates are of."""
+    def gather(self, updates: Updates) -> Gathered:
+        """Features and labels of the examples of `updates`."""
         ids = updates.ids
-        return Copied(self.examples.features[ids], self.examples.labels[ids])
+        return Gathered(self.examples.features[ids], self.examples.labels[ids])
 
 
-def split(num_examples: int, validation_fraction: float) -> tuple[np.ndarray, ...]:
-    """Which examples are trained on, and which validate: the last ones, i64 of each."""
-    num_validation = round(num_examples * validation_fraction)
-    every = np.arange(num_examples)
-    return every[: num_examples - num_validation], every[
-        num_examples - num_validation :
-    ]
+def split_validation(
+    num_examples: int, validation_fraction: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the training and of the validation examples, the last ones; i64[n]."""
+    num_train = num_examples - round(num_examples * validation_fraction)
+    return np.arange(num_train), np.arange(num_train, num_examples)
 
 
-def updates_of_a_call(
+def updates_per_call(
     loader: Literal["tfdata", "memory"], source: BatchSource, limit: float
 ) -> int:
-    """How many updates one call of the program makes: some megabytes of features."""
+    """Number of updates of a call, S: some megabytes of features, at most `limit`."""
     example = max(1, source.examples.features[:1].nbytes)
     whole = max(1, _BYTES[loader] // (example * source.batch_size))
     return int(max(1, min(whole, source.num_batches, limit)))
@@ -105,60 +108,66 @@ def epoch_updates(
     size: int,
     workers: int,
     after: tuple[int, ...] = _START,
-) -> Iterator[tuple[Updates, int, Copied | None]]:
-    """Updates of an epoch in parts of `size`, how many are real, and what they are of.
+) -> Iterator[tuple[Updates, int, Gathered | None]]:
+    """The calls of an epoch: updates, how many of them are real, and their examples.
 
-    For `memory` that is None. `after` is the position of an update: what comes after it
-    is made.
+    The examples are None for `memory`, which has them on the device.
+
+    Args:
+      size: updates of a call.
+      workers: threads that gather features.
+      after: position of the last update to skip.
     """
     order = source.order(epoch)
     firsts = range((after or _START)[0] + 1, source.num_batches, size)
 
-    def made(first: int) -> Updates:
+    def make(first: int) -> Updates:
         return source.updates(order, epoch, first, size)
 
     match loader:
         case "memory":
             for first in firsts:
-                yield made(first), min(size, source.num_batches - first), None
+                yield make(first), min(size, source.num_batches - first), None
         case "tfdata":
-            parts = _by_tfdata(source, made, firsts, workers)
-            for first, (updates, copied) in zip(firsts, parts, strict=True):
-                yield updates, min(size, source.num_batches - first), copied
+            calls = _by_tfdata(source, make, firsts, workers)
+            for first, (updates, gathered) in zip(firsts, calls, strict=True):
+                yield updates, min(size, source.num_batches - first), gathered
 
 
-def _by_tfdata(source: BatchSource, made, firsts: range, workers: int):
-    """Updates and their features by tf.data, in order."""
+def _by_tfdata(
+    source: BatchSource, make: Callable[[int], Updates], firsts: range, workers: int
+) -> Iterator[tuple[Updates, Gathered]]:
+    """The updates from each of `firsts` and their examples by tf.data, in order."""
     tf = import_tensorflow()
     failures: list[Exception] = []
     features, labels = source.examples.features, source.examples.labels
     size = firsts.step
-    shape = (size, len(source.share), *features.shape[1:])
-    empty = Copied(np.empty(shape, features.dtype), np.empty(shape[:2], labels.dtype))
+    shape = (size, len(source.local), *features.shape[1:])
+    empty = Gathered(np.empty(shape, features.dtype), np.empty(shape[:2], labels.dtype))
 
-    def copied(first) -> Copied:
+    def gather(first) -> Gathered:
         try:
-            return source.copied(made(int(first)))
-        except Exception as error:  # raised below: tf.data would print pages
+            return source.gather(make(int(first)))
+        except Exception as error:  # raised below: tf.data would log pages
             failures.append(error)
             return empty
 
-    def part(first):
+    def load(first):
         dtypes = [tf.as_dtype(x.dtype) for x in empty]
-        found = tf.numpy_function(copied, [first], dtypes, stateful=False)
+        arrays = tf.numpy_function(gather, [first], dtypes, stateful=False)
         return tuple(
-            tf.ensure_shape(x, e.shape) for x, e in zip(found, empty, strict=True)
+            tf.ensure_shape(x, e.shape) for x, e in zip(arrays, empty, strict=True)
         )
 
     dataset = (
         tf.data.Dataset.range(firsts.start, firsts.stop, firsts.step)
-        .map(part, num_parallel_calls=workers, deterministic=True)
+        .map(load, num_parallel_calls=workers, deterministic=True)
         .prefetch(2)
         .with_options(quiet_options(tf))
     )
     for first, arrays in zip(firsts, dataset.as_numpy_iterator(), strict=True):
         if failures:
             break
-        yield made(first), Copied(*arrays)
+        yield make(first), Gathered(*arrays)
     if failures:
         raise failures[0]

@@ -1,4 +1,4 @@
-"""FeatureEncoder: the encoder for scikit-learn, and in place of that of `legacy`."""
+"""FeatureEncoder: an encoder as a scikit-learn estimator, the port of `legacy`'s."""
 
 import math
 import os
@@ -23,10 +23,10 @@ from embedder.encoders.artefact import (
     write_encoder,
 )
 from embedder.encoders.examples import Examples
-from embedder.encoders.networks import layers_of
-from embedder.encoders.outputs import embed, network_of, probabilities, scores
+from embedder.encoders.networks import Layer, arrays_of, layers_in, layers_of
+from embedder.encoders.outputs import embed, load_encoder, probabilities, scores
 from embedder.encoders.training import EncoderTraining
-from embedder.engine.epochs import run_epochs
+from embedder.engine.epochs import Status, run_epochs
 from embedder.errors import InputError, InputTypeError
 from embedder.threads import in_turn
 
@@ -34,24 +34,25 @@ from embedder.threads import in_turn
 class FeatureEncoder(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator
 ):
-    """Trains a ReLU network to tell classes; `transform` is its last hidden layer.
+    """A ReLU network that classifies; `transform` returns its last hidden layer.
 
     Args:
       layers: widths of all layers, from features to classes, as (784, 512, 10); None:
         one hidden layer of 128.
-      optimizer, optimizer_args: one of optax by name, and its arguments by name.
+      optimizer, optimizer_args: an optimizer of optax by name, and its arguments.
       learning_rate: of every update.
       batch_size: examples of an update; the last of an epoch may have fewer.
-      epochs: passes over the examples.
-      validation_fraction: share of the examples that is held out, the last ones.
-      seed: of the first weights and of the order.
-      workers: taken from programs for `legacy`, where it is processes; no other use.
-      dtype: "float32" or "float64", of all arithmetic.
+      epochs: passes over the training examples.
+      validation_fraction: fraction of the examples to validate on, the last ones.
+      seed: of the initial weights and the order of examples.
+      workers: ignored; `legacy` has it for its processes.
+      dtype: "float32" or "float64", of parameters and arithmetic.
 
     Attributes:
-      classes_: the labels, in order. n_features_in_: how many features.
-      history_: train_loss, train_accuracy, val_loss, val_accuracy of each epoch; those
-        of training before each update, None where nothing validates.
+      classes_: the classes, sorted. n_features_in_: number of features.
+      layers_: weights [in, out] and biases [out] of each layer.
+      history_: train_loss, train_accuracy, val_loss, val_accuracy of each epoch; in
+        training before each update, and None without validation.
     """
 
     def __init__(
@@ -81,21 +82,23 @@ class FeatureEncoder(
 
     @in_turn
     def fit(self, X, y) -> "FeatureEncoder":
-        """Trains from the first weights; X [n, ...] of numbers, y [n] of labels.
+        """Trains from initial weights; X [n, ...] of numbers, y [n] of labels.
 
-        u8 features, as pixels are, stand for 0 to 1. An error leaves it as it was.
+        Features of uint8, such as pixels, are scaled to 0 to 1. An error leaves the
+        estimator unchanged.
 
         Raises:
-          TypeError, ValueError: an argument breaks its rule, or X and y do not fit.
+          InputError, InputTypeError: an argument breaks its rule, or X and y do not
+            fit each other.
           FloatingPointError: training diverged.
         """
-        before = dict(vars(self))
+        before = dict(self.__dict__)
         try:
             return self._fit(X, y)
-        except BaseException:  # validation keeps what it finds of X
-            for name in vars(self).keys() - before.keys():
+        except BaseException:  # validate_data has set attributes
+            for name in self.__dict__.keys() - before.keys():
                 delattr(self, name)
-            vars(self).update(before)
+            self.__dict__.update(before)
             raise
 
     def _fit(self, X, y) -> "FeatureEncoder":
@@ -106,14 +109,14 @@ class FeatureEncoder(
         check_classification_targets(y)
         if type_of_target(y) == "continuous":
             raise InputError(f"Unknown label type: {type_of_target(y)}")
-        classes, places = np.unique(y, return_inverse=True)
+        classes, labels = np.unique(y, return_inverse=True)
         names = [str(each) for each in classes]
         keys = [str(i) for i in range(len(x))]
-        examples = Examples(x, places.astype(np.int32), names, keys)
+        examples = Examples(x, labels.astype(np.int32), names, keys)
         training = EncoderTraining(config, examples, range(self.epochs))
         history: list[dict[str, float | None]] = []
 
-        def keep(status) -> None:
+        def keep(status: Status) -> None:
             if status.is_epoch_end:
                 history.append(status.metrics)
 
@@ -123,27 +126,27 @@ class FeatureEncoder(
         return self
 
     def predict(self, X) -> np.ndarray:
-        """The label of each row, [n]."""
+        """The most probable class of each row of X, [n]."""
         best = self._outputs(scores, X).argmax(axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X) -> np.ndarray:
-        """The probability of each class, [n, classes]."""
+        """The probability of each class, [n, C] in `dtype`."""
         return self._outputs(probabilities, X)
 
     def transform(self, X) -> np.ndarray:
-        """The embedding of each row: the last hidden layer, [n, layers[-2]]."""
+        """The embedding of each row, [n, layers[-2]]: the last hidden layer."""
         return self._outputs(embed, X)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes all that is known, in one `.npz` file, which `legacy` reads too."""
+        """Writes the fitted encoder to one `.npz` file, which `legacy` reads too."""
         check_is_fitted(self)
         settings = {name: getattr(self, name) for name in ENCODER_SETTINGS}
         settings["dtype"] = self._dtype
         model = EncoderFile(
             settings,
             self.classes_,
-            self.layers_,
+            arrays_of(self.layers_),
             self.history_,
             self._shape,
             self._kind,
@@ -152,18 +155,19 @@ class FeatureEncoder(
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "FeatureEncoder":
-        """The encoder in a file of `save`, of this package or of `legacy`.
+        """The encoder in a file that `save` of this package or of `legacy` wrote.
 
         Raises:
-          FileNotFoundError: there is no such file.
-          ValueError: it is not a whole one.
+          InputNotFoundError: there is no such file.
+          InputError: it is not an encoder file, or it is damaged.
         """
         model = read_encoder(Path(path))
-        made = cls(**model.settings)
-        made.classes_, made.history_ = model.classes, model.history
-        made.n_features_in_ = len(model.layers[0][0])
-        made._set(model.layers, model.shape, model.kind)
-        return made
+        encoder = cls(**model.settings)
+        encoder.classes_, encoder.history_ = model.classes, model.history
+        encoder.n_features_in_ = math.prod(model.example_shape)
+        layers = layers_in(model.arrays)
+        encoder._set(layers, model.example_shape, model.example_dtype)
+        return encoder
 
     @property
     def _n_features_out(self) -> int:
@@ -171,10 +175,10 @@ class FeatureEncoder(
 
     @property
     def _dtype(self) -> str:
-        """Of the layers; the argument may have been set since."""
+        """The dtype of the layers; the argument may have changed since."""
         return self.layers_[0][0].dtype.name
 
-    def _set(self, layers, shape: tuple[int, ...], kind: str) -> None:
+    def _set(self, layers: list[Layer], shape: tuple[int, ...], kind: str) -> None:
         self.layers_, self._shape, self._kind = layers, shape, kind
 
     def _config(self) -> Config:
@@ -203,21 +207,21 @@ class FeatureEncoder(
     def _outputs(self, function, X) -> np.ndarray:
         check_is_fitted(self)
         x = validate_data(self, _flat(X), reset=False, dtype=_DTYPES)
-        return function(*network_of(self.layers_), x)
+        return function(*load_encoder(arrays_of(self.layers_)), x)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []  # `dtype` says what comes out
+        tags.transformer_tags.preserves_dtype = []  # the argument `dtype` decides
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "layers_")
 
 
-_DTYPES: Any = [np.float64, np.float32, np.uint8]  # others become the first
+_DTYPES: Any = [np.float64, np.float32, np.uint8]  # others are cast to the first
 
 
 def _flat(X) -> Any:
-    """X with features along one axis."""
+    """X [n, ...] as [n, F], if it has more axes."""
     is_deep = isinstance(X, np.ndarray) and X.ndim > 2
     return X.reshape(len(X), math.prod(X.shape[1:])) if is_deep else X

@@ -1,4 +1,4 @@
-"""Images from files, and many of them as one array, decoded once."""
+"""Images from untrusted files; many of them as one array, decoded once."""
 
 import hashlib
 import json
@@ -9,20 +9,21 @@ from typing import Literal
 
 import numpy as np
 
-from embedder.disk.digests import check_folder, files_in, write_sums
-from embedder.disk.files import errors_named, map_array, short_reason
-from embedder.disk.parts import remove_parts, whole_folder
-from embedder.engine.ahead import map_ahead
+from embedder.disk.arrays import memory_map_npy
+from embedder.disk.digests import check_digests, files_in, write_digests
+from embedder.disk.files import name_file_in_errors, short_reason
+from embedder.disk.folders import atomic_folder, remove_unfinished_folders
+from embedder.engine.prefetch import parallel_map
 from embedder.errors import InputError
 from embedder.limits import check_room
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
-"""Endings of their names."""
+"""Suffixes of the names of image files."""
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
-"""Formats that are read, recognised by content. Pillow runs a program for others."""
+"""Formats that are read, recognised by content: Pillow runs a program for others."""
 
-_FORMAT = 2  # of decoded images on disk
+_FORMAT = 2  # version of the cache of decoded images
 
 
 def decoded(
@@ -33,14 +34,17 @@ def decoded(
     manifest: list[dict],
     check_unchanged: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
-    """The images, u8[n, height, width, 3]; with a `cache` from a file there.
+    """The images in `files`, u8[n, height, width, 3].
 
     Args:
-      manifest: what tells these images from others.
-      check_unchanged: called when all are read; raises if `manifest` is no longer true.
+      size: height and width to scale to; (): all must have the size of the first.
+      workers: threads that decode.
+      cache: folder for the decoded images, mapped from a file there; None: in memory.
+      manifest: describes the files, the key of the cache.
+      check_unchanged: called when all are read; raises if `manifest` is outdated.
 
     Raises:
-      ValueError: one is no image, or has another size than the first.
+      InputError: a file is no image or has another size, or the cache is damaged.
     """
     first = read_image(files[0], size)
     shape = (len(files), *first.shape)
@@ -53,18 +57,19 @@ def decoded(
     key = json.dumps([_FORMAT, size, manifest]).encode()
     folder = cache / hashlib.sha256(key).hexdigest()[:16]
     path = folder / "images.npy"
-    remove_parts(cache)
+    remove_unfinished_folders(cache)
     if not folder.exists():
-        with whole_folder(folder) as part:
+        with atomic_folder(folder) as part:
             array = np.lib.format.open_memmap(
                 part / path.name, "w+", np.uint8, shape=shape
             )
-            _decode(files, size, workers, array).flush()
+            _decode(files, size, workers, array)
+            array.flush()
             del array
             check_unchanged()
-            write_sums(part, files_in(part))
+            write_digests(part, files_in(part))
     try:
-        check_folder(folder)  # reads it all, once: an epoch would, too
+        check_digests(folder)  # reads all bytes once, as an epoch does
         return _mapped(path, shape)
     except (FileNotFoundError, ValueError) as error:
         raise InputError(
@@ -73,7 +78,7 @@ def decoded(
 
 
 def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    found = map_array(path)
+    found = memory_map_npy(path)
     if found.shape != shape or found.dtype != np.uint8:
         raise InputError(
             f"it must hold uint8{list(shape)}, got {found.dtype}{list(found.shape)}"
@@ -81,8 +86,10 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     return found
 
 
-def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
-    images = map_ahead(lambda file: read_image(file, size), files, workers)
+def _decode(
+    files: list[Path], size: tuple[int, ...], workers: int, into: np.ndarray
+) -> np.ndarray:
+    images = parallel_map(lambda file: read_image(file, size), files, workers)
     for number, image in enumerate(images):
         if image.shape != into.shape[1:]:
             raise InputError(
@@ -96,28 +103,31 @@ def _decode(files, size, workers: int, into: np.ndarray) -> np.ndarray:
 def read_image(
     path: Path, size: tuple[int, ...] = (), mode: Literal["RGB", "L"] = "RGB"
 ) -> np.ndarray:
-    """An image, u8[height, width, 3], or without colours u8[height, width].
+    """The image in a file, u8[height, width, 3], or u8[height, width] of mode "L".
 
-    It is scaled to `size`, height and width, if that is given.
+    Args:
+      size: height and width to scale to; (): as it is.
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is damaged, or of another format than `FORMATS`.
+      InputError: it is damaged, too large, or has none of `FORMATS`.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with errors_named(path), Image.open(path, formats=FORMATS) as image:
-            most = Image.MAX_IMAGE_PIXELS or math.inf  # twice that, Pillow refuses too
-            if image.width * image.height > most:
+        with name_file_in_errors(path), Image.open(path, formats=FORMATS) as file:
+            limit = Image.MAX_IMAGE_PIXELS or math.inf  # Pillow refuses twice as many
+            if file.width * file.height > limit:
                 raise InputError(
-                    f"its {image.height} x {image.width} pixels are more than {most}"
+                    f"its {file.height} x {file.width} pixels are more than {limit}"
                 )
-            if image.mode == "I;16":  # whose values Pillow would cut at 255
+            image: Image.Image = file
+            if image.mode == "I;16":  # Pillow would clip its values at 255
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             image = image.convert(mode)
             if size:
-                image = image.resize(size[::-1], Image.Resampling.BILINEAR)
+                height, width = size
+                image = image.resize((width, height), Image.Resampling.BILINEAR)
             return np.asarray(image)
     except FileNotFoundError:
         raise

@@ -1,46 +1,178 @@
-"""A ReLU network over features in Haiku; its last hidden layer is the embedding.
+"""Networks over features, in Haiku; the last hidden layer is the embedding.
 
-Axis letters: B examples of a batch, F features, E widths of the last hidden layer, C
-classes.
+To add a network: write a class like `MLP`, and let `network_for` (of new settings) and
+`network_in` (of a file) return it. Nothing else knows which networks there are.
+
+Axis letters: B examples of a batch, F features, E values of an embedding, C classes.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from embedder.encoders.options import EncoderOptions
+from embedder.errors import InputError
+
+_HIDDEN = 128  # width of the one hidden layer if no layers are given
+
+Array = jax.Array | np.ndarray
+Params = Mapping[str, Mapping[str, Array]]
+"""Parameters of a network as Haiku has them: {module: {name: array}}."""
+
+Layer = tuple[np.ndarray, np.ndarray]
+"""Weights [in, out] and biases [out] of a linear layer."""
+
+Initializer = Callable[[Sequence[int], Any], jax.Array]
+"""Shape and dtype to the first values of a parameter, as Haiku calls it."""
+
+Forward = Callable[[jax.Array], jax.Array]
+
+
+class Network(Protocol):
+    """An architecture: hashable, without parameters."""
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """Shape of the features of an example, here or flattened."""
+
+    @property
+    def vector_size(self) -> int:
+        """E, the number of values of an embedding."""
+
+    @property
+    def num_classes(self) -> int:
+        """C, the number of scores."""
+
+    @property
+    def num_params(self) -> int:
+        """Number of all values of the parameters."""
+
+    def modules(self, initializer: Initializer) -> tuple[Forward, Forward]:
+        """The functions [B, ...] -> [B, E] and [B, E] -> [B, C], of Haiku modules.
+
+        Called inside a Haiku transform; features are scaled, see `scaled`.
+        """
+
+    def to_arrays(self, params: Params) -> dict[str, np.ndarray]:
+        """The parameters as named arrays of an encoder file."""
+
+    def to_params(self, arrays: Mapping[str, np.ndarray]) -> Params:
+        """The parameters that `to_arrays` made `arrays` of."""
+
+
+class MLP(NamedTuple):
+    """Multilayer perceptron with ReLU, over flattened features.
+
+    h_0 = x, h_i = relu(h_{i-1} W_i + b_i); the last h is the embedding, and the scores
+    are linear in it.
+    """
+
+    layers: tuple[int, ...]  # widths, from F to C
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        return self.layers[:1]
+
+    @property
+    def vector_size(self) -> int:
+        return self.layers[-2]
+
+    @property
+    def num_classes(self) -> int:
+        return self.layers[-1]
+
+    @property
+    def num_params(self) -> int:
+        return sum((a + 1) * b for a, b in itertools.pairwise(self.layers))
+
+    def modules(self, initializer: Initializer) -> tuple[Forward, Forward]:
+        hidden = hk.nets.MLP(
+            self.layers[1:-1], w_init=initializer, activate_final=True, name="hidden"
+        )
+        classes = hk.Linear(self.num_classes, w_init=initializer, name="classes")
+        return lambda x: hidden(x.reshape(len(x), -1)), classes
+
+    def to_arrays(self, params: Params) -> dict[str, np.ndarray]:
+        return arrays_of(layers_of(params))
+
+    def to_params(self, arrays: Mapping[str, np.ndarray]) -> Params:
+        return params_of(layers_in(arrays))
+
+
+def network_for(
+    options: EncoderOptions, example_shape: tuple[int, ...], num_classes: int
+) -> MLP:
+    """The network of the settings for such examples.
+
+    Raises:
+      InputError: the settings do not fit the examples.
+    """
+    num_features, layers = math.prod(example_shape), options.layers
+    if not layers:
+        return MLP((num_features, _HIDDEN, num_classes))
+    if (layers[0], layers[-1]) != (num_features, num_classes):
+        raise InputError(
+            f"`layers` must go from {num_features} features to {num_classes} classes, "
+            f"got {' '.join(map(str, layers))}."
+        )
+    return MLP(layers)
+
+
+def network_in(arrays: Mapping[str, np.ndarray]) -> MLP:
+    """The network that the arrays of an encoder file are parameters of.
+
+    Raises:
+      InputError: they are not the parameters of one network.
+    """
+    num_layers = sum(name.startswith("weights_") for name in arrays)
+    known = {f"{kind}_{i}" for kind in ("weights", "biases") for i in range(num_layers)}
+    if not arrays.keys() <= known:  # checksums do not cover names
+        unknown = sorted(arrays.keys() - known)
+        raise InputError(f"{unknown} are not members of an encoder")
+    if missing := sorted(known - arrays.keys()):
+        raise InputError(f"it has no {missing[0]!r}")
+    layers = layers_in(arrays)
+    if len(layers) < 2:
+        raise InputError(f"it has {len(layers)} layers")
+    for number, (weights, biases) in enumerate(layers):
+        if weights.ndim != 2 or biases.shape != weights.shape[1:]:
+            raise InputError(f"layer {number} is {weights.shape} and {biases.shape}")
+    for (first, _), (second, _) in itertools.pairwise(layers):
+        if first.shape[1] != second.shape[0]:
+            raise InputError(f"layers of {first.shape} and {second.shape} do not fit")
+    return MLP((len(layers[0][0]), *(len(biases) for _, biases in layers)))
+
 
 class Encoder(NamedTuple):
-    """The network as pure functions of its parameters."""
+    """A network as pure functions of its parameters."""
 
-    init: object  # init(None, x) -> params, of NumPy
-    embed: object  # embed(params, x [B, F]) -> [B, E]
-    scores: object  # scores(params, x [B, F]) -> [B, C]
-    widths: tuple[int, ...]
+    init: Callable[[None, Array], Params]  # of features; draws the first parameters
+    embed: Callable[[Params, Array], jax.Array]  # features [B, ...] -> [B, E]
+    scores: Callable[[Params, Array], jax.Array]  # features [B, ...] -> [B, C]
+    network: Network
     dtype: np.dtype
 
 
-def encoder(
-    widths: Sequence[int], *, dtype, seed: int, precision: str = "highest"
+def make_encoder(
+    network: Network, *, dtype: str | np.dtype, seed: int, precision: str = "highest"
 ) -> Encoder:
-    """The network with layers of these `widths`, from features to classes.
+    """The functions of `network`.
 
     Args:
-      dtype: of parameters and arithmetic.
-      seed: of the first weights.
+      dtype: of parameters and arithmetic, float32 or float64.
+      seed: of the first parameters.
       precision: of matrix products, as `jax.default_matmul_precision` takes it.
     """
     dtype = np.dtype(dtype)
 
-    def network():
-        init = _Uniform(seed)
-        hidden = hk.nets.MLP(
-            widths[1:-1], w_init=init, activate_final=True, name="hidden"
-        )
-        classes = hk.Linear(widths[-1], w_init=init, name="classes")
+    def build():
+        hidden, classes = network.modules(_HeUniform(seed))
 
         def embed(x):
             return hidden(scaled(x, dtype))
@@ -50,66 +182,84 @@ def encoder(
 
         return scores, (embed, scores)
 
-    transformed = hk.without_apply_rng(hk.multi_transform(network))
-    embed, scores = (_at(precision, function) for function in transformed.apply)
-    return Encoder(transformed.init, embed, scores, tuple(widths), dtype)
+    transformed = hk.without_apply_rng(hk.multi_transform(build))
+    embed, scores = (_in_precision(precision, f) for f in transformed.apply)
+    return Encoder(transformed.init, embed, scores, network, dtype)
 
 
-def scaled(x: jax.Array, dtype) -> jax.Array:
-    """Features [B, ...] as [B, F] in `dtype`; u8, as pixels are, from 0 to 1."""
-    flat = x.reshape(len(x), -1)
-    if flat.dtype == np.uint8:
-        return flat.astype(dtype) / jnp.asarray(255, dtype)
-    return flat.astype(dtype)
+def scaled(x: Array, dtype: np.dtype) -> jax.Array:
+    """Features [B, ...] in `dtype`; u8, such as pixels, becomes 0 to 1."""
+    values = jnp.asarray(x)
+    if values.dtype == np.uint8:
+        return values.astype(dtype) / jnp.asarray(255, dtype)
+    return values.astype(dtype)
 
 
-def initial_params(network: Encoder) -> hk.Params:
-    """The first parameters, of NumPy: {module: {"w": [in, out], "b": [out]}}."""
-    x = np.zeros((1, network.widths[0]), network.dtype)
-    with jax.enable_x64(True):  # or float64 would be cut to float32
-        params = network.init(None, x)
-        return jax.tree.map(np.asarray, hk.data_structures.to_mutable_dict(params))
+def initial_params(encoder: Encoder) -> dict[str, dict[str, np.ndarray]]:
+    """The first parameters, in NumPy: {module: {"w": [in, out], "b": [out]}}."""
+    x = np.zeros((1, *encoder.network.example_shape), encoder.dtype)
+    with jax.enable_x64(True):  # else float64 becomes float32
+        params = encoder.init(None, x)
+    return {
+        module: {name: np.array(value) for name, value in values.items()}
+        for module, values in params.items()
+    }
 
 
-def layers_of(params: hk.Params) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Weights [in, out] and biases [out] of each layer, from the features on."""
+def layers_of(params: Params) -> list[Layer]:
+    """The layers of an MLP, from the features on."""
     return [
         (np.asarray(params[name]["w"]), np.asarray(params[name]["b"]))
         for name in module_names(len(params))
     ]
 
 
-def params_of(layers: Sequence[tuple[np.ndarray, np.ndarray]]) -> hk.Params:
-    """The parameters that have these layers."""
+def params_of(layers: Sequence[Layer]) -> dict[str, dict[str, np.ndarray]]:
+    """The parameters of an MLP with these layers."""
     names = module_names(len(layers))
     return {name: {"w": w, "b": b} for name, (w, b) in zip(names, layers, strict=True)}
 
 
 def module_names(num_layers: int) -> list[str]:
-    """Names of the modules of so many layers."""
+    """The Haiku modules of an MLP, from the features on."""
     hidden = [f"hidden/~/linear_{number}" for number in range(num_layers - 1)]
     return [*hidden, "classes"]
 
 
-class _Uniform:
+def arrays_of(layers: Sequence[Layer]) -> dict[str, np.ndarray]:
+    """The layers of an MLP as arrays of an encoder file: weights_0, biases_0, ..."""
+    named = zip(("weights", "biases"), zip(*layers, strict=True), strict=True)
+    return {f"{name}_{i}": x for name, arrays in named for i, x in enumerate(arrays)}
+
+
+def layers_in(arrays: Mapping[str, np.ndarray]) -> list[Layer]:
+    """The layers that `arrays_of` made `arrays` of."""
+    numbers = range(len(arrays) // 2)
+    return [(arrays[f"weights_{i}"], arrays[f"biases_{i}"]) for i in numbers]
+
+
+class _HeUniform:
     """Weights uniform with variance 2 / in (He et al. 2015, arXiv:1502.01852).
 
-    One generator draws those of one layer after the other.
+    One generator of NumPy draws the layers in order, as the oracle does.
     """
 
     def __init__(self, seed: int):
         self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
 
-    def __call__(self, shape, dtype) -> np.ndarray:
+    def __call__(self, shape: Sequence[int], dtype: Any) -> jax.Array:
         bound = (6 / shape[0]) ** 0.5
-        return ((2 * self._rng.random(shape) - 1) * bound).astype(dtype)
+        values = (2 * self._rng.random(tuple(shape)) - 1) * bound
+        return jnp.asarray(values.astype(dtype))
 
 
-def _at(precision: str, function):
+def _in_precision(
+    precision: str, function: Callable[[Params, Array], jax.Array]
+) -> Callable[[Params, Array], jax.Array]:
     """`function` with its matrix products in `precision`."""
 
-    def precise(*arguments):
+    def precise(params: Params, x: Array) -> jax.Array:
         with jax.default_matmul_precision(precision):
-            return function(*arguments)
+            return function(params, x)
 
     return precise

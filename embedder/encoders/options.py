@@ -27,33 +27,32 @@ def _arguments(section, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """A network over features or images, and how it is trained."""
+    """An encoder: network, training, and columns of the data."""
 
     best_needs: ClassVar[str] = "validation_fraction"
-    """The option that tells which epoch is the best."""
+    """The option that `result` best needs."""
 
     layers: tuple[int, ...] = setting((), integers(1))
-    """Widths from features to classes, as 784 512 10; none: one hidden layer of 128."""
-    optimizer: str = setting("sgd", text)
-    """One of optax: sgd, adam, adamw, rmsprop, lion ..."""
+    """Widths from features to classes, e.g. 784 512 10; none: one hidden layer of 128.
+    """
     optimizer_args: tuple[str, ...] = setting((), _arguments)
-    """Its arguments, as momentum=0.9 nesterov=true."""
+    """Arguments of the optimizer, e.g. momentum=0.9 nesterov=true."""
     learning_rate: float = setting(0.01, number("a finite number > 0", positive_finite))
-    """Of every update."""
+    """Learning rate of all updates."""
     batch_size: int = setting(32, integer(1))
-    """Examples of an update; the last one of an epoch may have fewer."""
+    """Examples per update. The last update of an epoch may have fewer."""
     validation_fraction: float = setting(
         0.0, number("a number in [0, 1)", lambda x: 0 <= x < 1)
     )
-    """Share of the examples, the last ones, that is held out to validate."""
+    """Share of the examples, from the end, that is held out for validation."""
     precision: Literal["default", "high", "highest"] = setting("highest")
-    """Of matrix products: highest is all of float32; default may be less on a GPU."""
+    """Precision of matrix products. highest: full float32. default: less on a GPU."""
     label: str = setting("label", text)
-    """Column of a parquet file, or array of an npz, with the labels."""
+    """Column of a parquet file, or array of an npz file, that has the labels."""
     key: str = setting("", text)
-    """Column of a parquet file with names of the rows; none given: their numbers."""
+    """Column of a parquet file that has the names of the rows; none: row numbers."""
     image_size: tuple[int, ...] = setting((), integers(1))
-    """Height and width that images are scaled to; none given: they must be equal."""
+    """Height and width to scale images to; none: all must have the same size."""
 
     def __post_init__(self):
         validate(self)
@@ -66,6 +65,9 @@ class EncoderOptions:
             raise InputError(
                 f"`image_size` must be height and width, got {self.image_size}."
             )
+
+    def check_optimizer(self, name: str) -> None:
+        """Nothing: `optimizer_by_name` checks it later, since it imports optax."""
 
 
 def parse_arguments(texts: Iterable[str]) -> dict[str, float | bool]:

@@ -1,91 +1,117 @@
-"""What an encoder says of examples, some at a time: vectors, scores, how good it is.
+"""Outputs of an encoder: embeddings, class probabilities, loss and accuracy.
 
-Axis letters: n examples, E widths of the last hidden layer, C classes.
+Examples are passed to the compiled functions in groups of one size, the last one
+padded.
+
+Axis letters: n examples, E values of an embedding, C classes.
 """
 
 import functools
+from collections.abc import Callable, Mapping
 
 import jax
 import numpy as np
 
-from embedder.encoders import update as classify
-from embedder.encoders.networks import Encoder, encoder, params_of
+from embedder.encoders.networks import (
+    Array,
+    Encoder,
+    Network,
+    Params,
+    make_encoder,
+    network_in,
+)
+from embedder.encoders.update import loss_sums
 from embedder.threads import use_threads
 
-_AT_ONCE = 1024  # examples that are looked at together
+_GROUP = 1024  # examples that are computed at once
 
 
-def network_of(layers: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Encoder, dict]:
-    """The network of weights [in, out] and biases [out], and its parameters."""
+def load_encoder(arrays: Mapping[str, np.ndarray]) -> tuple[Encoder, Params]:
+    """The encoder with the parameters `arrays` of an encoder file.
+
+    Raises:
+      InputError: `arrays` are not the parameters of one network.
+    """
     use_threads()
-    widths = len(layers[0][0]), *(len(biases) for _, biases in layers)
-    return _network(widths, layers[0][0].dtype.name), params_of(layers)
+    network = network_in(arrays)
+    dtype = next(iter(arrays.values())).dtype.name
+    return _encoder(network, dtype), network.to_params(arrays)
 
 
 @functools.lru_cache(maxsize=8)
-def _network(widths: tuple[int, ...], dtype: str) -> Encoder:
-    """The network, kept so that the same again is not compiled again."""
-    return encoder(widths, dtype=dtype, seed=0)
+def _encoder(network: Network, dtype: str) -> Encoder:
+    """Cached, because compiled functions are cached by encoder."""
+    return make_encoder(network, dtype=dtype, seed=0)
 
 
-def embed(network: Encoder, params, features: np.ndarray) -> np.ndarray:
-    """The last hidden layer of examples, [n, E]."""
-    return _apply(network, _embed, params, features, network.widths[-2])
+def embed(encoder: Encoder, params: Params, features: np.ndarray) -> np.ndarray:
+    """Embeddings of examples, the last hidden layer, [n, E] in the encoder's dtype."""
+    return _apply(encoder, _embed, params, features, encoder.network.vector_size)
 
 
-def scores(network: Encoder, params, features: np.ndarray) -> np.ndarray:
-    """The scores of the classes of examples, [n, C]."""
-    return _apply(network, _scores, params, features, network.widths[-1])
+def scores(encoder: Encoder, params: Params, features: np.ndarray) -> np.ndarray:
+    """Scores (logits) of the classes of examples, [n, C] in the encoder's dtype."""
+    return _apply(encoder, _scores, params, features, encoder.network.num_classes)
 
 
-def probabilities(network: Encoder, params, features: np.ndarray) -> np.ndarray:
-    """The softmax of the scores, [n, C]."""
-    found = scores(network, params, features)
-    shares = np.exp(found - found.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)
+def probabilities(encoder: Encoder, params: Params, features: np.ndarray) -> np.ndarray:
+    """Probabilities of the classes of examples, [n, C]: softmax of the scores."""
+    logits = scores(encoder, params, features)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
-def judged(
-    network: Encoder, params, features: np.ndarray, labels: np.ndarray, which
+def evaluate(
+    encoder: Encoder,
+    params: Params,
+    features: np.ndarray,
+    labels: np.ndarray,
+    ids: np.ndarray,
 ) -> tuple[float, float]:
-    """Mean loss and accuracy of the examples `which`, i64[n]."""
+    """Mean cross entropy and accuracy of the examples `ids`, i64[n]."""
     params, total = _on_one_device(params), np.zeros(3)
-    with jax.enable_x64(network.dtype == np.float64):
-        for start in range(0, len(which), _AT_ONCE):
-            part = which[start : start + _AT_ONCE]
-            weights = _filled(np.ones(len(part), network.dtype))
-            batch = _filled(features[part]), _filled(labels[part]), weights
-            sums = jax.device_get(_batch_sums(network, params, *batch))
+    with jax.enable_x64(encoder.dtype == np.float64):
+        for start in range(0, len(ids), _GROUP):
+            group = ids[start : start + _GROUP]
+            weights = _padded(np.ones(len(group), encoder.dtype))
+            batch = _padded(features[group]), _padded(labels[group]), weights
+            sums = jax.device_get(_batch_sums(encoder, params, *batch))
             total += [float(x) for x in sums]
     return float(total[0] / total[1]), float(total[2] / total[1])
 
 
-def _apply(network: Encoder, function, params, features, width: int) -> np.ndarray:
-    found = np.empty((len(features), width), network.dtype)
+def _apply(
+    encoder: Encoder,
+    function: Callable[[Encoder, Params, Array], jax.Array],
+    params: Params,
+    features: np.ndarray,
+    width: int,
+) -> np.ndarray:
+    outputs = np.empty((len(features), width), encoder.dtype)
     params = _on_one_device(params)
-    with jax.enable_x64(network.dtype == np.float64):
-        for start in range(0, len(features), _AT_ONCE):
-            part = _filled(np.asarray(features[start : start + _AT_ONCE]))
-            rows = found[start : start + _AT_ONCE]
-            rows[:] = np.asarray(function(network, params, part))[: len(rows)]
-    return found
+    with jax.enable_x64(encoder.dtype == np.float64):
+        for start in range(0, len(features), _GROUP):
+            group = _padded(np.asarray(features[start : start + _GROUP]))
+            rows = outputs[start : start + _GROUP]
+            rows[:] = np.asarray(function(encoder, params, group))[: len(rows)]
+    return outputs
 
 
-def _filled(rows: np.ndarray) -> np.ndarray:
-    """`rows` up to the number that programs are compiled for."""
-    missing = _AT_ONCE - len(rows)
+def _padded(rows: np.ndarray) -> np.ndarray:
+    """`rows` with zeros up to the number that the functions are compiled for."""
+    missing = _GROUP - len(rows)
     return np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
 
 
-_embed = jax.jit(lambda network, params, x: network.embed(params, x), static_argnums=0)
+_embed = jax.jit(lambda encoder, params, x: encoder.embed(params, x), static_argnums=0)
 _scores = jax.jit(
-    lambda network, params, x: network.scores(params, x), static_argnums=0
+    lambda encoder, params, x: encoder.scores(params, x), static_argnums=0
 )
-_batch_sums = jax.jit(classify.sums_of, static_argnums=0)
+_batch_sums = jax.jit(loss_sums, static_argnums=0)
 
 
-def _on_one_device(params):
-    """The parameters, which every device has whole, on one of this process."""
+def _on_one_device(params: Params) -> Params:
+    """The parameters, replicated on every device, on one device of this process."""
     return jax.tree.map(
         lambda x: x.addressable_data(0) if isinstance(x, jax.Array) else x, params
     )

@@ -1,11 +1,10 @@
-"""Training of an encoder, without files: a config over examples."""
+"""Training of an encoder on examples in memory; it reads and writes no files."""
 
 import dataclasses
 import functools
 import hashlib
-import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -13,59 +12,75 @@ import numpy as np
 import optax
 
 from embedder.config import Config, with_options
-from embedder.encoders import update as classify
 from embedder.encoders.batches import (
     BatchSource,
+    Updates,
     epoch_updates,
-    split,
-    updates_of_a_call,
+    split_validation,
+    updates_per_call,
 )
 from embedder.encoders.examples import Examples
-from embedder.encoders.networks import Encoder, encoder, initial_params
+from embedder.encoders.networks import (
+    Array,
+    Encoder,
+    Network,
+    initial_params,
+    make_encoder,
+    network_for,
+)
 from embedder.encoders.options import EncoderOptions, parse_arguments
-from embedder.encoders.outputs import judged
-from embedder.encoders.update import AXES, AXES_OF_IDS, Batches
-from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
+from embedder.encoders.outputs import evaluate
+from embedder.encoders.update import (
+    AXES,
+    AXES_OF_IDS,
+    Batches,
+    initial_state,
+    pad_batches,
+    updates_function,
+)
+from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
 from embedder.engine.devices import Demand, capacity, pick_layout
 from embedder.engine.epochs import Metrics
-from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import Layout, mesh_of
-from embedder.engine.loop import Step, steps
-from embedder.engine.program import Placement, Program, place_updates
+from embedder.engine.loop import CallResult, run_calls
+from embedder.engine.program import PlacedState, Placement, Program, place_updates
 from embedder.engine.rules import optimizer_by_name
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
 
-_HIDDEN = 128  # width of the one hidden layer where no layers are given
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderProgram(Program):
-    """The compiled part of a run of an encoder."""
+    """The compiled updates of an encoder."""
 
     encoder: Encoder
     optimizer: optax.GradientTransformation
 
 
 class EncoderTraining:
-    """What a run is made of, but for its state: a config over examples.
+    """A training of an encoder with settings on examples; see `Training`.
 
     Raises:
-      TypeError, ValueError: the config and the examples, or the devices, do not fit.
+      InputError: the settings do not fit the examples, or the devices.
     """
 
     unit = "examples"
     rate_name = "learning_rate"
-    metrics = ("train_loss", "train_accuracy", "val_loss", "val_accuracy")
-    diverged = "training diverged. Give a smaller `learning_rate`."
-    smaller = "give --loader tfdata, smaller `layers` or a smaller `batch_size`."
-    idle = "Every example is told for certain: nothing is learned."
+    metrics: tuple[str, ...] = (
+        *("train_loss", "train_accuracy"),
+        *("val_loss", "val_accuracy"),
+    )
+    divergence_message = "training diverged. Give a smaller `learning_rate`."
+    memory_advice = "give --loader tfdata, smaller `layers` or a smaller `batch_size`."
+    zero_loss_message = "Every prediction is already certain: nothing is learned."
     backend = "xla"
 
     def __init__(self, config: Config, examples: Examples, epochs: range):
         options = config.encoder
-        self.widths = widths_of(options.layers, examples)
-        self.config = with_options(config, layers=self.widths)
+        shape, num_classes = examples.features.shape[1:], len(examples.classes)
+        self.network = network_for(options, shape, num_classes)
+        self.config = with_options(config, layers=self.network.layers)
         self.examples = examples
         self.epochs = epochs
         avoid_slow_scatters()
@@ -75,7 +90,7 @@ class EncoderTraining:
             option="batch_size",
         )
         self.layout, self._why = pick_layout(config.devices, demand)
-        train, self._held = split(
+        train, self._validation = split_validation(
             len(examples.labels), config.encoder.validation_fraction
         )
         if not len(train):
@@ -89,21 +104,27 @@ class EncoderTraining:
             options.batch_size,
             config.run.seed,
             epochs,
-            blocks_here(self.layout, options.batch_size),
+            local_blocks(self.layout, options.batch_size),
         )
         limit = config.save.interval.updates
-        self.superblock_size = updates_of_a_call(config.run.loader, self.source, limit)
+        self.superblock_size = updates_per_call(config.run.loader, self.source, limit)
         self._is_resident = config.run.loader == "memory"
         self._check_device()
         self.program = make_encoder_program(
-            self.widths,
-            dataclasses.replace(options, layers=self.widths),
+            self.network,
+            self.config.encoder,
+            config.run.optimizer,
             config.run.dtype,
             config.run.seed,
             self.layout,
             self._is_resident,
         )
         self._resident: tuple[jax.Array, jax.Array] | None = None
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of all layers, from features to classes."""
+        return self.network.layers
 
     @property
     def content(self) -> str:
@@ -114,17 +135,17 @@ class EncoderTraining:
 
     @property
     def items(self) -> int:
-        """Examples of an epoch."""
+        """Number of training examples, all of which an epoch visits."""
         return len(self.source.train)
 
     @property
     def start_loss(self) -> float:
-        """Of a guess."""
-        return math.log(max(2, self.widths[-1]))
+        """Cross entropy of a guess."""
+        return math.log(max(2, self.network.num_classes))
 
     @property
     def devices_line(self) -> str:
-        """Which devices take part, and why."""
+        """The devices that take part and the reason, as one line."""
         kind = jax.devices()[0].device_kind
         if self.layout.mode == "jit":
             return f"1 ({kind}): {self._why}"
@@ -132,7 +153,7 @@ class EncoderTraining:
 
     @property
     def description(self) -> list[str]:
-        """The examples, as lines of text."""
+        """Numbers of examples, classes and updates, as lines of text."""
         source, examples = self.source, self.examples
         return [
             f"examples: {len(examples.labels)} of {len(examples.classes)} classes, "
@@ -141,53 +162,62 @@ class EncoderTraining:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes that a run needs at most, by what needs them, beside Python and JAX."""
+        """Bytes on the host by purpose, at most, beside Python and JAX."""
         features = self.examples.features
         call = self.superblock_size * self.source.batch_size * features[:1].nbytes
         is_mapped = isinstance(features, np.memmap)
         loader = self.config.run.loader
+        vectors = len(features) * self.network.vector_size * self._itemsize
         return {
             "parameters": 4 * self._parameter_bytes,
             "features": 0 if is_mapped else features.nbytes,
             "features on the device": features.nbytes if self._is_resident else 0,
             "batches": 0 if self._is_resident else 6 * call,
-            "vectors to write": 2 * len(features) * self.widths[-2] * self._itemsize,
+            "vectors to write": 2 * vectors,
             "TensorFlow": 650 * 2**20 if loader == "tfdata" else 0,
         }
 
     @property
     def device_memory(self) -> dict[str, int]:
-        """Bytes that a run needs on each device, by what needs them."""
+        """Bytes on each device by purpose."""
         names = "parameters", "features on the device", "batches"
         return {name: self.memory[name] for name in names}
 
     def rate(self, progress: float) -> float:
-        """Learning rate."""
+        """Learning rate, the same at any progress."""
         return self.config.encoder.learning_rate
 
     def initial_state(self) -> TrainState:
         """The state before the first update."""
         params = initial_params(self.program.encoder)
-        return classify.initial_state(params, self.program.optimizer)
+        return initial_state(params, self.program.optimizer)
 
-    def steps(
-        self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
-    ) -> Iterator[Step]:
-        """The calls of one epoch; see `embedder.engine.loop.steps`."""
-        batches = self.host_batches(epoch, after)
-        axes = AXES_OF_IDS if self._is_resident else AXES
+    def calls(
+        self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
+    ) -> Iterator[CallResult]:
+        """The calls of `epoch` after the update at position `after`; (): all of it."""
+        host, apply_updates = (
+            self.host_batches(epoch, after),
+            self.program.apply_updates,
+        )
         if self.layout.mode == "sharded":
+            axes = AXES_OF_IDS if self._is_resident else AXES
             size = self.config.encoder.batch_size
-            batches = on_mesh(batches, self.layout, size, axes)
-        else:
-            put = self.program.place_batch
-            batches = ((*rest, put(batch)) for *rest, batch in batches)
-        return steps(self.program.apply_updates, state, batches)
+            sharded = sharded_batches(host, self.layout, size, axes)
+            return run_calls(apply_updates, state, sharded)
+        put = self.program.place_batch
+        placed = ((updates, num, put(batches)) for updates, num, batches in host)
+        return run_calls(apply_updates, state, placed)
 
-    def host_batches(self, epoch: int, after: tuple[int, ...] = ()):
-        """Updates, how many are real, and their `Batches`."""
+    def host_batches(
+        self, epoch: int, after: tuple[int, ...] = ()
+    ) -> Generator[tuple[Updates, int, Batches[Array]]]:
+        """The updates of each call, how many are real, and their batches in NumPy.
+
+        With the loader `memory`, features and labels are those on the devices.
+        """
         data = self.config.run
-        parts = epoch_updates(
+        calls = epoch_updates(
             data.loader,
             self.source,
             epoch,
@@ -195,54 +225,63 @@ class EncoderTraining:
             workers=data.workers,
             after=after,
         )
-        for updates, num, copied in parts:
-            features, labels = copied or self._data()
+        for updates, num, gathered in calls:
+            features, labels = gathered or self._resident_examples()
             yield (
                 updates,
                 num,
                 Batches(
                     features=features,
                     labels=labels,
-                    ids=updates.ids if copied is None else None,
-                    weights=updates.weights.astype(self.config.run.dtype),
+                    ids=updates.ids if gathered is None else None,
+                    weights=updates.weights.astype(data.dtype),
                     num=np.array([num], np.int32),
                 ),
             )
 
     def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
-        """Loss and accuracy of an epoch, of training and of what validates."""
+        """Loss and accuracy of an epoch, in training and on the validation examples.
+
+        Those in training are of each batch before its update; None: no validation.
+        """
         loss, num, correct = sums
-        if not len(self._held):
+        if not len(self._validation):
             return loss / num, correct / num, None, None
-        features, labels = self.examples.features, self.examples.labels
-        network = self.program.encoder
-        held = judged(network, state.params, features, labels, self._held)
-        return loss / num, correct / num, *held
+        val_loss, val_accuracy = evaluate(
+            self.program.encoder,
+            state.params,
+            self.examples.features,
+            self.examples.labels,
+            self._validation,
+        )
+        return loss / num, correct / num, val_loss, val_accuracy
 
     def score(self, metrics: Metrics) -> float | None:
-        """How good an epoch was: more is better."""
+        """Minus the validation loss, if there is one."""
         loss = dict(zip(self.metrics, metrics, strict=True))["val_loss"]
         return None if loss is None else -loss
 
-    def _data(self) -> tuple[jax.Array, jax.Array]:
-        """Features and labels of all examples, on every device."""
+    def _resident_examples(self) -> tuple[jax.Array, jax.Array]:
+        """Features and labels of all examples, replicated on the devices."""
         if self._resident is None:
-            arrays = self.examples.features, self.examples.labels
-            if self.layout.mode == "sharded":
-                mesh = mesh_of(self.layout)
-                whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-                put = functools.partial(jax.make_array_from_callback, sharding=whole)
-            with jax.enable_x64(True):
-                if self.layout.mode == "sharded":
-                    self._resident = tuple(
-                        put(x.shape, data_callback=x.__getitem__) for x in arrays
-                    )
-                else:
-                    self._resident = tuple(map(jnp.asarray, arrays))
+            with jax.enable_x64(True):  # else float64 becomes float32
+                self._resident = (
+                    self._replicated(self.examples.features),
+                    self._replicated(self.examples.labels),
+                )
         return self._resident
 
+    def _replicated(self, array: np.ndarray) -> jax.Array:
+        if self.layout.mode != "sharded":
+            return jnp.asarray(array)
+        mesh = mesh_of(self.layout)
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        return jax.make_array_from_callback(
+            array.shape, sharding, data_callback=array.__getitem__
+        )
+
     def _check_device(self) -> None:
-        """Refuses features that are to lie on a device and do not fit."""
+        """Checks that features which stay on the devices fit there."""
         if not self._is_resident:
             return
         device = jax.local_devices()[0]
@@ -260,47 +299,38 @@ class EncoderTraining:
 
     @property
     def _parameter_bytes(self) -> int:
-        pairs = itertools.pairwise(self.widths)
-        return sum((a + 1) * b for a, b in pairs) * self._itemsize
-
-
-def widths_of(layers: tuple[int, ...], examples: Examples) -> tuple[int, ...]:
-    """Widths of all layers; ValueError where `layers` do not fit the examples."""
-    num_features = math.prod(examples.features.shape[1:])
-    num_classes = len(examples.classes)
-    if not layers:
-        return num_features, _HIDDEN, num_classes
-    if (layers[0], layers[-1]) != (num_features, num_classes):
-        raise InputError(
-            f"`layers` must go from {num_features} features to {num_classes} classes, "
-            f"got {' '.join(map(str, layers))}."
-        )
-    return layers
+        return self.network.num_params * self._itemsize
 
 
 @functools.lru_cache(maxsize=8)
 def make_encoder_program(
-    widths: tuple[int, ...],
+    network: Network,
     options: EncoderOptions,
+    optimizer_name: str,
     dtype: str,
     seed: int,
     layout: Layout,
     is_resident: bool,
 ) -> EncoderProgram:
-    """The compiled part of a run, kept so that the same again is not compiled again."""
-    keep_compiled_programs()
-    network = encoder(widths, dtype=dtype, seed=seed, precision=options.precision)
+    """The compiled updates of `network`; cached, so that they compile only once.
+
+    Args:
+      is_resident: whether all features stay on the devices, so that batches are ids.
+    """
+    enable_compilation_cache()
+    encoder = make_encoder(network, dtype=dtype, seed=seed, precision=options.precision)
     optimizer = optimizer_by_name(
-        options.optimizer,
+        optimizer_name,
         options.learning_rate,
         parse_arguments(options.optimizer_args),
     )
-    updates = classify.updates_function(network, optimizer, layout.exchange)
+    updates = updates_function(encoder, optimizer, layout.exchange)
     placement = Placement(
         AXES_OF_IDS if is_resident else AXES,
+        0,  # all arrays of the state are replicated
         lambda state: state,
         lambda state: state,
-        lambda batch: classify.fill(batch, layout.num_blocks(options.batch_size)),
+        lambda batch: pad_batches(batch, layout.num_blocks(options.batch_size)),
     )
-    placed = place_updates(updates, layout, placement)
-    return EncoderProgram(encoder=network, optimizer=optimizer, **vars(placed))
+    program = place_updates(updates, layout, placement)
+    return EncoderProgram(encoder=encoder, optimizer=optimizer, **vars(program))

@@ -1,40 +1,42 @@
-"""Updates of an encoder, and many of them in one compiled call."""
+"""Updates of an encoder, several of them in one compiled call."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from embedder.encoders.networks import Encoder
+from embedder.encoders.networks import Array, Encoder, Params
 from embedder.engine.exchange import Exchange
 from embedder.engine.state import TrainState
 
+Leaf = TypeVar("Leaf")
 
-class Batches(NamedTuple):
+
+class Batches(NamedTuple, Generic[Leaf]):
     """S updates of B examples each.
 
-    Either features and labels are those of the batches; or they are those of the whole
-    set, which lies on the devices, and `ids` say which are in which batch.
+    Features and labels are either those of the batches; or they are those of the whole
+    set of n examples, replicated on the devices, and `ids` are the rows of each batch.
     """
 
-    features: jax.Array  # [S, B, ...]; of the whole set [n, ...]
-    labels: jax.Array  # i32[S, B]; i32[n]
-    ids: jax.Array | None  # i32[S, B]
-    weights: jax.Array  # [S, B], 1; 0 for what fills up a batch
-    num: jax.Array  # i32[1], how many of the S updates are real: the first ones
+    features: Leaf  # [S, B, ...]; of the whole set [n, ...]
+    labels: Leaf  # i32[S, B]; of the whole set i32[n]
+    ids: Leaf | None  # i32[S, B]
+    weights: Leaf  # [S, B], 1, or 0 for padding
+    num: Leaf  # i32[1]: how many of the S updates are real, the first ones
 
 
-AXES = Batches(features=1, labels=1, ids=None, weights=1, num=None)
-"""Which axis of each is split between devices."""
-AXES_OF_IDS = Batches(features=None, labels=None, ids=1, weights=1, num=None)
-"""The same where the whole set lies on every device."""
+AXES: Batches[int | None] = Batches(1, 1, None, 1, None)
+"""For each array, the axis that is sharded over devices; None: replicated."""
+AXES_OF_IDS: Batches[int | None] = Batches(None, None, 1, 1, None)
+"""The same where the whole set is replicated on the devices."""
 
 
 class Sums(NamedTuple):
-    """What the examples of an update add up to, before it."""
+    """Sums over the examples of an update, with the parameters before it."""
 
     loss: jax.Array
     num_examples: jax.Array
@@ -43,21 +45,21 @@ class Sums(NamedTuple):
 
 def updates_function(
     encoder: Encoder, optimizer: optax.GradientTransformation, exchange: Exchange
-) -> Callable[[TrainState, Batches], tuple[TrainState, Sums]]:
-    """The function that applies `num` of S updates one after the other, to be compiled.
+) -> Callable[[TrainState, Batches[jax.Array]], tuple[TrainState, Sums]]:
+    """The function that applies the `num` real of S updates in order, to be compiled.
 
-    It returns the state after them and the `Sums` [S] of each. With several devices it
-    is one device's part, with its examples of every batch: gradients are those of the
-    mean over the batches of all.
+    It returns the state after them and the `Sums` of each update, [S]. It runs on each
+    device, on the device's examples of every batch; gradients are of the mean loss over
+    the examples of all devices.
     """
 
-    def updates(state: TrainState, batches: Batches):
+    def updates(state: TrainState, batches: Batches[jax.Array]):
         def body(number, carry):
-            state, every = carry
-            state, own = one_update(
+            state, all_sums = carry
+            state, sums = one_update(
                 encoder, optimizer, exchange, state, *batch_at(batches, number)
             )
-            return state, jax.tree.map(lambda x, v: x.at[number].set(v), every, own)
+            return state, jax.tree.map(lambda x, v: x.at[number].set(v), all_sums, sums)
 
         zeros = jnp.zeros(len(batches.weights), batches.weights.dtype)
         carry = state, Sums(zeros, zeros, zeros)
@@ -66,8 +68,10 @@ def updates_function(
     return updates
 
 
-def batch_at(batches: Batches, number):
-    """Features [B, ...], labels [B] and weights [B] of one update."""
+def batch_at(
+    batches: Batches[jax.Array], number: int | jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Features [B, ...], labels [B] and weights [B] of update `number`."""
     weights = batches.weights[number]
     if batches.ids is None:
         return batches.features[number], batches.labels[number], weights
@@ -76,50 +80,63 @@ def batch_at(batches: Batches, number):
 
 
 def one_update(
-    encoder: Encoder, optimizer, exchange: Exchange, state, features, labels, weights
+    encoder: Encoder,
+    optimizer: optax.GradientTransformation,
+    exchange: Exchange,
+    state: TrainState,
+    features: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array,
 ) -> tuple[TrainState, Sums]:
-    """The state after one update, and the sums of all examples before it."""
+    """The state after one update on a batch, and the sums over all its examples."""
     num_examples = exchange.sum_blocks(weights.sum())
 
     def mean_loss(params):
-        sums = sums_of(encoder, params, features, labels, weights)
+        sums = loss_sums(encoder, params, features, labels, weights)
         return sums.loss / num_examples, sums
 
     gradients, sums = jax.grad(mean_loss, has_aux=True)(state.params)
     gradients = exchange.sum_blocks(gradients)
-    steps, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, steps)
+    deltas, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, deltas)
     return TrainState(params, opt_state, state.step + 1), exchange.sum_blocks(sums)
 
 
-def sums_of(encoder: Encoder, params, features, labels, weights) -> Sums:
-    """What these examples add up to."""
+def loss_sums(
+    encoder: Encoder, params: Params, features: Array, labels: Array, weights: Array
+) -> Sums:
+    """Weighted sums over examples of their cross entropy, and of those predicted right.
+
+    The cross entropy of scores s and label y is log(sum_c exp(s_c)) - s_y.
+    """
     scores = encoder.scores(params, features)
     losses = optax.softmax_cross_entropy_with_integer_labels(scores, labels)
     correct = (scores.argmax(axis=1) == labels).astype(weights.dtype)
     return Sums((losses * weights).sum(), weights.sum(), (correct * weights).sum())
 
 
-def initial_state(params, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state that has these parameters, and no updates behind it; of NumPy."""
+def initial_state(
+    params: Params, optimizer: optax.GradientTransformation
+) -> TrainState:
+    """The state with these parameters before the first update; arrays of NumPy."""
     with jax.enable_x64(True):
         opt_state = jax.tree.map(np.asarray, optimizer.init(params))
     return TrainState(params, opt_state, np.zeros((), np.int32))
 
 
-def fill(batches: Batches, size: int) -> Batches:
+def pad_batches(batches: Batches[np.ndarray], size: int) -> Batches[np.ndarray]:
     """`batches` with examples of weight 0 added to each update, up to `size`."""
     missing = size - batches.weights.shape[1]
     if missing == 0:
         return batches
 
-    def filled(x):
+    def padded(x: np.ndarray) -> np.ndarray:
         return np.pad(x, [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2))
 
-    axes = AXES if batches.ids is None else AXES_OF_IDS
-    return Batches(
-        *(
-            x if axis is None else filled(x)
-            for x, axis in zip(batches, axes, strict=True)
+    if batches.ids is None:
+        batches = batches._replace(
+            features=padded(batches.features), labels=padded(batches.labels)
         )
-    )
+    else:
+        batches = batches._replace(ids=padded(batches.ids))
+    return batches._replace(weights=padded(batches.weights))

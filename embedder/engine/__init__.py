@@ -1,1 +1,1 @@
-"""The engine: updates on devices, their rules, loops and memory; blind to families."""
+"""The engine: updates on devices, their rules, loops and memory, for any family."""

@@ -1,82 +1,81 @@
-"""What is set before JAX compiles anything: a cache on disk, and flags of XLA."""
+"""Settings of JAX before it compiles: the compilation cache, and flags of XLA."""
 
 import importlib.metadata
 import importlib.util
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax._src import compilation_cache
 from jax._src.compilation_cache_interface import CacheInterface
 
-from embedder.disk.sealed import read_sealed, write_sealed
+from embedder.disk.cache_files import read_cache_file, write_cache_file
 
-_SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # of jaxlib; see jax-ml/jax issue 38806
+_SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # versions of jaxlib; jax-ml/jax issue 38806
 _FAST_SCATTERS = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
 _log = logging.getLogger(__name__)
-_SECONDS = 0.1  # programs that compile faster than this are not worth a file
+_MIN_SECONDS = 0.1  # of compile time; faster programs are not cached
 
 
 class _Cache(CacheInterface):
-    """Compiled programs in files that tell of damage.
+    """The compilation cache of JAX, in files with a checksum.
 
-    JAX's own class leaves half a file where it is killed, never replaces a damaged one,
-    and warns in two lines of each.
+    JAX's own class leaves half a file when it is killed, never replaces a damaged file,
+    and logs two lines for each.
     """
 
     def __init__(self, folder: Path):
-        self._path = folder
-        self._takes_files = True
+        self._folder = folder
+        self._is_writable = True
 
     def get(self, key: str) -> bytes | None:
-        return read_sealed(self._path / f"{key}-sealed")
+        return read_cache_file(self._folder / f"{key}-sealed")
 
     def put(self, key: str, value: bytes) -> None:
-        if not self._takes_files:
+        if not self._is_writable:
             return
         try:
-            write_sealed(self._path / f"{key}-sealed", value)
+            write_cache_file(self._folder / f"{key}-sealed", value)
         except OSError as error:
-            self._takes_files = False
-            _say_not_kept(self._path, error.strerror)
+            self._is_writable = False
+            _log_cache_off(self._folder, error.strerror)
 
 
-def keep_compiled_programs() -> None:
-    """Lets JAX keep compiled programs in the user's cache folder.
+def enable_compilation_cache() -> None:
+    """Makes JAX cache compiled programs in the user's cache folder, on disk.
 
-    Nothing is changed where a folder is given to JAX already (JAX_COMPILATION_CACHE_DIR
-    or its config), where JAX_ENABLE_COMPILATION_CACHE is false, or where there is no
-    folder to write to, which the log says.
+    Changes nothing if JAX already has a folder (JAX_COMPILATION_CACHE_DIR or its
+    config), if JAX_ENABLE_COMPILATION_CACHE is false, or if the folder is not writable,
+    which is logged.
     """
-    if (
-        jax.config.jax_compilation_cache_dir
-        or not jax.config.jax_enable_compilation_cache
-    ):
+    config: Any = jax.config  # its options are attributes that its type does not list
+    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "embedder" / "jax"
     try:
         folder = folder.expanduser()
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # no home, or not ours
-        return _say_not_kept(folder, getattr(error, "strerror", error))
+    except (OSError, RuntimeError) as error:  # no home folder, or no permission
+        return _log_cache_off(folder, getattr(error, "strerror", error))
     if not os.access(folder, os.W_OK):
-        return _say_not_kept(folder, "it is not ours to write to")
+        return _log_cache_off(folder, "it is not writable")
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", _SECONDS)
-    compilation_cache._cache = _Cache(folder)  # there is no public way
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _MIN_SECONDS)
+    compilation_cache._cache = _Cache(folder)  # JAX has no public way
 
 
-def _say_not_kept(folder: Path, why: object) -> None:
-    _log.info("Programs of XLA are not kept: %s: %s.", folder, str(why).rstrip("."))
+def _log_cache_off(folder: Path, why: object) -> None:
+    _log.info("The compilation cache is off: %s: %s.", folder, str(why).rstrip("."))
 
 
 def avoid_slow_scatters() -> None:
-    """Sets a flag without which some versions of jaxlib crawl on a GPU.
+    """Sets an XLA flag for versions of jaxlib whose scatter-add is slow on a GPU.
 
-    They compile the addition of float32 rows to a table into loops of compare and swap,
-    some 450 times slower where words are frequent. XLA reads its flags when a device is
-    first used: what is too late, or in the way of flags that are there, is warned of.
+    They compile scatter-add of float32 to loops of compare-and-swap, about 450 times
+    slower where rows repeat. XLA reads its flags when a device is first used: a warning
+    is logged if that is over, or if the user has set such flags.
     """
     version = importlib.metadata.version("jaxlib")
     if version not in _SLOW_SCATTERS or not _has_cuda():
@@ -101,7 +100,7 @@ def _has_cuda() -> bool:
 
 
 def _has_started() -> bool:
-    """Whether JAX has used a device; there is no public way to ask."""
+    """Whether JAX has used a device; JAX has no public way to ask."""
     from jax._src import xla_bridge
 
     return xla_bridge.backends_are_initialized()

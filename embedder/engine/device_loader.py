@@ -1,12 +1,12 @@
-"""Batches on the devices of a mesh, made ahead of their use.
+"""Loads batches onto the devices of a mesh before they are needed.
 
-Each process reads only the parts of a batch that its own devices need, each different
-part once however many devices want it, by several threads; the parts become one array
+Each process reads only the parts of a batch that its own devices need, and each part
+once however many devices need it, by several threads. The parts become one global array
 over the devices of all processes.
 """
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -14,33 +14,38 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from embedder.engine.ahead import read_ahead
+from embedder.engine.layout import Index, local_indices
+from embedder.engine.prefetch import prefetch
 
-Index = tuple[slice, ...]
+_Bounds = tuple[tuple[int, int], ...]  # start and stop along each axis
+_Parts = list[Future[list[jax.Array]]]
 
 
 class HostBatch(Protocol):
-    """A batch of which any part can be read, by several threads at once."""
+    """A batch of named arrays on the host, any part of which can be read.
+
+    Several threads call `read` at once.
+    """
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of the whole array `name`."""
+        """Shape of the whole array `name`, over all processes."""
 
     def read(self, name: str, index: Index) -> np.ndarray:
-        """A part of it; this process is asked for those of its own devices alone."""
+        """The part `index` of the array; only parts for local devices are read."""
 
 
 class DeviceLoader:
-    """Iterator over batches, each a dict of global arrays.
+    """Iterator over batches, each a dict of global arrays on the devices of a mesh.
+
+    `next` raises errors of `source` or of a reader unchanged, after the batches before
+    them. `close`, or the end of a `with` statement, ends every thread.
 
     Args:
-      source: the batches, made as the iterator is resumed, in a thread.
+      source: the batches; one thread iterates over them.
       mesh: devices, of one process or of several.
-      specs: how each array lies on the mesh, by name.
-      ahead: batches made before they are asked for.
-      threads: readers.
-
-    An error in `source` or in a reader is raised by `next`, as it was. `close`, or the
-    end of a `with`, ends every thread.
+      specs: the sharding of each array, by name.
+      num_prefetched: batches that are loaded before they are asked for.
+      threads: threads that read.
     """
 
     def __init__(
@@ -49,17 +54,18 @@ class DeviceLoader:
         mesh: Mesh,
         specs: Mapping[str, PartitionSpec],
         *,
-        ahead: int = 2,
+        num_prefetched: int = 2,
         threads: int = 2,
     ):
         self._shardings = {n: NamedSharding(mesh, spec) for n, spec in specs.items()}
-        self._source = read_ahead(source)
+        self._source = prefetch(source)
         self._pool = ThreadPoolExecutor(threads)
-        self._ahead = ahead
-        self._pending: collections.deque[dict] = collections.deque()
+        self._num_prefetched = num_prefetched
+        self._pending: collections.deque[dict[str, tuple[tuple[int, ...], _Parts]]]
+        self._pending = collections.deque()
         self._error: Exception | None = None
         self.position = 0
-        """Batches given so far: to go on from here, skip as many of the source."""
+        """Batches returned so far: to resume, skip as many of the source."""
 
     def __iter__(self) -> Iterator[dict[str, jax.Array]]:
         return self
@@ -86,16 +92,16 @@ class DeviceLoader:
         self.close()
 
     def close(self) -> None:
-        """Ends every thread; batches made ahead are dropped."""
+        """Ends every thread and drops the prefetched batches."""
         self._pending.clear()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._source.close()
 
     def _fill(self) -> None:
-        while len(self._pending) <= self._ahead and self._error is None:
+        while len(self._pending) <= self._num_prefetched and self._error is None:
             try:
                 batch = next(self._source, None)
-            except Exception as error:  # raised in its place, after what came before
+            except Exception as error:  # raised after the batches before it
                 self._error = error
                 return
             if batch is None:
@@ -107,27 +113,28 @@ class DeviceLoader:
                 }
             )
 
-    def _start(self, batch: HostBatch, name: str) -> list[Future]:
-        """Begins to read the different parts that devices here need of an array."""
+    def _start(self, batch: HostBatch, name: str) -> _Parts:
+        """Starts to read the distinct parts of an array that local devices need."""
         shape = batch.shape(name)
-        wanted: dict[tuple, list[jax.Device]] = collections.defaultdict(list)
-        places = self._shardings[name].addressable_devices_indices_map(shape)
-        for device, index in places.items():
+        wanted: dict[_Bounds, list[jax.Device]] = collections.defaultdict(list)
+        for device, index in local_indices(self._shardings[name], shape).items():
             bounds = (p.indices(n)[:2] for p, n in zip(index, shape, strict=True))
             wanted[tuple(bounds)].append(device)
         return [
-            self._pool.submit(_place, batch, name, bounds, devices)
+            self._pool.submit(_load, batch, name, bounds, devices)
             for bounds, devices in wanted.items()
         ]
 
-    def _assemble(self, name: str, shape, parts: list[Future]) -> jax.Array:
+    def _assemble(self, name: str, shape: tuple[int, ...], parts: _Parts) -> jax.Array:
         arrays = [array for part in parts for array in part.result()]
         sharding = self._shardings[name]
         return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
 
 
-def _place(batch: HostBatch, name: str, bounds, devices) -> list[jax.Array]:
-    """Reads one part and puts it on each of `devices`."""
+def _load(
+    batch: HostBatch, name: str, bounds: _Bounds, devices: Sequence[jax.Device]
+) -> list[jax.Array]:
+    """Reads one part and copies it to each of `devices`."""
     values = batch.read(name, tuple(slice(*bound) for bound in bounds))
-    with jax.enable_x64(True):  # float64 stays as it is
+    with jax.enable_x64(True):  # else float64 becomes float32
         return [jax.device_put(values, device) for device in devices]

@@ -1,4 +1,4 @@
-"""Epochs of a training: how far they are, and where they can be taken up again."""
+"""Runs the epochs of a training, reports its status, and takes snapshots of it."""
 
 import logging
 import math
@@ -10,68 +10,80 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from embedder.engine.loop import EpochSums, Step
-from embedder.engine.program import Program
+from embedder.engine.loop import CallResult, EpochSums
+from embedder.engine.program import PlacedState, Program
 from embedder.engine.state import TrainState
 
 _log = logging.getLogger(__name__)
 
 
 Metrics = tuple[float | None, ...]
-"""What an epoch came to; None: there is nothing to tell."""
+"""The metrics of an epoch, the loss first; None: that one was not measured."""
 
 
 class Trainable(Protocol):
-    """A training of any family, as far as its epochs go."""
+    """A training of either family, as far as `run_epochs` uses it."""
 
     epochs: range
-    program: Program
-    unit: str  # what it is trained on
-    items: int  # of these, in an epoch
-    metrics: tuple[str, ...]  # names of what `summary` returns; the first is a loss
-    diverged: str  # what happened where a loss is not finite, and what to do
-    idle: str  # what a loss of 0 means
-    rate_name: str  # of the learning rate
-    backend: str
-    devices_line: str
+    unit: str  # the items it trains on, in the plural
+    metrics: tuple[str, ...]  # names of what `summary` returns; the first is the loss
+    divergence_message: str  # for a loss that is not finite: the cause, and what to do
+    zero_loss_message: str  # for a loss of 0: why nothing is learned
+    rate_name: str  # the learning rate's name in logs
+    backend: str  # the compiler of the updates: xla or numba
 
-    def steps(
-        self, state: TrainState, epoch: int, after: tuple[int, ...]
-    ) -> Iterator[Step]:
-        """The steps of an epoch after a position."""
+    @property
+    def program(self) -> Program:
+        """The compiled updates."""
+
+    @property
+    def items(self) -> int:
+        """Items of an epoch."""
+
+    @property
+    def devices_line(self) -> str:
+        """Which devices take part and why, as one line."""
+
+    def calls(
+        self, state: PlacedState, epoch: int, after: tuple[int, ...]
+    ) -> Iterator[CallResult]:
+        """The calls of `epoch` after the update at position `after`; (): all of it."""
 
     def rate(self, progress: float) -> float:
-        """Learning rate."""
+        """Learning rate at `progress` in [0, 1]."""
 
-    def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
-        """What an epoch came to."""
+    def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
+        """The metrics of an epoch, from its sums and the state after it."""
 
     def score(self, metrics: Metrics) -> float | None:
-        """How good an epoch was: more is better; None: nothing tells."""
+        """Score of an epoch: the best epoch has the highest; None: not measured."""
 
 
-class Place(NamedTuple):
-    """Where in its epochs a training is, after an update."""
+class RunPosition(NamedTuple):
+    """The position of a run after an update, and what it reached so far.
+
+    Checkpoints store the fields by name.
+    """
 
     epoch: int  # from 0
     position: tuple[int, ...] = ()  # of that update in its epoch; (): before the first
-    progress: float = 0.0  # share of the run done before that update, in [0, 1]
+    progress: float = 0.0  # fraction of the run done before that update, in [0, 1]
     updates: int = 0  # of all epochs so far
-    history: tuple[Metrics, ...] = ()  # of the epochs that are over
-    sums: tuple[float, ...] = ()  # of this epoch so far
-    best: tuple[float, int] | tuple[()] = ()  # score of the best epoch, updates to it
+    history: tuple[Metrics, ...] = ()  # of the epochs that are done
+    sums: tuple[float, ...] = ()  # of this epoch so far; see EpochSums
+    best: tuple[float, int] | tuple[()] = ()  # score and updates of the best epoch
 
     @property
     def losses(self) -> list[float]:
-        """Of the epochs that are over."""
-        return [metrics[0] for metrics in self.history]
+        """Mean losses of the epochs that are done."""
+        return [_loss(metrics) for metrics in self.history]
 
 
 class Snapshot(NamedTuple):
-    """All that a training needs to go on."""
+    """All that a training needs to resume."""
 
     state: TrainState  # of NumPy
-    place: Place
+    position: RunPosition
 
 
 class Status(NamedTuple):
@@ -79,147 +91,162 @@ class Status(NamedTuple):
 
     epoch: int  # from 0
     epochs: int
-    progress: float  # share of the whole run, in [0, 1]
+    progress: float  # fraction of the whole run, in [0, 1]
     is_epoch_end: bool
     loss: float  # mean, of this epoch so far
-    recent_loss: float  # mean, of some steps before this one
-    metrics: dict[str, float | None]  # of this epoch, where it is over
+    recent_loss: float  # mean, of a recent call
+    metrics: dict[str, float | None]  # of this epoch at its end; else empty
     rate: float  # learning rate
     rate_name: str
     updates: int  # of all epochs so far
-    best: int | None  # of these, up to the end of the best epoch
+    best: int | None  # updates up to the end of the best epoch so far
     unit: str  # of the items
     items: int  # trained on in all epochs so far
-    items_per_second: float  # since the start of this call
-    seconds: float  # since the start of this call
-    compile_seconds: float  # of these, the first call of the program, which compiles
-    snapshot: Callable[[], Snapshot]  # a copy; of finite vectors, or it raises
+    items_per_second: float  # since `run_epochs` began
+    seconds: float  # since `run_epochs` began
+    compile_seconds: float  # of these, in the first call, which compiles
+    snapshot: Callable[[], Snapshot]  # a copy; raises if parameters are not finite
 
 
 def run_epochs(
     training: Trainable,
     state: TrainState,
     on_status: Callable[[Status], None] = lambda status: None,
-    place: Place | None = None,
+    start: RunPosition | None = None,
     on_pause: Callable[[], None] = lambda: None,
 ) -> Snapshot:
-    """What all epochs of `training` lead to.
+    """The snapshot after all epochs of `training`.
 
-    `on_pause` is called before what takes its time besides the steps.
-
-    `state` stays as it is; arrays are of NumPy before and after. It is the state at
-    `place`; None: before the first update.
+    Args:
+      state: arrays of NumPy, at `start`; they are not changed.
+      on_status: called after each call and each epoch.
+      start: None: before the first update.
+      on_pause: called before slow work outside the loop of calls.
 
     Raises:
-      FloatingPointError: the loss of an epoch is not finite.
+      FloatingPointError: a loss or a parameter is not finite.
     """
     _log.info("devices: %s; compiled by %s", training.devices_line, training.backend)
-    state = training.program.place_state(state)
-    place = place or Place(training.epochs.start)
-    clock = _Clock(training, on_status, place)
-    for epoch in range(place.epoch, training.epochs.stop):
-        sums = EpochSums(place.sums)
-        for step in training.steps(state, epoch, place.position):
-            state = step.state
-            sums.add(step.sums)
-            _check_recent(training, sums, place)
-            place = place._replace(
-                position=step.position,
-                progress=step.progress,
-                updates=place.updates + step.num_updates,
+    placed = training.program.place_state(state)
+    at = start or RunPosition(training.epochs.start)
+    reporter = _Reporter(training, on_status, at)
+    for epoch in range(at.epoch, training.epochs.stop):
+        sums = EpochSums(at.sums)
+        for call in training.calls(placed, epoch, at.position):
+            placed = call.state
+            sums.add(call.sums)
+            _check_recent(training, sums, at)
+            at = at._replace(
+                position=call.position,
+                progress=call.progress,
+                updates=at.updates + call.num_updates,
             )
-            clock.tell(state, place, sums, step.call_seconds)
+            reporter.report_call(placed, at, sums, call.call_seconds)
         on_pause()
-        metrics = training.summary(sums.result(), state)
-        history = (*place.history, metrics)
-        if place.losses and place.losses[-1] == metrics[0] != 0:
+        metrics = training.summary(sums.result(), placed)
+        history = (*at.history, metrics)
+        if at.losses and at.losses[-1] == metrics[0] != 0:
             _log.warning(
-                "The loss of epoch %d is that of the epoch before, to the last bit: "
+                "The loss of epoch %d equals that of the epoch before to the last bit: "
                 "nothing is learned.",
                 epoch + 1,
             )
-        _check_finite(training, state, epoch, history)
-        done = (epoch + 1 - training.epochs.start) / len(training.epochs)
-        best = _better(place.best, training.score(metrics), place.updates)
-        place = Place(epoch + 1, (), done, place.updates, history, best=best)
-        clock.tell_end(state, place)
+        _check_finite(training, placed, epoch, history)
+        progress = (epoch + 1 - training.epochs.start) / len(training.epochs)
+        best = _better(at.best, training.score(metrics), at.updates)
+        at = RunPosition(epoch + 1, (), progress, at.updates, history, best=best)
+        reporter.report_epoch(placed, at)
     on_pause()
-    clock.tell_compiling()
-    if place.losses and not any(place.losses):
-        _log.warning(training.idle)
-    return Snapshot(training.program.whole_state(state), place)
+    reporter.log_compile_time()
+    if at.losses and not any(at.losses):
+        _log.warning(training.zero_loss_message)
+    return Snapshot(training.program.whole_state(placed), at)
 
 
-def _better(best: tuple, score: float | None, updates: int) -> tuple:
-    """The better of the best so far and an epoch that ended after `updates`."""
+def _loss(metrics: Metrics) -> float:
+    loss = metrics[0]
+    assert loss is not None, "the loss of an epoch is always measured"
+    return loss
+
+
+def _better(
+    best: tuple[float, int] | tuple[()], score: float | None, updates: int
+) -> tuple[float, int] | tuple[()]:
+    """The better of `best` and an epoch with `score` that ended after `updates`."""
     if score is None or not math.isfinite(score) or (best and best[0] >= score):
         return best
     return score, updates
 
 
-class _Clock:
-    """Tells how far a training is, and how long that took since this was made."""
+class _Reporter:
+    """Calls `on_status` with the status of a run, timed since this was made."""
 
-    def __init__(self, training: Trainable, on_status, start: Place):
+    def __init__(
+        self,
+        training: Trainable,
+        on_status: Callable[[Status], None],
+        start: RunPosition,
+    ):
         self._training = training
         self._on_status = on_status
         self._start = start
         self._began = time.perf_counter()
         self._compiling = 0.0
 
-    def tell(
-        self, state: TrainState, place: Place, sums: EpochSums, call_seconds: float
+    def report_call(
+        self, state: PlacedState, at: RunPosition, sums: EpochSums, call_seconds: float
     ) -> None:
-        """Within an epoch."""
+        """Reports within an epoch."""
         self._compiling = self._compiling or call_seconds
 
         def snapshot() -> Snapshot:
-            here = place._replace(sums=sums.result())
-            _check_parameters(self._training, state, f"{place.updates} updates")
-            return Snapshot(self._training.program.whole_state(state), here)
+            position = at._replace(sums=sums.result())
+            _check_parameters(self._training, state, f"{at.updates} updates")
+            return Snapshot(self._training.program.whole_state(state), position)
 
-        self._on_status(self._status(place, sums.mean(), sums.recent, snapshot))
+        self._on_status(self._status(at, sums.mean(), sums.recent, snapshot))
 
-    def tell_compiling(self) -> None:
-        """In the log."""
-        _log.debug(
-            "The first call of the program took %.2f s, to compile it.", self._compiling
-        )
-
-    def tell_end(self, state: TrainState, place: Place) -> None:
-        """After an epoch: `place` is the beginning of the next."""
+    def report_epoch(self, state: PlacedState, at: RunPosition) -> None:
+        """Reports the end of an epoch; `at` is the start of the next."""
 
         def snapshot() -> Snapshot:
-            return Snapshot(self._training.program.whole_state(state), place)
+            return Snapshot(self._training.program.whole_state(state), at)
 
-        metrics = dict(zip(self._training.metrics, place.history[-1], strict=True))
-        loss = place.losses[-1]
-        status = self._status(place, loss, loss, snapshot)
+        metrics = dict(zip(self._training.metrics, at.history[-1], strict=True))
+        loss = at.losses[-1]
+        status = self._status(at, loss, loss, snapshot)
         self._on_status(
-            status._replace(epoch=place.epoch - 1, is_epoch_end=True, metrics=metrics)
+            status._replace(epoch=at.epoch - 1, is_epoch_end=True, metrics=metrics)
         )
 
+    def log_compile_time(self) -> None:
+        _log.debug("The first call took %.2f s, mostly to compile.", self._compiling)
+
     def _status(
-        self, place: Place, loss: float, recent_loss: float, snapshot
+        self,
+        at: RunPosition,
+        loss: float,
+        recent_loss: float,
+        snapshot: Callable[[], Snapshot],
     ) -> Status:
         training = self._training
         items = training.items * len(training.epochs)
         seconds = time.perf_counter() - self._began
-        new = items * (place.progress - self._start.progress)
+        new = items * (at.progress - self._start.progress)
         return Status(
-            epoch=place.epoch,
+            epoch=at.epoch,
             epochs=training.epochs.stop,
-            progress=place.progress,
+            progress=at.progress,
             is_epoch_end=False,
             loss=loss,
             recent_loss=recent_loss,
             metrics={},
-            rate=float(training.rate(place.progress)),
+            rate=float(training.rate(at.progress)),
             rate_name=training.rate_name,
-            updates=place.updates,
-            best=place.best[1] if place.best else None,
+            updates=at.updates,
+            best=at.best[1] if at.best else None,
             unit=training.unit,
-            items=round(items * place.progress),
+            items=round(items * at.progress),
             items_per_second=new / max(seconds, 1e-9),
             seconds=seconds,
             compile_seconds=self._compiling,
@@ -227,36 +254,41 @@ class _Clock:
         )
 
 
-def _check_recent(training: Trainable, sums: EpochSums, place: Place) -> None:
-    """Ends a training within an epoch, not days later."""
+def _check_recent(training: Trainable, sums: EpochSums, at: RunPosition) -> None:
+    """Stops a diverged training within an epoch, which may take days."""
     if not np.isfinite(sums.recent):
-        before = f"{place.losses[-1]:.4f}" if place.losses else "none"
+        before = f"{at.losses[-1]:.4f}" if at.losses else "none"
         raise FloatingPointError(
-            f"The loss near update {place.updates} is {sums.recent}, of the epoch "
-            f"before {before}: {training.diverged}"
+            f"The loss near update {at.updates} is {sums.recent}, of the epoch "
+            f"before {before}: {training.divergence_message}"
         )
 
 
-def _check_finite(training: Trainable, state: TrainState, epoch: int, history) -> None:
-    loss = history[-1][0]
-    if not np.isfinite(loss):
-        before = f"{history[-2][0]:.4f}" if len(history) > 1 else "none"
+def _check_finite(
+    training: Trainable, state: PlacedState, epoch: int, history: tuple[Metrics, ...]
+) -> None:
+    losses = [_loss(metrics) for metrics in history]
+    if not np.isfinite(losses[-1]):
+        before = f"{losses[-2]:.4f}" if len(losses) > 1 else "none"
         raise FloatingPointError(
-            f"The loss of epoch {epoch + 1} is {loss}, of the epoch before {before}: "
-            f"{training.diverged}"
+            f"The loss of epoch {epoch + 1} is {losses[-1]}, of the epoch before "
+            f"{before}: {training.divergence_message}"
         )
     _check_parameters(training, state, f"epoch {epoch + 1}")
 
 
-def _check_parameters(training: Trainable, state: TrainState, when: str) -> None:
-    if not all(map(_is_finite, jax.tree.leaves(state.params))):
+def _check_parameters(training: Trainable, state: PlacedState, when: str) -> None:
+    if not all(map(_is_finite, jax.tree.leaves((state.params, state.opt_state)))):
         raise FloatingPointError(
-            f"The parameters after {when} are not finite: {training.diverged}"
+            f"Parameters or the optimizer's state after {when} are not finite: "
+            f"{training.divergence_message}"
         )
 
 
-def _is_finite(array) -> bool:
-    """Whether an array is, be it on many devices or of NumPy."""
+def _is_finite(array: np.ndarray | jax.Array) -> bool:
+    """Whether all values are finite; an array of JAX may be on many devices."""
+    if not jnp.issubdtype(array.dtype, jnp.floating):  # counts, random keys
+        return True
     if isinstance(array, np.ndarray):
         return bool(np.isfinite(array).all())
     with jax.enable_x64(array.dtype == np.float64):

@@ -1,9 +1,9 @@
-"""What devices tell each other in an update; on one device there is nothing to tell.
+"""The communication between devices in an update; on one device there is none.
 
-The step is written once, with an `Exchange` passed in: which axes of devices share the
-blocks of an update, and which share the tables. Blocks are put together along their
-first axis in the order of devices, so that sums run over the same terms in the same
-order as on one device.
+An update is written once, for an `Exchange`: the mesh axes that shard the blocks of an
+update, and the one that shards the tables. Blocks are gathered along their first axis
+in the order of devices, so that sums have the same terms in the same order as on one
+device.
 """
 
 import functools
@@ -13,22 +13,22 @@ import jax
 import jax.numpy as jnp
 
 TableSplit = Literal["replicated", "columns", "rows"]
-"""Each device has whole tables, some columns of all rows, or some whole rows."""
+"""A device has whole tables, some columns of all rows, or some whole rows."""
 
 
 class Exchange(NamedTuple):
-    """The axes of devices, by name, that a step is mapped over."""
+    """The names of the mesh axes that an update is mapped over."""
 
-    blocks: tuple[str, ...] = ()  # each device has some blocks of an update
-    tables: str | None = None  # each device has a part of the tables
+    blocks: tuple[str, ...] = ()  # shard the blocks of an update
+    tables: str | None = None  # shards the tables
     split: TableSplit = "replicated"
 
     def gather(self, lookup, params, ids, asked):
-        """Rows by `lookup(params, *ids)` for `ids` of any rows, [N, ..., D] each.
+        """The rows of `ids`, [N, ..., D] each, by `lookup(params, *ids)`.
 
-        Of split tables: by rows, each device finds those of its own that are `asked`,
-        which `all_of_tables` has made of the `ids` of all, and they come together; by
-        columns, D are the columns that this device has.
+        Of tables sharded by rows, each device looks up its own rows of `asked`, the
+        ids of all devices from `all_of_tables`; then rows are exchanged. Of tables
+        sharded by columns, D are the columns of this device.
         """
         if self.split != "rows":
             return tuple(lookup(params, *ids))
@@ -44,37 +44,48 @@ class Exchange(NamedTuple):
         )
 
     def all_of_tables(self, ids):
-        """Ids [S, N, ...] with those of all devices that share a copy of the tables."""
+        """`ids` [S, N, ...] of all devices that hold one copy of the tables together.
+
+        None where each device has all rows.
+        """
         if self.split != "rows":
             return None
         return _all(ids, self.tables, axis=1)
 
     def own_ids(self, table, ids):
-        """Where rows lie in this device's `table`; len(table) for those of others.
+        """`ids` as indices of this device's `table`; len(table) for rows of others.
 
-        Such a place is out of range: a scatter drops it.
+        That index is out of range: a scatter drops it.
         """
         if self.split != "rows":
             return ids
-        places = ids - jax.lax.axis_index(self.tables) * len(table)
-        return jnp.where((places >= 0) & (places < len(table)), places, len(table))
+        index = ids - jax.lax.axis_index(self.tables) * len(table)
+        return jnp.where((index >= 0) & (index < len(table)), index, len(table))
+
+    def local_ids(self, table, ids):
+        """Ascending `ids` as ascending indices of this device's `table`.
+
+        Indices of rows of other devices are out of range, negative ones too.
+        """
+        if self.split != "rows":
+            return ids
+        return ids - jax.lax.axis_index(self.tables) * len(table)
 
     def sum_columns(self, scores):
-        """Scores over all columns, of those over the columns of this device.
+        """Dot products over all columns, from those over the columns of this device.
 
-        Each device goes on with the same scores, so its gradient is that of its own
-        part, and is not summed again.
+        All devices have the same result, so a gradient is not summed over devices.
         """
         if self.split != "columns":
             return scores
         return _sum_forward(scores, self.tables)
 
     def all_blocks(self, values, axis: int = 0):
-        """A tree of arrays of this device's blocks, with those of all along `axis`."""
+        """The arrays of this device's blocks, gathered over all blocks along `axis`."""
         return _all(values, self.blocks, axis) if self.blocks else values
 
     def sum_blocks(self, values):
-        """A tree of sums over this device's blocks, as sums over all blocks."""
+        """Sums over all blocks, from sums over this device's blocks."""
         return jax.lax.psum(values, self.blocks) if self.blocks else values
 
 

@@ -1,86 +1,109 @@
-"""Superblocks on the devices of a mesh, of which each process keeps its own blocks.
+"""Feeds batches to a mesh: each process makes the blocks of its own devices only.
 
-What is drawn at random is drawn for all blocks, so that a block is the same wherever it
-is made; packing, memory and transfers are of the process's own.
+Random numbers are drawn for all blocks, so that a block has the same values in whatever
+process it is made; each process packs and transfers its own blocks alone.
 """
 
 import contextlib
 import itertools
 from collections import deque
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from typing import Any
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from embedder.engine.device_loader import DeviceLoader, Index
-from embedder.engine.layout import Layout, batch_spec, mesh_of
+from embedder.engine.device_loader import DeviceLoader
+from embedder.engine.layout import Index, Layout, batch_spec, local_indices, mesh_of
 from embedder.engine.loop import Updates
 
 
-class _Superblock:
-    """Arrays of a batch of which this process has the blocks `share` of each update."""
+class _LocalBatch:
+    """A batch of which this process holds the blocks `local` of each update.
 
-    def __init__(self, batch: dict[str, np.ndarray], share: range, num_blocks: int):
-        self._batch = batch
-        self._share = share
+    Arrays are [S, blocks, ...], or [S] where they have no blocks.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], local: range, num_blocks: int):
+        self._arrays = arrays
+        self._local = local
         self._num_blocks = num_blocks
 
     def shape(self, name: str) -> tuple[int, ...]:
-        size, *rest = self._batch[name].shape
+        size, *rest = self._arrays[name].shape
         return (size, self._num_blocks, *rest[1:]) if rest else (size,)
 
     def read(self, name: str, index: Index) -> np.ndarray:
         updates, *rest = index
         if not rest:
-            return self._batch[name][updates]
-        blocks = (rest[0].start - self._share.start, rest[0].stop - self._share.start)
-        return self._batch[name][(updates, slice(*blocks), *rest[1:])]
+            return self._arrays[name][updates]
+        blocks = (rest[0].start - self._local.start, rest[0].stop - self._local.start)
+        return self._arrays[name][(updates, slice(*blocks), *rest[1:])]
 
 
-def blocks_here(layout: Layout, blocks_per_update: int) -> range:
-    """Blocks of an update that devices of this process have; those too that fill up."""
+def local_blocks(layout: Layout, blocks_per_update: int) -> range:
+    """Which blocks of an update the devices of this process need, padding included."""
     num_blocks = layout.num_blocks(blocks_per_update)
     if layout.mode != "sharded":
         return range(blocks_per_update)
     spec = PartitionSpec(None, layout.exchange.blocks)
     sharding = NamedSharding(mesh_of(layout), spec)
-    places = sharding.addressable_devices_indices_map((1, num_blocks, 1)).values()
-    bounds = [blocks.indices(num_blocks)[:2] for _, blocks, _ in places]
+    indices = local_indices(sharding, (1, num_blocks, 1)).values()
+    bounds = [blocks.indices(num_blocks)[:2] for _, blocks, _ in indices]
     return range(min(start for start, _ in bounds), max(stop for _, stop in bounds))
 
 
-def on_mesh(
-    batches: Generator[tuple[Updates, int, NamedTuple]],
+def sharded_batches(
+    batches: Generator[tuple[Updates, int, Any]],
     layout: Layout,
     blocks_per_update: int,
-    axes: NamedTuple,
-) -> Iterator[tuple[Updates, int, NamedTuple]]:
-    """The same, with batches as global arrays, placed ahead of their use.
+    axes: Any,
+) -> Iterator[tuple[Updates, int, Any]]:
+    """The same calls with global arrays, prefetched onto the devices of `layout`.
 
     Args:
-      batches: with the blocks that `blocks_here` says; what is on devices stays there.
-      axes: which axis of each array is split.
+      batches: the updates of a call, how many are real, and a named tuple of arrays:
+        those of NumPy have the blocks `local_blocks` and are moved to the devices,
+        others stay as they are.
+      axes: for each array, the axis that is sharded, or None.
     """
-    share = blocks_here(layout, blocks_per_update)
+    local = local_blocks(layout, blocks_per_update)
     num_blocks = layout.num_blocks(blocks_per_update)
-    passed: deque[tuple[Updates, int, NamedTuple]] = deque()
-    mesh, specs = mesh_of(layout), batch_spec(layout, axes)._asdict()
-
-    def superblocks() -> Iterator[_Superblock]:
-        for updates, num_updates, batch in batches:
-            passed.append((updates, num_updates, batch))
-            host = {k: x for k, x in batch._asdict().items() if k in moved}
-            yield _Superblock(host, share, num_blocks)
+    in_flight: deque[tuple[Updates, int, Any]] = deque()
 
     with contextlib.closing(batches):
         first = next(batches, None)
         if first is None:
             return
-        moved = [k for k, x in first[2]._asdict().items() if isinstance(x, np.ndarray)]
-        batches = itertools.chain([first], batches)
-        own_specs = {name: specs[name] for name in moved}
-        with DeviceLoader(superblocks(), mesh, own_specs) as loader:
+        specs = _leaves(batch_spec(layout, axes))
+        moved = {name: specs[int(name)] for name in _host_arrays(first[2])}
+
+        def local_batches() -> Iterator[_LocalBatch]:
+            for updates, num_updates, batch in itertools.chain([first], batches):
+                in_flight.append((updates, num_updates, batch))
+                yield _LocalBatch(_host_arrays(batch), local, num_blocks)
+
+        with DeviceLoader(local_batches(), mesh_of(layout), moved) as loader:
             for arrays in loader:
-                updates, num_updates, batch = passed.popleft()
-                yield updates, num_updates, batch._replace(**arrays)
+                updates, num_updates, batch = in_flight.popleft()
+                yield updates, num_updates, _with_arrays(batch, arrays)
+
+
+def _leaves(batch: Any) -> list[Any]:
+    """The arrays of a batch, with None for those that it lacks."""
+    return jax.tree.leaves(batch, is_leaf=lambda x: x is None)
+
+
+def _host_arrays(batch: Any) -> dict[str, np.ndarray]:
+    """The arrays of NumPy in a batch, by their index among its arrays."""
+    leaves = enumerate(_leaves(batch))
+    return {str(index): x for index, x in leaves if isinstance(x, np.ndarray)}
+
+
+def _with_arrays(batch: Any, arrays: dict[str, jax.Array]) -> Any:
+    """`batch` with the arrays of these indices replaced."""
+    leaves, structure = jax.tree.flatten(batch, is_leaf=lambda x: x is None)
+    for index, array in arrays.items():
+        leaves[int(index)] = array
+    return jax.tree.unflatten(structure, leaves)

@@ -1,33 +1,40 @@
-"""Layouts: which devices take part, and which part of the arrays each of them has.
+"""Layouts: which devices take part, and how arrays are sharded over them.
 
-Devices are a grid, data x tables. The blocks of an update are sharded along `data`;
+Devices form a grid, data x tables. The blocks of an update are sharded along `data`;
 parameters with a row for each id are sharded along `tables`, by columns or by rows, or
 replicated. Where they are sharded by rows, blocks are sharded along both axes.
 """
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, Sharding
 from jax.sharding import PartitionSpec as P
 
 from embedder.engine.exchange import Exchange, TableSplit
+
+Index = tuple[slice, ...]
+"""A part of an array, a slice for each axis."""
 
 Mode = Literal["jit", "sharded", "pmap"]
 """One device; several by `jit` of `shard_map` over a mesh; several by `pmap`."""
 
 PMAP_AXIS = "devices"
-"""The one axis of pmap."""
+"""Name of pmap's one axis."""
+
+Axes = TypeVar("Axes", bound=tuple[Any, ...])
+"""A named tuple of the arrays of a batch."""
 
 
 class Layout(NamedTuple):
-    """Which devices take part, and what each of them has."""
+    """Which devices take part, and how arrays are sharded over them."""
 
     mode: Mode = "jit"
     tables: TableSplit = "replicated"
-    data_devices: int = 1  # along the axis that shares blocks
-    table_devices: int = 1  # along the axis that shares tables
+    data_devices: int = 1  # along the axis that shards blocks
+    table_devices: int = 1  # along the axis that shards tables
 
     @property
     def num_devices(self) -> int:
@@ -35,12 +42,12 @@ class Layout(NamedTuple):
 
     @property
     def block_devices(self) -> int:
-        """Between how many devices the blocks of an update are split."""
+        """Number of devices that the blocks of an update are sharded over."""
         return self.num_devices if self.tables == "rows" else self.data_devices
 
     @property
     def exchange(self) -> Exchange:
-        """What the step is mapped over."""
+        """The axes that updates communicate over."""
         if self.mode == "jit":
             return Exchange()
         sizes = {"data": self.data_devices, "tables": self.table_devices}
@@ -52,7 +59,7 @@ class Layout(NamedTuple):
         return Exchange(blocks, tables, self.tables)
 
     def device_shape(self, num_rows: int, vector_size: int) -> tuple[int, int]:
-        """Rows and columns of a table that a device has."""
+        """Shape of the shard of a table [num_rows, vector_size] on each device."""
         match self.tables:
             case "replicated":
                 return num_rows, vector_size
@@ -61,8 +68,8 @@ class Layout(NamedTuple):
             case "rows":
                 return -(-num_rows // self.table_devices), vector_size
 
-    def whole_shape(self, num_rows: int, vector_size: int) -> tuple[int, int]:
-        """Rows and columns of a table filled up to what devices have together."""
+    def padded_shape(self, num_rows: int, vector_size: int) -> tuple[int, int]:
+        """Shape of a table [num_rows, vector_size] padded to equal shards."""
         rows, columns = self.device_shape(num_rows, vector_size)
         match self.tables:
             case "replicated":
@@ -73,7 +80,7 @@ class Layout(NamedTuple):
                 return rows * self.table_devices, columns
 
     def num_blocks(self, blocks_per_update: int) -> int:
-        """Blocks of an update, with the empty ones that fill it up."""
+        """Blocks of an update with padding: a multiple of `block_devices`."""
         return -(-blocks_per_update // self.block_devices) * self.block_devices
 
 
@@ -81,14 +88,14 @@ ONE_DEVICE = Layout()
 
 
 def mesh_of(layout: Layout) -> Mesh:
-    """The grid of devices, data x tables."""
+    """The mesh of devices, data x tables, over all processes."""
     devices = np.array(jax.devices()[: layout.num_devices])
     grid = devices.reshape(layout.data_devices, layout.table_devices)
     return Mesh(grid, ("data", "tables"))
 
 
 def table_spec(layout: Layout) -> P:
-    """How a table [V, D] lies on the mesh."""
+    """The sharding of a table [V, D] over the mesh."""
     return {
         "replicated": P(),
         "columns": P(None, "tables"),
@@ -96,7 +103,38 @@ def table_spec(layout: Layout) -> P:
     }[layout.tables]
 
 
-def batch_spec(layout: Layout, axes: NamedTuple) -> NamedTuple:
-    """How a batch lies on the mesh."""
+def batch_spec(layout: Layout, axes: Axes) -> Axes:
+    """The sharding of each array of a batch [S, blocks, ...] over the mesh.
+
+    Args:
+      axes: a batch with, for each array, 1 where its blocks are sharded, or None.
+    """
     split = P(None, layout.exchange.blocks)
-    return type(axes)(*(P() if axis is None else split for axis in axes))
+    return jax.tree.map(
+        lambda axis: P() if axis is None else split, axes, is_leaf=_is_none
+    )
+
+
+def map_batch(function: Callable[[Any, Any], Any], batch: Any, of_arrays: Any) -> Any:
+    """`batch` with `function(array, x)` in place of each array, x of a tree as `batch`.
+
+    An array that is None stays so.
+    """
+    return jax.tree.map(
+        lambda array, x: None if array is None else function(array, x),
+        batch,
+        of_arrays,
+        is_leaf=_is_none,
+    )
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def local_indices(
+    sharding: Sharding, shape: tuple[int, ...]
+) -> dict[jax.Device, Index]:
+    """The part of an array of `shape` that each device of this process holds."""
+    indices = sharding.addressable_devices_indices_map(shape)
+    return {device: index for device, index in indices.items() if index is not None}

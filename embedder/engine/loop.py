@@ -1,4 +1,4 @@
-"""The training loop: a generator over superblocks, without I/O."""
+"""The training loop: a generator over calls of the compiled program, without I/O."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,33 +11,36 @@ from embedder.engine.program import PlacedState
 
 
 class Updates(Protocol):
-    """Consecutive updates of a call: where they are in their epoch and in the run."""
+    """The S consecutive updates of a call: their positions in the epoch and the run."""
 
     @property
     def position(self) -> np.ndarray:
-        """i64[S, P], the epoch first."""
+        """i64[S, P]: the epoch, then the position of each update in it."""
 
     @property
     def progress(self) -> np.ndarray:
-        """f64[S], share of the run done before each, in [0, 1)."""
+        """f64[S]: fraction of the run done before each update, in [0, 1)."""
 
 
-class Step(NamedTuple):
-    """What one superblock gave."""
+class CallResult(NamedTuple):
+    """The result of one call, S updates in one run of the compiled program."""
 
-    state: PlacedState  # valid until the generator is resumed, which consumes it
-    position: tuple[int, ...]  # within the epoch, of its last update
-    progress: float  # of the run, before its last update
-    num_updates: int  # real ones: those after them are empty
-    sums: Any  # of the updates that reported: loss, its number of terms, and others
-    call_seconds: float  # to hand over the work; the first time, to compile the program
+    state: PlacedState  # valid until the generator is resumed, which donates it
+    position: tuple[int, ...]  # of the last update, within its epoch
+    progress: float  # fraction of the run done before the last update
+    num_updates: int  # the first ones of the S; the others are padding
+    sums: Any  # arrays of the updates that report: loss, number of terms, and others
+    call_seconds: float  # to dispatch the work; the first call also compiles
 
 
 class EpochSums:
-    """What the updates of an epoch add up to, in float64 on the host.
+    """Sums over the updates of an epoch, in float64 on the host.
 
-    Values wait on the device until two newer ones have come, so that reading them does
-    not hold up the steps; that also bounds how far the host runs ahead.
+    Arrays stay on the device until two newer calls were added, so that reading them
+    does not block the loop; that also bounds how far the host runs ahead.
+
+    Args:
+      start: sums of the updates of the epoch that came before, when a run resumes.
     """
 
     def __init__(self, start: tuple[float, ...] = ()):
@@ -46,24 +49,24 @@ class EpochSums:
         self._last: tuple[float, ...] = ()
 
     def add(self, sums: tuple[jax.Array, ...]) -> None:
-        """Takes those of a superblock: the loss, over how many terms, and others."""
+        """Adds the sums of a call: the loss, its number of terms, and others."""
         self._waiting.append(sums)
         while len(self._waiting) > 2:
             self._read(self._waiting.pop(0))
 
     def mean(self) -> float:
-        """Mean loss of all that was read so far; 0 where there are no terms."""
+        """Mean loss of all that was read so far; 0 if there are no terms."""
         loss, num_terms = (*self._sums, 0.0, 0.0)[:2]
         return loss / num_terms if num_terms else 0.0
 
     @property
     def recent(self) -> float:
-        """Mean loss of what was read last; 0 where there are no terms."""
+        """Mean loss of the call that was read last; 0 if there are no terms."""
         loss, num_terms = (*self._last, 0.0, 0.0)[:2]
         return loss / num_terms if num_terms else 0.0
 
     def result(self) -> tuple[float, ...]:
-        """All that was added; (): nothing."""
+        """Sums of all that was added, after waiting for it; () if nothing was."""
         while self._waiting:
             self._read(self._waiting.pop(0))
         return self._sums
@@ -75,26 +78,31 @@ class EpochSums:
         self._sums = tuple(a + b for a, b in zip(before, new, strict=True))
 
 
-def steps(
+def run_calls(
     apply_updates: Callable[[PlacedState, Any], tuple[PlacedState, Any]],
     state: PlacedState,
     batches: Iterable[tuple[Updates, int, Any]],
-) -> Iterator[Step]:
-    """Applies superblock after superblock.
+) -> Iterator[CallResult]:
+    """The result of `apply_updates` on each batch, one after the other.
 
-    The state of a yielded `Step` lives until the generator is resumed.
+    The state of a result is valid until the generator is resumed: the next call donates
+    it.
+
+    Args:
+      batches: the S updates of each call, how many of them are real, and their arrays
+        on the devices.
     """
     dtype = jax.tree.leaves(state.params)[0].dtype
     for updates, num_updates, batch in batches:
         started = time.perf_counter()
         with jax.enable_x64(dtype == np.float64):
-            state, loss = apply_updates(state, batch)
+            state, sums = apply_updates(state, batch)
         last = num_updates - 1
-        yield Step(
+        yield CallResult(
             state,
             tuple(updates.position[last, 1:].tolist()),
             float(updates.progress[last]),
             num_updates,
-            loss,
+            sums,
             time.perf_counter() - started,
         )

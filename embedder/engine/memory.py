@@ -1,18 +1,32 @@
-"""Whether there is as much memory as a run needs, and how that is shown."""
+"""Checks that a run fits in the host's memory, and describes what it needs."""
+
+from typing import Protocol
 
 from embedder.errors import InputError
 from embedder.limits import gib, memory_limit
 
 
+class MemoryUse(Protocol):
+    """The memory that a training needs, in bytes by purpose."""
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """On the host, at most, beside Python and JAX."""
+
+    @property
+    def device_memory(self) -> dict[str, int]:
+        """On each device."""
+
+
 def check_memory(needed: dict[str, int], advice: str) -> None:
-    """Refuses a run that no memory here can ever hold, before anything is made.
+    """Checks that a run fits in memory, before anything is allocated.
 
     Args:
-      needed: bytes, by what needs them.
-      advice: what to do, a clause.
+      needed: bytes by purpose, as in `MemoryUse`.
+      advice: what to do otherwise, a clause that ends the message.
 
     Raises:
-      ValueError: as said; the message says what needs how much.
+      InputError: it does not fit in the limit of this machine or container.
     """
     total, limit = sum(needed.values()), memory_limit()
     if total > limit.size:
@@ -23,14 +37,14 @@ def check_memory(needed: dict[str, int], advice: str) -> None:
         )
 
 
-def memory_lines(training) -> list[str]:
-    """What a training needs of the machine and of each device, for people."""
+def memory_lines(training: MemoryUse) -> list[str]:
+    """The memory that a training needs on the host and on each device, as text."""
     return [
-        f"memory: {_in_all(training.memory)}",
-        f"on each device: {_in_all(training.device_memory)}",
+        f"memory: {_total(training.memory)}",
+        f"on each device: {_total(training.device_memory)}",
     ]
 
 
-def _in_all(needed: dict[str, int]) -> str:
+def _total(needed: dict[str, int]) -> str:
     parts = ", ".join(f"{name} {n / 2**20:.1f}" for name, n in needed.items() if n)
     return f"{sum(needed.values()) / 2**20:.1f} MiB ({parts})"

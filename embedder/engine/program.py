@@ -1,10 +1,14 @@
-"""Compiles updates for the devices of a layout, and moves their arrays there and back.
+"""Compiles updates for the devices of a layout; moves arrays to devices and back.
 
-Arrays that do not divide by the number of devices are padded: batches with empty
-blocks, which change nothing, and parameters with columns of zeros and rows of no id,
-which stay as they are.
+Arrays that cannot be cut into equal shards are padded: batches with empty blocks,
+which change nothing, and parameters with columns of zeros and rows without an id, which
+stay as they are.
+
+One rule shards the whole state, that of the optimizer included: an array [V, D] is
+sharded as the tables are, an array [V] as their rows are, and a scalar is replicated.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NewType
@@ -15,7 +19,14 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from embedder.engine.layout import PMAP_AXIS, Layout, batch_spec, mesh_of, table_spec
+from embedder.engine.layout import (
+    PMAP_AXIS,
+    Layout,
+    batch_spec,
+    map_batch,
+    mesh_of,
+    table_spec,
+)
 from embedder.engine.state import TrainState, device_state
 
 _ROWS_AT_ONCE = 2**16  # rows of an array that processes exchange at once
@@ -43,13 +54,14 @@ class Placement(NamedTuple):
     """How the arrays of some updates are sharded and padded."""
 
     axes: Any  # a batch with, for each array, the axis that is sharded, or None
+    num_axes: Any  # a state with, for each array, its number of axes; 0: replicated
     pad_state: Callable[[TrainState], TrainState]
     unpad_state: Callable[[TrainState], TrainState]
     pad_batch: Callable[[Any], Any]
 
 
 def place_updates(updates, layout: Layout, placement: Placement) -> Program:
-    """`updates`, the part of a device in them, for all devices of `layout`."""
+    """The program of `updates`, which is what one device of `layout` computes."""
     match layout.mode:
         case "jit":
             compiled = jax.jit(updates, donate_argnums=0)
@@ -76,33 +88,30 @@ def _unchanged(batch):
 def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
     mesh, table = mesh_of(layout), table_spec(layout)
     batch = batch_spec(layout, placement.axes)
-    state = TrainState(params=table, opt_state=P(), step=P())
+    state = jax.tree.map(lambda num_axes: P(*table[:num_axes]), placement.num_axes)
     mapped = jax.shard_map(
         updates,
         mesh=mesh,
         in_specs=(state, batch),
         out_specs=(state, P()),
-        check_vma=False,  # that copies are equal is for the tests to show
+        check_vma=False,  # tests show that replicated results are equal
     )
 
     def put(values, specs):
+        """Puts arrays on devices; `specs` may have one for all arrays of a subtree."""
         return jax.tree.map(
-            lambda x, spec: _global_array(x, NamedSharding(mesh, spec)), values, specs
+            lambda spec, x: jax.tree.map(
+                lambda array: _global_array(array, NamedSharding(mesh, spec)), x
+            ),
+            specs,
+            values,
         )
 
     def place_state(whole: TrainState) -> PlacedState:
-        specs = TrainState(
-            params=jax.tree.map(lambda _: table, whole.params),
-            opt_state=jax.tree.map(lambda _: P(), whole.opt_state),
-            step=P(),
-        )
-        return PlacedState(put(placement.pad_state(whole), specs))
+        return PlacedState(put(placement.pad_state(whole), state))
 
     def place_batch(values):
-        padded = zip(placement.pad_batch(values), batch, strict=True)
-        return type(values)(
-            *(None if x is None else put(x, spec) for x, spec in padded)
-        )
+        return map_batch(put, placement.pad_batch(values), batch)
 
     return Program(
         apply_updates=jax.jit(mapped, donate_argnums=0),
@@ -116,14 +125,12 @@ def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
 
 def _by_pmap(updates, layout: Layout, placement: Placement) -> Program:
     num = layout.num_devices
-    table = None if layout.tables == "replicated" else 0
-    state = TrainState(params=table, opt_state=None, step=None)
-    is_split = layout.tables != "columns"  # there every device has all blocks
-    axes = (
-        placement.axes
-        if is_split
-        else type(placement.axes)(*[None] * len(placement.axes))
+    fewest_axes = {"rows": 1, "columns": 2, "replicated": math.inf}[layout.tables]
+    state = jax.tree.map(
+        lambda num_axes: 0 if num_axes >= fewest_axes else None, placement.num_axes
     )
+    is_split = layout.tables != "columns"  # there every device has all blocks
+    axes = placement.axes if is_split else jax.tree.map(lambda _: None, placement.axes)
     apply_updates = jax.pmap(
         updates,
         axis_name=PMAP_AXIS,
@@ -133,43 +140,36 @@ def _by_pmap(updates, layout: Layout, placement: Placement) -> Program:
         donate_argnums=0,
     )
 
-    def split_table(x):
-        """[V, D] -> [devices, ...]."""
-        match layout.tables:
-            case "replicated":
-                return x
-            case "columns":
-                return x.reshape(len(x), num, -1).swapaxes(0, 1)
-            case "rows":
-                return x.reshape(num, -1, x.shape[1])
+    def split(x):
+        """[V, D] or [V] -> [devices, ...], if it is sharded."""
+        if x.ndim < fewest_axes:
+            return x
+        if layout.tables == "columns":
+            return x.reshape(len(x), num, -1).swapaxes(0, 1)
+        return x.reshape(num, -1, *x.shape[1:])
 
-    def join_table(x):
-        match layout.tables:
-            case "replicated":
-                return x
-            case "columns":
-                return x.swapaxes(0, 1).reshape(x.shape[1], -1)
-            case "rows":
-                return x.reshape(-1, x.shape[2])
+    def join(x):
+        if x.ndim <= fewest_axes:
+            return x
+        if layout.tables == "columns":
+            return x.swapaxes(0, 1).reshape(x.shape[1], -1)
+        return x.reshape(-1, *x.shape[2:])
 
     def place_state(whole: TrainState) -> PlacedState:
-        padded = placement.pad_state(whole)
-        params = jax.tree.map(split_table, padded.params)
-        return PlacedState(padded._replace(params=params))
+        return PlacedState(jax.tree.map(split, placement.pad_state(whole)))
 
     def whole_state(placed: PlacedState) -> TrainState:
         host = jax.tree.map(_host_array, placed)
-        joined = host._replace(params=jax.tree.map(join_table, host.params))
-        return placement.unpad_state(joined)
+        return placement.unpad_state(jax.tree.map(join, host))
 
     def place_batch(batch):
-        padded = placement.pad_batch(batch) if is_split else batch
-        return type(batch)(
-            *(
-                x if axis is None else x.reshape(len(x), num, -1, *x.shape[2:])
-                for x, axis in zip(padded, axes, strict=True)
-            )
-        )
+        if not is_split:
+            return batch
+
+        def split(x, axis):
+            return x if axis is None else x.reshape(len(x), num, -1, *x.shape[2:])
+
+        return map_batch(split, placement.pad_batch(batch), axes)
 
     return Program(
         apply_updates=apply_updates,

@@ -1,12 +1,24 @@
-"""The cap on row steps and plain SGD in optax, and optimizers of optax by name.
+"""Rules of updates in optax: capped SGD and row-wise Adagrad; optimizers by name.
 
-The cap and SGD take what changes from update to update as extra arguments, so that one
-compiled update serves all of them. They work on gradients of gathered rows and of whole
-tables alike: every leaf is [..., D], a row last.
+A rule of tables takes what changes from update to update as extra arguments, so that
+one compiled update serves all of them. `update_rows` and `update_dense` of
+`embedder.tables.update` give:
+
+  rate          the learning rate, a scalar
+  weights       c of each row of the gradients: the pair terms that have it (only to
+                rules that do not sum rows)
+  row_ids       of summed rows: the row of the table that each gradient belongs to
+  mean_columns  the mean over the D columns of a table, of values [..., columns here]
+
+Rules work on gradients of rows and of whole tables alike: every leaf is [..., D], a row
+last. A new rule of rows is a transformation of its own here, wrapped in a `RowRule`.
 """
 
 import difflib
 import inspect
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,20 +27,127 @@ import optax
 from embedder.errors import InputError
 
 
-def capped_sgd(cap: float) -> optax.GradientTransformationExtraArgs:
+class RowRule(NamedTuple):
+    """A rule for the rows of tables: a transformation, and the gradients that it needs.
+
+    A rule that is linear in the gradient may be given one gradient for each occurrence
+    of a row: the deltas of a row add up to that of the sum. All others need the sum
+    over the occurrences of each row, once for each distinct row.
+    """
+
+    transformation: optax.GradientTransformationExtraArgs
+    sums_rows: bool  # whether it needs summed rows, with their `row_ids`
+
+
+def capped_sgd(cap: float) -> RowRule:
     """row_r <- row_r - rate min(1, cap / c_r) gradient_r.
 
     `update` takes `rate`, a scalar, and `weights`, shaped as the gradients less their
     last axis.
     """
-    return optax.chain(cap_rows(cap), scale_by_rate())
+    return RowRule(optax.chain(cap_rows(cap), scale_by_rate()), sums_rows=False)
+
+
+def rowwise_adagrad(eps: float = 1e-8) -> RowRule:
+    """Adagrad with one accumulator for each row r, and G_r its summed gradient.
+
+        a_r <- a_r + mean_d G_rd^2
+        row_r <- row_r - rate G_r / (sqrt(a_r) + eps)
+
+    References: Duchi, Hazan and Singer 2011, JMLR 12, section 1; one accumulator for a
+    row as in the embedding tables of DLRM, arXiv:1906.00091.
+    """
+    rule = optax.chain(scale_by_rowwise_adagrad(eps), scale_by_rate())
+    return RowRule(rule, sums_rows=True)
+
+
+def row_rule(name: str, cap: float | None = None) -> RowRule:
+    """The rule of an `optimizer` of tables; `cap` is that of SGD, None for no cap."""
+    match name:
+        case "sgd":
+            return capped_sgd(math.inf if cap is None else cap)
+        case "adagrad":
+            return rowwise_adagrad()
+    raise ValueError(name)
+
+
+class RowwiseAdagradState(NamedTuple):
+    """The state of `scale_by_rowwise_adagrad`."""
+
+    accumulators: Any  # the tree of the tables, with a_r, [V], in place of each [V, D]
+
+
+_ASCENDING: dict[str, Any] = {
+    "indices_are_sorted": True,
+    "unique_indices": True,
+    "wrap_negative_indices": False,  # a negative id is of no row here
+}
+_EVERY_ROW = slice(None)
+
+
+def scale_by_rowwise_adagrad(
+    eps: float = 1e-8,
+) -> optax.GradientTransformationExtraArgs:
+    """Divides summed gradients G of rows by sqrt(a) + eps; see `rowwise_adagrad`.
+
+    Accumulators start at 0. A row whose gradient is 0 keeps its accumulator, and its
+    delta is 0. `update` takes, all with a default:
+
+      row_ids: the tree of the gradients with the row of each, i32[M], distinct and
+        ascending; ids out of range, negative ones too, have no row here: their
+        accumulators are left out. None: gradients [V, D] of all rows.
+      mean_columns: the mean over the columns of a table; None: all columns are here.
+    """
+
+    def init(params) -> RowwiseAdagradState:
+        zeros = jax.tree.map(lambda table: jnp.zeros(len(table), table.dtype), params)
+        return RowwiseAdagradState(zeros)
+
+    def update(
+        gradients, state, params=None, *, row_ids=None, mean_columns=None, **extra
+    ):
+        mean = mean_columns or _mean_of_all
+        if row_ids is None:
+            row_ids = jax.tree.map(lambda _: _EVERY_ROW, gradients)
+        sums = jax.tree.map(
+            lambda g, a, ids: rows_at(a, ids) + mean(g * g),
+            gradients,
+            state.accumulators,
+            row_ids,
+        )
+        scaled = jax.tree.map(
+            lambda g, a: g / (jnp.sqrt(a) + eps)[..., jnp.newaxis], gradients, sums
+        )
+        kept = jax.tree.map(with_rows, state.accumulators, row_ids, sums)
+        return scaled, RowwiseAdagradState(kept)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _mean_of_all(values):
+    return values.mean(axis=-1)
+
+
+def rows_at(array, ids):
+    """`array[ids]` of ascending, distinct ids; 0 where one is out of range."""
+    return array.at[ids].get(mode="fill", fill_value=0, **_ASCENDING)
+
+
+def with_rows(array, ids, rows):
+    """`array` with `rows` at ascending, distinct ids; without those out of range."""
+    return array.at[ids].set(rows, mode="drop", **_ASCENDING)
+
+
+def plus_rows(array, ids, rows):
+    """`array` with `rows` added at ascending, distinct ids, as `with_rows`."""
+    return array.at[ids].add(rows, mode="drop", **_ASCENDING)
 
 
 def cap_rows(cap: float) -> optax.GradientTransformationExtraArgs:
     """Scales the gradient of a row by min(1, cap / c).
 
-    The weight c of a row is the number of pair terms that touch it in this update: a
-    summed gradient then moves no row by more than `cap` pair steps. The extra argument
+    The weight c of a row is the number of pair terms that have it in this update: the
+    sum of its gradients then counts as `cap` pairs at most. The extra argument
     `weights` holds c for each row of the gradients.
     """
 
@@ -45,7 +164,7 @@ def cap_rows(cap: float) -> optax.GradientTransformationExtraArgs:
 
 
 def scale_by_rate() -> optax.GradientTransformationExtraArgs:
-    """Multiplies by minus the extra argument `rate`: one step downhill."""
+    """Multiplies by minus the extra argument `rate`: gradients become deltas."""
 
     def update(gradients, state, params=None, *, rate, **extra):
         return jax.tree.map(lambda gradient: -rate * gradient, gradients), state
@@ -86,12 +205,12 @@ def optimizer_by_name(
         raise InputError(f"`optimizer_args` of {name!r}: {error}") from error
 
 
-def optimizers() -> dict[str, object]:
+def optimizers() -> dict[str, Callable[..., optax.GradientTransformation]]:
     """The functions of optax whose first argument, `learning_rate`, may be all.
 
     Without those that are parts of others, or ask for more than gradients.
     """
-    found = {}
+    found: dict[str, Callable[..., optax.GradientTransformation]] = {}
     for name, function in sorted(vars(optax).items()):
         if inspect.isfunction(function) and not name.startswith(("scale_by", "lbfgs")):
             first, *rest = [*inspect.signature(function).parameters.values(), None]

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import optax
 
 
@@ -14,7 +15,7 @@ class TrainState(NamedTuple):
 
     params: Any  # of Haiku: {module: {name: array}}
     opt_state: optax.OptState
-    step: jax.Array  # i32[], updates applied so far
+    step: jax.Array | np.ndarray  # i32[], updates applied so far
 
 
 def device_state(state: TrainState) -> TrainState:

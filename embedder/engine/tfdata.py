@@ -1,12 +1,13 @@
-"""TensorFlow, of which only tf.data on the CPU is used; imported when it is needed."""
+"""TensorFlow, imported when it is first needed: only tf.data on the CPU is used."""
 
 import os
+from typing import Any
 
 
-def import_tensorflow():
-    """TensorFlow, kept to the CPU and quiet."""
+def import_tensorflow() -> Any:
+    """The module `tensorflow`, with GPUs hidden from it and its notices off."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # No arithmetic is done with it: this spares a notice.
+    # Else oneDNN logs a notice; TensorFlow computes nothing here.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     import tensorflow as tf
 
@@ -14,8 +15,8 @@ def import_tensorflow():
     return tf
 
 
-def quiet_options(tf):
-    """No threads that look for work while the updates need the cores."""
+def quiet_options(tf: Any) -> Any:
+    """A tf.data.Options with few threads, which leaves the cores to the updates."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.threading.private_threadpool_size = 2

@@ -1,19 +1,20 @@
-"""How processes find each other to be one run, and how they end.
+"""How the processes of a run connect, and how they end.
 
-The runtime is JAX's own (`jax.distributed`). It reports what goes wrong by ending the
-process with pages of text; here that becomes one line and an exit code.
+The runtime is `jax.distributed`. It reports a failure by aborting the process with
+pages of text; here that becomes one line and an exit code.
 """
 
 import contextlib
 import ctypes
 import logging
+import math
 import os
 import signal
 import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
@@ -25,17 +26,14 @@ from embedder.errors import InputError
 from embedder.hosts.watch import Watch
 from embedder.options import PeersConfig
 
-LOST = (
-    "Lost another process of the run, which ended or was stopped: see what it says "
-    "itself."
-)
-_LAST_WAIT = 3600  # seconds that a finished process waits for the others to finish
+LOST = "Lost another process of the run, which ended or was stopped: see its own log."
+_LAST_WAIT = 3600  # seconds that a finished process waits for the others
 _FATAL = b"Terminating process because the JAX distributed service detected fatal"
-_kept: list[object] = []  # what C has pointers to
+_kept: list[object] = []  # callbacks that C has pointers to
 
 
-class _Place(NamedTuple):
-    """What `jax.distributed.initialize` takes."""
+class _Member(NamedTuple):
+    """This process in the run: the arguments of `jax.distributed.initialize`."""
 
     coordinator: str
     num_processes: int
@@ -43,28 +41,39 @@ class _Place(NamedTuple):
     local_devices: list[int] | None
 
 
+class _Joined(NamedTuple):
+    """Set when this process has joined others."""
+
+    ending: "_Ending"
+    lost_after: float
+
+
+_joined: _Joined | None = None
+
+
 def join(peers: PeersConfig) -> None:
     """Joins the run that `peers` or a launcher's variables name; else does nothing.
 
-    To be called before JAX is used.
+    Must be called before JAX is used.
 
     Raises:
-      ValueError: the arguments are wrong, or the others were not found in time.
+      InputError: the arguments are wrong, or the others were not found in time.
     """
-    place = _place(peers)
-    if place is None or place.num_processes == 1:
+    global _joined
+    member = _member(peers)
+    if member is None or member.num_processes == 1:
         return
-    if place.process_id == 0:
-        _check_port(place.coordinator)
+    if member.process_id == 0:
+        _check_port(member.coordinator)
     avoid_slow_scatters()
-    # It would take SIGTERM for a note that the run is to be saved.
+    # Otherwise JAX handles SIGTERM, as a notice of preemption.
     jax.config.update("jax_enable_preemption_service", False)
-    ending = _Ending(_not_joined(place, peers.init_timeout), 2)
+    ending = _Ending(_not_joined(member, peers.init_timeout), 2)
     _watch_aborts(ending)
     with _limit(peers.init_timeout, ending):
         try:
             jax.distributed.initialize(
-                *place,
+                *member,
                 cluster_detection_method="deactivate",
                 initialization_timeout=peers.init_timeout,
                 heartbeat_timeout_seconds=peers.lost_after,
@@ -73,27 +82,27 @@ def join(peers: PeersConfig) -> None:
         except (RuntimeError, ValueError) as error:
             raise InputError(ending.message) from error
     ending.message, ending.code = LOST, 3
-    _kept.extend([ending, peers])
+    _joined = _Joined(ending, peers.lost_after)
 
 
 def watch() -> Watch:
-    """A watch over the steps; it ends nothing where this process is alone."""
-    limits = [each.lost_after for each in _kept if isinstance(each, PeersConfig)]
-    found = Watch(*limits, on_hang=_end_hanging)
+    """A watch over the calls of updates; a process alone is never ended by it."""
+    limit = math.inf if _joined is None else _joined.lost_after
+    found = Watch(limit, on_hang=_end_hanging)
     found.start()
     return found
 
 
 def _end_hanging(seconds: float) -> None:
     message = (
-        f"No step has come for {seconds:.0f} s: a process of the run hangs. Where "
-        "steps take that long, raise --lost-after."
+        f"No update for {seconds:.0f} s: a process of the run hangs. If updates take "
+        "that long, raise --lost-after."
     )
     _Ending(message, code=3, error=sys.stderr.fileno())()
 
 
 def leave() -> None:
-    """Waits until all processes have come here; a signal ends the waiting."""
+    """Waits until all processes have called this; a signal ends the process."""
     if not jax.distributed.is_initialized():
         return
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -101,23 +110,24 @@ def leave() -> None:
     try:
         jax.distributed.shutdown()
     except RuntimeError:
-        next(each for each in _kept if isinstance(each, _Ending))()
+        if _joined is None:
+            raise
+        _joined.ending()
 
 
-def _place(peers: PeersConfig) -> _Place | None:
-    """Where this process belongs; None: it is alone."""
-    if peers.coordinator is not None:
-        return _Place(
-            peers.coordinator, peers.num_processes, peers.process_id, local_devices=None
-        )
+def _member(peers: PeersConfig) -> _Member | None:
+    """This process as a member of a run; None: it is alone."""
+    given = peers.coordinator, peers.num_processes, peers.process_id
+    match given:
+        case str(coordinator), int(num_processes), int(process_id):
+            return _Member(coordinator, num_processes, process_id, local_devices=None)
     if not _is_launched():
         return None
     try:
-        return _Place(
-            *ClusterEnv.auto_detect_unset_distributed_params(
-                None, None, None, None, None, peers.init_timeout
-            )
+        found = ClusterEnv.auto_detect_unset_distributed_params(
+            None, None, None, None, None, peers.init_timeout
         )
+        return _launched(*found)
     except (RuntimeError, KeyError, ValueError) as error:
         raise InputError(
             f"The variables of the launcher name no coordinator ({error}): give "
@@ -125,11 +135,28 @@ def _place(peers: PeersConfig) -> _Place | None:
         ) from error
 
 
+def _launched(
+    coordinator: str | None,
+    num_processes: int | None,
+    process_id: int | None,
+    local_devices: Sequence[int] | None,
+) -> _Member:
+    """What a launcher's variables say.
+
+    Raises:
+      ValueError: they lack something.
+    """
+    if coordinator is None or num_processes is None or process_id is None:
+        raise ValueError("they are incomplete")
+    devices = None if local_devices is None else list(local_devices)
+    return _Member(coordinator, num_processes, process_id, devices)
+
+
 def _is_launched() -> bool:
     """Whether mpirun or srun has started several processes.
 
     Raises:
-      ValueError: it has, and does not say where the first is.
+      InputError: it has, and does not name the host of the first.
     """
     if _number("OMPI_COMM_WORLD_SIZE") > 1:
         if "OMPI_MCA_orte_hnp_uri" not in os.environ:
@@ -139,7 +166,7 @@ def _is_launched() -> bool:
                 "$OMPI_COMM_WORLD_RANK."
             )
         return True
-    # Without a list of nodes this is the script of a job, and not a step of it.
+    # Without a list of nodes this is the batch script itself, not started by srun.
     return _number("SLURM_NTASKS") > 1 and "SLURM_STEP_NODELIST" in os.environ
 
 
@@ -151,7 +178,7 @@ def _number(variable: str) -> int:
 
 
 def _check_port(coordinator: str) -> None:
-    """Refuses a port that another program has: JAX would end the process."""
+    """Refuses a port that another program uses: JAX would abort the process."""
     port = int(coordinator.rpartition(":")[2])
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
@@ -161,40 +188,40 @@ def _check_port(coordinator: str) -> None:
     except OSError as error:
         raise InputError(
             f"`coordinator` {coordinator}: port {port} cannot be opened here "
-            f"({os.strerror(error.errno)}): is another run on it?"
+            f"({os.strerror(error.errno or 0)}): does another run use it?"
         ) from error
 
 
-def _not_joined(place: _Place, timeout: int) -> str:
+def _not_joined(member: _Member, timeout: int) -> str:
     return (
-        f"Process {place.process_id} could not join the others at {place.coordinator} "
-        f"within `init_timeout` = {timeout} s: is the address right, are all "
-        f"{place.num_processes} of them up, and has each an id of its own?"
+        f"Process {member.process_id} could not join the others at "
+        f"{member.coordinator} within `init_timeout` = {timeout} s: is the address "
+        f"right, are all {member.num_processes} of them up, and has each an id of its "
+        "own?"
     )
 
 
 @dataclass
 class _Ending:
-    """What is said when the runtime of JAX ends the process, and the exit code."""
+    """Ends the process with one line and an exit code, as JAX's runtime fails."""
 
     message: str
     code: int
-    error: int = 2  # where standard error goes
+    error: int = 2  # file descriptor of standard error
 
     def __call__(self) -> NoReturn:
-        with contextlib.suppress(OSError):  # the exit code still tells
+        with contextlib.suppress(OSError):  # there is still the exit code
             os.write(self.error, f"embedder: {self.message}\n".encode())
         os._exit(self.code)
 
 
 def _watch_aborts(ending: _Ending) -> None:
-    """Lets `ending` come where JAX's runtime would end the process.
+    """Calls `ending` where JAX's runtime would abort the process.
 
     When processes do not find each other, or one of them is lost, the runtime writes
-    pages to standard error and calls abort; that it takes a function of Python's to do
-    something else does not work (jaxlib 0.10: it cannot convert the argument). So what
-    compiled code prints goes to a file without a name, and a handler of SIGABRT reads
-    that. Python's own output goes where it went.
+    pages to standard error and calls abort; its option for a Python callback fails
+    (jaxlib 0.10: it cannot convert the argument). So what compiled code prints goes to
+    a temporary file, which a handler of SIGABRT reads. Python's output stays as it is.
     """
     written = tempfile.TemporaryFile()
     before = sys.stderr
@@ -224,7 +251,7 @@ def _watch_aborts(ending: _Ending) -> None:
 
 @contextlib.contextmanager
 def _limit(seconds: int, ending: _Ending) -> Iterator[None]:
-    """Ends the process if the body takes longer: the runtime's own limit is later."""
+    """Ends the process if the body takes longer; the runtime itself waits longer."""
     timer = threading.Timer(seconds, ending)
     timer.daemon = True
     timer.start()

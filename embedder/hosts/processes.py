@@ -1,4 +1,4 @@
-"""Several processes that are one run: all mean the same, and fail together."""
+"""Several processes that are one run: they agree on its settings and fail together."""
 
 import errno
 import hashlib
@@ -15,11 +15,11 @@ from embedder.errors import InputError
 from embedder.hosts.joining import leave
 
 _MESSAGE_BYTES = 2**14
-_PIECE_BYTES = 2**26  # of what goes from one to all at once
+_PIECE_BYTES = 2**26  # of an array, broadcast at once
 
 
 def num_processes() -> int:
-    """How many take part; JAX's devices are not touched where there is one."""
+    """Number of processes of the run; with one, JAX's devices are not initialized."""
     return jax.process_count() if jax.distributed.is_initialized() else 1
 
 
@@ -29,12 +29,12 @@ def is_first() -> bool:
 
 
 @contextmanager
-def together() -> Iterator[None]:
-    """Makes an error of the body in one process an error in all, and the end of them.
+def fail_together() -> Iterator[None]:
+    """Raises an error of the body in every process when one raises it.
 
     Raises:
-      Exception: as raised here; else, with the message of the first process that has
-        one, an OSError if that has, or a ValueError.
+      Exception: the error of this process; or, from the message of the first process
+        that failed, an OSError if it had one, else an InputError.
     """
     if num_processes() == 1:
         yield
@@ -44,65 +44,65 @@ def together() -> Iterator[None]:
         yield
     except Exception as error:
         failure = error
-    told = _tell_all(_describe(failure) if failure else "")
-    if not any(told):
+    messages = _gather_messages(_describe(failure) if failure else "")
+    if not any(messages):
         return
     leave()
     if failure:
         raise failure
-    process, text = next((i, text) for i, text in enumerate(told) if text)
+    process, text = next((i, text) for i, text in enumerate(messages) if text)
     number, _, message = text.partition(" ")
     message = f"Process {process}: {message}"
     raise InputError(message) if number == "0" else OSError(int(number), message)
 
 
 def _describe(failure: Exception) -> str:
-    """Number of an error of the disk, or 0, and what it says."""
+    """The errno of a disk error, or 0, and the message."""
     if isinstance(failure, OSError) and failure.errno not in (None, errno.ENOENT):
         where = f"{failure.filename}: " if failure.filename else ""
         return f"{failure.errno} {where}{failure.strerror}"
     return f"0 {failure or type(failure).__name__}"
 
 
-def first_says(flag: bool) -> bool:
-    """What `flag` is in the first process."""
+def broadcast_flag(flag: bool) -> bool:
+    """`flag` of the first process, in all processes."""
     if num_processes() == 1:
         return flag
     return bool(multihost_utils.broadcast_one_to_all(np.int32(flag)))
 
 
 def largest(number: int) -> int:
-    """The largest `number` of all processes, which have to come here together."""
+    """The largest `number` of all processes; each of them must call this."""
     return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
-def from_first(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of the first process, in all; the others give such of any values."""
+def broadcast_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of the first process, in all; others pass some of the same shapes."""
     with jax.enable_x64(True):
-        return {name: _rows_from_first(array) for name, array in arrays.items()}
+        return {name: _broadcast_rows(array) for name, array in arrays.items()}
 
 
-def _rows_from_first(array: np.ndarray) -> np.ndarray:
+def _broadcast_rows(array: np.ndarray) -> np.ndarray:
     if array.nbytes <= _PIECE_BYTES or len(array) == 1:
         return np.asarray(multihost_utils.broadcast_one_to_all(array))
     rows = max(1, _PIECE_BYTES // array[:1].nbytes)
     pieces = (array[start : start + rows] for start in range(0, len(array), rows))
-    return np.concatenate([_rows_from_first(piece) for piece in pieces])
+    return np.concatenate([_broadcast_rows(piece) for piece in pieces])
 
 
-def facts_from_first(facts) -> Any:
-    """What JSON can hold, of the first process, in all."""
+def broadcast_facts(facts: Any) -> Any:
+    """`facts`, which JSON can hold, of the first process, in all processes."""
     data = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
     mine = data if is_first() else np.zeros(size, np.uint8)
-    return json.loads(bytes(_rows_from_first(mine)))
+    return json.loads(bytes(_broadcast_rows(mine)))
 
 
-def check_same(facts: Mapping[str, object]) -> None:
-    """Refuses to go on where processes have different `facts`.
+def check_agreement(facts: Mapping[str, object]) -> None:
+    """Refuses to continue if `facts` differ between processes.
 
     Raises:
-      ValueError: names what differs, in every process.
+      InputError: in every process; it names what differs.
     """
     if num_processes() == 1:
         return
@@ -111,10 +111,10 @@ def check_same(facts: Mapping[str, object]) -> None:
         name: hashlib.sha256(text.encode()).hexdigest()[:16]
         for name, text in texts.items()
     }
-    everybody = [json.loads(text) for text in _tell_all(json.dumps(digests))]
-    names = sorted({name for each in everybody for name in each})
+    gathered = [json.loads(text) for text in _gather_messages(json.dumps(digests))]
+    names = sorted({name for each in gathered for name in each})
     different = [
-        name for name in names if len({each.get(name) for each in everybody}) > 1
+        name for name in names if len({each.get(name) for each in gathered}) > 1
     ]
     if different:
         process = jax.process_index()
@@ -126,11 +126,11 @@ def check_same(facts: Mapping[str, object]) -> None:
         )
 
 
-def _tell_all(message: str) -> list[str]:
-    """The messages of all processes, cut to 16 kilobytes."""
+def _gather_messages(message: str) -> list[str]:
+    """The messages of all processes, cut to 16 KiB."""
     data = np.zeros(_MESSAGE_BYTES, np.uint8)
     text = message.encode(errors="backslashreplace")[:_MESSAGE_BYTES]
     given = np.frombuffer(text, np.uint8)
     data[: len(given)] = given
-    every = multihost_utils.process_allgather(data)
-    return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in every]
+    rows = multihost_utils.process_allgather(data)
+    return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]

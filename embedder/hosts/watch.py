@@ -1,4 +1,4 @@
-"""A watch over the steps of a run: what stalls or leaps is said while it happens."""
+"""A watch over a run that logs stalls and jumps of the loss while they happen."""
 
 import logging
 import math
@@ -6,24 +6,26 @@ import threading
 import time
 from collections.abc import Callable
 
-_STALLED = 60.0  # seconds without a step that are said
-_LEAP = 3.0  # times the mean loss of the epoch so far
+from embedder.engine.epochs import Status
+
+_STALLED = 60.0  # seconds without an update, after which it warns
+_LEAP = 3.0  # times the mean loss of the epoch so far: warns above it
 _log = logging.getLogger(__name__)
 
 
 class Watch:
-    """Says that no step has come for long, and in the end that it waits no more.
+    """Warns when no call of updates returns for long, and at last calls `on_hang`.
 
-    `check` looks how long the last step is ago; `start` runs it in a thread.
+    `check` compares the time since the last call; `start` runs it in a thread.
 
-    JAX's runtime notices other processes that have ended or are stopped, by their
-    heartbeats, which come from threads of its own; not one that waits for its disk.
+    JAX's runtime notices processes that have ended or are stopped, by the heartbeats of
+    its own threads; it does not notice a process that waits for its disk.
 
     Args:
-      limit: seconds without a step, or ten times the longest so far, or twice the
-        first, after which `on_hang` is called with the seconds.
+      limit: seconds without a call before `on_hang(seconds)`; at least ten times the
+        longest call so far, and twice the first.
       stalled: the same for a warning.
-      clock: gives seconds that only grow.
+      clock: monotonic seconds.
     """
 
     def __init__(
@@ -37,23 +39,23 @@ class Watch:
         self._stalled = stalled
         self._on_hang = on_hang
         self._clock = clock
-        self._longest = 0.0  # between two steps, so far
+        self._longest = 0.0  # seconds between two calls, so far
         self._born = clock()
-        self._first: float | None = None  # seconds until the first step, compiling
-        self._last: float | None = None  # step; None: there is nothing to wait for
+        self._first: float | None = None  # seconds until the first call, with compiling
+        self._last: float | None = None  # time of the last call; None: paused
         self._updates = 0
-        self._leapt = -1  # epoch whose leap was said
-        self._told: float | None = None  # step after which a stall was said
+        self._leapt = -1  # epoch of the last warning of a leap
+        self._told: float | None = None  # `_last` at the last warning of a stall
         self._ended = threading.Event()
 
     def start(self) -> threading.Thread:
-        """Checks in a thread, which is returned, until `end`."""
+        """The thread that checks until `end`."""
         thread = threading.Thread(target=self._run, daemon=True)
         thread.start()
         return thread
 
-    def beat(self, status) -> None:
-        """To be called after each step."""
+    def beat(self, status: Status) -> None:
+        """Must be called after each call of updates."""
         now = self._clock()
         if self._first is None:
             self._first = now - self._born
@@ -63,7 +65,7 @@ class Watch:
         self._check_leap(status)
 
     def pause(self) -> None:
-        """To be called before what takes its time, and after the last step."""
+        """Must be called before slow work outside the updates, and after the last."""
         self._last = None
 
     def end(self) -> None:
@@ -71,7 +73,7 @@ class Watch:
         self._ended.set()
 
     def check(self) -> None:
-        """Says what there is to say by now."""
+        """Warns of a stall, or calls `on_hang`."""
         last = self._last
         if last is None or self._first is None:
             return
@@ -82,14 +84,13 @@ class Watch:
         if waited > max(self._stalled, usual) and self._told != last:
             self._told = last
             _log.warning(
-                "No step has come for %.0f s, since update %d: the loader or a "
-                "device stalls.",
+                "No update for %.0f s, since update %d: the loader or a device stalls.",
                 waited,
                 self._updates,
             )
 
-    def _check_leap(self, status) -> None:
-        """Says that the loss has leapt, once an epoch."""
+    def _check_leap(self, status: Status) -> None:
+        """Warns once per epoch that the loss has leapt."""
         if self._leapt == status.epoch or status.is_epoch_end:
             return
         if 0 < _LEAP * status.loss < status.recent_loss:

@@ -1,9 +1,9 @@
-"""Checkpoints: all that a training needs to go on, whole or not there.
+"""Checkpoints: all that resuming needs; each is either whole or ignored.
 
-Each is a folder named by its number of updates, written by Orbax under another name and
-then renamed. It holds the arrays and, as JSON, facts with a SHA-256 of each array and
-of themselves: Orbax reads damaged arrays without an error. SHA256SUMS, written last and
-looked at first, is of its files, so that Orbax is given no damaged one.
+Each is a folder named by its number of updates, which Orbax writes under a temporary
+name and renames. It holds the arrays and, as JSON, facts with a SHA-256 of each array
+and of themselves, since Orbax reads damaged arrays without an error. SHA256SUMS, with
+checksums of its files, is written last and checked first: Orbax reads no damaged file.
 """
 
 import errno
@@ -15,56 +15,57 @@ import os
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
-from embedder.disk.digests import SUMS, check_folder, files_in, write_sums
-from embedder.disk.files import check_utf8
+from embedder.disk.digests import DIGESTS_FILE, check_digests, files_in, write_digests
+from embedder.disk.files import check_utf8_path
 from embedder.errors import InputError
 
 _log = logging.getLogger(__name__)
+Tree = TypeVar("Tree")
 
 
 class CheckpointError(InputError):
-    """A checkpoint is not whole, or not of this training."""
+    """A checkpoint is damaged, or is of another training."""
 
 
 def check_path(workdir: Path) -> None:
-    """Refuses a folder that Orbax would write checkpoints to, but not find them in.
+    """Refuses a folder where Orbax would not find the checkpoints that it wrote.
 
     Raises:
-      ValueError: its path is a pattern, or not UTF-8.
+      InputError: its path has wildcards, or is not UTF-8.
     """
     path = os.path.abspath(workdir)
-    check_utf8(path, "`workdir`")
+    check_utf8_path(path, "`workdir`")
     if glob.has_magic(path) or "\\" in path:
         raise InputError(
             "`workdir` must be without *, ?, [ and \\ in its name and those of the "
-            f"folders above it, which are patterns to Orbax, got {path}."
+            f"folders above it, which Orbax takes for wildcards, got {path}."
         )
 
 
 class Checkpoint(NamedTuple):
-    """What one holds."""
+    """The content of a checkpoint."""
 
-    step: int  # updates
+    step: int  # number of updates
     arrays: dict[str, np.ndarray]
-    facts: dict[str, Any]  # what JSON can hold
+    facts: dict[str, Any]  # JSON values
 
 
-def arrays_of(tree) -> dict[str, np.ndarray]:
-    """The leaves of `tree` by their paths, as params.tables.input."""
+def arrays_of(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a pytree by their paths, such as params.tables.input."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def tree_of(arrays: dict[str, np.ndarray], like):
-    """The tree, of the structure of `like`, that `arrays_of` took apart.
+def tree_of(arrays: dict[str, np.ndarray], like: Tree) -> Tree:
+    """The pytree of `arrays_of(tree)`, with the structure of `like`.
 
     Raises:
-      CheckpointError: `like` has other leaves, or of other shapes or dtypes.
+      CheckpointError: `like` has other leaves, shapes or dtypes.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     expected = {_name(path): _described(leaf) for path, leaf in leaves}
@@ -76,29 +77,38 @@ def tree_of(arrays: dict[str, np.ndarray], like):
             if expected.get(name) != found.get(name)
         )
         raise CheckpointError(f"its arrays differ: {'; '.join(different)}")
-    return structure.unflatten([arrays[name] for name in expected])
+    return jax.tree_util.tree_unflatten(structure, [arrays[n] for n in expected])
+
+
+class _Work(NamedTuple):
+    """A checkpoint to write."""
+
+    step: int
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+    best: int | None
 
 
 class _Still(np.ndarray):
-    """An array that nobody changes while it is written: Orbax need not copy it."""
+    """An array that does not change while Orbax writes it: deep copies share it."""
 
-    def __deepcopy__(self, memo) -> "_Still":
+    def __deepcopy__(self, memo: object) -> "_Still":
         return self
 
 
 class Checkpoints:
-    """The checkpoints in `folder`, of which the newest `keep` stay.
+    """The checkpoints in `folder`; the newest `keep` are kept.
 
-    Writing is done by a thread; what goes wrong there is raised by the next `save`, or
-    by `is_written` or `wait`.
+    A thread writes them; its errors are raised by the next `save`, `is_written` or
+    `wait`.
     """
 
     def __init__(self, folder: Path, keep: int = 2):
         self.folder = Path(os.path.abspath(folder))  # Orbax wants it so
         self._keep = keep
         self._thread = ThreadPoolExecutor(1)
-        self._pending: Future | None = None
-        self._work: tuple | None = None  # what is being written, until it is whole
+        self._pending: Future[None] | None = None
+        self._work: _Work | None = None  # being written, or failed
 
     def save(
         self,
@@ -107,13 +117,13 @@ class Checkpoints:
         facts: dict[str, Any],
         best: int | None = None,
     ) -> None:
-        """Begins to write a checkpoint, after the one before is whole.
+        """Starts to write a checkpoint, once the previous one is whole.
 
-        `arrays` must not change until `wait` has returned. The one of step `best` stays
+        `arrays` must not change until `wait` has returned. Checkpoint `best` is kept
         besides the newest.
 
         Raises:
-          OSError: the one before could not be written.
+          OSError: the previous one could not be written.
         """
         if not self.is_written():
             _log.warning(
@@ -122,38 +132,38 @@ class Checkpoints:
             )
         self.wait()
         if not self._is_sound(step):
-            self._work = step, arrays, facts, best
+            self._work = _Work(step, arrays, facts, best)
             self._pending = self._thread.submit(self._write, *self._work)
 
     def retry(self) -> bool:
-        """Begins to write again what failed, if that was the best; whether it was."""
-        if self._work is None or self._work[0] != self._work[-1]:
+        """Whether the failed checkpoint is the best: it is then written again."""
+        if self._work is None or self._work.step != self._work.best:
             return False
         self._pending = self._thread.submit(self._write, *self._work)
         return True
 
     def is_written(self) -> bool:
-        """Whether all is; raises what has gone wrong. It does not wait."""
+        """Whether nothing is being written; raises the error of the thread."""
         if self._pending is not None and self._pending.done():
             self.wait()
         return self._pending is None
 
     def wait(self) -> None:
-        """Until all is written; raises what has gone wrong."""
+        """Waits until all is written; raises the error of the thread."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
             self._work = None
 
     def steps(self) -> list[int]:
-        """Of whole checkpoints, the newest first; such as can still be damaged."""
+        """The complete checkpoints, newest first; their files may still be damaged."""
         if not self.folder.is_dir():
             return []
-        names = (path.parent.name for path in self.folder.glob(f"*/{SUMS}"))
+        names = (path.parent.name for path in self.folder.glob(f"*/{DIGESTS_FILE}"))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def newest(self) -> Checkpoint | None:
-        """The newest that is undamaged; the log names those that are not."""
+        """The newest undamaged checkpoint; logs the damaged ones."""
         for step in self.steps():
             try:
                 return self.read(step)
@@ -162,17 +172,17 @@ class Checkpoints:
         return None
 
     def read(self, step: int) -> Checkpoint:
-        """The checkpoint of that many updates.
+        """The checkpoint after `step` updates.
 
         Raises:
           CheckpointError: it is damaged.
-          ValueError: Orbax would not find it.
+          InputError: Orbax would not find it.
         """
         check_path(self.folder.parent)
         path = self.folder / str(step)
         ocp = _orbax()
         try:
-            check_folder(path)
+            check_digests(path)
             args = ocp.args.Composite(
                 state=ocp.args.StandardRestore(), facts=ocp.args.JsonRestore()
             )
@@ -188,30 +198,37 @@ class Checkpoints:
         return Checkpoint(step, arrays, sealed["facts"])
 
     def remove_parts(self) -> None:
-        """Removes what a run left that died while it was writing."""
+        """Removes the incomplete checkpoints of a killed run."""
         for path in self.parts():
             _log.info("%s was not finished: it is removed.", path)
             shutil.rmtree(path, ignore_errors=True)
 
     def parts(self) -> list[Path]:
-        """Folders of checkpoints that are not whole."""
+        """Folders of incomplete checkpoints."""
         if not self.folder.is_dir():
             return []
         return [
             path
             for path in sorted(self.folder.iterdir())
-            if path.is_dir() and not (path.name.isdecimal() and (path / SUMS).exists())
+            if path.is_dir()
+            and not (path.name.isdecimal() and (path / DIGESTS_FILE).exists())
         ]
 
     def _is_sound(self, step: int) -> bool:
-        """Whether it is there already: then it is not replaced, not even by itself."""
+        """Whether it exists and is undamaged: then it is not written again."""
         try:
-            check_folder(self.folder / str(step))
+            check_digests(self.folder / str(step))
         except (OSError, ValueError):
             return False
         return True
 
-    def _write(self, step: int, arrays, facts, best: int | None) -> None:
+    def _write(
+        self,
+        step: int,
+        arrays: dict[str, np.ndarray],
+        facts: dict[str, Any],
+        best: int | None,
+    ) -> None:
         ocp = _orbax()
         path = self.folder / str(step)
         still = {name: array.view(_Still) for name, array in arrays.items()}
@@ -223,14 +240,14 @@ class Checkpoints:
             self.folder.mkdir(exist_ok=True)
             with _checkpointer() as checkpointer:
                 checkpointer.save(path, args=args, force=True)
-            write_sums(path, files_in(path))
-        except Exception as error:  # Orbax has errors of the disk as ValueError too
+            write_digests(path, files_in(path))
+        except Exception as error:  # Orbax raises disk errors as ValueError, too
             self.remove_parts()
             raise _disk_error(error, path) from error
         self._forget(step, best)
 
     def _forget(self, newest: int, best: int | None) -> None:
-        """Removes old checkpoints, and damaged ones that the run went on before."""
+        """Removes old checkpoints, and later ones that were damaged and passed over."""
         steps = self.steps()
         before = [step for step in steps if step <= newest]
         for step in {*steps} - {*before[: self._keep], best}:
@@ -246,14 +263,14 @@ def _described(array) -> str:
 
 
 def _orbax():
-    """Imported where it is used: that takes a while, and short runs save nothing."""
+    """Orbax, imported on use: it takes seconds, and short runs save nothing."""
     import orbax.checkpoint as ocp
 
     return ocp
 
 
 def _checkpointer():
-    """Of this process alone: no other one takes part."""
+    """A checkpointer of this process alone, also in a run of several."""
     ocp = _orbax()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=jax.process_index(),
@@ -271,18 +288,18 @@ def _checkpointer():
 
 
 def _sealed(arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts with digests of the arrays and of themselves."""
+    """The facts, with digests of the arrays and of themselves."""
     digests = {name: _digest(array) for name, array in arrays.items()}
     return {"facts": facts, "arrays": digests, "sha256": _seal(facts, digests)}
 
 
-def _seal(facts, digests) -> str:
+def _seal(facts: dict[str, Any], digests: dict[str, str]) -> str:
     text = json.dumps([facts, digests], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(array: np.ndarray) -> str:
-    """Of the values, the shape and the dtype."""
+    """SHA-256 of the values, the shape and the dtype."""
     digest = hashlib.sha256(_described(array).encode())
     digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
@@ -299,7 +316,7 @@ def _check_digests(arrays: dict[str, np.ndarray], sealed: dict[str, Any]) -> Non
 
 
 def _disk_error(error: Exception, path: Path) -> OSError:
-    """`error` as an error of the disk that names the checkpoint."""
+    """`error` as an OSError that names the checkpoint."""
     number = error.errno if isinstance(error, OSError) else None
     for code in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES):
         if number is None and os.strerror(code).lower() in str(error).lower():

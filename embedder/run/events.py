@@ -1,28 +1,32 @@
-"""Metrics of a run as events that TensorBoard shows."""
+"""Metrics of a run as TensorBoard events."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
 
 
 class Events:
-    """Events in `folder`, written by a thread: what writes them takes a while to load.
+    """Writes events to `folder` in a thread, which imports the slow writer.
 
-    Those of a run that goes on after so many `epochs` hide what came later before.
+    `epochs`: done before this run resumed; later events in the folder are hidden.
     """
 
     def __init__(self, folder: Path, epochs: int = 0):
         self._folder = folder
         self._epochs = epochs
         self._thread = ThreadPoolExecutor(1)
-        self._writer = None
+        self._writer: SummaryWriter | None = None
 
     def add(self, epoch: int, metrics: Mapping[str, float | None]) -> None:
-        """Writes what an epoch, from 1, came to."""
+        """Writes the metrics of an epoch, counted from 1."""
         self._thread.submit(self._add, epoch, dict(metrics))
 
     def close(self) -> None:
-        """Until all is written."""
+        """Waits until all is written."""
         self._thread.submit(self._close).result()
         self._thread.shutdown()
 

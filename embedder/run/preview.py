@@ -1,4 +1,4 @@
-"""What a run would do, and on which devices, without doing it."""
+"""A dry run: settings, data, devices and memory of a run."""
 
 import tempfile
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from embedder.config import Config, to_toml
 from embedder.engine.memory import memory_lines
 from embedder.families import open_problem
-from embedder.problem import Base
+from embedder.problem import Base, Training
 
 
 def preview(
@@ -16,14 +16,14 @@ def preview(
     *,
     cache: Path | None = None,
 ) -> str:
-    """What `train` would do, as text; nothing is written but to `cache`, if given.
+    """What `train` would do, as text; only `cache` is written to, if it is given.
 
     Raises:
-      OSError, ValueError: bad input.
+      OSError, InputError: bad input.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        job = open_problem(config, source, base)
-        training = job.plan(config, cache or Path(temporary))
+        problem = open_problem(config, source, base)
+        training: Training = problem.plan(config, cache or Path(temporary))
         devices = f"devices: {training.devices_line}"
         toml = to_toml(training.config)
         about = training.description

@@ -1,4 +1,4 @@
-"""How a run shows how far it is: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 import functools
 import logging
@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,13 +20,13 @@ _silent = logging.NullHandler()
 
 @contextmanager
 def progress(stop: Stop) -> Iterator[Callable[[Status], None]]:
-    """A function that takes each `Status` of a run and shows it on standard error.
+    """A function that shows each `Status` of a run on standard error.
 
-    Where standard error cannot be written the run goes on, and standard output says so
-    at the end. Where its reader has gone, `stop` is told, as by SIGTERM.
+    If standard error cannot be written, the run continues, and a line on standard
+    output says so at the end. If its reader has gone, `stop` is requested.
     """
     log = LogStream(sys.stderr, lambda: stop.request(signal.SIGPIPE))
-    console = Console(file=log)
+    console = Console(file=cast(TextIO, log))  # it has all that a TextIO has
     try:
         with _log_to(console):
             if console.is_terminal:
@@ -41,7 +42,7 @@ def progress(stop: Stop) -> Iterator[Callable[[Status], None]]:
 
 @contextmanager
 def _log_to(console: Console) -> Iterator[None]:
-    """Shows what the run says of itself."""
+    """Shows the log of the package on `console`."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -54,7 +55,7 @@ def _log_to(console: Console) -> Iterator[None]:
 
     log, handler = logging.getLogger("embedder"), Handler()
     level = log.level
-    logging.root.addHandler(_silent)  # Orbax would give it one that says all again
+    logging.root.addHandler(_silent)  # or Orbax adds one that repeats all records
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
@@ -98,8 +99,8 @@ def _bar(console: Console) -> Progress:
     )
 
 
-def _fields(status: Status) -> dict[str, str]:
-    """What stands beside the bar; the loss before stays until the epoch has one."""
+def _fields(status: Status) -> dict[str, Any]:
+    """The text beside the bar; an epoch without a loss yet keeps the previous one."""
     fields = {"epoch": f"{status.epoch + 1}/{status.epochs}", "rate": _rate(status)}
     if status.loss or status.is_epoch_end:
         fields["loss"] = f"{status.loss:.4f}"
@@ -107,7 +108,7 @@ def _fields(status: Status) -> dict[str, str]:
 
 
 def _print_line(log: LogStream, status: Status) -> None:
-    """One line an epoch."""
+    """Prints one line per epoch."""
     if status.is_epoch_end:
         print(
             f"epoch {status.epoch + 1}/{status.epochs}: {_metrics(status)}, "

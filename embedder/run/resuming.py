@@ -1,10 +1,11 @@
-"""Where a run that was stopped goes on: at its last whole checkpoint."""
+"""Resumes a stopped run from its last whole checkpoint."""
 
 import logging
 from importlib.metadata import version
+from typing import Any
 
 from embedder.config import differences, from_toml
-from embedder.engine.epochs import Place, Snapshot
+from embedder.engine.epochs import RunPosition, Snapshot
 from embedder.hosts import processes
 from embedder.problem import Training
 from embedder.run.checkpoints import (
@@ -18,8 +19,8 @@ from embedder.run.checkpoints import (
 _log = logging.getLogger(__name__)
 
 
-def origin(training: Training) -> dict[str, str]:
-    """What the last bits of the vectors come from, beside the settings."""
+def reproducibility_facts(training: Training) -> dict[str, str]:
+    """What the last bits of the vectors depend on, besides the settings."""
     layout = training.layout
     packages = ("embedder", "jax", "jaxlib", "numpy")
     return {
@@ -31,22 +32,22 @@ def origin(training: Training) -> dict[str, str]:
     }
 
 
-def taken_up(
+def resume_snapshot(
     checkpoints: Checkpoints, training: Training, step: int | None = None
 ) -> Snapshot | None:
-    """Where the newest whole checkpoint is; None: there is none.
+    """The snapshot in the newest whole checkpoint; None: there is none.
 
     Args:
-      step: take this one and no other.
+      step: read the checkpoint of this number instead.
 
     Raises:
-      CheckpointError: it is of another training, or that of `step` is not whole.
+      CheckpointError: it is of another training, or that of `step` is damaged.
     """
     checkpoints.remove_parts()
     found = checkpoints.newest() if step is None else _at(checkpoints, step)
     if found is None:
         _log.info(
-            "%s holds an unfinished run without a checkpoint: it is begun anew.",
+            "%s holds an unfinished run without a checkpoint: it starts anew.",
             checkpoints.folder.parent,
         )
         return None
@@ -58,13 +59,13 @@ def taken_up(
             f"Checkpoint {checkpoints.folder / str(found.step)} is of another "
             f"training, {error}: give another --workdir, or --overwrite to start anew."
         ) from error
-    place = snapshot.place
+    position = snapshot.position
     _log.info(
-        "Goes on after %d updates, %.1f %% of the run.",
-        place.updates,
-        100 * place.progress,
+        "Resumes after %d updates, %.1f %% of the run.",
+        position.updates,
+        100 * position.progress,
     )
-    _compare(found.facts["origin"], origin(training), training.unit)
+    _compare(found.facts["origin"], reproducibility_facts(training), training.unit)
     return snapshot
 
 
@@ -76,27 +77,27 @@ def _check_settings(found: Checkpoint, training: Training) -> None:
         raise CheckpointError(", ".join(different))
 
 
-def check_best(checkpoints: Checkpoints, place: Place) -> None:
-    """Refuses to end with the best epoch where what it led to was not kept.
+def check_best(checkpoints: Checkpoints, position: RunPosition) -> None:
+    """Refuses `result` best if the checkpoint of the best epoch is missing.
 
     Raises:
-      CheckpointError: as said.
+      CheckpointError: it is missing.
     """
-    if place.best and place.best[1] not in checkpoints.steps():
+    if position.best and position.best[1] not in checkpoints.steps():
         raise CheckpointError(
-            f"`result` best needs checkpoint {place.best[1]} of the best epoch so far, "
-            "which was not kept: give --result last, or --overwrite to start anew."
+            f"`result` best needs checkpoint {position.best[1]} of the best epoch so "
+            "far, which was not kept: give --result last, or --overwrite to start anew."
         )
 
 
 def snapshot_of(found: Checkpoint, training: Training) -> Snapshot:
-    """What a checkpoint of `training` holds.
+    """The snapshot in a checkpoint of `training`.
 
     Raises:
-      CheckpointError: it is of another.
+      CheckpointError: the checkpoint is of another training.
     """
     state = tree_of(found.arrays, training.initial_state())
-    return Snapshot(state, _place(found.facts["place"]))
+    return Snapshot(state, _position(found.facts["place"]))
 
 
 def _at(checkpoints: Checkpoints, step: int) -> Checkpoint:
@@ -109,40 +110,42 @@ def _at(checkpoints: Checkpoints, step: int) -> Checkpoint:
     return checkpoints.read(step)
 
 
-def from_first(start: Snapshot | None, training: Training) -> Snapshot:
-    """What the first process has, or the beginning, in all processes."""
-    if not processes.first_says(start is not None):
-        return Snapshot(training.initial_state(), Place(training.epochs.start))
-    if processes.num_processes() == 1:
+def start_or_broadcast(start: Snapshot | None, training: Training) -> Snapshot:
+    """`start` of the first process, in all; the initial state if it has none."""
+    if not processes.broadcast_flag(start is not None):
+        return Snapshot(training.initial_state(), RunPosition(training.epochs.start))
+    if start is not None and processes.num_processes() == 1:
         return start
-    state, place = start or (training.initial_state(), Place(0))
-    place = processes.facts_from_first(place._asdict())
-    arrays = processes.from_first(arrays_of(state))
-    return Snapshot(tree_of(arrays, state), _place(place))
+    state, position = start or (training.initial_state(), RunPosition(0))
+    facts = processes.broadcast_facts(position._asdict())
+    arrays = processes.broadcast_arrays(arrays_of(state))
+    return Snapshot(tree_of(arrays, state), _position(facts))
 
 
-def _place(facts: dict) -> Place:
-    lists = {name: tuple(facts[name]) for name in ("position", "sums", "best")}
+def _position(facts: dict[str, Any]) -> RunPosition:
+    lists: dict[str, Any] = {
+        name: tuple(facts[name]) for name in ("position", "sums", "best")
+    }
     lists["history"] = tuple(map(tuple, facts["history"]))
-    return Place(**facts | lists)
+    return RunPosition(**facts | lists)
 
 
 def _compare(before: dict[str, str], now: dict[str, str], unit: str) -> None:
-    """Says what may change the last bits; what is trained on has to be the same.
+    """Warns of what may change the last bits of the vectors.
 
     Raises:
-      CheckpointError: it is not.
+      CheckpointError: the data are others.
     """
     different = [name for name in now if now[name] != before.get(name)]
     if unit in different:
         raise CheckpointError(
-            f"The run was begun with other {unit}: give another --workdir, or "
+            f"The run was started with other {unit}: give another --workdir, or "
             "--overwrite to start anew."
         )
     if different:
         changes = (f"{name}: {before.get(name)}, now {now[name]}" for name in different)
         _log.warning(
-            "Vectors may differ in their last bits from those of a run that was never "
-            "stopped (%s).",
+            "Vectors may differ in their last bits from those of an uninterrupted run "
+            "(%s).",
             "; ".join(changes),
         )

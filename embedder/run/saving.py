@@ -1,35 +1,36 @@
-"""When a run saves where it is, and when it stops."""
+"""When a run saves a checkpoint, and when it stops."""
 
 import contextlib
 import logging
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from embedder.engine.epochs import Place, Status
+from embedder.engine.epochs import RunPosition, Status
 from embedder.hosts import processes
 from embedder.hosts.joining import leave, watch
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.stopping import Stop, Stopped
 from embedder.settings import Interval
 
-_SAVE, _STOP, _FAIL = 1, 100, 1000  # what a process wants; _STOP: plus the signal
-_MEET_EVERY = 16  # steps: some ten in a second are usual
+_SAVE, _STOP, _FAIL = 1, 100, 1000  # requests, by urgency; _STOP: plus the signal
+_MEET_EVERY = 16  # calls of updates, of which about ten take a second
 _log = logging.getLogger(__name__)
 
 
 class _Saved(NamedTuple):
-    """When the run was saved last, or began."""
+    """When the run was last saved, or started."""
 
     updates: int
     epoch: int
-    time: float
+    time: float  # seconds
 
 
 class Saver:
-    """Saves a training at intervals and before it stops; to be called after each step.
+    """Saves a training at intervals and before it stops.
 
-    Of several processes the first writes. They save after the same step: every so often
-    each says what it wants, and all do what the most urgent wants.
+    Must be called after each call of updates. Of several processes the first writes.
+    All save after the same update: every few calls they exchange their requests, and
+    follow the most urgent one.
     """
 
     def __init__(
@@ -39,8 +40,8 @@ class Saver:
         stop: Stop,
         *,
         saves_best: bool = False,
-        start: Place,
-        facts: dict,
+        start: RunPosition,
+        facts: dict[str, Any],
     ):
         self._checkpoints = checkpoints
         self._interval = interval
@@ -48,20 +49,20 @@ class Saver:
         self._facts = facts
         self._saves_best = saves_best
         self._saved = _Saved(start.updates, start.epoch, time.monotonic())
-        self._steps = 0
+        self._calls = 0
         self._error: OSError | None = None  # of the last attempt to write
         self._watch = watch()
 
     def __call__(self, status: Status) -> None:
-        """Saves if it is time, or if writing has failed; stops if a signal has come.
+        """Saves if it is time, or if writing failed; stops if a signal was received.
 
         Raises:
-          OSError: writing has failed twice.
-          Stopped: all is saved.
+          OSError: writing failed twice.
+          Stopped: the run is saved.
         """
         self._stop.is_awaited = True
         self._watch.beat(status)
-        self._steps += 1
+        self._calls += 1
         if processes.num_processes() == 1:
             wanted = self._wanted(status)
         elif self._is_meeting(status):
@@ -69,7 +70,7 @@ class Saver:
         else:
             return
         if wanted == _FAIL:
-            with processes.together():
+            with processes.fail_together():
                 if self._error:
                     raise self._error
         if wanted:
@@ -83,16 +84,16 @@ class Saver:
             )
 
     def pause(self) -> None:
-        """To be called before what takes its time."""
+        """Must be called before slow work outside the updates."""
         self._watch.pause()
 
     def finish(self) -> None:
-        """Waits for what is being written; from now on a signal stops at once."""
+        """Waits for the checkpoint being written; then a signal stops at once."""
         self._stop.is_awaited = False
         self._watch.end()
         try:
             self._checkpoints.wait()
-        except OSError as error:  # no matter: what comes now is the whole result
+        except OSError as error:  # harmless: the results are written next
             _log.warning("%s: %s.", error.filename, error.strerror)
             if self._saves_best and self._checkpoints.retry():
                 with contextlib.suppress(OSError):
@@ -112,13 +113,13 @@ class Saver:
             return 0 if self._saves_best and self._checkpoints.retry() else _SAVE
         is_time = (
             processes.is_first()
-            and is_written  # else a slow disk would hold up every step
+            and is_written  # otherwise a slow disk would delay every call
             and time.monotonic() - self._saved.time >= self._interval.seconds
         )
         return _SAVE if is_time or self._is_due(status) else 0
 
     def _is_due(self, status: Status) -> bool:
-        """Whether it is time by what is done, which is so in all processes."""
+        """Whether updates or epochs say so: the same in all processes."""
         if self._saves_best and status.is_epoch_end and status.best == status.updates:
             return True
         if status.updates - self._saved.updates >= self._interval.updates:
@@ -128,16 +129,16 @@ class Saver:
 
     def _is_meeting(self, status: Status) -> bool:
         is_due = status.is_epoch_end or self._is_due(status)
-        return is_due or self._steps % _MEET_EVERY == 0
+        return is_due or self._calls % _MEET_EVERY == 0
 
     def _save(self, status: Status) -> None:
         epoch = status.epoch + status.is_epoch_end
         self._watch.pause()
         self._saved = _Saved(status.updates, epoch, time.monotonic())
-        state, place = status.snapshot()
+        state, position = status.snapshot()
         if processes.is_first():
-            facts = self._facts | {"place": place._asdict()}
+            facts = self._facts | {"place": position._asdict()}
             arrays = arrays_of(state)
-            self._checkpoints.save(place.updates, arrays, facts, status.best)
+            self._checkpoints.save(position.updates, arrays, facts, status.best)
         if processes.num_processes() > 1:
-            processes.largest(0)  # the first may have waited for its disk
+            processes.largest(0)  # waits: the first may have waited for its disk

@@ -1,4 +1,4 @@
-"""Signals that stop a run: it finishes the step, saves, and exits with 128 + number."""
+"""Signals that stop a run: it finishes the call of updates, saves, and exits."""
 
 import os
 import signal
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SAME = 0.2  # seconds: GNU timeout signals the process, and then its group as well
+_SAME = 0.2  # seconds: GNU timeout signals the process, and then its whole group
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended the run."""
+    """A signal ended the run; the exit code is 128 + `number`."""
 
     def __init__(self, number: int, message: str = "Interrupted."):
         super().__init__(message)
@@ -19,22 +19,21 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether a signal has come that asks to stop."""
+    """Whether a signal has requested to stop."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.number = 0
-        """Of the signal; 0: none has come."""
+        """Number of the signal; 0: none was received."""
         self.is_awaited = False
-        """Whether `number` is looked at before long; else a signal stops at once."""
-        self._came = 0.0  # when the first signal did
+        """Whether `number` is polled; if not, a signal stops the run at once."""
+        self._came = 0.0  # time of the first signal
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handles SIGINT, SIGTERM and SIGHUP in the body; a second one exits at once.
 
-        Signals within 0.2 seconds count as one.
-
-        A signal that the parent process ignores, as `nohup` does, stays ignored.
+        Signals within 0.2 seconds count as one. A signal that the parent process
+        ignores, as under `nohup`, stays ignored.
         """
         before = [(number, signal.getsignal(number)) for number in _SIGNALS]
         before = [pair for pair in before if pair[1] != signal.SIG_IGN]
@@ -47,10 +46,10 @@ class Stop:
                 signal.signal(number, handler)
 
     def request(self, number: int) -> None:
-        """Stops the run after its next step, as if the signal `number` had come."""
+        """Stops the run after its next call of updates, as the signal `number` does."""
         self.number = self.number or number
 
-    def _take(self, number: int, frame) -> None:
+    def _take(self, number: int, frame: object) -> None:
         now = time.monotonic()
         if self.number:
             if now - self._came > _SAME:

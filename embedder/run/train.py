@@ -1,40 +1,36 @@
 """The composition root: from a config and a source to a folder of results."""
 
 import contextlib
-import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from embedder.config import Config, options_of, per_host_names, to_toml
-from embedder.disk.files import errors_named
-from embedder.engine.epochs import Snapshot, Status, run_epochs
-from embedder.engine.memory import check_memory, memory_lines
+from embedder.config import Config, options_of, per_host_names
+from embedder.disk.files import name_file_in_errors
+from embedder.engine.epochs import Status
+from embedder.engine.memory import check_memory
 from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.hosts import processes
-from embedder.problem import Problem, Training, open_base
+from embedder.problem import AnyTraining, Base, Problem, Training, open_base
+from embedder.run import inputs
 from embedder.run import workdir as folder
-from embedder.run.checkpoints import CheckpointError, Checkpoints, check_path
-from embedder.run.events import Events
-from embedder.run.resuming import check_best, from_first, origin, snapshot_of, taken_up
-from embedder.run.saving import Saver
+from embedder.run.checkpoints import check_path
+from embedder.run.loop import Plan, RestartOptions, train_plan
+from embedder.run.resuming import reproducibility_facts
 from embedder.run.stopping import Stop
 from embedder.run.workdir import Workdir
 from embedder.threads import use_threads
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 
-_RUINED = 10  # times the loss of the first vectors: far above all that learns
-_log = logging.getLogger(__name__)
 
+class Result(NamedTuple):
+    """A finished run."""
 
-class _Again(NamedTuple):
-    """What is to be done where a run was begun."""
-
-    overwrite: bool = False  # start anew
-    step: int | None = None  # go on from this checkpoint; None: from the newest
-    force: bool = False  # go on though the corpus is another
+    workdir: Path
+    vectors: Vectors | None  # None: in a process that does not see the folder
+    was_finished: bool  # before: nothing was trained
 
 
 def train(
@@ -52,222 +48,170 @@ def train(
     on_status: Callable[[Status], None] = lambda status: None,
     stop: Stop | None = None,
 ) -> Vectors | None:
-    """Trains on the corpus at `source` and leaves all results in `workdir`.
+    """Trains on the corpus at `source`, writes all results to `workdir`, returns them.
 
-    On an unfinished run of the same settings it goes on from the last checkpoint; on a
-    finished one it returns the vectors that are there; None in a process of several
-    that does not see them. Of several processes the first writes.
+    An unfinished run with the same settings resumes from its last checkpoint; of a
+    finished one the vectors are read, or None in a process that does not see them. Of
+    several processes the first writes.
 
     Args:
       source: a text file, glob or folder, or examples; None: the demo corpus.
-      resume: the run, or model file, whose tables are the start.
-      grow: tokens that are new to `resume` get rows; else they are left out.
+      resume: the run, or model file, whose vectors are the start.
+      grow: tokens that are new to `resume` get rows; else they are skipped.
       cache: folder of encoded corpora; None: cache in `workdir`.
       overwrite: start anew where there is a run.
-      step: go on from the checkpoint of so many updates, not from the newest.
-      force: go on though the files of the corpus are others, if its tokens are not.
-      force_lock: write to `workdir` though its lock names another host.
-      on_status: called after each step.
+      step: resume from the checkpoint after this many updates instead of the newest.
+      force: resume although the corpus files have changed; tokens must be the same.
+      force_lock: write to `workdir` although its lock names another host.
+      on_status: called after each call of the compiled updates.
       stop: tells when to save and stop.
 
     Raises:
-      OSError, ValueError: bad input, or `workdir` holds another thing, or another
+      OSError, InputError: bad input, or `workdir` holds something else, or another
         process writes there; nothing is lost.
       FloatingPointError: training diverged.
-      Stopped: `stop` said so, and all that it takes to go on is saved.
+      Stopped: `stop` was requested, and the run is saved.
+    """
+    restart = RestartOptions(overwrite, step, force, force_lock)
+    base = open_base(resume, grow)
+    return run_training(
+        *(config, Path(workdir), source, base, cache, restart, on_status, stop)
+    ).vectors
+
+
+def run_training(
+    config: Config,
+    workdir: Path | None,
+    source: str | None,
+    base: Base | None = None,
+    cache: Path | None = None,
+    restart: RestartOptions = RestartOptions(),  # noqa: B008 - it is immutable
+    on_status: Callable[[Status], None] = lambda status: None,
+    stop: Stop | None = None,
+) -> Result:
+    """`train` with its arguments parsed; no `workdir`: embedder-NAME of the corpus.
+
+    Whether the run is finished is decided before the corpus is read.
     """
     use_threads()
-    run, again = Workdir(workdir), _Again(overwrite, step, force)
-    base = open_base(resume, grow)
-    if base is not None:
-        folder.check_apart(run, base.path)
     with contextlib.ExitStack() as stack:
-        with processes.together():
-            check_path(run.path)
+        with processes.fail_together():
+            if workdir is not None:
+                check_path(workdir)
             problem = open_problem(config, source, base)
+            run = Workdir(_default_workdir(problem) if workdir is None else workdir)
+            check_path(run.path)
+            if base is not None:
+                inputs.check_apart(run, base.path)
+            is_known = False
             if processes.is_first():
                 folder.check_free(run)
-                _check_step(run, again)
-                if overwrite or not run.is_finished:  # else it is only read
-                    stack.enter_context(folder.locked(run, force_lock))
+                _check_step(run, restart)
+                is_known = _is_known(run, config, problem, restart)
+                if restart.overwrite or not run.is_finished:  # else it is only read
+                    stack.enter_context(folder.locked(run, restart.force_lock))
                     folder.remove_parts(run)
+        processes.check_agreement(_input_facts(config, problem))
+        if processes.broadcast_flag(is_known):
+            return _finished_before(run)
         training = _plan_together(config, run, problem, cache or run.cache)
-        with processes.together():
-            finished = processes.is_first() and _is_finished(
-                run, training.config, problem, again
+        with processes.fail_together():
+            is_finished = processes.is_first() and _is_finished(
+                run, training.config, problem, restart
             )
-        if processes.first_says(finished):
-            return read_vectors(run.vectors) if run.is_finished else None
-        return _train_into(
-            run, problem, training, again, source, on_status, stop or Stop()
-        )
+        if processes.broadcast_flag(is_finished):
+            return _finished_before(run)
+        plan = Plan(run, problem, training, config, source)
+        vectors = train_plan(plan, restart, on_status, stop or Stop())
+        return Result(run.path, vectors, was_finished=False)
+
+
+def _default_workdir(problem: Problem[Any]) -> Path:
+    """embedder-NAME, named after the corpus."""
+    name = problem.name.encode(errors="ignore").decode()  # paths of runs are UTF-8
+    return Path(f"embedder-{name or 'corpus'}")
+
+
+def _finished_before(run: Workdir) -> Result:
+    vectors = read_vectors(run.vectors) if run.is_finished else None
+    return Result(run.path, vectors, was_finished=True)
 
 
 def _plan_together(
-    config: Config, run: Workdir, problem: Problem, cache: Path
-) -> Training:
-    """The training, the same in every process; the first encodes, others find it."""
+    config: Config, run: Workdir, problem: Problem[AnyTraining], cache: Path
+) -> AnyTraining:
+    """The training, equal in all processes; the first encodes, the others read that."""
     training = None
-    with processes.together():
+    with processes.fail_together():
         if processes.is_first():
             is_shared = cache != run.cache
-            with folder.made(cache, is_shared), errors_named(cache):
+            with folder.made(cache, is_shared), name_file_in_errors(cache):
                 training = problem.plan(config, cache)
-                check_memory(training.memory, training.smaller)
-    with processes.together():
+                check_memory(training.memory, training.memory_advice)
+    with processes.fail_together():
         if training is None:  # memory is not shared with processes of other hosts
             training = problem.plan(config, cache if cache.exists() else None)
-    processes.check_same(_facts(training, problem))
+    processes.check_agreement(_training_facts(training))
     return training
 
 
-def _facts(training: Training, problem: Problem) -> dict[str, object]:
-    """What has to be the same in all processes of a run."""
-    options, per_host = options_of(training.config).items(), per_host_names()
+def _input_facts(config: Config, problem: Problem[Any]) -> dict[str, object]:
+    """Facts about settings and data that must be equal in all processes of a run."""
+    options, per_host = options_of(config).items(), per_host_names()
     return {
-        **origin(training),
         **{f"`{name}`": value for name, value in options if name not in per_host},
-        "superblock size": training.superblock_size,
-        "epochs": [training.epochs.start, training.epochs.stop],
         "`resume`": problem.base and {**problem.base, "path": None},
         "corpus": [{**file, "mtime_ns": None} for file in problem.manifest],
     }
 
 
-def _is_finished(run: Workdir, config: Config, problem: Problem, again: _Again) -> bool:
-    """Whether `run` holds what is asked for.
+def _training_facts(training: Training) -> dict[str, object]:
+    """Facts about a training that must be equal in all processes of a run."""
+    return {
+        **reproducibility_facts(training),
+        "superblock size": training.superblock_size,
+        "epochs": [training.epochs.start, training.epochs.stop],
+    }
+
+
+def _is_known(
+    run: Workdir, given: Config, problem: Problem[Any], restart: RestartOptions
+) -> bool:
+    """Whether `run` is finished with these settings and data, told without planning.
 
     Raises:
-      ValueError: it holds another thing.
+      InputError: its files are damaged.
     """
-    if not run.is_begun or again.overwrite:
+    if restart.overwrite or not (run.is_started and run.is_finished):
         return False
-    folder.check_sound(run)
-    folder.check_same(run, config, problem.manifest, problem.base, force=again.force)
+    inputs.check_sound(run)
+    return inputs.is_same(run, given, problem.manifest, problem.base)
+
+
+def _is_finished(
+    run: Workdir, config: Config, problem: Problem[Any], restart: RestartOptions
+) -> bool:
+    """Whether `run` is finished; `config` is resolved.
+
+    Raises:
+      InputError: its settings or data are others.
+    """
+    if not run.is_started or restart.overwrite:
+        return False
+    inputs.check_sound(run)
+    inputs.check_same(run, config, problem.manifest, problem.base, force=restart.force)
     return run.is_finished
 
 
-def _check_step(run: Workdir, again: _Again) -> None:
-    """Refuses a checkpoint of a run that does not go on."""
-    if again.step is None or (
-        run.is_begun and not run.is_finished and not again.overwrite
+def _check_step(run: Workdir, restart: RestartOptions) -> None:
+    """Refuses `step` for a run that does not resume."""
+    if restart.step is None or (
+        run.is_started and not run.is_finished and not restart.overwrite
     ):
         return
     why = "holds no run"
-    if run.is_begun:
-        why = "is to be overwritten" if again.overwrite else "is finished"
+    if run.is_started:
+        why = "is to be overwritten" if restart.overwrite else "is finished"
     raise InputError(
-        f"`step` must be of a run that goes on, got {again.step}: {run.path} {why}."
+        f"`step` must be of a run that resumes, got {restart.step}: {run.path} {why}."
     )
-
-
-def _train_into(
-    run: Workdir,
-    problem: Problem,
-    training: Training,
-    again: _Again,
-    source: str | None,
-    on_status: Callable[[Status], None],
-    stop: Stop,
-) -> Vectors:
-    save = training.config.save
-    checkpoints = Checkpoints(run.checkpoints, save.keep)
-    with processes.together(), errors_named(run.path):
-        start = None
-        if processes.is_first():
-            if run.is_begun and not again.overwrite:
-                start = taken_up(checkpoints, training, again.step)
-            if start is not None and save.result == "best":
-                check_best(checkpoints, start.place)
-            if start is None:
-                folder.clear(run)
-                problem.begin(run, training)
-                folder.write_settings(
-                    run, training.config, source, problem.manifest, problem.base
-                )
-                folder.seal(run)
-            else:
-                folder.cut_metrics(run, len(start.place.history))
-    start = from_first(start, training)
-    for line in memory_lines(training) if processes.is_first() else ():
-        _log.info(line)
-    interval = save.interval
-    facts = {"origin": origin(training), "config": to_toml(training.config)}
-    saver = Saver(
-        *(checkpoints, interval, stop),
-        saves_best=training.config.saves_best,
-        start=start.place,
-        facts=facts,
-    )
-    with errors_named(run.path):
-        end = _run_epochs(run, training, start, saver, on_status)
-        if save.result == "best" and end.place.best:
-            end = _best(checkpoints, training, end)
-        if processes.is_first():
-            return problem.finish(run, training, end)
-        return problem.vectors(training, end)
-
-
-def _run_epochs(
-    run: Workdir,
-    training: Training,
-    start: Snapshot,
-    saver: Saver,
-    on_status: Callable[[Status], None],
-) -> Snapshot:
-    """All epochs after `start`; they are saved, and told of in the folder."""
-    is_first = processes.is_first()
-    events = Events(run.events, start.place.epoch)
-
-    def record(status: Status) -> None:
-        if status.is_epoch_end:
-            _check_ruined(training, status)
-            if is_first:
-                folder.append_metrics(run, _metrics(status))
-                rates = {status.rate_name: status.rate}
-                events.add(status.epoch + 1, status.metrics | rates)
-        on_status(status)
-        saver(status)
-
-    try:
-        return run_epochs(training, start.state, record, start.place, saver.pause)
-    finally:
-        saver.finish()
-        events.close()
-
-
-def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapshot:
-    """What the best epoch before `end` led to; `end`, if that cannot be read."""
-    score, updates = end.place.best
-    best = None
-    if processes.is_first():
-        try:
-            best = snapshot_of(checkpoints.read(updates), training)
-            _log.info(
-                "The best is epoch %d, with a score of %.4f.", best.place.epoch, score
-            )
-        except CheckpointError as error:
-            _log.warning("%s: the last epoch is the result, not the best.", error)
-    if not processes.first_says(best is not None):
-        return end
-    return from_first(best, training)
-
-
-def _check_ruined(training: Training, status: Status) -> None:
-    if status.loss > _RUINED * training.start_loss:
-        raise FloatingPointError(
-            f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the first "
-            f"parameters {training.start_loss:.4g}: {training.diverged}"
-        )
-
-
-def _metrics(status: Status) -> dict:
-    return {
-        "epoch": status.epoch + 1,
-        **status.metrics,
-        status.rate_name: status.rate,
-        status.unit: status.items,
-        "seconds": round(status.seconds, 3),
-        "compile_seconds": round(status.compile_seconds, 3),
-        f"{status.unit}_per_second": round(status.items_per_second),
-    }

@@ -1,23 +1,28 @@
-"""What of a run is whole, what is not, and what to do about it."""
+"""Which files of a run are whole, which are damaged, and how to repair them."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from embedder.disk.digests import SUMS, check_folder, fault, read_sums
-from embedder.disk.parts import parts_in
+from embedder.disk.digests import (
+    DIGESTS_FILE,
+    check_digests,
+    describe_damage,
+    read_digests,
+)
+from embedder.disk.folders import unfinished_folders
 from embedder.errors import InputNotFoundError
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.workdir import Workdir
 
-_ANEW = "train anew with --overwrite, or from a copy"
-_CURVE = "nothing else depends on it; only training anew makes it again"
-_AGAIN = "delete {path}; the same command goes on from the last whole checkpoint"
+_ANEW = "train anew with --overwrite, or restore a copy"
+_CURVE = "nothing else depends on it; only training anew restores it"
+_AGAIN = "delete {path}; the same command resumes from the last whole checkpoint"
 
 
 class Finding(NamedTuple):
-    """One file or folder of a run."""
+    """The state of one file or folder of a run."""
 
     name: str
     fault: str = ""  # what is wrong; empty: it is whole
@@ -30,18 +35,18 @@ class Finding(NamedTuple):
 
 
 def verify(path: Path) -> Iterator[Finding]:
-    """Looks at all that a run has digests of; nothing is changed.
+    """Checks all files of a run that have checksums; changes nothing.
 
     Raises:
-      FileNotFoundError: there is no run at `path`.
+      FileNotFoundError: an InputError; there is no run at `path`.
     """
     run = Workdir(path)
-    if not run.is_begun:
+    if not run.is_started:
         raise InputNotFoundError(f"RUN {path} holds no run: {run.config} is missing.")
     yield from _files(run)
     yield from _checkpoints(run)
     yield from _cache(run)
-    for path in (*run.parts, *parts_in(run.cache)):
+    for path in (*run.parts, *unfinished_folders(run.cache)):
         yield _part(run, path)
 
 
@@ -51,14 +56,14 @@ def _part(run: Workdir, path: Path) -> Finding:
 
 
 def _files(run: Workdir) -> Iterator[Finding]:
-    """Those in the folder itself."""
+    """Findings about the files in the folder itself."""
     try:
-        sums = read_sums(run.path)
+        sums = read_digests(run.path)
     except FileNotFoundError:
-        yield Finding(SUMS, "is missing", "it comes with the next run here")
+        yield Finding(DIGESTS_FILE, "is missing", "the next run here writes it")
         return
     except ValueError as error:
-        yield Finding(SUMS, f"is damaged ({error})", _ANEW)
+        yield Finding(DIGESTS_FILE, f"is damaged ({error})", _ANEW)
         return
     settings = {run.config.name, run.corpus.name, run.vocabulary.name}
     for name, expected in sums.items():
@@ -68,7 +73,7 @@ def _files(run: Workdir) -> Iterator[Finding]:
             advice = _ANEW
         elif path == run.metrics or path.parent == run.events:
             advice = _CURVE
-        yield Finding(name, fault(path, expected), advice)
+        yield Finding(name, describe_damage(path, expected), advice)
 
 
 def _checkpoints(run: Workdir) -> Iterator[Finding]:
@@ -81,7 +86,7 @@ def _checkpoints(run: Workdir) -> Iterator[Finding]:
         except CheckpointError as error:
             reason = str(error).partition(" is damaged ")[2]
             yield Finding(
-                name, f"is damaged {reason}", "the run goes on from the one before"
+                name, f"is damaged {reason}", "the run resumes from the one before"
             )
     for path in checkpoints.parts():
         yield _part(run, path)
@@ -90,15 +95,17 @@ def _checkpoints(run: Workdir) -> Iterator[Finding]:
 def _cache(run: Workdir) -> Iterator[Finding]:
     if not run.cache.is_dir():
         return
-    parts = parts_in(run.cache)
+    parts = unfinished_folders(run.cache)
     for folder in sorted(run.cache.iterdir()):
         if not folder.is_dir() or folder in parts:
             continue
         name = f"{run.cache.name}/{folder.name}"
         try:
-            check_folder(folder)
+            check_digests(folder)
             yield Finding(name)
         except (OSError, ValueError) as error:
             yield Finding(
-                name, f"is damaged ({error})", f"delete {folder}; it is made anew"
+                name,
+                f"is damaged ({error})",
+                f"delete {folder}; the next run writes it again",
             )

@@ -1,9 +1,11 @@
-"""A table model as one `.npz` file, of the form that `legacy` has.
+"""The model file: tables, vocabulary and settings in one `.npz`, as `legacy` has it.
 
 Members: `format` (bytes of a name and a version), `settings` (UTF-8 JSON of the
 constructor's arguments), `block` i64[], `tokens` (UTF-8 bytes of all tokens),
 `token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D] and `loss_history`
-f64[E]. Nothing is pickled, and zip's checksums tell of damage.
+f64[E]; of Adagrad also `input_accumulator` and `output_accumulator` [V]. The setting
+`optimizer` is left out for SGD, as in files of earlier versions. Nothing is pickled,
+and the checksums of zip reveal damage.
 """
 
 import json
@@ -14,24 +16,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.config import Config, with_options
-from embedder.disk.files import (
-    errors_named,
-    pack_strings,
-    read_member,
-    short_reason,
-    unpack_strings,
-    whole_file,
-)
+from embedder.config import Config, current_name, options_of, with_options
+from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
+from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.errors import InputError, InputNotFoundError
+from embedder.tables.update import Accumulators
 
 MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
     *("alpha", "min_alpha", "epochs", "architecture", "seed", "workers", "block"),
-    *("tile", "noise", "cap", "blocks_per_update", "dtype"),
+    *("tile", "noise", "cap", "blocks_per_update", "dtype", "optimizer"),
 )
 """Settings that a model file holds: the arguments of `EmbeddingTrainer`."""
 
+_ACCUMULATORS = "input_accumulator", "output_accumulator"
 _FORMAT = "embedder-table-model 1"
 _MEMBERS = {
     "format": (np.uint8, 1),
@@ -46,7 +44,7 @@ _MEMBERS = {
 
 
 class ModelFile(NamedTuple):
-    """What the file holds."""
+    """The content of a model file."""
 
     settings: dict[str, Any]  # arguments of the constructor, as given
     block: int  # tokens of a block, resolved
@@ -55,10 +53,17 @@ class ModelFile(NamedTuple):
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [V, D]
     loss_history: list[float]
+    accumulators: Accumulators | None = None  # of Adagrad alone
+
+
+def model_settings(config: Config) -> dict[str, Any]:
+    """The settings of `config` by their names in a model file, as `cap`."""
+    options = options_of(config)
+    return {name: options[current_name(name)] for name in MODEL_SETTINGS}
 
 
 def write_model(path: Path, model: ModelFile) -> None:
-    """Writes `model` whole or not at all: to a temporary name, then renamed."""
+    """Writes `model` atomically: to a temporary file, which is renamed."""
     tokens, token_ends = pack_strings(model.tokens)
     members = {
         "format": _bytes(_FORMAT),
@@ -69,10 +74,11 @@ def write_model(path: Path, model: ModelFile) -> None:
         "counts": model.counts,
         "input": model.input,
         "output": model.output,
+        **_accumulator_members(model),
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
-    with whole_file(path) as part, open(part, "wb") as file:
-        np.savez(file, **members)
+    with atomic_file(path) as part, open(part, "wb") as file:
+        np.savez(file, **members)  # type: ignore[arg-type]  # none is `allow_pickle`
 
 
 def read_model(path: Path) -> ModelFile:
@@ -80,12 +86,12 @@ def read_model(path: Path) -> ModelFile:
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is not a model file, or not a whole one, or of another version.
+      InputError: it is not a model file, or damaged, or of another version.
     """
     if not path.exists():
         raise InputNotFoundError(f"Model file {path} does not exist.")
     try:
-        with errors_named(path), zipfile.ZipFile(path) as archive:
+        with name_file_in_errors(path), zipfile.ZipFile(path) as archive:
             return _model(_read_members(archive))
     except Exception as error:  # a damaged zip raises nearly anything
         reason = short_reason(error)
@@ -93,10 +99,19 @@ def read_model(path: Path) -> ModelFile:
 
 
 def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
-    found = read_member(archive, "format").tobytes()
+    found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT.encode():
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
-    return {name: read_member(archive, name) for name in (*_MEMBERS, "input", "output")}
+    names = *_MEMBERS, "input", "output"
+    members = {name: read_stored_array(archive, name) for name in names}
+    if _from_json(members["settings"].tobytes())["optimizer"] == "adagrad":
+        members |= {name: read_stored_array(archive, name) for name in _ACCUMULATORS}
+    return members
+
+
+def _accumulator_members(model: ModelFile) -> Accumulators:
+    of_table = model.accumulators or {}
+    return {f"{name}_accumulator": array for name, array in of_table.items()}
 
 
 def _model(members: dict[str, np.ndarray]) -> ModelFile:
@@ -114,7 +129,14 @@ def _model(members: dict[str, np.ndarray]) -> ModelFile:
         input=members["input"],
         output=members["output"],
         loss_history=members["loss_history"].tolist(),
+        accumulators=_accumulators(members),
     )
+
+
+def _accumulators(members: dict[str, np.ndarray]) -> Accumulators | None:
+    if not {*_ACCUMULATORS} <= {*members}:
+        return None
+    return {name: members[f"{name}_accumulator"] for name in ("input", "output")}
 
 
 def _config(data: bytes, block: int) -> Config:
@@ -144,6 +166,15 @@ def _check_rows(
             )
         if not np.isfinite(table).all():
             raise InputError(f"`{name}` is not finite")
+    for name in {*_ACCUMULATORS} & {*members}:
+        array = members[name]
+        if array.shape != (len(tokens),) or array.dtype != config.run.dtype:
+            raise InputError(
+                f"`{name}` must be {config.run.dtype}{[len(tokens)]}, got "
+                f"{_described(array)}"
+            )
+        if not np.isfinite(array).all() or array.min() < 0:
+            raise InputError(f"`{name}` must be finite numbers >= 0")
 
 
 def _described(array: np.ndarray) -> str:
@@ -156,11 +187,18 @@ def _bytes(text: str) -> np.ndarray:
 
 def _to_json(settings: dict[str, Any]) -> str:
     """JSON has no infinity: a cap that is off is the string "inf"."""
-    return json.dumps({k: "inf" if v == math.inf else v for k, v in settings.items()})
+    return json.dumps(
+        {
+            name: "inf" if value == math.inf else value
+            for name, value in settings.items()
+            if (name, value) != ("optimizer", "sgd")
+        }
+    )
 
 
 def _from_json(data: bytes) -> dict[str, Any]:
     settings = json.loads(data)
     if not isinstance(settings, dict):
         raise InputError("`settings` is no JSON object")
-    return {k: math.inf if v == "inf" else v for k, v in settings.items()}
+    settings = {k: math.inf if v == "inf" else v for k, v in settings.items()}
+    return {"optimizer": "sgd"} | settings

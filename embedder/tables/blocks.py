@@ -1,11 +1,12 @@
 """Blocks of tokens with windows and noise: pure functions of (seed, epoch, shard).
 
-A shard of an epoch is made from integer draws alone, so that any worker makes the same
-blocks, and resuming is arithmetic: position = (epoch, place of the shard, block).
+A shard of an epoch is made from integer draws alone (ALGORITHM.md (3)), so that any
+worker makes the same blocks, and resuming is arithmetic: position = (epoch, index of
+the shard in the order of the epoch, block of the shard).
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,29 +15,38 @@ from embedder.tables.noise import NoiseTable, draw_noise, noise_table
 from embedder.tables.vocabulary import keep_limit
 
 
-class Updates(NamedTuple):
-    """Consecutive updates: each has N blocks of T tokens, in G tiles with K noise ids.
+class Blocks(NamedTuple):
+    """Blocks of T tokens, in G tiles with K noise ids each: the fields of a block.
 
-    Padding has id 0, sequence -1 and radius 0; it changes nothing.
+    Here alone they are declared. Arrays are of NumPy, or of JAX on devices; leading
+    axes are updates S and blocks N, or fewer.
     """
 
-    ids: np.ndarray  # i32[S, N, T]
-    sequence: np.ndarray  # i32[S, N, T], number of the sequence in its shard
-    radius: np.ndarray  # i8[S, N, T], each token's own window
-    noise: np.ndarray  # i32[S, N, G, K]
-    position: np.ndarray  # i64[S, 3]: epoch, place of the shard, block in the shard
-    progress: np.ndarray  # f64[S], share of the run done before each, in [0, 1)
-
-    def __len__(self) -> int:
-        return len(self.ids)
+    ids: Any  # i32[S, N, T]
+    sequence: Any  # i32[S, N, T], number of the sequence in its shard
+    radius: Any  # i8[S, N, T], the window that each token drew
+    noise: Any  # i32[S, N, G, K]
 
 
-PADDING = Updates(ids=0, sequence=-1, radius=0, noise=0, position=0, progress=0)
-"""What fills up blocks and updates."""
+class Updates(NamedTuple):
+    """Consecutive updates, S of N blocks each, as a loader yields them."""
+
+    blocks: Blocks
+    position: Any  # i64[S, 3]: epoch, index of the shard, block in the shard
+    progress: Any  # f64[S], fraction of the run done before each, in [0, 1)
+
+    @property
+    def num_updates(self) -> int:
+        """S."""
+        return len(self.position)
+
+
+PADDING = Updates(Blocks(ids=0, sequence=-1, radius=0, noise=0), position=0, progress=0)
+"""What padding holds: it has no pairs, and so changes nothing."""
 
 
 class BlockShape(NamedTuple):
-    """How tokens are cut up."""
+    """How tokens are cut into blocks."""
 
     window: int  # W
     block: int  # T
@@ -44,18 +54,48 @@ class BlockShape(NamedTuple):
     noise: int  # K
     blocks_per_update: int  # N
 
+    def updates(self, num_blocks: int) -> Updates:
+        """Shapes and dtypes of any number of updates, None, of `num_blocks` each."""
+        tokens = (None, num_blocks, self.block)
+        noise = (None, num_blocks, self.block // self.tile, self.noise)
+        blocks = Blocks(
+            ids=ArraySpec(tokens, np.int32),
+            sequence=ArraySpec(tokens, np.int32),
+            radius=ArraySpec(tokens, np.int8),
+            noise=ArraySpec(noise, np.int32),
+        )
+        return Updates(
+            blocks, ArraySpec((None, 3), np.int64), ArraySpec((None,), np.float64)
+        )
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape and dtype of an array; None is an axis of any length."""
+
+    shape: tuple[int | None, ...]
+    dtype: type
+
 
 @dataclass(frozen=True)
 class BlockSource:
-    """Makes the updates of any shard of any epoch."""
+    """Makes the updates of any shard of any epoch.
+
+    Args:
+      keep_limit: a token is kept where its draw is at most this, ALGORITHM.md (27).
+      noise: the alias table of the noise distribution, (28).
+      epochs: numbers of the epochs of this run, which enter the draws.
+      share: which blocks of each update to make, of 0 to N - 1; from N on they are
+        padding.
+    """
 
     encoded: Encoded
     keep_limit: np.ndarray  # u32[V]
     noise: NoiseTable
     shape: BlockShape
     seed: int
-    epochs: range  # numbers of the epochs of this run, which enter the draws
-    share: range  # blocks of each update to make, of 0 to N - 1; empty ones from N on
+    epochs: range
+    share: range
 
     def shard_order(self, epoch: int) -> np.ndarray:
         """The order in which `epoch` visits the shards, i64[number of shards]."""
@@ -64,10 +104,10 @@ class BlockSource:
         )
         return rng.permutation(len(self.encoded.shard_tokens))
 
-    def updates(self, epoch: int, place: int) -> Updates:
-        """All updates of the shard that `epoch` visits at `place`."""
+    def updates(self, epoch: int, index: int) -> Updates:
+        """All updates of the shard that `epoch` visits at `index`, (29)."""
         order = self.shard_order(epoch)
-        shard = int(order[place])
+        shard = int(order[index])
         rng = np.random.default_rng([self.seed, epoch, shard])
         ids, lengths = self.encoded.read(shard)
         keep = rng.integers(0, 2**32, size=len(ids), dtype=np.uint32)
@@ -78,11 +118,11 @@ class BlockSource:
         first = np.arange(0, num_blocks, self.shape.blocks_per_update)
         tokens = self.encoded.shard_tokens
         share = tokens[shard] * first / max(num_blocks, 1)
-        done = tokens[order[:place]].sum() + share
+        done = tokens[order[:index]].sum() + share
         return Updates(
-            *blocks,
+            blocks,
             position=np.stack(
-                [np.full_like(first, epoch), np.full_like(first, place), first], axis=1
+                [np.full_like(first, epoch), np.full_like(first, index), first], axis=1
             ),
             progress=(epoch - self.epochs.start + done / tokens.sum())
             / len(self.epochs),
@@ -99,7 +139,7 @@ def block_source(
     epochs: range,
     share: range | None = None,
 ) -> BlockSource:
-    """The source of the blocks of `epochs` over `encoded`; `share` None: of all."""
+    """The source of the blocks of `epochs`; `share` None: all blocks of an update."""
     counts = encoded.vocabulary.counts
     return BlockSource(
         encoded=encoded,
@@ -113,24 +153,24 @@ def block_source(
 
 
 def _visits(num_blocks: int, per_update: int, share: range) -> np.ndarray:
-    """Which block of the shard is where in its updates, i64[S, len(share)].
+    """The blocks of each update by their index in the order of visits.
 
-    Blocks are counted as they are visited; `num_blocks` stands for an empty one.
+    i64[S, len(share)]; `num_blocks` stands for a block of padding.
     """
     first = np.arange(0, num_blocks, per_update)[:, np.newaxis]
-    places = np.array(share, dtype=np.int64)[np.newaxis]
+    offsets = np.array(share, dtype=np.int64)[np.newaxis]
     return np.where(
-        places < per_update, np.minimum(first + places, num_blocks), num_blocks
+        offsets < per_update, np.minimum(first + offsets, num_blocks), num_blocks
     )
 
 
 def _make_blocks(
     ids, lengths, keep, table, shape: BlockShape, visits: np.ndarray, rng
-) -> tuple[np.ndarray, ...]:
-    """Blocks at `visits`: ids, sequence, radius [S, N, T], noise [S, N, G, K].
+) -> Blocks:
+    """The blocks at `visits`, of S updates with N blocks each.
 
-    The draws come in a fixed order: `keep`, before this, then the order of blocks,
-    radii, noise ids.
+    The draws come in a fixed order (3): `keep`, by the caller; then the order of
+    blocks, radii, noise ids.
     """
     sequence = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     num_blocks = -(-int(np.count_nonzero(keep)) // shape.block)
@@ -139,24 +179,24 @@ def _make_blocks(
     radius = rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
     noise_size = (num_blocks, shape.block // shape.tile, shape.noise)
     noise = draw_noise(table, int(np.prod(noise_size)), rng).reshape(noise_size)
-    sequence = _pack(sequence[keep], size, fill=-1)[order]
-    return (
-        _pack(ids[keep], size, fill=0)[order],
-        sequence,
-        np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
-        _take(noise, visits),
+    sequence = _pack(sequence[keep], size, fill=PADDING.blocks.sequence)[order]
+    return Blocks(
+        ids=_pack(ids[keep], size, fill=PADDING.blocks.ids)[order],
+        sequence=sequence,
+        radius=np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
+        noise=_take(noise, visits),
     )
 
 
 def _pack(values: np.ndarray, size: tuple[int, int], fill: int) -> np.ndarray:
-    """Blocks of consecutive values, and an empty one after them, [M + 1, T]."""
+    """Blocks of consecutive values, and one of padding after them, [M + 1, T]."""
     packed = np.full((size[0] + 1, size[1]), fill, dtype=values.dtype)
     packed.reshape(-1)[: len(values)] = values
     return packed
 
 
 def _take(values: np.ndarray, visits: np.ndarray) -> np.ndarray:
-    """values[visits], with zeros for what is beyond the last."""
+    """values[visits], with zeros for blocks of padding."""
     num = len(values)
     if visits.size == num and np.array_equal(visits.reshape(-1), np.arange(num)):
         return values.reshape(*visits.shape, *values.shape[1:])

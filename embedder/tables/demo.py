@@ -9,12 +9,12 @@ _WORD = re.compile(r"[a-z_]+(?:'[a-z]+)?")
 
 
 def demo_corpus() -> Corpus:
-    """The topics of Python's `help`, one paragraph a sequence, lower case words."""
+    """The topics of Python's `help`: one sequence a paragraph, words in lower case."""
     return sequences_corpus(demo_sequences(), name="demo")
 
 
 def demo_sequences() -> Iterator[list[str]]:
-    """The sequences of the demo corpus."""
+    """The sequences of `demo_corpus`."""
     from pydoc_data.topics import topics
 
     for topic in topics.values():

@@ -1,19 +1,20 @@
-"""How tables lie on the devices here: `embedder devices`."""
+"""Placement of tables on the devices of this machine: `embedder devices`."""
 
 import contextlib
 import io
 import math
+from collections.abc import Iterator
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from embedder.config import Config, resolve
 from embedder.engine.devices import (
     Demand,
+    all_layouts,
     capacity,
     devices_line,
     fits,
-    layouts,
     pick_layout,
 )
 from embedder.engine.layout import Layout, mesh_of, table_spec
@@ -22,48 +23,51 @@ from embedder.tables.memory import demand
 
 
 def devices_report(config: Config, num_rows: int) -> str:
-    """The devices here, what a run would take of them, and what each would hold.
+    """Text: the devices, the layout that a run would use, and memory and sharding.
 
     Args:
       num_rows: tokens of the vocabulary.
 
     Raises:
-      ValueError: `config` asks for what these devices cannot do.
+      InputError: `num_rows` is below 1, or these devices cannot do what `config` says.
     """
     if num_rows < 1:
         raise InputError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
     config = resolve(config, math.inf)
     shape = num_rows, config.tables.vector_size
-    asked = demand(config, shape)
-    layout, reason = pick_layout(config.devices, asked)
+    required = demand(config, shape)
+    layout, reason = pick_layout(config.devices, required)
     return "\n".join(
         [
-            _devices_here(),
-            f"train takes: {devices_line(asked, layout, reason)}",
+            _devices_line(),
+            f"a run uses: {devices_line(required, layout, reason)}",
             "",
-            *_layout_lines(asked, shape, layout),
+            *_layout_lines(required, shape, layout),
             "",
-            *_drawings(config, shape, layout),
+            *_sharding_drawings(config, shape, layout),
         ]
     )
 
 
-def _devices_here() -> str:
+def _devices_line() -> str:
     devices, local = jax.devices(), jax.local_devices()
     kinds = sorted({f"{d.platform} ({d.device_kind})" for d in devices})
     memory = min(capacity(d, len(local)) for d in local) / 2**30
     return (
-        f"{len(devices)} devices: {', '.join(kinds)}; {memory:.2f} GiB each; process "
-        f"{jax.process_index()} of {jax.process_count()} has {len(local)}"
+        f"{len(devices)} devices: {', '.join(kinds)}; {memory:.2f} GiB each; "
+        f"{len(local)} of them in process {jax.process_index()} of "
+        f"{jax.process_count()}"
     )
 
 
-def _layout_lines(asked: Demand, shape: tuple[int, int], picked: Layout):
-    """A line for each layout: MiB on each device, and whether they fit."""
+def _layout_lines(
+    required: Demand, shape: tuple[int, int], picked: Layout
+) -> Iterator[str]:
+    """A heading, then for each layout MiB on each device, and whether they fit."""
     yield f"MiB on each device for tables of {shape[0]} x {shape[1]}:"
-    every, as_listed = layouts(len(jax.devices())), _on_mesh(picked)
-    for layout in every if as_listed in every else [as_listed, *every]:
-        needed = asked.device_bytes(layout)
+    candidates, on_mesh = all_layouts(len(jax.devices())), _on_mesh(picked)
+    for layout in candidates if on_mesh in candidates else [on_mesh, *candidates]:
+        needed = required.device_bytes(layout)
         parts = ", ".join(f"{name} {n / 2**20:.1f}" for name, n in needed.items())
         verdict = "fits" if fits(needed, jax.devices()) else "does not fit"
         yield (
@@ -73,26 +77,31 @@ def _layout_lines(asked: Demand, shape: tuple[int, int], picked: Layout):
 
 
 def _on_mesh(layout: Layout) -> Layout:
-    """The same with axes that a mesh has; those of pmap lie alike."""
+    """The layout as one over a mesh; pmap puts arrays on the same devices."""
     return layout if layout.mode == "jit" else layout._replace(mode="sharded")
 
 
-def _drawings(config: Config, shape: tuple[int, int], layout: Layout):
-    """How arrays lie on the devices, drawn by JAX."""
+def _sharding_drawings(
+    config: Config, shape: tuple[int, int], layout: Layout
+) -> Iterator[str]:
+    """The sharding of a table and of the blocks of an update, drawn by JAX."""
     layout = _on_mesh(layout)
-    mesh, data = mesh_of(layout), config.tables
-    spec = jax.sharding.PartitionSpec(layout.exchange.blocks)
-    wide = layout.whole_shape(*shape)
-    for title, of, sharding in (
-        (f"a table, {wide[0]} x {wide[1]}", wide, table_spec(layout)),
-        (
-            f"the blocks of an update, {layout.num_blocks(data.blocks_per_update)} x "
-            f"{data.block} tokens",
-            (layout.num_blocks(data.blocks_per_update), data.block),
-            spec,
-        ),
-    ):
-        text = io.StringIO()
-        with contextlib.redirect_stdout(text):
-            jax.debug.visualize_sharding(of, NamedSharding(mesh, sharding))
-        yield f"{title}:\n{text.getvalue().rstrip()}"
+    options = config.tables
+    assert options.block is not None, "`config` must be resolved"
+    rows, columns = layout.padded_shape(*shape)  # padded
+    num_blocks = layout.num_blocks(options.blocks_per_update)
+    blocks_spec = PartitionSpec(layout.exchange.blocks)
+    table = f"a table, {rows} x {columns}"
+    blocks = f"the blocks of an update, {num_blocks} x {options.block} tokens"
+    yield _drawing(table, (rows, columns), layout, table_spec(layout))
+    yield _drawing(blocks, (num_blocks, options.block), layout, blocks_spec)
+
+
+def _drawing(
+    title: str, shape: tuple[int, int], layout: Layout, spec: PartitionSpec
+) -> str:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        sharding = NamedSharding(mesh_of(layout), spec)
+        jax.debug.visualize_sharding(shape, sharding)
+    return f"{title}:\n{text.getvalue().rstrip()}"

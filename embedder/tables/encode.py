@@ -1,9 +1,9 @@
-"""Encodes a corpus once: its vocabulary, and its tokens as ids in shards.
+"""Encodes a corpus: its vocabulary, and its tokens as ids in shards.
 
-The text is read one time. Tokens get provisional codes in the order of appearance,
-which are spooled; once the vocabulary is known, codes become ids and are cut into
-shards of whole sequences. Shards live in memory, or in a folder that a later run finds
-again.
+The corpus is read once. Each token gets a code by order of first appearance, and the
+codes are written to a temporary file (the spool). Once all tokens are counted, the
+vocabulary maps codes to ids, which are cut into shards of whole sequences. Shards are
+kept in memory, or in a cache folder that later runs read.
 """
 
 import contextlib
@@ -22,13 +22,22 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.disk.digests import SUMS, check_file, files_in, read_sums, write_sums
-from embedder.disk.files import read_member, short_reason
-from embedder.disk.parts import remove_parts, whole_folder
+from embedder.disk.arrays import read_stored_array
+from embedder.disk.digests import (
+    DIGESTS_FILE,
+    check_digest,
+    files_in,
+    read_digests,
+    write_digests,
+)
+from embedder.disk.files import short_reason
+from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.errors import InputError
 from embedder.limits import check_room
+from embedder.tables import shards
 from embedder.tables.corpus import Corpus
 from embedder.tables.encoded import Encoded
+from embedder.tables.shards import EncodedChunk, Shard, cut_shards
 from embedder.tables.vocabulary import (
     Vocabulary,
     read_vocabulary,
@@ -36,90 +45,100 @@ from embedder.tables.vocabulary import (
     write_vocabulary,
 )
 
-SHARD_TOKENS = 2_000_000
-_TYPE_BYTES = 250  # of memory while counting, measured, beside the text, twice
-_FORMAT = 2  # of the cache: a change of it makes a new digest
+_TYPE_BYTES = 250  # of memory that counting takes for each type, without its text
+_FORMAT = 2  # version of the cache's files: older caches are not found
 _log = logging.getLogger(__name__)
 
 
-class _Scan(NamedTuple):
-    """What one reading of a corpus gives; codes are spooled in a file."""
+class _Counts(NamedTuple):
+    """Types (different tokens) of a corpus by code, and the sizes of its chunks.
 
-    tokens: list[str]  # by first appearance
-    counts: np.ndarray  # i64[number of types]
+    U is the number of types.
+    """
+
+    tokens: list[str]  # [U], by first appearance
+    counts: np.ndarray  # i64[U]
     sizes: list[tuple[int, int, bool]]  # of each chunk: tokens, sequences, is_open
-    num_bytes: int  # of memory for the different tokens
+    num_bytes: int  # of memory that the types took
 
 
-class Known(NamedTuple):
-    """The vocabulary of a training that goes on."""
+class BaseVocabulary(NamedTuple):
+    """The vocabulary of the model that a training continues from."""
 
     vocabulary: Vocabulary
     grows: bool = False
-    """Whether tokens that are new get ids after the others, and all are counted."""
+    """Whether new tokens get ids after the known ones, and counts are added up."""
 
 
-def encode(corpus: Corpus, min_count: int, known: Known | None = None) -> Encoded:
-    """Encodes `corpus` in memory.
+def encode(
+    corpus: Corpus, min_count: int, base: BaseVocabulary | None = None
+) -> Encoded:
+    """`corpus` as ids in memory.
 
     Args:
-      min_count: tokens that occur less often are left out, but for such as are known.
-      known: None: the corpus has a vocabulary of its own.
+      min_count: tokens that occur less often are dropped, except those of `base`.
+      base: None builds a new vocabulary.
 
     Raises:
-      NoTokensError: the corpus has no tokens, or none is left.
+      NoTokensError: no token is left to train.
+      InputError: counting the tokens takes more memory than there is.
     """
     with io.BytesIO() as spool:
-        scan = _scan(corpus, spool)
-        vocabulary, id_of_code = _vocabulary(scan, min_count, known)
-        return _in_memory(vocabulary, scan, spool, id_of_code)
+        counts = _count_tokens(corpus, spool)
+        vocabulary, id_of_code = _vocabulary(counts, min_count, base)
+        return _in_memory(vocabulary, counts, spool, id_of_code)
 
 
 def encode_cached(
-    corpus: Corpus, min_count: int, cache: Path, known: Known | None = None
+    corpus: Corpus, min_count: int, cache: Path, base: BaseVocabulary | None = None
 ) -> Encoded:
-    """Encodes `corpus` into a folder of `cache`, or finds it there.
+    """`corpus` as ids in a folder of `cache`, which is written unless it exists.
 
-    The folder is named by a digest of the corpus and the settings, and gets its name
-    when it is whole. What a process left that died while it encoded is removed.
+    The folder is named by a digest of the corpus's manifest and the arguments. Removes
+    unfinished folders of killed processes.
 
     Raises:
-      NoTokensError: as `encode`.
-      ValueError: the cache is damaged (of a shard perhaps when it is read).
+      NoTokensError, InputError: see `encode`.
+      InputError: the cache is damaged; damage of a shard is found when it is read.
     """
-    folder = cache / _digest(corpus, min_count, known)
-    remove_parts(cache)
+    folder = cache / _digest(corpus, min_count, base)
+    remove_unfinished_folders(cache)
     if not folder.exists():
-        num_bytes = _write_cache(corpus, min_count, known, folder)
+        num_bytes = _write_cache(corpus, min_count, base, folder)
         return dataclasses.replace(_open_cache(folder), counting_bytes=num_bytes)
     return _open_cache(folder)
 
 
-def _scan(corpus: Corpus, spool: BinaryIO) -> _Scan:
+def _count_tokens(corpus: Corpus, spool: BinaryIO) -> _Counts:
+    """Reads `corpus`; writes codes u32 and lengths i64 of each chunk to `spool`.
+
+    Polars numbers tokens in any order: its numbers are mapped to codes.
+    """
     categories = pl.Categories.random()
     tokens: list[str] = []
-    code_ranks = np.empty(0, dtype=np.uint32)  # rank by first appearance of each code
+    code_of_category = np.empty(0, dtype=np.uint32)
     counts = np.empty(0, dtype=np.int64)
     num_types = num_bytes = 0
     sizes = []
     for chunk in corpus.chunks():
         coded = chunk.tokens.cast(pl.Categorical(categories))
-        codes = coded.to_physical().to_numpy()
-        new = _first_places(codes, num_types)
-        found = chunk.tokens.gather(np.sort(new))
-        num_bytes += len(found) * _TYPE_BYTES + 2 * int(found.str.len_bytes().sum())
-        _check_counting(num_bytes, len(tokens) + len(found))
-        tokens.extend(found.to_list())
-        known, num_types = num_types, len(tokens)
-        code_ranks = _with_room(code_ranks, num_types)
-        code_ranks[known:num_types] = np.argsort(np.argsort(new)) + known
-        ranked = code_ranks[codes]
-        counts = _with_room(counts, num_types)
-        np.add.at(counts, ranked, 1)
-        spool.write(ranked.tobytes())
+        category = coded.to_physical().to_numpy()
+        new = _first_positions(category, num_types)
+        new_tokens = chunk.tokens.gather(np.sort(new))
+        text_bytes = int(new_tokens.str.len_bytes().sum())
+        num_bytes += len(new_tokens) * _TYPE_BYTES + 2 * text_bytes
+        _check_counting(num_bytes, len(tokens) + len(new_tokens))
+        tokens.extend(new_tokens.to_list())
+        num_known, num_types = num_types, len(tokens)
+        code_of_category = _with_capacity(code_of_category, num_types)
+        code_of_category[num_known:num_types] = np.argsort(np.argsort(new)) + num_known
+        codes = code_of_category[category]
+        counts = _with_capacity(counts, num_types)
+        np.add.at(counts, codes, 1)
+        spool.write(codes.tobytes())
         spool.write(chunk.lengths.tobytes())
         sizes.append((len(codes), len(chunk.lengths), chunk.is_open))
-    return _Scan(tokens, counts[:num_types], sizes, num_bytes)
+    return _Counts(tokens, counts[:num_types], sizes, num_bytes)
 
 
 def _check_counting(num_bytes: int, num_types: int) -> None:
@@ -130,158 +149,110 @@ def _check_counting(num_bytes: int, num_types: int) -> None:
     )
 
 
-def _with_room(array: np.ndarray, size: int) -> np.ndarray:
-    """`array`, or a copy of twice `size` with zeros at its end if it is shorter."""
+def _with_capacity(array: np.ndarray, size: int) -> np.ndarray:
+    """`array` if it has `size` elements or more, else a zero-padded copy of twice
+    that."""
     if size <= len(array):
         return array
     return np.concatenate([array, np.zeros(2 * size - len(array), dtype=array.dtype)])
 
 
-def _first_places(codes: np.ndarray, num_known: int) -> np.ndarray:
-    """Place of the first token of each new code, in the order of codes."""
-    places = np.flatnonzero(codes >= num_known)
-    if len(places) == 0:
-        return places
-    new = codes[places] - num_known
+def _first_positions(categories: np.ndarray, num_known: int) -> np.ndarray:
+    """Position of the first token of each new category, in the order of categories."""
+    positions = np.flatnonzero(categories >= num_known)
+    if len(positions) == 0:
+        return positions
+    new = categories[positions] - num_known
     first = np.empty(int(new.max()) + 1, dtype=np.int64)
-    first[new[::-1]] = places[::-1]  # the last assignment to a code stays
+    first[new[::-1]] = positions[::-1]  # of repeated indices the last one counts
     return first
 
 
 def _vocabulary(
-    scan: _Scan, min_count: int, known: Known | None
+    counts: _Counts, min_count: int, base: BaseVocabulary | None
 ) -> tuple[Vocabulary, np.ndarray]:
     """The vocabulary, and the id of each code, or -1, i32[U]."""
-    if known is None:
-        kept = select_tokens(scan.counts, scan.tokens, min_count)
-        nothing = np.full(len(scan.tokens), -1, np.int32)
-        return _grown(Vocabulary([], np.empty(0, np.int64)), nothing, scan, kept)
-    old, order = known.vocabulary, select_tokens(scan.counts, scan.tokens, 1)
-    ids = np.array([old.ids.get(token, -1) for token in scan.tokens], np.int32)
-    if not known.grows:
-        return old, ids
-    new = order[(ids[order] < 0) & (scan.counts[order] >= min_count)]
-    return _grown(old, ids, scan, new)
+    if base is None:
+        kept = select_tokens(counts.counts, counts.tokens, min_count)
+        unknown = np.full(len(counts.tokens), -1, np.int32)
+        return _extended(Vocabulary([], np.empty(0, np.int64)), unknown, counts, kept)
+    known, order = base.vocabulary, select_tokens(counts.counts, counts.tokens, 1)
+    ids = np.array([known.ids.get(token, -1) for token in counts.tokens], np.int32)
+    if not base.grows:
+        return known, ids
+    new = order[(ids[order] < 0) & (counts.counts[order] >= min_count)]
+    return _extended(known, ids, counts, new)
 
 
-def _grown(known: Vocabulary, ids: np.ndarray, scan: _Scan, new: np.ndarray):
-    """`known` with the tokens of `new` codes and all counts, and the id of each code.
+def _extended(
+    known: Vocabulary, ids: np.ndarray, counts: _Counts, new: np.ndarray
+) -> tuple[Vocabulary, np.ndarray]:
+    """`known` with the tokens of the codes `new` and with all counts added; `ids`.
 
-    `ids` are those of known tokens, and are filled in place.
+    Args:
+      ids: of each code, -1 where unknown, i32[U]; those of `new` are set in place.
     """
     ids[new] = len(known) + np.arange(len(new), dtype=np.int32)
-    counts = np.concatenate([known.counts, np.zeros(len(new), np.int64)])
-    counts[ids[ids >= 0]] += scan.counts[ids >= 0]
-    return Vocabulary(known.tokens + [scan.tokens[code] for code in new], counts), ids
+    total = np.concatenate([known.counts, np.zeros(len(new), np.int64)])
+    total[ids[ids >= 0]] += counts.counts[ids >= 0]
+    return Vocabulary(known.tokens + [counts.tokens[code] for code in new], total), ids
 
 
-def _in_memory(vocabulary, scan: _Scan, spool: BinaryIO, id_of_code) -> Encoded:
-    shards = list(_cut_shards(_decode_spool(scan, spool, id_of_code)))
-    tokens = np.array([len(ids) for ids, _ in shards], dtype=np.int64)
-    num_words = int(scan.counts.sum())
-    return Encoded(vocabulary, tokens, shards.__getitem__, num_words, scan.num_bytes)
+def _in_memory(
+    vocabulary: Vocabulary, counts: _Counts, spool: BinaryIO, id_of_code: np.ndarray
+) -> Encoded:
+    parts = list(cut_shards(_decode_spool(counts, spool, id_of_code)))
+    tokens = np.array([len(ids) for ids, _ in parts], dtype=np.int64)
+    raw_tokens = int(counts.counts.sum())
+    return Encoded(vocabulary, tokens, parts.__getitem__, raw_tokens, counts.num_bytes)
 
 
-def _decode_spool(scan: _Scan, spool: BinaryIO, id_of_code: np.ndarray):
-    """Ids (-1: unknown), lengths and is_open of each chunk."""
+def _decode_spool(
+    counts: _Counts, spool: BinaryIO, id_of_code: np.ndarray
+) -> Iterator[EncodedChunk]:
     spool.seek(0)
-    for num_tokens, num_sequences, is_open in scan.sizes:
+    for num_tokens, num_sequences, is_open in counts.sizes:
         codes = np.frombuffer(spool.read(4 * num_tokens), dtype=np.uint32)
         lengths = np.frombuffer(spool.read(8 * num_sequences), dtype=np.int64)
         yield id_of_code[codes], lengths, is_open
 
 
-def _cut_shards(chunks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Shards of at most SHARD_TOKENS tokens: ids i32[n], lengths i32[m]."""
-    ids, lengths = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
-    for piece_ids, piece_lengths in _pieces(chunks):
-        ids = np.concatenate([ids, piece_ids])
-        lengths = np.concatenate([lengths, piece_lengths])
-        while len(ids) > SHARD_TOKENS:
-            ends = np.cumsum(lengths)
-            num = int(np.searchsorted(ends, SHARD_TOKENS, side="right"))
-            cut = int(ends[num - 1])
-            yield ids[:cut], lengths[:num].astype(np.int32)
-            ids, lengths = ids[cut:], lengths[num:]
-    if len(ids):
-        yield ids, lengths.astype(np.int32)
-
-
-def _pieces(chunks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Known ids and lengths of whole sequences, none longer than a shard.
-
-    An open sequence is held back until it ends or fills a shard.
-    """
-    held = np.empty(0, dtype=np.int32)
-    for ids, lengths, is_open in chunks:
-        known = ids >= 0
-        lengths = _sums(known, lengths)
-        ids = np.concatenate([held, ids[known]])
-        if len(lengths):
-            lengths[0] += len(held)
-        rest = int(lengths[-1]) % SHARD_TOKENS if is_open else 0
-        held = ids[len(ids) - rest :]
-        lengths = _cut_long(lengths)
-        if rest:
-            lengths = lengths[:-1]
-        yield ids[: len(ids) - rest], lengths[lengths > 0]
-
-
-def _sums(known: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Known tokens of each sequence, i64[m]; sequences may be empty."""
-    ends = np.cumsum(lengths)
-    total = np.concatenate([[0], np.cumsum(known)])
-    return total[ends] - total[ends - lengths]
-
-
-def _cut_long(lengths: np.ndarray) -> np.ndarray:
-    """Cuts lengths above SHARD_TOKENS into pieces of it."""
-    if len(lengths) == 0 or lengths.max() <= SHARD_TOKENS:
-        return lengths
-    _log.warning(
-        "A sequence of %d tokens is cut every %d tokens.", lengths.max(), SHARD_TOKENS
-    )
-    pieces = -(-lengths // SHARD_TOKENS)
-    cut = np.full(int(np.maximum(pieces, 1).sum()), SHARD_TOKENS, dtype=np.int64)
-    last = np.cumsum(np.maximum(pieces, 1)) - 1
-    cut[last] = lengths - np.maximum(pieces - 1, 0) * SHARD_TOKENS
-    return cut
-
-
-def _digest(corpus: Corpus, min_count: int, known: Known | None) -> str:
+def _digest(corpus: Corpus, min_count: int, base: BaseVocabulary | None) -> str:
     key = {
         "format": _FORMAT,
         "manifest": corpus.manifest,
         "min_count": min_count,
-        "shard_tokens": SHARD_TOKENS,
-        "known": known and [known.vocabulary.digest, known.grows],
+        "shard_tokens": shards.SHARD_TOKENS,
+        "known": base and [base.vocabulary.digest, base.grows],
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _write_cache(corpus: Corpus, min_count: int, known, folder: Path) -> int:
+def _write_cache(
+    corpus: Corpus, min_count: int, base: BaseVocabulary | None, folder: Path
+) -> int:
     """Writes the cache; returns the bytes of memory that counting the tokens took."""
-    with whole_folder(folder) as part:
-        with tempfile.TemporaryFile(dir=part) as spool:
-            scan = _scan(corpus, spool)
-            vocabulary, id_of_code = _vocabulary(scan, min_count, known)
+    with atomic_folder(folder) as temporary:
+        with tempfile.TemporaryFile(dir=temporary) as spool:
+            counts = _count_tokens(corpus, spool)
+            vocabulary, id_of_code = _vocabulary(counts, min_count, base)
             tokens = []
-            shards = _cut_shards(_decode_spool(scan, spool, id_of_code))
-            for index, (ids, lengths) in enumerate(shards):
-                np.savez(_shard_path(part, index), ids=ids, lengths=lengths)
+            parts = cut_shards(_decode_spool(counts, spool, id_of_code))
+            for index, (ids, lengths) in enumerate(parts):
+                np.savez(_shard_path(temporary, index), ids=ids, lengths=lengths)
                 tokens.append(len(ids))
-        summary = {"raw_tokens": int(scan.counts.sum()), "shard_tokens": tokens}
-        write_vocabulary(vocabulary, part / "vocabulary.parquet")
-        (part / "shards.json").write_text(json.dumps(summary))
-        write_sums(part, files_in(part))
-    return scan.num_bytes
+        summary = {"raw_tokens": int(counts.counts.sum()), "shard_tokens": tokens}
+        write_vocabulary(vocabulary, temporary / "vocabulary.parquet")
+        (temporary / "shards.json").write_text(json.dumps(summary))
+        write_digests(temporary, files_in(temporary))
+    return counts.num_bytes
 
 
 def _open_cache(folder: Path) -> Encoded:
-    with _damage_named(folder / SUMS):
-        sums = read_sums(folder)
-    with _damage_named(folder / "shards.json") as path:
-        check_file(path, sums.get(path.name))
+    with _name_damaged_file(folder / DIGESTS_FILE):
+        digests = read_digests(folder)
+    with _name_damaged_file(folder / "shards.json") as path:
+        check_digest(path, digests.get(path.name))
         summary = json.loads(path.read_text())
         raw_tokens = int(summary["raw_tokens"])
         tokens = np.array(summary["shard_tokens"], dtype=np.int64)
@@ -289,27 +260,25 @@ def _open_cache(folder: Path) -> Encoded:
             raise InputError("`shard_tokens` must be numbers >= 1")
         if raw_tokens < tokens.sum():
             raise InputError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
-    with _damage_named(folder / "vocabulary.parquet") as path:
-        check_file(path, sums.get(path.name))
+    with _name_damaged_file(folder / "vocabulary.parquet") as path:
+        check_digest(path, digests.get(path.name))
         vocabulary = read_vocabulary(path)
     for shard in range(len(tokens)):
-        with _damage_named(_shard_path(folder, shard)) as path:
-            zipfile.ZipFile(path).close()  # looks at the end: finds a file cut short
+        with _name_damaged_file(_shard_path(folder, shard)) as path:
+            zipfile.ZipFile(path).close()  # reads the end: finds a truncated file
 
-    def read(shard: int):
-        with _damage_named(_shard_path(folder, shard)) as path:
-            check_file(path, sums.get(path.name))
+    def read(shard: int) -> Shard:
+        with _name_damaged_file(_shard_path(folder, shard)) as path:
+            check_digest(path, digests.get(path.name))
             return _read_shard(path, int(tokens[shard]), len(vocabulary))
 
     return Encoded(vocabulary, tokens, read, raw_tokens)
 
 
-def _read_shard(
-    path: Path, num_tokens: int, num_rows: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and lengths, which fit what else the cache says."""
+def _read_shard(path: Path, num_tokens: int, num_rows: int) -> Shard:
+    """The shard in a file, checked against the numbers of its tokens and of ids."""
     with zipfile.ZipFile(path) as archive:
-        ids, lengths = (read_member(archive, name) for name in ("ids", "lengths"))
+        ids, lengths = (read_stored_array(archive, name) for name in ("ids", "lengths"))
     for array in (ids, lengths):
         if array.dtype != np.int32 or array.ndim != 1:
             raise InputError(f"it must hold int32[n], got {array.dtype}{array.shape}")
@@ -321,16 +290,16 @@ def _read_shard(
 
 
 @contextlib.contextmanager
-def _damage_named(path: Path) -> Iterator[Path]:
-    """Turns what reading a damaged file of a cache raises into one ValueError."""
+def _name_damaged_file(path: Path) -> Iterator[Path]:
+    """Turns every error of reading a damaged file into one InputError."""
     faults = (OSError, ValueError, TypeError, LookupError, EOFError, OverflowError)
     try:
         yield path
     except (*faults, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = short_reason(error)
         raise InputError(
-            f"Cache file {path} is damaged ({reason}): delete {path.parent} to make it "
-            "anew."
+            f"Cache file {path} is damaged ({reason}): delete {path.parent} to rebuild "
+            "it."
         ) from error
 
 

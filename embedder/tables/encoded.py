@@ -1,4 +1,4 @@
-"""A corpus as ids, however it was made."""
+"""A corpus as ids: what training needs of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class Encoded:
     vocabulary: Vocabulary
     shard_tokens: np.ndarray  # i64[number of shards]
     read: Callable[[int], tuple[np.ndarray, np.ndarray]]
-    # shard -> ids i32[n], lengths of its sequences i32[m]
-    raw_tokens: int  # tokens of the corpus, the unknown ones included
-    counting_bytes: int = 0  # of memory that counting its tokens took; 0: found encoded
+    """Number of a shard -> its ids i32[n], lengths of its sequences i32[m]."""
+    raw_tokens: int  # tokens of the corpus, known or unknown
+    counting_bytes: int = 0  # of memory that counting took; 0: read from a cache
 
     @property
     def num_tokens(self) -> int:
-        """Known tokens of the corpus."""
+        """Number of known tokens of the corpus."""
         return int(self.shard_tokens.sum())

@@ -1,24 +1,35 @@
 """EmbeddingTrainer: the Python API, and the drop-in for `legacy.EmbeddingTrainer`."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
 from embedder.engine.epochs import run_epochs
-from embedder.engine.rules import capped_sgd
+from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.settings import choice
+from embedder.tables.artefact import (
+    MODEL_SETTINGS,
+    ModelFile,
+    model_settings,
+    read_model,
+    write_model,
+)
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
-from embedder.tables.encode import Known, encode
+from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded
+from embedder.tables.options import OPTIMIZERS
 from embedder.tables.training import Training
-from embedder.tables.update import host_state
+from embedder.tables.update import accumulators_of, host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.vectors import Vectors
@@ -32,12 +43,13 @@ class EmbeddingTrainer:
     Args:
       vector_size: dimensions of a vector.
       window: largest distance of a context; each token draws its own from 1 to it.
-      negative: negatives that a pair counts for.
+      negative: negative samples per pair.
       min_count: tokens that occur less often are dropped.
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
-        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1.
+        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1; of
+        adagrad 0.1.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
@@ -45,14 +57,19 @@ class EmbeddingTrainer:
       block: tokens of a block; None: 64, raised to a multiple of `tile`.
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
-      cap: no row moves by more than so many pair steps in an update; None:
-        1.6 / alpha, 128 at most; math.inf: no cap.
+      cap: of SGD: a row moves in one update at most as far as this many pairs would
+        move it; None: 1.6 / alpha, at most 128; math.inf: no limit.
       blocks_per_update: blocks whose gradients are summed into one update.
       dtype: "float32" or "float64".
+      optimizer: "sgd", or "adagrad" with one accumulator a row.
 
     Raises:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
     """
+
+    min_count: int
+    epochs: int
+    optimizer: str
 
     def __init__(
         self,
@@ -75,6 +92,7 @@ class EmbeddingTrainer:
         cap: float | None = None,
         blocks_per_update: int = 1,
         dtype: str = "float32",
+        optimizer: str = "sgd",
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(_checked(arguments))
@@ -128,7 +146,8 @@ class EmbeddingTrainer:
             )
             encoded = _encoded(corpus, self.min_count, self._vocabulary)
             epoch = len(self.loss_history)
-            self._train(encoded, config, self._state, range(epoch, epoch + 1))
+            state = self._state_to_train()
+            self._train(encoded, config, state, range(epoch, epoch + 1))
         return self
 
     @property
@@ -169,7 +188,7 @@ class EmbeddingTrainer:
         return self._lookup().similarity(a, b)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes all that is needed to go on training, in one `.npz` file.
+        """Writes one `.npz` file, from which training can be resumed.
 
         `legacy.EmbeddingTrainer` reads it as well.
         """
@@ -189,15 +208,15 @@ class EmbeddingTrainer:
         return trainer
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: all but what can be made again."""
+        """For pickle and copy: all but the cache of normalised vectors."""
         return vars(self) | {"_vectors": None}
 
     def _keep(self, model: ModelFile) -> None:
-        config = settings.with_options(self._config(), block=model.block)
-        cap = settings.resolve(config, int(model.counts.sum())).tables.cap
         self._vocabulary = Vocabulary(model.tokens, model.counts)
         self._block = model.block
-        self._state = host_state(capped_sgd(cap), model.input, model.output)
+        self._state = host_state(
+            row_rule(self.optimizer), model.input, model.output, model.accumulators
+        )
         self._loss_history = model.loss_history
 
     def _model(self) -> ModelFile:
@@ -210,29 +229,40 @@ class EmbeddingTrainer:
             input=self._table("input"),
             output=self._table("output"),
             loss_history=self._loss_history,
+            accumulators=accumulators_of(self._state_to_train()),
         )
+
+    def _state_to_train(self) -> TrainState:
+        """The state; a state of another optimizer than `optimizer` is replaced."""
+        state = self._trained_state()
+        start = host_state(row_rule(self.optimizer), **state.params["tables"]).opt_state
+        optimizers = jax.tree.structure(start), jax.tree.structure(state.opt_state)
+        return state if len({*optimizers}) == 1 else state._replace(opt_state=start)
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in MODEL_SETTINGS}
 
     def _config(self) -> Config:
         """The settings as they are now: attributes may be set between trainings."""
-        return settings.with_options(Config(), loader="memory", **self._settings())
+        with _cap_named():
+            return settings.with_options(Config(), loader="memory", **self._settings())
 
     def _train(
         self, encoded: Encoded, config: Config, state: TrainState | None, epochs: range
     ) -> None:
-        """Trains `state`, or a fresh one, and keeps what comes of it."""
+        """Trains `state`, None: the initial one, and keeps the result."""
         num_tokens = int(encoded.vocabulary.counts.sum())
         config = settings.resolve(config, num_tokens)
         training = Training(config, encoded, epochs)
         history = [] if state is None else self._loss_history
-        state, place = run_epochs(training, state or training.initial_state())
-        self._state = state
+        with _cap_named():
+            end = run_epochs(training, state or training.initial_state())
+        assert config.tables.block is not None, "`config` is resolved"
+        self._state = end.state
         self._block = config.tables.block
         self._vocabulary = encoded.vocabulary
         self._vectors = None
-        self._loss_history = history + place.losses
+        self._loss_history = history + end.position.losses
 
     def _trained(self) -> Vocabulary:
         if self._vocabulary is None:
@@ -240,8 +270,12 @@ class EmbeddingTrainer:
         return self._vocabulary
 
     def _table(self, name: str) -> np.ndarray:
+        return self._trained_state().params["tables"][name]
+
+    def _trained_state(self) -> TrainState:
         self._trained()
-        return self._state.params["tables"][name]
+        assert self._state is not None
+        return self._state
 
     def _lookup(self) -> Vectors:
         if self._vectors is None:
@@ -253,14 +287,29 @@ class EmbeddingTrainer:
 
 def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments as Python int, float, str or None."""
-    checked = settings.options_of(settings.with_options(Config(), **arguments))
+    given = SimpleNamespace(**arguments)
+    choice(OPTIMIZERS)(given, "optimizer")  # RunOptions allows more
+    with _cap_named():
+        checked = model_settings(settings.with_options(Config(), **vars(given)))
     return {name: checked[name] for name in arguments}
+
+
+@contextlib.contextmanager
+def _cap_named() -> Iterator[None]:
+    """Errors of the body call `max_pairs_per_row` by its name in this class, `cap`."""
+    try:
+        yield
+    except (InputError, FloatingPointError) as error:
+        if "`max_pairs_per_row`" not in str(error):
+            raise
+        message = str(error).replace("`max_pairs_per_row`", "`cap`")
+        raise type(error)(message) from error
 
 
 def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
     """The corpus with a vocabulary of its own, or a given one."""
     try:
-        known = None if vocabulary is None else Known(vocabulary)
+        known = None if vocabulary is None else BaseVocabulary(vocabulary)
         return encode(corpus, min_count, known)
     except NoTokensError as error:
         raise InputError(str(error)) from None

@@ -1,4 +1,4 @@
-"""Superblocks: many updates in one element, made ahead of their use.
+"""Loads superblocks: many updates in one element, prefetched.
 
 Both loaders yield the same superblocks, bit for bit. `tfdata_epoch` alone imports
 TensorFlow, inside the function; it uses the CPU only.
@@ -8,32 +8,32 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
+import jax
 import numpy as np
 
-from embedder.engine.ahead import map_ahead
+from embedder.engine.prefetch import parallel_map
 from embedder.engine.tfdata import import_tensorflow, quiet_options
-from embedder.tables.blocks import PADDING, BlockShape, BlockSource, Updates
+from embedder.tables.blocks import PADDING, BlockSource, Updates
 
-_SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us: make it worth it
+_SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us
 _MULTIPLE = 16  # updates in a superblock are a multiple of this: see `loss_interval`
 START = (0, -1)
-"""Before all updates of an epoch: place of the first shard, no block of it."""
+"""The position before the first update of an epoch: first shard, no block of it."""
 
 
 def loss_interval(num_tokens: int, tokens_per_update: int) -> int:
-    """Every how many updates of an epoch the loss is computed: 1 in small corpora."""
+    """The loss is computed in every n-th update of an epoch: n, 1 in small corpora."""
     return 16 if num_tokens // tokens_per_update >= 1024 else 1
 
 
 def superblock_size(
     expected_tokens: float, tokens_per_update: int, limit: float = math.inf
 ) -> int:
-    """Updates in a superblock: 64 k tokens, or fewer in an epoch smaller than that.
+    """Number of updates in a superblock: 64 k tokens, or a whole epoch if smaller.
 
-    `limit` is what it is raised to a multiple of 16 of, where that is less.
-
-    Room for four standard deviations of the kept tokens saves a second, nearly empty
-    superblock.
+    At most `limit` updates, rounded up to a multiple of 16. An epoch counts with four
+    standard deviations more than the expected tokens, so that it seldom needs a second,
+    nearly empty superblock.
     """
     whole = _SUPERBLOCK_TOKENS / tokens_per_update
     epoch = (expected_tokens + 4 * expected_tokens**0.5) / tokens_per_update + 1
@@ -51,67 +51,70 @@ def epoch_superblocks(
 ) -> Iterator[tuple[Updates, int]]:
     """Superblocks of `size` updates of one epoch, and how many of them are real.
 
-    The last superblock is filled up with empty updates. `workers` shards are made at
-    once, in the order of the epoch. `after` is the place of the shard and the block of
-    an update: what comes after it is made.
+    The last superblock is padded with empty updates. `workers` shards are made in
+    parallel, in the order of the epoch.
+
+    Args:
+      size: updates of a superblock.
+      after: index of the shard and block of an update; superblocks start after it.
     """
     epoch_of = {"tfdata": tfdata_epoch, "memory": memory_epoch}[loader]
     rest = _Rest(source, epoch, *after)
     superblocks = epoch_of(rest, size=size, workers=workers)
     for superblock in superblocks:
-        yield fill(superblock, size), len(superblock)
+        yield pad(superblock, size), superblock.num_updates
 
 
 class _Rest(NamedTuple):
-    """What comes in an epoch after an update."""
+    """The updates of an epoch after one of them."""
 
     source: BlockSource
     epoch: int
-    place: int  # of the shard that the update is of
-    block: int
+    first: int  # index of the shard of that update
+    block: int  # of that update
 
     @property
-    def places(self) -> range:
-        return range(self.place, len(self.source.encoded.shard_tokens))
+    def indices(self) -> range:
+        """The shards that are left, by their index in the order of the epoch."""
+        return range(self.first, len(self.source.encoded.shard_tokens))
 
-    def updates(self, place: int) -> Updates:
-        updates = self.source.updates(self.epoch, place)
-        if place > self.place:
+    def updates(self, index: int) -> Updates:
+        """The updates of a shard that are left."""
+        updates = self.source.updates(self.epoch, index)
+        if index > self.first:
             return updates
-        first = np.searchsorted(updates.position[:, 2], self.block, side="right")
-        return Updates(*(x[first:] for x in updates))
+        start = np.searchsorted(updates.position[:, 2], self.block, side="right")
+        return cut(updates, int(start), None)
 
 
 def memory_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
-    """Superblocks of an epoch by threads and NumPy; the last may be shorter."""
-    return _rebatch(map_ahead(rest.updates, rest.places, workers), size)
+    """Superblocks by threads and NumPy; the last may have fewer updates."""
+    return _rebatch(parallel_map(rest.updates, rest.indices, workers), size)
 
 
 def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
-    """Superblocks of an epoch by tf.data; the last may be shorter."""
+    """Superblocks by tf.data; the last may have fewer updates."""
     tf = import_tensorflow()
-    signature = _signature(tf, rest.source.shape, len(rest.source.share))
+    source = rest.source
+    specs, structure = jax.tree.flatten(source.shape.updates(len(source.share)))
     failures: list[Exception] = []
 
-    def make(place) -> tuple:
+    def make(index) -> list[np.ndarray]:
         try:
-            return tuple(rest.updates(int(place)))
+            return jax.tree.leaves(rest.updates(int(index)))
         except Exception as error:  # raised below: tf.data would print pages
             failures.append(error)
-            return tuple(
-                np.empty([0, *spec.shape[1:]], spec.dtype.as_numpy_dtype)
-                for spec in signature
-            )
+            return [np.empty([0, *spec.shape[1:]], spec.dtype) for spec in specs]
 
-    def shard(place):
-        dtypes = [spec.dtype for spec in signature]
-        made = tf.numpy_function(make, [place], dtypes, stateful=False)
-        return Updates(
-            *(tf.ensure_shape(x, s.shape) for x, s in zip(made, signature, strict=True))
-        )
+    def shard(index):
+        dtypes = [spec.dtype for spec in specs]
+        made = tf.numpy_function(make, [index], dtypes, stateful=False)
+        shaped = zip(made, specs, strict=True)
+        arrays = [tf.ensure_shape(x, s.shape) for x, s in shaped]
+        return jax.tree.unflatten(structure, arrays)
 
     dataset = (
-        tf.data.Dataset.range(rest.places.start, rest.places.stop)
+        tf.data.Dataset.range(rest.indices.start, rest.indices.stop)
         .map(shard, num_parallel_calls=workers, deterministic=True)
         .rebatch(size)
         .prefetch(2)
@@ -125,45 +128,36 @@ def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
         raise failures[0]
 
 
-def _signature(tf, shape: BlockShape, num_blocks: int) -> Updates:
-    """Shapes and dtypes of the updates of a shard, for tf.data."""
-    tokens = shape.block
-    num_tiles = tokens // shape.tile
-    return Updates(
-        ids=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
-        sequence=tf.TensorSpec([None, num_blocks, tokens], tf.int32),
-        radius=tf.TensorSpec([None, num_blocks, tokens], tf.int8),
-        noise=tf.TensorSpec([None, num_blocks, num_tiles, shape.noise], tf.int32),
-        position=tf.TensorSpec([None, 3], tf.int64),
-        progress=tf.TensorSpec([None], tf.float64),
-    )
-
-
 def _rebatch(parts: Iterable[Updates], size: int) -> Iterator[Updates]:
-    """Cuts consecutive parts into batches of `size` updates; the last may be less."""
+    """Consecutive parts as superblocks of `size` updates; the last may have fewer."""
     rest = None
     for part in parts:
         rest = part if rest is None else _concatenate([rest, part])
-        whole = len(rest) - len(rest) % size
+        whole = rest.num_updates - rest.num_updates % size
         for start in range(0, whole, size):
-            yield Updates(*(x[start : start + size] for x in rest))
-        rest = Updates(*(x[whole:] for x in rest))
-    if rest is not None and len(rest):
+            yield cut(rest, start, start + size)
+        rest = cut(rest, whole, None)
+    if rest is not None and rest.num_updates:
         yield rest
 
 
+def cut(updates: Updates, start: int, stop: int | None) -> Updates:
+    """The updates from `start` to `stop`, as views."""
+    return jax.tree.map(lambda x: x[start:stop], updates)
+
+
 def _concatenate(parts: list[Updates]) -> Updates:
-    return Updates(*(np.concatenate(xs) for xs in zip(*parts, strict=True)))
+    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
-def fill(updates: Updates, size: int) -> Updates:
-    """`updates` with empty ones added up to `size`."""
-    missing = size - len(updates)
+def pad(updates: Updates, size: int) -> Updates:
+    """`updates`, padded with empty ones to `size`."""
+    missing = size - updates.num_updates
     if missing == 0:
         return updates
-    return Updates(
-        *(
-            np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), constant_values=fill)
-            for x, fill in zip(updates, PADDING, strict=True)
-        )
-    )
+
+    def pad_array(x, value):
+        widths = [(0, missing)] + [(0, 0)] * (x.ndim - 1)
+        return np.pad(x, widths, constant_values=value)
+
+    return jax.tree.map(pad_array, updates, PADDING)

@@ -1,46 +1,90 @@
-"""The two tables of a model as a Haiku module: input rows and output rows, by id."""
+"""The two tables of a model as a Haiku module: rows of tokens, by id."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import haiku as hk
+import jax.numpy as jnp
 import numpy as np
+
+from embedder.tables.objective import Rows
 
 _ROWS_AT_ONCE = 2**16  # of the initial table: bounds the memory of the draws
 
 
 class Tables(hk.Module):
-    """Gathers rows of the input and of the output table, both [V, D]."""
+    """An input and an output table, both [V, D]; a row of each belongs to a token.
 
-    def __init__(self, num_rows: int, vector_size: int, dtype, seed: int):
-        super().__init__(name="tables")
-        self._shape = (num_rows, vector_size)
-        self._dtype = dtype
-        self._seed = seed
+    Args:
+      num_rows, vector_size: V and D.
+      dtype: of both tables.
+      input_init, output_init: initializers of Haiku, (shape, dtype) -> table.
+    """
 
-    def __call__(self, input_ids, output_ids):
-        """Rows [len(input_ids), D] and [len(output_ids), D].
+    def __init__(
+        self,
+        num_rows: int,
+        vector_size: int,
+        *,
+        dtype: Any = jnp.float32,
+        input_init: Callable[[Sequence[int], Any], Any],
+        output_init: Callable[[Sequence[int], Any], Any] = jnp.zeros,
+        name: str = "tables",
+    ):
+        super().__init__(name=name)
+        self.shape = (num_rows, vector_size)
+        self.dtype = dtype
+        self.input_init = input_init
+        self.output_init = output_init
 
-        Ids must be in range: an id outside is clamped without a word.
+    @property
+    def input(self):
+        """The input table, [V, D]."""
+        return hk.get_parameter("input", self.shape, self.dtype, self.input_init)
+
+    @property
+    def output(self):
+        """The output table, [V, D]."""
+        return hk.get_parameter("output", self.shape, self.dtype, self.output_init)
+
+    def __call__(self, ids: Rows) -> Rows:
+        """The rows [..., D] of `ids` [...], of each table its own.
+
+        An id that is out of range is clamped, without an error: check on the host.
         """
-        input_table = hk.get_parameter(
-            "input", self._shape, self._dtype, init=self._uniform
-        )
-        output_table = hk.get_parameter(
-            "output", self._shape, self._dtype, init=np.zeros
-        )
-        return input_table[input_ids], output_table[output_ids]
+        return Rows(self.input[ids.input], self.output[ids.output])
 
-    def _uniform(self, shape, dtype):
-        return initial_input(*shape, dtype, self._seed)
+
+class UniformRows:
+    """Initializer: uniform in [-0.5, 0.5) / D, the same rows for a seed and any dtype.
+
+    Drawn by NumPy, as in the oracle (design: word2vec.c, Mikolov et al. 2013).
+    """
+
+    def __init__(self, seed: int):
+        self.seed = seed
+
+    def __call__(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        num_rows, vector_size = shape
+        return initial_input(num_rows, vector_size, dtype, self.seed)
 
 
 def tables(num_rows: int, vector_size: int, *, dtype, seed: int) -> hk.Transformed:
-    """The lookup as pure functions, with the tables as parameters.
+    """`Tables` as pure functions: `init(None, ids)` and `apply(params, ids)`.
 
-    `init(None, ids, ids) -> params`, {"tables": {"input": [V, D], "output": [V, D]}};
-    `apply(params, input_ids, output_ids) -> rows`.
+    The parameters are {"tables": {"input": [V, D], "output": [V, D]}}, those of `init`
+    arrays of NumPy.
     """
 
-    def lookup(input_ids, output_ids):
-        return Tables(num_rows, vector_size, dtype, seed)(input_ids, output_ids)
+    def lookup(ids: Rows) -> Rows:
+        module = Tables(
+            num_rows,
+            vector_size,
+            dtype=dtype,
+            input_init=UniformRows(seed),
+            output_init=np.zeros,
+        )
+        return module(ids)
 
     return hk.without_apply_rng(hk.transform(lookup))
 

@@ -1,4 +1,4 @@
-"""How much memory tables and their updates need, on the host and on each device."""
+"""Memory that tables and their updates need, on the host and on each device."""
 
 import math
 from collections.abc import Sequence
@@ -14,30 +14,36 @@ from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
 from embedder.tables.loader import superblock_size
 
-_PASSES = 6  # arrays as large as the rows of an update that XLA keeps at once
+_ROW_COPIES = 6  # arrays as large as the rows of an update that XLA keeps at once
 
 
 def memory_needed(
     config: Config, encoded: Encoded, superblock_size: int
 ) -> dict[str, int]:
-    """Bytes that a run needs at most, by what needs them, beside Python and JAX.
+    """Host memory in bytes that a run needs at most, by purpose, beside Python and JAX.
 
-    `config` is resolved; `superblock_size` is in updates.
+    Args:
+      config: resolved.
+      superblock_size: updates in a superblock.
     """
     data = config.tables
+    assert data.block is not None, "`config` must be resolved"
     num_rows = len(encoded.vocabulary)
-    width = -(-data.vector_size // 16) * 16  # as wide as rows of the kernel are
+    width = -(-data.vector_size // 16) * 16  # padded as in the kernel
     table = num_rows * width * np.dtype(config.run.dtype).itemsize
-    is_saved = config.save.interval != Interval()
+    sums_rows = config.run.optimizer == "adagrad"
+    accumulator = num_rows * np.dtype(config.run.dtype).itemsize if sums_rows else 0
+    has_checkpoints = config.save.interval != Interval()
     num_shards = min(config.run.workers + 2, len(encoded.shard_tokens))
     shards = num_shards * int(max(encoded.shard_tokens, default=0))
     superblocks = 3 * superblock_size * data.block * data.blocks_per_update
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
     return {
         "tables": 2 * table,
+        "accumulators": 4 * accumulator,  # and the first ones
         "first vectors": table,
         "vectors to write": 2 * table,
-        "checkpoints": 4 * table if is_saved else 0,  # packed, and the one before
+        "checkpoints": 4 * (table + accumulator) if has_checkpoints else 0,  # two
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int((shards + superblocks) * per_token),
@@ -48,46 +54,53 @@ def memory_needed(
 def device_bytes(
     config: Config, shape: tuple[int, int], layout: Layout, size: int
 ) -> dict[str, int]:
-    """Bytes that a run needs on each device, by what needs them.
+    """Bytes of memory that a run needs on each device, by purpose.
 
     Args:
+      config: resolved.
       shape: of a table, [V, D].
       size: updates in a superblock.
     """
     data = config.tables
+    assert data.block is not None, "`config` must be resolved"
     itemsize = np.dtype(config.run.dtype).itemsize
+    sums_rows = config.run.optimizer == "adagrad"
     rows, columns = layout.device_shape(*shape)
     blocks = layout.num_blocks(data.blocks_per_update)
-    own_blocks = blocks // layout.block_devices
+    local_blocks = blocks // layout.block_devices  # of one device
     tiles = data.block // data.tile
     rows_of_tile = 2 * data.tile + 2 * data.window + data.noise
     per_block = data.block * 9 + tiles * data.noise * 4
     positions = data.tile + 2 * data.window
-    prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights, of all blocks
-    pairs = data.block * (positions + itemsize)  # of own blocks
+    prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
+    if sums_rows:
+        prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence
+    pairs = data.block * (positions + itemsize)  # of local blocks
+    row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     return {
         "tables": 2 * rows * columns * itemsize,
-        "row weights": 2 * rows * itemsize,
-        "blocks": 2 * size * own_blocks * per_block,
-        "prepared updates": 2 * size * (blocks * prepared + own_blocks * pairs),
-        "an update": _PASSES * blocks * tiles * rows_of_tile * columns * itemsize,
+        "accumulators" if sums_rows else "row weights": 2 * rows * itemsize,
+        "blocks": 2 * size * local_blocks * per_block,
+        "prepared updates": 2 * size * (blocks * prepared + local_blocks * pairs),
+        "an update": row_copies * blocks * tiles * rows_of_tile * columns * itemsize,
     }
 
 
 def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
-    """What tables of `shape`, [V, D], ask of devices.
+    """What tables of `shape` [V, D] require of the devices.
 
     Args:
       config: resolved.
-      size: updates in a superblock; 0: as of a large corpus.
+      size: updates in a superblock; 0: those of a large corpus.
 
     Raises:
-      ValueError: dense updates of sharded tables are asked for.
+      InputError: `config` has dense updates of sharded tables.
     """
-    options = config.tables
-    if options.update == "dense" and options.tables in ("columns", "rows"):
+    options, sharding = config.tables, config.tables.table_sharding
+    assert options.block is not None, "`config` must be resolved"
+    if options.update == "dense" and sharding in ("columns", "rows"):
         raise InputError(
-            f"`update` dense takes whole tables, got `tables` = {options.tables!r}."
+            f"`update` dense takes whole tables, got `table_sharding` = {sharding!r}."
         )
     tokens = options.block * options.blocks_per_update
     size = size or superblock_size(math.inf, tokens)
@@ -95,23 +108,26 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
         num_blocks=options.blocks_per_update,
         device_bytes=lambda layout: device_bytes(config, shape, layout, size),
         option="blocks_per_update",
-        tables="replicated" if options.update == "dense" else options.tables,
+        tables="replicated" if options.update == "dense" else sharding,
         table_devices=options.table_devices,
-        one_device="numba" if options.backend == "numba" else "",
+        single_device_backend="numba" if options.backend == "numba" else "",
     )
 
 
 def check_tables_fit(
     shape: tuple[int, int],
-    asked: Demand,
+    required: Demand,
     layout: Layout,
     devices: Sequence[jax.Device] | None = None,
 ) -> None:
-    """Refuses tables of `shape` that do not fit on the devices of `layout`.
+    """Checks that tables of `shape` [V, D] fit on the devices of `layout`.
+
+    Args:
+      devices: None: those of JAX.
 
     Raises:
-      ValueError: as said; the message says which layout would fit.
+      InputError: they do not fit; the message names a layout that would.
     """
     what = f"Tables of {shape[0]} x {shape[1]}"
     advice = "give a smaller `vector_size`, a larger `min_count`"
-    check_fits(what, asked, layout, advice, devices)
+    check_fits(what, required, layout, advice, devices)

@@ -1,4 +1,4 @@
-"""Noise ids, drawn in proportion to count ** ns_exponent."""
+"""Noise ids (negative samples), drawn in proportion to count ** ns_exponent."""
 
 from typing import NamedTuple
 
@@ -8,20 +8,22 @@ from embedder.errors import InputError
 
 
 class NoiseTable(NamedTuple):
-    """An alias table: column i gives i where a uniform uint32 is at most limit[i].
+    """Vose's alias table: a draw picks a column i and a coin, both uniform.
+
+    The draw is i if coin <= limit[i], else alias[i].
 
     Reference: Vose 1991, IEEE Trans. Software Eng. 17(9), 972-975.
     """
 
-    limit: np.ndarray  # u32[V]
-    alias: np.ndarray  # i32[V], the id that column i gives otherwise
+    limit: np.ndarray  # u32[V], for a uniform uint32 coin
+    alias: np.ndarray  # i32[V]
 
 
 def noise_table(counts: np.ndarray, exponent: float) -> NoiseTable:
-    """The table for tokens of these `counts` i64[V].
+    """The alias table of the weights `counts` ** `exponent`, for `counts` i64[V].
 
     Raises:
-      ValueError: the weights leave the range of float64.
+      InputError: the weights overflow or underflow float64.
     """
     with np.errstate(over="ignore", under="ignore"):
         weights = counts.astype(np.float64) ** exponent
@@ -37,7 +39,7 @@ def noise_table(counts: np.ndarray, exponent: float) -> NoiseTable:
 
 
 def draw_noise(table: NoiseTable, size: int, rng: np.random.Generator) -> np.ndarray:
-    """`size` noise ids, i32[size]."""
+    """`size` independent noise ids, i32[size]. Draws all columns, then all coins."""
     column = rng.integers(0, len(table.limit), size=size, dtype=np.uint32)
     coin = rng.integers(0, 2**32, size=size, dtype=np.uint32)
     return np.where(
@@ -46,14 +48,20 @@ def draw_noise(table: NoiseTable, size: int, rng: np.random.Generator) -> np.nda
 
 
 def _alias_columns(scaled: np.ndarray) -> tuple[list[float], list[int]]:
-    """Fills each column below 1 from one above, in plain floats: quick in Python."""
-    mass = scaled.tolist()
+    """Probability of the own id of each column, and its alias (Vose 1991).
+
+    Each column below 1 is filled up from one above 1.
+
+    Args:
+      scaled: probability of each id times their number, f64[V].
+    """
+    mass = scaled.tolist()  # lists: indexing an array is slower here
     probability, alias = [1.0] * len(mass), list(range(len(mass)))
     small = np.flatnonzero(scaled < 1).tolist()
     large = np.flatnonzero(scaled >= 1).tolist()
     while small and large:
-        taker, giver = small.pop(), large.pop()
-        probability[taker], alias[taker] = mass[taker], giver
-        mass[giver] = (mass[giver] + mass[taker]) - 1.0
-        (small if mass[giver] < 1 else large).append(giver)
+        low, high = small.pop(), large.pop()
+        probability[low], alias[low] = mass[low], high
+        mass[high] = (mass[high] + mass[low]) - 1.0
+        (small if mass[high] < 1 else large).append(high)
     return probability, alias

@@ -1,8 +1,9 @@
 """Recognises files that hold tables, graphs or binary data, not sequences of tokens.
 
-A name or a magic number is enough. Other content is refused only where prose cannot
-look so: a column of numbers beside short cells, the same number of commas without a
-blank after them on all lines beside a column of single words, pairs of integers.
+An ending of the name or a magic number is enough. Text is refused only if it cannot be
+prose: it has a column of numbers and otherwise short cells; or all lines have the same
+number of commas without a space after them, and a column of single words; or all lines
+are pairs of integers.
 """
 
 import csv
@@ -45,16 +46,17 @@ _MAGIC = {
 }
 _VECTORS = "a word2vec file of vectors"
 _HEAD_BYTES = 2**16
-_FEWEST_LINES = 20  # different ones, by which a table is recognised
-_LONGEST_CELL = 4  # words on average: a column of more is prose
+_MIN_LINES = 20  # different ones, to recognise a table
+_MAX_CELL_WORDS = 4  # on average: a column with longer cells is prose
 _JSON_START = re.compile(r'\s*(\[\s*)?\{\s*"([^"\\]|\\.)*"\s*:')
 
 
 def check_text(path: Path) -> None:
-    """Refuses a file that is no text, or a table, by its name or its first 64 KiB.
+    """Checks by name and first 64 KiB that a file may be plain text with sequences.
 
     Raises:
-      ValueError: as said, with what it is.
+      InputError: it is a table, a graph, JSON or binary; the message says which.
+      OSError: it cannot be read.
     """
     if what := _by_name(path):
         raise InputError(
@@ -97,7 +99,7 @@ def _by_content(path: Path) -> str | None:
     if _are_vectors(lines):
         return _VECTORS
     lines = list(dict.fromkeys(line for line in lines if line[0] not in "#%"))
-    if len(lines) < _FEWEST_LINES:
+    if len(lines) < _MIN_LINES:
         return None
     if _are_edges(lines):
         return "an edge list"
@@ -110,14 +112,14 @@ def _head(path: Path) -> bytes:
         with opener(path, "rb") as file:
             return file.read(_HEAD_BYTES)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        return b""  # the reader of the text says more
+        return b""  # the reader's message says more
 
 
 def _is_json(head: bytes, lines: list[str], is_cut: bool) -> bool:
     text = head.decode("utf-8-sig", "replace")
     if not _JSON_START.match(text) and not text.lstrip().startswith("["):
         return False
-    if is_cut and not lines:  # a line longer than the head
+    if is_cut and not lines:  # the first line is longer than the head
         return bool(_JSON_START.match(text))
     values = [_parsed(line) for line in lines]
     if all(type(value) is dict for value in values):
@@ -135,7 +137,7 @@ def _parsed(text: str) -> object:
 
 
 def _are_vectors(lines: list[str]) -> bool:
-    """Whether a line `V D` comes first, then lines of a key and D numbers."""
+    """Whether it is word2vec text: a line `V D`, then lines of a key and D numbers."""
     rows = [line.split() for line in lines[:20]]
     if len(rows) < 2 or len(rows[0]) != 2 or not _are_integers(rows[0]):
         return False
@@ -146,7 +148,7 @@ def _are_vectors(lines: list[str]) -> bool:
 
 
 def _are_edges(lines: list[str]) -> bool:
-    """Whether 99 of 100 lines are two integers, or two integers and a weight."""
+    """Whether 99 % of the lines are two integers, or two integers and a weight."""
     rows = [line.split() for line in lines]
     plain = sum(len(row) == 2 and _are_integers(row) for row in rows)
     weighted = sum(
@@ -168,7 +170,7 @@ def _is_number(field: str) -> bool:
 
 
 def _table(lines: list[str], is_cut: bool) -> str | None:
-    """What table the lines are: all have the same number of cells, two or more."""
+    """The kind of table that the lines are, or None."""
     for delimiter, what in ((",", "a CSV table"), (";", "a CSV table")):
         rows = _rows(lines, delimiter, is_cut)
         cells = [cell for row in rows for cell in row[1:]]
@@ -179,23 +181,23 @@ def _table(lines: list[str], is_cut: bool) -> str | None:
 
 
 def _rows(lines: list[str], delimiter: str, is_cut: bool) -> list[list[str]]:
-    """The rows; none where they differ in their number of cells, or have one."""
+    """The rows of cells; [] unless all have the same number of cells, two or more."""
     try:
         ends = (f"{line}\n" for line in lines)
         rows = list(csv.reader(ends, delimiter=delimiter, strict=not is_cut))
     except csv.Error:
         return []
     if is_cut:
-        rows.pop()  # which may be quoted and go on
+        rows.pop()  # a quoted cell may continue behind the head
     sizes = {len(row) for row in rows}
-    is_table = len(rows) >= _FEWEST_LINES - 1 and len(sizes) == 1 and sizes != {1}
+    is_table = len(rows) >= _MIN_LINES - 1 and len(sizes) == 1 and sizes != {1}
     return rows if is_table else []
 
 
 def _has_words(rows: list[list[str]]) -> bool:
-    """Whether the first or the last column is of single words, as keys are.
+    """Whether the first or the last column has single words, as keys are.
 
-    Else the delimiter belongs to a token that each line has.
+    Otherwise the delimiter is part of a token that occurs on each line.
     """
     columns = list(zip(*rows[1:], strict=True))
     return any(
@@ -206,12 +208,12 @@ def _has_words(rows: list[list[str]]) -> bool:
 
 
 def _has_numbers(rows: list[list[str]]) -> bool:
-    """Whether a column is of numbers alone, and the others of short cells, not prose.
+    """Whether some columns have only numbers, and the others short cells, not prose.
 
-    The first row may be a header. Numbers alone may be sequences of ids.
+    The first row may be a header. Numbers in all columns may be sequences of ids.
     """
     columns = list(zip(*rows[1:], strict=True))
     others = [column for column in columns if not all(map(_is_number, column))]
     words = [len(cell.split()) for column in others for cell in column]
     is_mixed = 0 < len(others) < len(columns)
-    return is_mixed and sum(words) <= _LONGEST_CELL * len(words)
+    return is_mixed and sum(words) <= _MAX_CELL_WORDS * len(words)

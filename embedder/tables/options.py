@@ -1,4 +1,4 @@
-"""Settings of tables, and what those that are left open become for a corpus."""
+"""Settings of tables, and how the open ones are resolved for a corpus."""
 
 import dataclasses
 import math
@@ -21,69 +21,85 @@ Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
 
 
+OPTIMIZERS = "sgd", "adagrad"
+"""The choices of `optimizer` for tables."""
+
+
+_BELOW_ALPHA = "a number from 0 to `alpha`"
+
+
 def _below_alpha(section, name: str) -> None:
-    """A number from 0 to the section's `alpha`, which is checked before."""
-    alpha = section.alpha or default_alpha(section.architecture, math.inf)
-    number("a number from 0 to `alpha`", lambda x: 0 <= x <= alpha)(section, name)
+    """A number from 0 to the section's `alpha`, which is checked before.
+
+    Of defaults it is the largest; `check_optimizer` knows which one applies.
+    """
+    alpha = section.alpha or max(
+        _default_alpha(optimizer, section.architecture, math.inf)
+        for optimizer in OPTIMIZERS
+    )
+    number(_BELOW_ALPHA, lambda x: 0 <= x <= alpha)(section, name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TablesOptions:
-    """Vectors of tokens: how text becomes blocks, what is learned, and how."""
+    """Vectors of tokens: vocabulary, blocks of text, objective, and updates."""
 
     best_needs: ClassVar[str] = "best_by"
-    """The option that tells which epoch is the best."""
+    """The option that `result` best needs."""
 
     min_count: int = setting(5, integer(1))
-    """Drop tokens that occur less often."""
+    """Ignore tokens that occur less often than this."""
     sample: float = setting(1e-3, number("a number from 0 to 1", lambda x: 0 <= x <= 1))
-    """Downsample tokens more frequent than this share of the corpus; 0 keeps all."""
+    """Randomly drop tokens more frequent than this share of the corpus; 0: none."""
     ns_exponent: float = setting(0.75, number("a finite number", math.isfinite))
-    """Noise ids are drawn in proportion to count ** ns_exponent."""
+    """Draw noise tokens in proportion to count ** ns_exponent."""
     unicode_errors: Literal["strict", "replace"] = setting("strict")
-    """Bytes that are not UTF-8 text: refuse the corpus, or replace them by U+FFFD."""
+    """If the corpus is not UTF-8 text: refuse it, or replace wrong bytes by U+FFFD."""
     architecture: Architecture = setting("skipgram")
-    """Predict the contexts from each token, or each token from their mean."""
+    """skipgram: predict the contexts from a token. cbow: predict a token from the mean
+    of its contexts."""
     vector_size: int = setting(100, integer(1))
-    """Dimensions of a vector."""
+    """Dimensions of the vectors."""
     window: int = setting(5, integer(1, 127))
-    """Largest distance of a context; each token draws its own from 1 to this."""
+    """Largest distance of a context. Each token draws its distance from 1 to this."""
     negative: int = setting(5, integer(1))
-    """Negatives that a pair counts for."""
+    """Negative samples per pair."""
     noise: int = setting(32, integer(1))
-    """Noise ids of a tile."""
+    """Noise tokens of a tile, shared by its pairs."""
     tile: int = setting(16, integer(1))
-    """Tokens that share noise ids; it divides the block."""
+    """Tokens that share noise tokens. It must divide the block."""
     block: int | None = setting(None, multiple(of="tile"))
-    """Tokens in a block; none: 64, raised to a multiple of `tile`."""
+    """Tokens in a block; none: 64, rounded up to a multiple of the tile."""
     blocks_per_update: int = setting(1, integer(1))
-    """Blocks whose gradients are summed into one update."""
+    """Blocks whose gradients are summed in one update."""
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
     """Learning rate at the start; none: by the size of the corpus, 0.05 to 0.025,
-    for cbow 0.2 to 0.1."""
+    for cbow 0.2 to 0.1; of adagrad 0.1."""
     min_alpha: float = setting(1e-4, _below_alpha)
-    """Learning rate at the end; it falls linearly."""
-    cap: float | None = setting(None, number("a number > 0", lambda x: x > 0))
-    """No row moves by more than this many pair steps in one update; none: 1.6 / alpha,
-    128 at most; inf: no cap."""
-    update: Literal["rows", "dense"] = setting("rows")
-    """Differentiate the gathered rows, or whole tables: slow, for checks."""
-    backend: Literal["auto", "xla", "numba"] = setting("auto")
-    """What compiles the updates: numba is faster on a CPU, and takes some seconds the
-    first time ever; auto: numba for long runs on a CPU, xla for all others."""
-    threads: int = setting(0, integer(0), changes_vectors=False, is_per_host=True)
-    """Threads of the numba backend; 0: one for each core. An update has work for as
-    many as it has tiles. Results are the same for any number."""
-    tables: Literal["auto", "replicated", "columns", "rows"] = setting(
-        "auto", changes_vectors=False
+    """Learning rate at the end. It falls linearly."""
+    max_pairs_per_row: float | None = setting(
+        None, number("a number > 0", lambda x: x > 0), formerly="cap"
     )
-    """Tables are replicated on each device, or sharded by columns or by rows; auto:
-    replicated where they fit on a device, else rows."""
+    """Of sgd: a row moves in one update at most as far as this many pairs would move
+    it; none: 1.6 / alpha, at most 128; inf: no limit."""
+    update: Literal["rows", "dense"] = setting("rows")
+    """Gradients of the gathered rows, or of whole tables (slow, for checks)."""
+    backend: Literal["auto", "xla", "numba"] = setting("auto")
+    """Compiler of the updates. numba is faster on a CPU, but compiles for some seconds
+    once per machine. auto: numba for long runs on a CPU, else xla."""
+    threads: int = setting(0, integer(0), changes_vectors=False, is_per_host=True)
+    """Threads of the numba backend, at most one per tile of an update; 0: one per core.
+    The vectors are the same for any number."""
+    table_sharding: Literal["auto", "replicated", "columns", "rows"] = setting(
+        "auto", changes_vectors=False, formerly="tables"
+    )
+    """Placement of the tables: replicated on each device, or sharded over devices by
+    columns or by rows. auto: replicated if they fit on a device, else rows."""
     table_devices: int = setting(0, integer(0), changes_vectors=False)
-    """Of the devices, how many share one copy of sharded tables; 0: all."""
+    """Number of devices that hold one copy of sharded tables; 0: all devices."""
     best_by: str = setting("", text)
-    """Similarity set to score the vectors by after each epoch: the checkpoint of the
-    best is kept."""
+    """Similarity set to score the vectors on after each epoch. The checkpoint of the
+    best epoch is kept."""
 
     def __post_init__(self):
         validate(self)
@@ -91,6 +107,22 @@ class TablesOptions:
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
         if self.best_by:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
+
+    def check_optimizer(self, name: str) -> None:
+        """Raises InputError for an unknown optimizer, or a setting that it lacks."""
+        if name not in OPTIMIZERS:
+            known = " or ".join(map(repr, OPTIMIZERS))
+            raise InputError(f"`optimizer` of tables must be {known}, got {name!r}.")
+        alpha = self.alpha or _default_alpha(name, self.architecture, math.inf)
+        if self.min_alpha > alpha:
+            raise InputError(
+                f"`min_alpha` must be {_BELOW_ALPHA}, got {self.min_alpha!r}."
+            )
+        if name != "sgd" and self.max_pairs_per_row is not None:
+            raise InputError(
+                "`max_pairs_per_row` applies only to `optimizer` = 'sgd', got "
+                f"{self.max_pairs_per_row!r}."
+            )
 
 
 def default_alpha(architecture: Architecture, num_tokens: float) -> float:
@@ -104,6 +136,19 @@ def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 
+def default_adagrad_alpha(architecture: Architecture) -> float:
+    """Learning rate of row-wise Adagrad at the start, for a corpus of any size."""
+    return {"skipgram": 0.1, "cbow": 0.1}[architecture]
+
+
+def _default_alpha(
+    optimizer: str, architecture: Architecture, num_tokens: float
+) -> float:
+    if optimizer == "adagrad":
+        return default_adagrad_alpha(architecture)
+    return default_alpha(architecture, num_tokens)
+
+
 def default_block(tile: int) -> int:
     """Tokens in a block: 64, raised to a multiple of `tile`.
 
@@ -113,17 +158,28 @@ def default_block(tile: int) -> int:
     return -(-64 // tile) * tile
 
 
-def default_cap(alpha: float, tokens_per_update: int) -> float:
-    """Cap in pair steps: cap x alpha above about 3 diverges once weights reach it.
+def default_max_pairs_per_row(alpha: float, tokens_per_update: int) -> float:
+    """1.6 / alpha: above about 3 / alpha training diverges once rows reach the limit.
 
     Half of that, at most 128, or 64 when an update has more than 2048 tokens.
     """
     return min(1.6 / alpha, 128.0 if tokens_per_update <= 2048 else 64.0)
 
 
-def resolve_options(options: TablesOptions, num_tokens: float) -> TablesOptions:
-    """`options` with None replaced by what it becomes for `num_tokens`."""
+def resolve_options(
+    options: TablesOptions, optimizer: str, num_tokens: float
+) -> TablesOptions:
+    """`options` with None replaced by what it becomes for `num_tokens`.
+
+    `max_pairs_per_row` stays None with Adagrad, which has no such limit.
+    """
     block = options.block or default_block(options.tile)
-    alpha = options.alpha or default_alpha(options.architecture, num_tokens)
-    cap = options.cap or default_cap(alpha, block * options.blocks_per_update)
-    return dataclasses.replace(options, block=block, alpha=alpha, cap=cap)
+    alpha = options.alpha or _default_alpha(optimizer, options.architecture, num_tokens)
+    if optimizer != "sgd":
+        return dataclasses.replace(options, block=block, alpha=alpha)
+    max_pairs = options.max_pairs_per_row or default_max_pairs_per_row(
+        alpha, block * options.blocks_per_update
+    )
+    return dataclasses.replace(
+        options, block=block, alpha=alpha, max_pairs_per_row=max_pairs
+    )

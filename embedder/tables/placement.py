@@ -1,4 +1,4 @@
-"""Updates of tables on the devices of a layout: what is sharded, and its padding."""
+"""Updates of tables on the devices of a layout: sharding and padding."""
 
 from typing import Literal
 
@@ -7,35 +7,39 @@ import numpy as np
 
 from embedder.engine.layout import Layout
 from embedder.engine.program import Placement, Program, place_updates
+from embedder.engine.rules import RowRule
 from embedder.engine.state import TrainState
-from embedder.tables.blocks import PADDING
-from embedder.tables.update import Batch, Model, updates_function
+from embedder.tables.blocks import PADDING, Blocks
+from embedder.tables.update import Batch, Model, host_state, updates_function
 
-TABLE_AXES = Batch(ids=1, sequence=1, radius=1, noise=1, rate=None)
-"""Blocks are split, axis 1 of S updates."""
+TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
+"""Axis 1, the blocks of S updates, is sharded."""
 
 
 def place(
     model: Model,
-    optimizer,
+    optimizer: RowRule,
     layout: Layout,
     shape: tuple[int, int],
     *,
     update: Literal["rows", "dense"],
     loss_interval: int,
 ) -> Program:
-    """The updates of `model` on `layout`; `shape` is that of a table, [V, D].
+    """The program of the updates of `model` on `layout`.
 
-    `model.tables` looks up in tables of the shape that a device has.
+    Args:
+      model: with `tables` of the shape of a device's shard.
+      shape: of a whole table, [V, D].
     """
     updates = updates_function(
-        model._replace(exchange=layout.exchange),
+        model._replace(exchange=layout.exchange, num_columns=shape[1]),
         optimizer,
         update=update,
         loss_interval=loss_interval,
     )
     placement = Placement(
         TABLE_AXES,
+        jax.tree.map(np.ndim, host_state(optimizer, *np.zeros((2, 0, 0)))),
         lambda state: _pad_tables(state, layout, shape),
         lambda state: _unpad_tables(state, shape),
         lambda batch: _pad_blocks(batch, layout),
@@ -44,28 +48,29 @@ def place(
 
 
 def _pad_tables(state: TrainState, layout: Layout, shape: tuple[int, int]):
-    """`state` with tables filled up to what the devices have together."""
-    wide = layout.whole_shape(*shape)
+    """`state` with arrays [V, D] and [V] padded to the size of all devices together."""
+    wide = layout.padded_shape(*shape)
 
     def fill(x):
-        missing = [(0, n - m) for n, m in zip(wide, x.shape, strict=True)]
+        missing = [(0, n - m) for n, m in zip(wide, x.shape, strict=False)]
         return np.pad(x, missing) if any(map(any, missing)) else x
 
-    return state._replace(params=jax.tree.map(fill, state.params))
+    return jax.tree.map(fill, state)
 
 
 def _unpad_tables(state: TrainState, shape: tuple[int, int]) -> TrainState:
     def cut(x):
-        whole = np.array(x[: shape[0], : shape[1]], order="C")
+        whole = np.array(x[tuple(map(slice, shape[: np.ndim(x)]))], order="C")
         whole.flags.writeable = False
         return whole
 
-    return state._replace(params=jax.tree.map(cut, state.params))
+    params, opt_state = jax.tree.map(cut, (state.params, state.opt_state))
+    return state._replace(params=params, opt_state=opt_state)
 
 
 def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
-    """`batch` with empty blocks in every update, up to what divides."""
-    given = batch.ids.shape[1]
+    """`batch` with every update padded by empty blocks to equal shards."""
+    given = batch.blocks.ids.shape[1]
     missing = layout.num_blocks(given) - given
     if missing == 0:
         return batch
@@ -74,7 +79,4 @@ def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
         pad = [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2)
         return np.pad(x, pad, constant_values=value)
 
-    names = ("ids", "sequence", "radius", "noise")
-    return batch._replace(
-        **{name: fill(getattr(batch, name), getattr(PADDING, name)) for name in names}
-    )
+    return batch._replace(blocks=jax.tree.map(fill, batch.blocks, PADDING.blocks))

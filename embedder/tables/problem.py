@@ -1,4 +1,4 @@
-"""Runs of tables over a text: what is read at their beginning and left at their end."""
+"""Runs of tables over a text: the files they read, and the results they write."""
 
 import hashlib
 import logging
@@ -10,19 +10,20 @@ from typing import Literal
 import numpy as np
 
 from embedder.config import Config, options_of, read_toml, resolve
-from embedder.disk.files import LONGEST_TOKEN
 from embedder.engine.epochs import Snapshot
 from embedder.engine.tfdata import import_tensorflow
 from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints
+from embedder.run.inputs import check_sound
 from embedder.run.workdir import Workdir
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
-from embedder.tables.encode import Known, encode, encode_cached
+from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.training import Training
+from embedder.tables.update import Accumulators, accumulators_of
 from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
@@ -31,16 +32,19 @@ from embedder.tables.vocabulary import (
 )
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
-from embedder.vectors.word2vec import is_key
+from embedder.vectors.word2vec import MAX_TOKEN_BYTES, is_key
 
+_TABLES = "input", "output"
 _log = logging.getLogger(__name__)
 
 
 class TablesProblem:
-    """Trains tables of the tokens of a text, from the start or from a `base`.
+    """Trains tables over a text, from initial tables or from those of a `base`.
+
+    It implements `embedder.problem.Problem`.
 
     Raises:
-      OSError, ValueError: there is no text at `source`, or no model at `base`.
+      OSError, InputError: there is no text at `source`, or no model at `base`.
     """
 
     def __init__(
@@ -50,15 +54,18 @@ class TablesProblem:
         errors: Literal["strict", "replace"] = "strict",
     ):
         self._corpus = open_corpus(source, errors)
-        self._base = base and _read_base(base)
+        self._base: ModelFile | None = None
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
-        self.base = base and {
-            "path": os.path.abspath(base.path),
-            "grow": base.grow,
-            "sha256": _digest(self._base),
-        }
+        self.base: dict | None = None
+        if base is not None:
+            self._base = _read_base(base)
+            self.base = {
+                "path": os.path.abspath(base.path),
+                "grow": base.grow,
+                "sha256": _digest(self._base),
+            }
 
     def plan(self, config: Config, cache: Path | None) -> Training:
         """See `plan`."""
@@ -67,26 +74,28 @@ class TablesProblem:
         return plan(config, self._corpus, cache, self._base, self._grow)
 
     def begin(self, run: Workdir, training: Training) -> None:
-        """Writes what is known before the first update."""
+        """Writes the vocabulary, and the base model; called before the first update."""
         encoded = training.encoded
         write_vocabulary(encoded.vocabulary, run.vocabulary)
         if self._base is not None:
-            write_model(run.base, self._base)  # the run needs nothing else of it
+            write_model(run.base, self._base)  # so the run no longer needs the other
             _log.info(
-                "Goes on from %d tokens; %d are new, %.1f %% of the text is known.",
+                "Starts from the vectors of %d tokens; %d are new; %.1f %% of the text "
+                "is in the vocabulary.",
                 len(self._base.tokens),
                 len(encoded.vocabulary) - len(self._base.tokens),
                 100 * encoded.num_tokens / encoded.raw_tokens,
             )
+            _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
-        """What was learned."""
+        """The vectors at `end`."""
         vocabulary = training.encoded.vocabulary
         table = np.asarray(end.state.params["tables"]["input"])
         return Vectors(vocabulary.tokens, table, vocabulary.counts)
 
     def finish(self, run: Workdir, training: Training, end: Snapshot) -> Vectors:
-        """Writes all results."""
+        """Writes the model file and the vectors; the run is finished then."""
         before = self._base.loss_history if self._base else []
         model = _model(training, end, before)
         write_model(run.model, model)
@@ -104,12 +113,12 @@ def _read_base(base: Base) -> ModelFile:
     """The model of `base`.
 
     Raises:
-      OSError, ValueError: there is none.
+      OSError, InputError: there is none, or it is damaged.
     """
     run, path = Workdir(base.path), base.path
     if path.is_dir():
         path = run.model
-        if run.is_begun and not path.exists():
+        if run.is_started and not path.exists():
             return _from_checkpoint(run)
     if not path.exists():
         raise InputNotFoundError(
@@ -119,34 +128,64 @@ def _read_base(base: Base) -> ModelFile:
 
 
 def _from_checkpoint(run: Workdir) -> ModelFile:
-    """What an unfinished run has reached; perhaps it diverged after that."""
+    """The model in the newest checkpoint of an unfinished run.
+
+    The run may have diverged after it.
+    """
     found = Checkpoints(run.checkpoints).newest()
-    folder.check_sound(run)
+    check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
         raise InputNotFoundError(
             f"`resume` must be a run of tables, got {run.path}, which is not finished "
             "and has no checkpoint of tables."
         )
-    _log.info("%s is not finished: its checkpoint %d is taken.", run.path, found.step)
-    options = options_of(read_toml(run.config)) | {"workers": 1}
+    _log.info("%s is not finished: its checkpoint %d is used.", run.path, found.step)
+    config = read_toml(run.config)
     vocabulary = read_vocabulary(run.vocabulary)
     before = read_model(run.base).loss_history if run.base.exists() else []
     history = found.facts["place"]["history"]
+    assert config.tables.block is not None, "a run writes resolved settings"
     return ModelFile(
-        settings={name: options[name] for name in MODEL_SETTINGS},
-        block=options["block"],
+        settings=model_settings(config) | {"workers": 1},
+        block=config.tables.block,
         tokens=vocabulary.tokens,
         counts=vocabulary.counts,
         input=found.arrays["params.tables.input"],
         output=found.arrays["params.tables.output"],
         loss_history=before + [metrics[0] for metrics in history],
+        accumulators=_saved_accumulators(found.arrays),
     )
 
 
+def _saved_accumulators(arrays: dict[str, np.ndarray]) -> Accumulators | None:
+    """The accumulators in a checkpoint; None: its optimizer has none."""
+    names = {name: f"opt_state.0.accumulators.tables.{name}" for name in _TABLES}
+    if not {*names.values()} <= {*arrays}:
+        return None
+    return {name: arrays[path] for name, path in names.items()}
+
+
+def _log_optimizer(base: ModelFile, optimizer: str) -> None:
+    """Logs that the optimizer is another than that of the base."""
+    before = base.settings["optimizer"]
+    if optimizer != before:
+        _log.info(
+            "The optimizer is %s, that of the base %s: accumulators start at 0.",
+            optimizer,
+            before,
+        )
+
+
 def _digest(model: ModelFile) -> str:
-    """SHA-256 of what a run takes from a model, whatever file that is in."""
+    """SHA-256 of all that a run reads from a model, independent of its file."""
     digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
-    for array in (model.input, model.output, np.array(model.loss_history)):
+    accumulators = (model.accumulators or {}).values()
+    for array in (
+        model.input,
+        model.output,
+        *accumulators,
+        np.array(model.loss_history),
+    ):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
@@ -159,18 +198,23 @@ def plan(
     base: ModelFile | None = None,
     grow: bool = False,
 ) -> Training:
-    """The training of `config` over `corpus`, encoded in `cache` or, None, in memory.
+    """The training of `config` over `corpus`, which is encoded here.
+
+    Args:
+      cache: folder of encoded corpora; None: encode in memory.
+      base: the model to start from.
+      grow: tokens that `base` lacks get rows; else they are skipped.
 
     Raises:
-      OSError, ValueError: the corpus cannot be read, or leaves no token to train, or
-        `base` has vectors of another kind.
+      OSError, InputError: the corpus cannot be read, or leaves no token to train, or
+        `base` has another architecture, vector size or dtype.
     """
     min_count = config.tables.min_count
     first, known = 0, None
     if base is not None:
         _check_base(config, base)
         first = len(base.loss_history)
-        known = Known(Vocabulary(base.tokens, base.counts), grow)
+        known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grow)
     try:
         if cache is None:
             encoded = encode(corpus, min_count, known)
@@ -180,7 +224,8 @@ def plan(
         raise InputError(f"Corpus {corpus.source}: {error}") from error
     if not encoded.num_tokens:
         raise InputError(
-            f"Corpus {corpus.source} has no token that is known: give --grow."
+            f"Corpus {corpus.source} has no token of the vocabulary of `resume`: give "
+            "--grow."
         )
     resolved = resolve(config, encoded.num_tokens)
     epochs = range(first, first + config.run.epochs)
@@ -188,27 +233,24 @@ def plan(
 
 
 def _check_base(config: Config, base: ModelFile) -> None:
-    """Refuses a config of other vectors than those of `base`.
-
-    Raises:
-      ValueError: as said.
-    """
+    """Raises InputError if `base` has another architecture, vector size or dtype."""
     options = options_of(config)
     for name in ("architecture", "vector_size", "dtype"):
         if (there := base.settings[name]) != (here := options[name]):
             raise InputError(
-                f"`{name}` must be that of the run that this one goes on from, "
-                f"{there!r}, got {here!r}."
+                f"`{name}` must be that of the run to start from, {there!r}, got "
+                f"{here!r}."
             )
 
 
 def write_results(run: Workdir, model: ModelFile) -> Vectors:
-    """Writes the vectors of a trained model; the run is finished with that."""
+    """Writes the vectors of a trained model, and marks the run as finished."""
     vectors = Vectors(model.tokens, model.input, model.counts)
     if not all(map(is_key, model.tokens)):
         _log.warning(
-            "Tokens have white space, or more than %d bytes: there is no vectors.txt.",
-            LONGEST_TOKEN,
+            "vectors.txt is not written: a token has white space or more than %d "
+            "bytes.",
+            MAX_TOKEN_BYTES,
         )
     else:
         write_vectors(vectors, run.text_vectors)
@@ -217,15 +259,16 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
 
 
 def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
-    """The model file of a run. `workers` are threads here, processes in `legacy`."""
-    options = options_of(training.config) | {"workers": 1}
+    """The model file of a run; `workers` is 1: those of `legacy` are processes."""
     tables = end.state.params["tables"]
+    assert training.config.tables.block is not None, "its settings are resolved"
     return ModelFile(
-        settings={name: options[name] for name in MODEL_SETTINGS},
+        settings=model_settings(training.config) | {"workers": 1},
         block=training.config.tables.block,
         tokens=training.encoded.vocabulary.tokens,
         counts=training.encoded.vocabulary.counts,
         input=np.asarray(tables["input"]),
         output=np.asarray(tables["output"]),
-        loss_history=before + end.place.losses,
+        loss_history=before + end.position.losses,
+        accumulators=accumulators_of(end.state),
     )

@@ -1,4 +1,4 @@
-"""Training, without files: a resolved config over an encoded corpus."""
+"""Training of tables in memory: resolved settings over an encoded corpus."""
 
 import dataclasses
 import functools
@@ -9,17 +9,16 @@ from typing import Literal
 
 import jax
 import numpy as np
-import optax
 
 from embedder.config import Config, with_options
-from embedder.engine.compilation import avoid_slow_scatters, keep_compiled_programs
+from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
 from embedder.engine.devices import devices_line, pick_layout
 from embedder.engine.epochs import Metrics
-from embedder.engine.feed import blocks_here, on_mesh
+from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import ONE_DEVICE, Layout
-from embedder.engine.loop import Step, steps
-from embedder.engine.program import Program
-from embedder.engine.rules import capped_sgd, linear_rate
+from embedder.engine.loop import CallResult, run_calls
+from embedder.engine.program import PlacedState, Program
+from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.tables import loader
@@ -30,21 +29,26 @@ from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
-from embedder.tables.update import Batch, Model, initial_state
+from embedder.tables.update import (
+    Batch,
+    Model,
+    accumulators_of,
+    initial_state,
+    objective_of,
+)
 from embedder.tables.vocabulary import expected_tokens
-from embedder.vectors.evaluate import Pairs
+from embedder.vectors.evaluate import ScoredPairs
 
-_LONG_RUN = 10_000_000  # words, all epochs: numba's first compilation is worth it
+_LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 
 
 class Training:
-    """What a run is made of, but for its state: a resolved config over a corpus."""
+    """A training of tables, without its state: resolved settings and a corpus."""
 
     unit = "words"
     rate_name = "alpha"
-    diverged = "training diverged. Give a smaller `alpha` or `cap`."
-    smaller = "give a smaller `vector_size` or `block`, or a larger `min_count`."
-    idle = "No token has another in its window: nothing is learned."
+    memory_advice = "give a smaller `vector_size` or `block`, or a larger `min_count`."
+    zero_loss_message = "No token has another in its window: nothing is learned."
 
     def __init__(
         self,
@@ -53,16 +57,21 @@ class Training:
         epochs: range,
         base: ModelFile | None = None,
     ):
-        """With a `base`, its rows are the first ones of the tables at the start."""
+        """`base`: the model whose rows are the first rows at the start."""
         options = config.tables
+        assert options.block is not None, "`config` must be resolved"
         tokens_per_update = options.block * options.blocks_per_update
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
+        self._tokens_per_update = tokens_per_update
+        is_sgd = config.run.optimizer == "sgd"
+        smaller = "`alpha` or `max_pairs_per_row`" if is_sgd else "`alpha`"
+        self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
         path = options.best_by
-        self._pairs = path and Pairs(path, encoded.vocabulary.tokens)
-        self.metrics = ("loss", "spearman") if path else ("loss",)
+        self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
+        self.metrics: tuple[str, ...] = ("loss", "spearman") if path else ("loss",)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self.kept_tokens,
@@ -75,7 +84,7 @@ class Training:
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.source = _source(config, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)
-        self.backend = pick_backend(options, num_words, self.layout)
+        self.backend: str = pick_backend(options, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
         self.program = make_program(
             shape[0],
@@ -96,11 +105,11 @@ class Training:
 
     @property
     def start_loss(self) -> float:
-        """What the first vectors have: all scores are 0."""
+        """Loss of the initial vectors, whose scores are all 0."""
         return (1 + self.config.tables.negative) * math.log(2)
 
-    def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
-        """The mean loss of an epoch, and how the vectors agree with `best_by`."""
+    def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
+        """The mean loss of an epoch, and the Spearman correlation with `best_by`."""
         loss, num_terms = sums or (0.0, 0.0)
         mean = loss / num_terms if num_terms else 0.0
         if not self._pairs:
@@ -109,14 +118,13 @@ class Training:
         return mean, self._pairs.score(np.asarray(vectors)).spearman
 
     def score(self, metrics: Metrics) -> float | None:
-        """How good an epoch was: more is better."""
+        """The Spearman correlation with `best_by`; None without one."""
         return metrics[1] if self._pairs else None
 
     @property
     def description(self) -> list[str]:
         """The corpus, the updates and the learning rate, as lines of text."""
-        encoded, options, kept = self.encoded, self.config.tables, self.kept_tokens
-        tokens = options.block * options.blocks_per_update
+        encoded, kept, tokens = self.encoded, self.kept_tokens, self._tokens_per_update
         updates = -int(-kept // tokens)
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
         return [
@@ -130,24 +138,24 @@ class Training:
 
     @property
     def kept_tokens(self) -> float:
-        """Tokens of the corpus that an epoch keeps on average."""
+        """Expected number of tokens of the corpus that an epoch keeps."""
         counts = self.encoded.vocabulary.counts
         share = expected_tokens(counts, self.config.tables.sample) / counts.sum()
         return share * self.encoded.num_tokens
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes that a run needs at most, by what needs them, beside Python and JAX."""
+        """Host memory in bytes that a run needs at most, by purpose."""
         return memory_needed(self.config, self.encoded, self.superblock_size)
 
     @property
     def device_memory(self) -> dict[str, int]:
-        """Bytes that a run needs on each device, by what needs them."""
+        """Memory in bytes that a run needs on each device, by purpose."""
         return self._demand.device_bytes(self.layout)
 
     @property
     def devices_line(self) -> str:
-        """Which devices take part, what each has, and why."""
+        """The layout and the reason for it, as one line."""
         return devices_line(self._demand, self.layout, self._why)
 
     def initial_state(self) -> TrainState:
@@ -156,48 +164,58 @@ class Training:
         if self._base is None:
             return state
         tables = state.params["tables"]
-        for name, rows in (("input", self._base.input), ("output", self._base.output)):
-            tables[name] = np.concatenate([rows, tables[name][len(rows) :]])
+        _begin_with(tables, {"input": self._base.input, "output": self._base.output})
+        accumulators = accumulators_of(state)
+        if accumulators is not None and self._base.accumulators is not None:
+            _begin_with(accumulators, self._base.accumulators)
         return state
 
     def rate(self, progress):
-        """Learning rate at `progress`."""
+        """Learning rate at `progress`, a number or an array."""
         options = self.config.tables
+        assert options.alpha is not None, "`config` must be resolved"
         return linear_rate(progress, alpha=options.alpha, min_alpha=options.min_alpha)
 
-    def steps(
-        self, state: TrainState, epoch: int, after: tuple[int, ...] = ()
-    ) -> Iterator[Step]:
-        """The superblocks of one epoch; see `embedder.engine.loop.steps`.
+    def calls(
+        self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
+    ) -> Iterator[CallResult]:
+        """The calls of one epoch, a superblock each; see `engine.loop.run_calls`.
 
-        `after` is the position of the last update that `state` has seen of it.
+        `after` is the position of the last update that `state` includes; (): none.
         """
+        shard, block = after or loader.START
         superblocks = loader.epoch_superblocks(
             self.config.run.loader,
             self.source,
             epoch,
             size=self.superblock_size,
             workers=self.config.run.workers,
-            after=after or loader.START,
+            after=(shard, block),
         )
         dtype = np.dtype(self.config.run.dtype)
         num_blocks = self.config.tables.blocks_per_update
-        batches = host_batches(superblocks, self.rate, dtype)
+        host = host_batches(superblocks, self.rate, dtype)
+        apply, place = self.program.apply_updates, self.program.place_batch
         if self.layout.mode == "sharded":
-            batches = on_mesh(batches, self.layout, num_blocks, TABLE_AXES)
-        else:
-            place = self.program.place_batch
-            batches = ((*rest, place(batch)) for *rest, batch in batches)
-        return steps(self.program.apply_updates, state, batches)
+            batches = sharded_batches(host, self.layout, num_blocks, TABLE_AXES)
+            return run_calls(apply, state, batches)
+        placed = ((updates, num, place(batch)) for updates, num, batch in host)
+        return run_calls(apply, state, placed)
+
+
+def _begin_with(arrays: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> None:
+    """Replaces the first rows of each of `arrays`."""
+    for name, rows in first.items():
+        arrays[name] = np.concatenate([rows, arrays[name][len(rows) :]])
 
 
 def pick_backend(
     options: TablesOptions, num_words: int, layout: Layout
 ) -> Literal["xla", "numba"]:
-    """What compiles the updates of a run over `num_words` in all its epochs.
+    """The compiler of the updates of a run over `num_words` in all its epochs.
 
     Raises:
-      ValueError: Numba is asked for, and not installed.
+      InputError: `backend` is numba, which is not installed.
     """
     if options.backend == "numba" and not _has_numba():
         raise InputError(
@@ -213,7 +231,7 @@ def pick_backend(
 
 
 def _has_numba() -> bool:
-    """Whether Numba is there and fits this version of NumPy."""
+    """Whether Numba can be imported, with this version of NumPy."""
     try:
         importlib.import_module("numba")
     except ImportError:
@@ -226,36 +244,41 @@ class TablesProgram(Program):
     """The compiled part of a run of tables."""
 
     model: Model  # of whole tables
-    optimizer: optax.GradientTransformationExtraArgs
+    optimizer: RowRule
 
 
 @functools.lru_cache(maxsize=8)
 def make_program(
     num_rows: int, interval: int, config: Config, layout: Layout = ONE_DEVICE
 ) -> TablesProgram:
-    """The compiled part of a run, kept so that the same again is not compiled again.
+    """The compiled updates of a run; the same arguments return the same program.
 
-    It is compiled by XLA unless `backend` is "numba". `config` is resolved.
+    XLA compiles them unless `backend` is "numba". `config` is resolved.
     """
-    keep_compiled_programs()
+    enable_compilation_cache()
     options = config.tables
     shape = num_rows, options.vector_size
+    objective = objective_of(options.architecture)
     whole, part = (
         Model(
             tables(*size, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
-            options.architecture,
+            objective,
             options.window,
             options.negative,
         )
         for size in (shape, layout.device_shape(*shape))
     )
-    optimizer = capped_sgd(options.cap)
+    optimizer = row_rule(config.run.optimizer, options.max_pairs_per_row)
     if options.backend == "numba":
         from embedder.tables.cpu import kernel
 
         threads = options.threads or kernel.available_cores()
         placed = kernel.place(
-            whole, options.cap, loss_interval=interval, threads=threads
+            whole,
+            options.max_pairs_per_row,
+            loss_interval=interval,
+            threads=threads,
+            optimizer=config.run.optimizer,
         )
     else:
         placed = place(
@@ -274,25 +297,20 @@ def host_batches(
     rate: Callable[[np.ndarray], np.ndarray],
     dtype: np.dtype,
 ) -> Generator[tuple[Updates, int, Batch]]:
-    """Superblocks as what updates take, still in NumPy.
+    """Superblocks as batches of NumPy, each with its updates and how many are real.
 
-    `rate` gives the learning rate f64[S] at each update's progress.
+    `rate` maps the progress of updates to their learning rates, f64[S].
     """
     for updates, num_updates in superblocks:
-        batch = Batch(
-            ids=updates.ids,
-            sequence=updates.sequence,
-            radius=updates.radius,
-            noise=updates.noise,
-            rate=rate(updates.progress).astype(dtype),
-        )
-        yield updates, num_updates, batch
+        rates = rate(updates.progress).astype(dtype)
+        yield updates, num_updates, Batch(updates.blocks, rates)
 
 
 def _source(
     config: Config, encoded: Encoded, epochs: range, layout: Layout
 ) -> BlockSource:
     options = config.tables
+    assert options.block is not None, "`config` must be resolved"
     shape = BlockShape(
         options.window,
         options.block,
@@ -307,5 +325,5 @@ def _source(
         ns_exponent=options.ns_exponent,
         seed=config.run.seed,
         epochs=epochs,
-        share=blocks_here(layout, options.blocks_per_update),
+        share=local_blocks(layout, options.blocks_per_update),
     )

@@ -1,13 +1,15 @@
 """One update of the tables, and many of them in one compiled call.
 
 By rows: differentiate with respect to the gathered rows and scatter the result, so that
-an update costs the same whatever the size of the vocabulary. Dense: differentiate with
-respect to the tables; equal for SGD, and slow, it is there to check the first.
+an update costs the same whatever the size of the vocabulary. A rule that is not linear
+in the gradient gets the sum over the occurrences of each row, once for each distinct
+row. Dense: differentiate with respect to the tables; equal for rules that leave rows
+without a gradient as they are, and slow, it is there to check the first.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import haiku as hk
 import jax
@@ -16,19 +18,22 @@ import numpy as np
 import optax
 
 from embedder.engine.exchange import Exchange
+from embedder.engine.rules import RowRule, plus_rows
 from embedder.engine.state import TrainState
-from embedder.tables import objective
-from embedder.tables.objective import Architecture, Rows
+from embedder.tables import cbow, skipgram
+from embedder.tables.blocks import Blocks
+from embedder.tables.objective import Objective, Pairs, Rows, pairs_of
+from embedder.tables.options import Architecture
+
+Accumulators = dict[str, np.ndarray]
+"""What an optimizer accumulates for each row, [V], by the name of the table."""
 
 
 class Batch(NamedTuple):
-    """The data of one update; with a leading axis [S], of S updates."""
+    """The data of S updates."""
 
-    ids: jax.Array  # i32[N, T]
-    sequence: jax.Array  # i32[N, T]
-    radius: jax.Array  # i8[N, T]
-    noise: jax.Array  # i32[N, G, K]
-    rate: jax.Array  # learning rate, in the dtype of the tables
+    blocks: Blocks  # [S, N, ...]
+    rate: Any  # [S], learning rates, in the dtype of the tables
 
 
 class Loss(NamedTuple):
@@ -39,63 +44,100 @@ class Loss(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """The rows that an update gathers, of one or of all devices' blocks."""
+    """The rows that an update gathers, for the blocks of one device or of all."""
 
     ids: Rows  # i32[N, G, R]
-    weights: Rows  # [N, G, R], terms of each occurrence
+    weights: Rows  # [N, G, R], pair terms of each occurrence
+
+
+class Distinct(NamedTuple):
+    """The distinct rows of an update, of all blocks; M occurrences have M slots.
+
+    Slots are numbered by ascending id. A slot without a row has an id that is out of
+    range of every table.
+    """
+
+    ids: Rows  # i32[M], the row of each slot: distinct and ascending
+    slots: Rows  # i32[M], the slot of each occurrence
 
 
 class Prepared(NamedTuple):
-    """All of an update that does not depend on the tables; or, with [S], of S of them.
+    """All of an update that does not depend on the tables; S of them with an axis [S].
 
-    It is made for all updates of a call at once.
+    Computed for all updates of a call at once.
     """
 
-    pairs: objective.Pairs  # of the blocks of this device
-    own: Rows | None  # ids of the rows of these blocks; None: they are all there are
-    asked: Rows | None  # of the devices that have the tables between them
+    pairs: Pairs  # of the blocks of this device
+    own: Rows | None  # ids of the rows of these blocks; None: those in `every`
+    asked: Rows | None  # ids of all devices that hold one copy of the tables together
     every: Gathered  # of all blocks of the update
-    rate: jax.Array
+    rate: jax.Array  # learning rate
+    distinct: Distinct | None = None  # only for rules that sum rows
 
 
 class Carry(NamedTuple):
-    """What goes from one update to the next within a call."""
+    """What one update hands to the next within a call."""
 
     state: TrainState
-    zeros: dict[str, jax.Array]  # [V], by table: where row weights are summed
+    zeros: dict[str, jax.Array]  # [V], by table: to sum row weights in, if a rule has
 
 
 class Model(NamedTuple):
-    """What the updates of a run have in common."""
+    """What all updates of a run share."""
 
     tables: hk.Transformed
-    architecture: Architecture
+    objective: Objective
     window: int
     negative: int
     exchange: Exchange = Exchange()
+    num_columns: int | None = None  # D of whole tables; None: as a device has
 
 
-def initial_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+def objective_of(architecture: Architecture) -> Objective:
+    """The objective of that name."""
+    match architecture:
+        case "skipgram":
+            return skipgram
+        case "cbow":
+            return cbow
+
+
+def initial_state(model: Model, optimizer: RowRule) -> TrainState:
     """The state before the first update, with tables of NumPy."""
-    no_ids = np.zeros(0, np.int32)
+    no_ids = Rows(np.zeros(0, np.int32), np.zeros(0, np.int32))
     with jax.enable_x64(True):  # or float64 tables would be cut to float32
-        params = model.tables.init(None, no_ids, no_ids)["tables"]
-    return host_state(optimizer, params["input"], params["output"])
+        params: Any = model.tables.init(None, no_ids)
+    return host_state(optimizer, **params["tables"])
 
 
 def host_state(
-    optimizer: optax.GradientTransformation, input: np.ndarray, output: np.ndarray
+    optimizer: RowRule,
+    input: np.ndarray,
+    output: np.ndarray,
+    accumulators: Accumulators | None = None,
 ) -> TrainState:
-    """The state that has these tables, both [V, D], and no updates behind it."""
+    """The state before any update, with these tables [V, D].
+
+    Args:
+      accumulators: of an optimizer that has some; None: those at the start.
+    """
     params = {"tables": {"input": np.asarray(input), "output": np.asarray(output)}}
     with jax.enable_x64(True):
-        opt_state = jax.device_get(optimizer.init(params))
+        opt_state = jax.device_get(optimizer.transformation.init(params))
+    if accumulators is not None:
+        opt_state = optax.tree.set(opt_state, accumulators={"tables": accumulators})
     return TrainState(params, opt_state, np.zeros((), np.int32))
+
+
+def accumulators_of(state: TrainState) -> Accumulators | None:
+    """The accumulators in the state of the optimizer; None: it has none."""
+    found = optax.tree.get(state.opt_state, "accumulators")
+    return None if found is None else found["tables"]
 
 
 def make_updates(
     model: Model,
-    optimizer: optax.GradientTransformationExtraArgs,
+    optimizer: RowRule,
     *,
     update: Literal["rows", "dense"],
     loss_interval: int,
@@ -115,17 +157,19 @@ def make_updates(
 
 def updates_function(
     model: Model,
-    optimizer: optax.GradientTransformationExtraArgs,
+    optimizer: RowRule,
     *,
     update: Literal["rows", "dense"],
     loss_interval: int,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Loss]]:
-    """What `make_updates` compiles, for the devices that `model.exchange` names.
+    """The function that `make_updates` compiles.
 
-    With several devices it is one device's part: its blocks, and its part of the
-    tables.
+    On several devices it is what one of them computes, over the axes of
+    `model.exchange`: with its blocks and its shard of the tables.
     """
-    one_update = {"rows": update_rows, "dense": update_dense}[update]
+    sums_rows = optimizer.sums_rows and update == "rows"
+    by_rows = update_summed_rows if sums_rows else update_rows
+    one_update = {"rows": by_rows, "dense": update_dense}[update]
 
     def reporting(carry: Carry, update: Prepared):
         carry, loss = one_update(model, optimizer, carry, update)
@@ -142,13 +186,16 @@ def updates_function(
         return jax.lax.scan(silent, carry, rest)[0], loss
 
     def updates(state: TrainState, batches: Batch):
+        prepared = prepare(model, batches)
+        if sums_rows:
+            prepared = prepared._replace(distinct=distinct_rows(prepared.every.ids))
         groups = jax.tree.map(
-            lambda x: x.reshape(-1, loss_interval, *x.shape[1:]),
-            prepare(model, batches),
+            lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), prepared
         )
         zeros = {
             name: jnp.zeros(len(table), table.dtype)
             for name, table in state.params["tables"].items()
+            if not sums_rows
         }
         carry, loss = jax.lax.scan(group, Carry(state, zeros), groups)
         return carry.state, loss
@@ -157,27 +204,23 @@ def updates_function(
 
 
 def prepare(model: Model, batches: Batch) -> Prepared:
-    """What S updates need that does not depend on the tables."""
+    """All of S updates that does not depend on the tables."""
     blocks = jax.tree.map(  # [S, N, ...] -> [S N, ...]
-        lambda x: x.reshape(-1, *x.shape[2:]), batches._replace(rate=None)
+        lambda x: x.reshape(-1, *x.shape[2:]), batches.blocks
     )
-    match model.architecture:
-        case "skipgram":
-            gather, weigh = objective.skipgram_ids, objective.skipgram_weights
-        case "cbow":
-            gather, weigh = objective.cbow_ids, objective.cbow_weights
-    ids = gather(blocks.ids, blocks.noise, window=model.window)
+    objective = model.objective
+    ids = objective.row_ids(blocks.ids, blocks.noise, window=model.window)
     num_tiles, num_noise = blocks.noise.shape[1:]
-    pairs = objective.pairs(
+    pairs = pairs_of(
         blocks.sequence,
         blocks.radius,
         tile=blocks.ids.shape[1] // num_tiles,
         window=model.window,
         dtype=batches.rate.dtype,
     )
-    weights = weigh(pairs, negative=model.negative, num_noise=num_noise)
+    weights = objective.row_weights(pairs, negative=model.negative, num_noise=num_noise)
     ids, pairs, weights = jax.tree.map(
-        lambda x: x.reshape(*batches.ids.shape[:2], *x.shape[1:]),
+        lambda x: x.reshape(*batches.blocks.ids.shape[:2], *x.shape[1:]),
         (ids, pairs, weights),
     )
     exchange = model.exchange
@@ -190,7 +233,28 @@ def prepare(model: Model, batches: Batch) -> Prepared:
     )
 
 
-def update_rows(model: Model, optimizer, carry: Carry, update: Prepared):
+def distinct_rows(ids: Rows) -> Distinct:
+    """The distinct rows of S updates, by ids [S, ...] of their occurrences."""
+    found = [jax.vmap(_distinct)(x.reshape(len(x), -1)) for x in ids]
+    return Distinct(*(Rows(*each) for each in zip(*found, strict=True)))
+
+
+def _distinct(ids):
+    """The row of each slot and the slot of each occurrence, i32[M] both."""
+    index = jnp.arange(len(ids), dtype=ids.dtype)
+    ascending, order = jax.lax.sort((ids, index), num_keys=1, is_stable=False)
+    is_new = jnp.concatenate(
+        [jnp.zeros(1, ids.dtype), (ascending[1:] != ascending[:-1]).astype(ids.dtype)]
+    )
+    slots = jnp.cumsum(is_new, dtype=ids.dtype)
+    no_rows = index + (np.iinfo(ids.dtype).max - len(ids))  # ascending too
+    return (
+        no_rows.at[slots].set(ascending, indices_are_sorted=True),
+        jnp.zeros_like(ids).at[order].set(slots, unique_indices=True),
+    )
+
+
+def update_rows(model: Model, optimizer: RowRule, carry: Carry, update: Prepared):
     """The carry after one update by gathered rows, and its `Loss` of own blocks."""
     state = carry.state
     loss, gradients = row_gradients(model, state.params, update)
@@ -202,22 +266,51 @@ def update_rows(model: Model, optimizer, carry: Carry, update: Prepared):
         weights[name], zeros[name] = _totals(
             carry.zeros[name], ids[name], getattr(update.every.weights, name)
         )
-    steps, opt_state = optimizer.update(
+    deltas, opt_state = optimizer.transformation.update(
         gradients._asdict(), state.opt_state, weights=weights, rate=update.rate
     )
     tables = {
-        name: table.at[ids[name]].add(steps[name]) for name, table in tables.items()
+        name: table.at[ids[name]].add(deltas[name]) for name, table in tables.items()
     }
     state = TrainState({"tables": tables}, opt_state, state.step + 1)
     return Carry(state, zeros), loss
 
 
-def update_dense(model: Model, optimizer, carry: Carry, update: Prepared):
+def update_summed_rows(
+    model: Model, optimizer: RowRule, carry: Carry, update: Prepared
+):
+    """As `update_rows`, by a rule that takes the summed gradient of each row."""
+    state = carry.state
+    loss, gradients = row_gradients(model, state.params, update)
+    gradients = model.exchange.all_blocks(gradients)
+    tables = state.params["tables"]
+    assert update.distinct is not None
+    ids, sums = {}, {}
+    for name, table in tables.items():
+        all_ids, slots = (getattr(rows, name) for rows in update.distinct)
+        ids[name] = model.exchange.local_ids(table, all_ids)
+        sums[name] = _row_sums(slots, getattr(gradients, name))
+    deltas, opt_state = optimizer.transformation.update(
+        {"tables": sums},
+        state.opt_state,
+        row_ids={"tables": ids},
+        rate=update.rate,
+        mean_columns=_mean_columns(model),
+    )
+    tables = {
+        name: plus_rows(table, ids[name], deltas["tables"][name])
+        for name, table in tables.items()
+    }
+    state = TrainState({"tables": tables}, opt_state, state.step + 1)
+    return Carry(state, carry.zeros), loss
+
+
+def update_dense(model: Model, optimizer: RowRule, carry: Carry, update: Prepared):
     """The carry after one update by gradients of whole tables; `Loss` of own blocks."""
     state = carry.state
 
     def total(params):
-        rows = Rows(*model.tables.apply(params, *_own_ids(update)))
+        rows = model.tables.apply(params, _own_ids(update))
         return _loss(model, rows, update.pairs)
 
     value, gradients = jax.value_and_grad(total)(state.params)
@@ -230,28 +323,32 @@ def update_dense(model: Model, optimizer, carry: Carry, update: Prepared):
         )
         for name, table in tables.items()
     }
-    steps, opt_state = optimizer.update(
+    deltas, opt_state = optimizer.transformation.update(
         model.exchange.sum_blocks(gradients),
         state.opt_state,
         weights={"tables": weights},
         rate=update.rate,
+        mean_columns=_mean_columns(model),
     )
-    params = optax.apply_updates(state.params, steps)
-    loss = Loss(value, objective.num_terms(update.pairs, model.architecture))
+    params = optax.apply_updates(state.params, deltas)
+    loss = Loss(value, model.objective.num_terms(update.pairs))
     return carry._replace(state=TrainState(params, opt_state, state.step + 1)), loss
 
 
 def row_gradients(model: Model, params: hk.Params, update: Prepared):
     """`Loss` of own blocks, and the gradients of the rows that they gather."""
     gathered = model.exchange.gather(
-        model.tables.apply, params, _own_ids(update), update.asked
+        lambda params, *ids: model.tables.apply(params, Rows(*ids)),
+        params,
+        _own_ids(update),
+        update.asked,
     )
     # Without the barrier XLA gathers again inside the loss, and then copies the table.
     rows = jax.lax.optimization_barrier(Rows(*gathered))
     value, gradients = jax.value_and_grad(functools.partial(_loss, model))(
         rows, update.pairs
     )
-    terms = objective.num_terms(update.pairs, model.architecture)
+    terms = model.objective.num_terms(update.pairs)
     return Loss(value, terms), gradients
 
 
@@ -259,26 +356,39 @@ def _own_ids(update: Prepared) -> Rows:
     return update.every.ids if update.own is None else update.own
 
 
-def _loss(model: Model, rows: Rows, pairs: objective.Pairs):
+def _loss(model: Model, rows: Rows, pairs: Pairs):
     """Loss of the blocks of this device, a scalar."""
-    match model.architecture:
-        case "skipgram":
-            loss = objective.skipgram_loss
-        case "cbow":
-            loss = objective.cbow_loss
     sum_columns = model.exchange.sum_columns
-    return loss(rows, pairs, negative=model.negative, sum_columns=sum_columns)
+    return model.objective.loss(
+        rows, pairs, negative=model.negative, sum_columns=sum_columns
+    )
 
 
 def _totals(zeros, ids, weights):
-    """Sum of the weights of each row, at each of its occurrences; and zeros [V] again.
+    """The summed weight of its row for each occurrence; and `zeros` [V] to reuse.
 
-    To make new zeros in every update would cost as much as the vocabulary is large.
+    New zeros in every update would cost time in proportion to the vocabulary.
     """
     sums = zeros.at[ids].add(weights)
     totals = sums[ids]
     # 0, but by way of what was read: else XLA copies the sums, to clear and to read.
     return totals, sums.at[ids].set(jnp.minimum(totals, 0))
+
+
+def _row_sums(slots, gradients):
+    """Sum of the gradients of each slot's occurrences, [M, D]."""
+    flat = gradients.reshape(-1, gradients.shape[-1])
+    return jnp.zeros_like(flat).at[slots].add(flat)
+
+
+def _mean_columns(model: Model):
+    """The mean over all columns of a table, of values [..., columns of this device]."""
+
+    def mean(values):
+        num_columns = model.num_columns or values.shape[-1]
+        return model.exchange.sum_columns(values.sum(axis=-1)) / num_columns
+
+    return mean
 
 
 def _row_totals(ids, weights, num_rows: int):

@@ -1,4 +1,4 @@
-"""Which tokens are known, how often they occur, and how likely they are kept."""
+"""The vocabulary: known tokens, their counts, and the subsampling of frequent ones."""
 
 import hashlib
 import io
@@ -13,14 +13,14 @@ from embedder.errors import InputError
 
 
 class NoTokensError(InputError):
-    """A corpus leaves no token to train."""
+    """A corpus has no token to train on."""
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Known tokens by id: descending count, ties by first appearance.
 
-    One that has grown has its new tokens after the others.
+    Tokens that were added later come after the others, in the same order.
     """
 
     tokens: list[str]  # [V]
@@ -42,10 +42,13 @@ class Vocabulary:
         return digest.hexdigest()
 
 
-def select_tokens(counts: np.ndarray, tokens: Sequence[str], min_count: int):
-    """Indices of the tokens to keep, in the order of their ids, i64[V].
+def select_tokens(
+    counts: np.ndarray, tokens: Sequence[str], min_count: int
+) -> np.ndarray:
+    """Indices of the tokens that occur `min_count` times or more, by new id, i64[V].
 
-    `counts` i64[U] and `tokens` stand in the order of first appearance.
+    Args:
+      counts: i64[U] of `tokens`, both in the order of first appearance.
 
     Raises:
       NoTokensError: there are no tokens, or none occurs `min_count` times.
@@ -64,10 +67,12 @@ def select_tokens(counts: np.ndarray, tokens: Sequence[str], min_count: int):
 
 
 def keep_limit(counts: np.ndarray, sample: float) -> np.ndarray:
-    """A token is kept where a uniform uint32 draw is at most its limit, u32[V].
+    """Limits of subsampling, u32[V]: a uniform uint32 draw <= its limit keeps a token.
 
-    p = min(1, sqrt(s/f) + s/f) with f the token's share of the corpus, s = `sample`;
-    s = 0 keeps all. An integer limit makes the draw the same in every dtype.
+        p = min(1, sqrt(s / f) + s / f)
+
+    is the probability to keep it, with f its relative frequency and s = `sample`; s = 0
+    keeps all. An integer limit makes the draw the same in every dtype.
 
     Reference: Mikolov et al. 2013, arXiv:1310.4546, section 2.3, in the form of
     word2vec.c.
@@ -80,7 +85,7 @@ def keep_limit(counts: np.ndarray, sample: float) -> np.ndarray:
 
 
 def expected_tokens(counts: np.ndarray, sample: float) -> float:
-    """Tokens that an epoch keeps on average."""
+    """Expected number of tokens that subsampling keeps in an epoch."""
     return float((counts * ((keep_limit(counts, sample) + 1.0) / 2**32)).sum())
 
 
@@ -89,21 +94,21 @@ def write_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
     import polars as pl
 
     frame = pl.DataFrame({"token": vocabulary.tokens, "count": vocabulary.counts})
-    data = io.BytesIO()  # a full disk is an OSError here, not one of polars
+    data = io.BytesIO()  # so that a full disk raises OSError, not an error of Polars
     frame.write_parquet(data)
     path.write_bytes(data.getbuffer())
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """The vocabulary in a file of `write_vocabulary`.
+    """The vocabulary in a file that `write_vocabulary` wrote.
 
     Raises:
-      ValueError: it is damaged.
+      InputError: the file is damaged.
     """
     import polars as pl
 
     try:
-        with open(path, "rb") as file:  # Polars takes no paths that are not UTF-8
+        with open(path, "rb") as file:  # Polars opens only paths in UTF-8
             frame = pl.read_parquet(file)
         counts = frame["count"].to_numpy().astype(np.int64)
         return Vocabulary(frame["token"].to_list(), counts)

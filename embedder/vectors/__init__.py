@@ -1,1 +1,1 @@
-"""Vectors of keys: neighbours, evaluation, files."""
+"""Vectors of keys: nearest neighbours, evaluation, file formats."""

@@ -1,7 +1,8 @@
-"""How well vectors agree with people: word similarities and analogies.
+"""Evaluation of vectors on human judgements: word similarities and analogies.
 
-Words are looked up as gensim does by default: whatever their case, and the first key
-(the most frequent) of those that differ only in case stands for all of them.
+Words are looked up case-insensitively, as gensim does by default: of the keys that
+differ only in case, the first one (the most frequent) is used. Such keys are called the
+spellings of a word.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,27 +16,27 @@ from embedder.vectors.vectors import (
     Vectors,
     check_positive_integer,
     cosines,
-    short,
+    short_repr,
     unit_rows,
 )
 
-CHUNK_VALUES = 2**23  # scores that one product may hold: 32 MB in float32
+CHUNK_VALUES = 2**23  # scores of one matrix product: 32 MB in float32
 
 
 @dataclass(frozen=True)
 class PairsResult:
-    """Correlations of the cosines with the scores that people gave."""
+    """Correlations of cosine similarities with human scores."""
 
-    spearman: float
+    spearman: float  # rank correlation
     pearson: float
-    num_pairs: int
+    num_pairs: int  # in the file
     num_used: int
     num_unknown: int  # pairs left out: a word is not in the vocabulary
 
 
 @dataclass(frozen=True)
 class AnalogyScore:
-    """Answers to one section of questions, or to all of them."""
+    """Accuracy on one section of questions, or on all of them."""
 
     name: str
     num_correct: int
@@ -44,36 +45,37 @@ class AnalogyScore:
 
     @property
     def accuracy(self) -> float:
-        """Share of the used questions that are answered correctly; 0.0 of none."""
+        """Correct answers per used question, in [0, 1]; 0.0 if none is used."""
         return self.num_correct / max(self.num_used, 1)
 
 
 @dataclass(frozen=True)
 class AnalogiesResult:
-    """Scores of all questions and of each section, in the file's order."""
+    """Accuracy on all questions, and on each section in the file's order."""
 
     total: AnalogyScore
     sections: tuple[AnalogyScore, ...]
 
 
 def evaluate_pairs(vectors: Vectors, path: str | PathLike[str]) -> PairsResult:
-    """Correlation of cosines with the scores of a file of word pairs.
+    """Correlations of cosine similarities with the scores of a file of word pairs.
 
-    A line is `word1 word2 score`, separated by tabs (by blanks if there is no tab);
-    empty lines, lines that start with # and a heading in the first line are passed
-    over. A correlation with something constant is 0.0.
+    A line is `word1 word2 score`, separated by tabs (by blanks if there is no tab).
+    Empty lines, lines that start with # and a heading in the first line are skipped. If
+    either side is constant, its correlations are 0.0.
 
     Raises:
-      ValueError: a line is something else, or fewer than two pairs can be used.
+      InputError: a line has another form, or fewer than two pairs can be used.
+      OSError: the file cannot be read.
     """
-    return Pairs(path, vectors.keys).score(vectors.matrix)
+    return ScoredPairs(path, vectors.keys).score(vectors.matrix)
 
 
-class Pairs:
-    """Pairs of words with scores, of a file as `evaluate_pairs` reads them.
+class ScoredPairs:
+    """The word pairs of a file that are in `keys`, to score many matrices against.
 
     Raises:
-      ValueError: a line is something else, or fewer than two pairs are of `keys`.
+      InputError, OSError: see `evaluate_pairs`.
     """
 
     def __init__(self, path: str | PathLike[str], keys: Sequence[str]):
@@ -90,7 +92,7 @@ class Pairs:
         self._scores = np.array([score for _, _, score in used])
 
     def score(self, matrix: np.ndarray) -> PairsResult:
-        """Correlations of the cosines in `matrix`, whose rows are of the keys."""
+        """Correlations for `matrix` f[V, D], which has a row for each of the keys."""
         unit = unit_rows(matrix[self._rows.ravel()].astype(np.float64))
         spearman, pearson = _correlations(cosines(unit[0::2], unit[1::2]), self._scores)
         num_used = len(self._scores)
@@ -100,30 +102,36 @@ class Pairs:
 def evaluate_analogies(
     vectors: Vectors, path: str | PathLike[str], *, restrict_vocab: int = 30_000
 ) -> AnalogiesResult:
-    """Accuracy on a file of questions `a b c d`: a is to b as c is to d.
+    """Accuracy on a file of analogy questions `a b c d`: a is to b as c is to d.
 
-    The answer is the key nearest to b - a + c by cosine (3CosAdd) among the first
-    `restrict_vocab`, the words of the question left out in every spelling. Questions
-    with a word that is not among them are left out and counted. A line `: NAME` opens
-    a section.
+    The answer is the word with the highest cosine similarity to b - a + c (3CosAdd;
+    Mikolov et al. 2013, arXiv:1301.3781), except a, b and c in any spelling. A line
+    `: NAME` starts a section.
+
+    Args:
+      restrict_vocab: only the first, most frequent keys are candidates. Questions with
+        another word are not used, but counted.
 
     Raises:
-      ValueError: a line is something else.
+      InputError: a line has another form, or `restrict_vocab` is not an integer >= 1.
+      OSError: the file cannot be read.
     """
     check_positive_integer("restrict_vocab", restrict_vocab)
     groups = _spellings(vectors.keys[:restrict_vocab])
-    words = {word: place for place, word in enumerate(groups)}
-    names, sections, questions = [], [], []
+    group_of_word = {word: group for group, word in enumerate(groups)}
+    names: list[str] = []
+    sections: list[int] = []
+    questions: list[list[int]] = []
     for name, question in _read_analogies(path):
         if question is None:
             names.append(name)
             continue
         sections.append(len(names) - 1)
-        questions.append([words.get(word, -1) for word in question])
+        questions.append([group_of_word.get(word, -1) for word in question])
     question_ids = np.array(questions, np.int64).reshape(-1, 4)
-    known = (question_ids >= 0).all(axis=1)
-    correct = np.zeros(len(known), bool)
-    correct[known] = _is_correct(
+    known: np.ndarray = np.all(question_ids >= 0, axis=1)
+    correct = np.zeros_like(known)
+    correct[known] = _answered_correctly(
         vectors.unit[:restrict_vocab], list(groups.values()), question_ids[known]
     )
     return _analogies_result(names, np.array(sections, np.int64), known, correct)
@@ -143,37 +151,37 @@ def _analogies_result(
     )
 
 
-def _is_correct(
+def _answered_correctly(
     unit: np.ndarray, groups: list[list[int]], questions: np.ndarray
 ) -> np.ndarray:
-    """Whether each question is answered, bool[Q].
+    """Whether each question is answered correctly, bool[Q].
 
     Args:
       unit: unit vectors f[V, D].
-      groups: ids of each word's spellings, the first of which stands for the word.
-      questions: places in `groups` of a, b, c and d, i64[Q, 4].
+      groups: ids of each word's spellings; the vector of the first is the word's.
+      questions: indices in `groups` of a, b, c and d, i64[Q, 4].
     """
     width = max(map(len, groups))
     spellings = np.array([ids + ids[:1] * (width - len(ids)) for ids in groups])
-    group = np.empty(len(unit), np.int64)
-    for place, ids in enumerate(groups):
-        group[ids] = place
+    group_of_id = np.empty(len(unit), np.int64)
+    for group, ids in enumerate(groups):
+        group_of_id[ids] = group
     answers = np.empty(len(questions), np.int64)
-    step = max(1, CHUNK_VALUES // len(unit))
-    for start in range(0, len(questions), step):
-        asked = questions[start : start + step, :3]
-        a, b, c = unit[spellings[asked.T, 0]]
+    size = max(1, CHUNK_VALUES // len(unit))
+    for start in range(0, len(questions), size):
+        given = questions[start : start + size, :3]
+        a, b, c = unit[spellings[given.T, 0]]
         scores = (b - a + c) @ unit.T
-        left_out = spellings[asked].reshape(len(asked), 3 * width)
-        np.put_along_axis(scores, left_out, -np.inf, axis=1)
-        answers[start : start + step] = group[scores.argmax(axis=1)]
-    # With every key left out argmax still names one; no word of the question counts.
-    asked_again = (questions[:, :3] == questions[:, 3:]).any(axis=1)
-    return (answers == questions[:, 3]) & ~asked_again
+        excluded = spellings[given].reshape(len(given), 3 * width)
+        np.put_along_axis(scores, excluded, -np.inf, axis=1)
+        answers[start : start + size] = group_of_id[scores.argmax(axis=1)]
+    # If all keys are excluded, argmax returns one of them: a, b and c are no answers.
+    is_given = (questions[:, :3] == questions[:, 3:]).any(axis=1)
+    return (answers == questions[:, 3]) & ~is_given
 
 
 def _spellings(keys: Sequence[str]) -> dict[str, list[int]]:
-    """Ids of the keys with the same upper-case form, ascending."""
+    """Upper-case word -> ids of the keys with that upper-case form, ascending."""
     groups: dict[str, list[int]] = {}
     for index, key in enumerate(keys):
         groups.setdefault(key.upper(), []).append(index)
@@ -181,7 +189,7 @@ def _spellings(keys: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _correlations(cosine: np.ndarray, score: np.ndarray) -> tuple[float, float]:
-    """Spearman's and Pearson's; 0.0 where one side is constant."""
+    """Spearman's and Pearson's correlation; 0.0 if one side is constant."""
     from scipy import stats
 
     if np.ptp(cosine) == 0 or np.ptp(score) == 0:
@@ -191,7 +199,7 @@ def _correlations(cosine: np.ndarray, score: np.ndarray) -> tuple[float, float]:
 
 
 def _read_pairs(path: str | PathLike[str]) -> Iterator[tuple[str, str, float]]:
-    """Upper-case words and score of each pair."""
+    """The upper-case words and the score of each pair."""
     may_be_heading = True
     for number, line in _numbered_lines(path):
         if line.startswith("#"):
@@ -203,13 +211,13 @@ def _read_pairs(path: str | PathLike[str]) -> Iterator[tuple[str, str, float]]:
         elif len(fields) != 3 or not may_be_heading:
             raise InputError(
                 f"{path} line {number}: must be two words and a finite score, "
-                f"got {short(line)}."
+                f"got {short_repr(line)}."
             )
         may_be_heading = False
 
 
 def _number(text: str) -> float | None:
-    """The finite number that `text` spells, or None."""
+    """`text` as a finite number, or None."""
     try:
         number = float(text)
     except ValueError:
@@ -220,8 +228,8 @@ def _number(text: str) -> float | None:
 def _read_analogies(
     path: str | PathLike[str],
 ) -> Iterator[tuple[str, list[str] | None]]:
-    """(name, None) for each section, then (name, four upper-case words) for each of
-    its questions."""
+    """(section, None) for each section, then (section, four upper-case words) for each
+    of its questions."""
     name = None
     for number, line in _numbered_lines(path):
         if line.startswith(":"):
@@ -232,13 +240,13 @@ def _read_analogies(
         if name is None or len(words) != 4:
             rule = "`: NAME` of a section" if name is None else "four words"
             raise InputError(
-                f"{path} line {number}: must be {rule}, got {short(line)}."
+                f"{path} line {number}: must be {rule}, got {short_repr(line)}."
             )
         yield name, words
 
 
 def _numbered_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Numbers, from 1, and text of the lines that are not empty."""
+    """The number, from 1, and the text of each line that is not empty."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):

@@ -1,4 +1,4 @@
-"""Keys with their vectors, and which keys are near which.
+"""Vectors of keys, and nearest neighbours by cosine similarity.
 
 Axis letters: V keys, D dimensions, Q queries.
 """
@@ -12,21 +12,22 @@ import numpy as np
 
 from embedder.errors import InputError, InputKeyError, InputTypeError
 
-CHUNK_VALUES = 2**24  # scores that one product may hold: 64 MB in float32
-ROUNDING = 1e-5  # more than a float32 product of two unit vectors can be wrong by
+CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
+ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vectors:
-    """Unique keys, each with a vector and perhaps a count; the id of a key is its row.
+    """Unique keys with a vector and optionally a count each; a key's id is its row.
 
-    The matrix is kept without a copy where it can be, and read-only. The first query
-    makes a second matrix of the same size, `unit`.
+    `matrix` becomes a read-only view, without a copy if its dtype and order allow. The
+    first query computes `unit`, a second matrix of the same size.
 
     Raises:
-      ValueError: a key is empty, repeated or not Unicode, a value is not finite, or
-        the shapes do not fit.
-      TypeError: the keys are not strings, or the dtypes not floats and integers.
+      InputError: a key is empty, repeated or not valid Unicode, a value is not finite,
+        or the shapes do not agree.
+      InputTypeError: a key is not a `str`, `matrix` has no floats, or `counts` no
+        integers.
     """
 
     keys: list[str]
@@ -54,32 +55,32 @@ class Vectors:
         return iter(self.keys)
 
     def __getitem__(self, key: str) -> np.ndarray:
-        """Vector of `key`, a read-only view f[D]."""
+        """Vector of `key`, a read-only view f[D]; InputKeyError if it is unknown."""
         return self.matrix[self.index(key)]
 
     @cached_property
     def key_to_index(self) -> dict[str, int]:
-        """Id of each key."""
+        """Key -> id."""
         return {key: index for index, key in enumerate(self.keys)}
 
     @cached_property
     def unit(self) -> np.ndarray:
-        """The vectors scaled to length one, zero vectors left zero, f[V, D]."""
+        """The vectors scaled to length one, f[V, D]; zero vectors stay zero."""
         return unit_rows(self.matrix)
 
     def index(self, key: str) -> int:
-        """Id of `key`; KeyError if there is none."""
+        """Id of `key`; InputKeyError if it is unknown."""
         try:
             return self.key_to_index[key]
         except KeyError:
             raise InputKeyError(f"Token {key!r} is not in the vocabulary.") from None
 
     def near_spellings(self, key: str, num: int = 3) -> list[str]:
-        """At most `num` keys spelled like `key`, for a message; about 0.3 s in 70 k."""
+        """At most `num` keys spelled like `key`; takes 0.3 s for 70,000 keys."""
         return difflib.get_close_matches(key, self.keys, n=num, cutoff=0.75)
 
     def similarity(self, a: str, b: str) -> float:
-        """Cosine of the vectors of `a` and `b`; 0.0 where one is zero."""
+        """Cosine similarity of the vectors of `a` and `b`; 0.0 if one is zero."""
         first, second = self._exact_unit([self.index(a), self.index(b)])
         return float(cosines(first, second))
 
@@ -89,13 +90,16 @@ class Vectors:
         negative: str | Sequence[str] | None = None,
         topn: int = 10,
     ) -> list[tuple[str, float]]:
-        """The `topn` keys nearest to the mean of +`positive` and -`negative`.
+        """The `topn` keys with the highest cosine similarity to a query, and these.
 
-        Each is a key or a list of keys, whose vectors count with length one. Nearness
-        is the cosine, highest first, ties by id. The keys asked for are left out.
+        The query is the sum of the unit vectors of `positive` minus those of
+        `negative`, each a key or a list of keys, which are excluded from the result.
+        Highest similarity first, ties by id.
 
         Raises:
-          KeyError: a key is not there.
+          InputKeyError: a key is unknown.
+          InputError: there is no key, or `topn` is below 1.
+          InputTypeError: `topn` is not an integer.
         """
         check_positive_integer("topn", topn)
         plus, minus = self._ids(positive), self._ids(negative)
@@ -108,10 +112,14 @@ class Vectors:
     def nearest_to(
         self, queries: np.ndarray, topn: int = 10
     ) -> list[list[tuple[str, float]]]:
-        """For each vector of `queries` [Q, D] the nearest keys and their cosines."""
+        """The `topn` keys with the highest cosine similarity to each query, and these.
+
+        Args:
+          queries: vectors f[Q, D].
+        """
         check_positive_integer("topn", topn)
-        nothing: list[list[int]] = [[]] * len(queries)
-        nearest = self._nearest(np.asarray(queries, np.float64), nothing, topn)
+        excluded: list[list[int]] = [[]] * len(queries)
+        nearest = self._nearest(np.asarray(queries, np.float64), excluded, topn)
         return [
             [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
             for ids, scores in nearest
@@ -120,26 +128,31 @@ class Vectors:
     def analogy(
         self, a: str, b: str, c: str, topn: int = 10
     ) -> list[tuple[str, float]]:
-        """What `c` is to as `a` is to `b` (3CosAdd): the nearest to b - a + c."""
+        """Candidates for d in the analogy "a is to b as c is to d", best first.
+
+        The keys with the highest cosine similarity to b - a + c (3CosAdd), with the
+        unit vectors of the keys; see `most_similar`.
+        """
         return self.most_similar([b, c], [a], topn)
 
     def neighbors(
         self, keys: str | Iterable[str], topn: int = 10
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Nearest keys of each of `keys`, itself left out, as in `most_similar`.
+        """Ids i64[Q, n] and cosine similarities f64[Q, n] of the nearest keys.
 
-        One matrix product for all of them, cut so that memory stays bounded.
+        For each of the Q `keys` the n = min(topn, V - 1) nearest other keys, best
+        first, as in `most_similar`. Memory stays bounded for any Q.
 
-        Returns:
-          Ids i64[Q, n] and cosines f64[Q, n], best first; n = min(topn, V - 1).
+        Raises:
+          InputKeyError, InputError, InputTypeError: see `most_similar`.
         """
         check_positive_integer("topn", topn)
         rows = self._ids(keys)
         shape = len(rows), min(topn, len(self) - 1)
         ids, scores = np.empty(shape, np.int64), np.empty(shape)
         nearest = self._nearest(self._exact_unit(rows), [[row] for row in rows], topn)
-        for place, found in enumerate(nearest):
-            ids[place], scores[place] = found
+        for query, found in enumerate(nearest):
+            ids[query], scores[query] = found
         return ids, scores
 
     def _ids(self, keys: str | Iterable[str] | None) -> list[int]:
@@ -148,30 +161,30 @@ class Vectors:
         return [self.index(key) for key in ([keys] if isinstance(keys, str) else keys)]
 
     def _exact_unit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Unit vectors of `ids` in double precision, f64[len(ids), D]."""
+        """Unit vectors of `ids`, computed in float64, f64[len(ids), D]."""
         return unit_rows(self.matrix[np.asarray(ids, np.int64)].astype(np.float64))
 
     def _nearest(
-        self, queries: np.ndarray, left_out: Sequence[Sequence[int]], topn: int
+        self, queries: np.ndarray, excluded: Sequence[Sequence[int]], topn: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Ids and cosines of the best rows for each query f64[Q, D]."""
-        step = max(1, CHUNK_VALUES // len(self))
-        for start in range(0, len(queries), step):
-            chunk = unit_rows(queries[start : start + step])
+        """Ids and cosine similarities of the best rows for each query f64[Q, D]."""
+        size = max(1, CHUNK_VALUES // len(self))
+        for start in range(0, len(queries), size):
+            chunk = unit_rows(queries[start : start + size])
             scores = chunk.astype(self.unit.dtype) @ self.unit.T  # [chunk, V]
-            for place, query in enumerate(chunk):
-                yield self._best(query, scores[place], left_out[start + place], topn)
+            for i, query in enumerate(chunk):
+                yield self._best(query, scores[i], excluded[start + i], topn)
 
     def _best(
-        self, query: np.ndarray, scores: np.ndarray, left_out: Sequence[int], topn: int
+        self, query: np.ndarray, scores: np.ndarray, excluded: Sequence[int], topn: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best rows by their exact cosine, among all that may be within rounding.
+        """The best rows by `scores`, ranked again by cosines in float64.
 
-        The product rounds equal rows differently, by where they stand; the second
-        look makes equal rows tie, in every batch size.
+        A matrix product rounds equal rows differently, by their position and the size
+        of the batch. The second ranking, of all rows within ROUNDING, makes them tie.
         """
-        scores[left_out] = -np.inf
-        num = min(topn, len(self) - len(set(left_out)))
+        scores[excluded] = -np.inf
+        num = min(topn, len(self) - len(set(excluded)))
         if num == 0:
             return np.empty(0, np.int64), np.empty(0)
         worst = np.partition(scores, len(self) - num)[len(self) - num]
@@ -182,9 +195,9 @@ class Vectors:
 
 
 def unit_rows(matrix: np.ndarray) -> np.ndarray:
-    """Rows of f[N, D] scaled to length one, zero rows left zero.
+    """The rows of f[N, D] scaled to length one; zero rows stay zero.
 
-    Divides by the largest value first, so that no square overflows or vanishes.
+    Divides by the largest value first, so that no square overflows or underflows.
     """
     largest = np.maximum(matrix.max(axis=1), -matrix.min(axis=1))[:, None]
     scaled = matrix / np.where(largest > 0, largest, 1)
@@ -194,12 +207,15 @@ def unit_rows(matrix: np.ndarray) -> np.ndarray:
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Dot products of unit rows, the same for equal rows wherever they stand."""
+    """Cosine similarities of pairs of unit rows, in [-1, 1].
+
+    Equal rows have equal cosines at any position, which a matrix product does not give.
+    """
     return np.clip((first * second).sum(axis=-1), -1.0, 1.0)
 
 
 def check_positive_integer(name: str, value: int) -> None:
-    """Raises unless `value` is an integer >= 1."""
+    """Raises InputTypeError or InputError unless `value` is an integer >= 1."""
     message = f"`{name}` must be an integer >= 1, got {value!r}."
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise InputTypeError(message)
@@ -209,14 +225,17 @@ def check_positive_integer(name: str, value: int) -> None:
 
 def _check_keys(given: object, keys: list[str]) -> None:
     if isinstance(given, str) or not all(isinstance(key, str) for key in keys):
-        raise InputTypeError(f"`keys` must be a list of strings, got {short(given)}.")
+        raise InputTypeError(
+            f"`keys` must be a list of strings, got {short_repr(given)}."
+        )
     if "" in keys:
         row = keys.index("")
         raise InputError(f"`keys` must not be empty, got '' at row {row}.")
     if len(set(keys)) < len(keys):
         first, second, key = _first_repeat(keys)
         raise InputError(
-            f"`keys` must be unique, got {short(key)} at rows {first} and {second}."
+            f"`keys` must be unique, got {short_repr(key)} at rows {first} and "
+            f"{second}."
         )
     try:
         "".join(keys).encode()
@@ -228,7 +247,7 @@ def _check_keys(given: object, keys: list[str]) -> None:
 
 
 def _first_repeat(keys: list[str]) -> tuple[int, int, str]:
-    """The two rows of the key that is repeated first, and the key."""
+    """The rows of the first repetition, and its key."""
     seen: dict[str, int] = {}
     for row, key in enumerate(keys):
         if seen.setdefault(key, row) != row:
@@ -237,7 +256,7 @@ def _first_repeat(keys: list[str]) -> tuple[int, int, str]:
 
 
 def _checked_matrix(matrix: np.ndarray, keys: list[str]) -> np.ndarray:
-    """`matrix` as read-only, native, C-ordered f32 or f64[V, D]; raises if not."""
+    """`matrix` as read-only, native, C-ordered f32 or f64[V, D]; f16 becomes f32."""
     matrix = np.asarray(matrix)
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
         raise InputTypeError(
@@ -255,13 +274,13 @@ def _checked_matrix(matrix: np.ndarray, keys: list[str]) -> np.ndarray:
         row, column = np.argwhere(~np.isfinite(matrix))[0]
         raise InputError(
             f"`matrix` must be finite, got {matrix[row, column]} at row {row} "
-            f"({short(keys[row])}), column {column}."
+            f"({short_repr(keys[row])}), column {column}."
         )
     return matrix
 
 
 def _checked_counts(counts: np.ndarray, num_keys: int) -> np.ndarray:
-    """`counts` as a read-only i64[V]; raises if it cannot be."""
+    """`counts` as a read-only copy i64[V]."""
     counts = np.asarray(counts)
     if counts.dtype.kind not in "iu":
         raise InputTypeError(f"`counts` must hold integers, got {counts.dtype}.")
@@ -274,7 +293,7 @@ def _checked_counts(counts: np.ndarray, num_keys: int) -> np.ndarray:
     return counts
 
 
-def short(value: object) -> str:
-    """`repr` of a value, cut for a message."""
+def short_repr(value: object) -> str:
+    """`repr` of a value for a message, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

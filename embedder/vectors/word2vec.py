@@ -1,7 +1,8 @@
-"""The text and binary files of word2vec.c, as it, gensim and fastText write them.
+"""The word2vec text and binary formats, as word2vec.c, gensim and fastText write them.
 
-Text: `V D`, then a line `key v1 ... vD` for each key. Binary: `V D`, then each key, a
-blank and D little-endian float32, perhaps a newline. V keys, D dimensions.
+Text: a line `V D`, then a line `key v1 ... vD` for each key. Binary: a line `V D`, then
+for each key the key, a blank, D little-endian float32 and perhaps a newline. V is the
+number of keys, D of dimensions.
 """
 
 import gzip
@@ -9,24 +10,28 @@ import math
 import mmap
 import zlib
 from collections.abc import Sequence
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
-from embedder.disk.files import LONGEST_TOKEN
 from embedder.errors import InputEndError, InputError
 from embedder.threads import use_threads
 from embedder.vectors.vectors import Vectors
 
-CHUNK_VALUES = 2**20  # values turned into text, or back, at a time
-CHUNK_BYTES = 2**24  # lines that are held at a time; no line is longer
-LONGEST_HEADER = 100  # bytes
-FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least that rounds to infinity
+CHUNK_VALUES = 2**20  # values that are formatted or parsed at a time
+CHUNK_BYTES = 2**24  # of lines that are parsed at a time; no line is longer
+MAX_TOKEN_BYTES = 2**20  # of a key in UTF-8; a corpus is read without longer tokens
+MAX_HEADER_BYTES = 100
+FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least value that rounds to infinity
 
 
 def write_text(vectors: Vectors, path: Path) -> None:
-    """Writes word2vec text, each value as the shortest text of its float32."""
+    """Writes word2vec text; each value has the fewest digits that give its float32.
+
+    Raises:
+      InputError: a key has white space or is too long, or a value overflows float32.
+    """
     _check_keys(vectors.keys)
     matrix = _float32(vectors.matrix)
     with open(path, "wb") as file:
@@ -34,17 +39,21 @@ def write_text(vectors: Vectors, path: Path) -> None:
 
 
 def write_gzip_text(vectors: Vectors, path: Path) -> None:
-    """Writes word2vec text, compressed; equal vectors give equal bytes."""
+    """Writes gzip of what `write_text` writes; equal vectors give equal bytes."""
     _check_keys(vectors.keys)
     matrix = _float32(vectors.matrix)
     with open(path, "wb") as raw:
-        # Digits of vectors: level 6 takes four times as long to save another tenth.
+        # Level 1: on digits, level 6 takes four times as long to save another tenth.
         with gzip.GzipFile("", "wb", 1, raw, mtime=0) as file:
             _write_text(vectors.keys, matrix, file)
 
 
 def write_binary(vectors: Vectors, path: Path) -> None:
-    """Writes word2vec binary, without newlines after the rows, as gensim does."""
+    """Writes word2vec binary without newlines after the rows, as gensim does.
+
+    Raises:
+      InputError: see `write_text`.
+    """
     _check_keys(vectors.keys)
     rows = _float32(vectors.matrix).astype("<f4", copy=False)
     with open(path, "wb") as file:
@@ -54,13 +63,18 @@ def write_binary(vectors: Vectors, path: Path) -> None:
 
 
 def read_text(path: Path) -> Vectors:
-    """Vectors of a word2vec text file; a fault is named by line and column."""
+    """The vectors of a word2vec text file.
+
+    Raises:
+      InputEndError: the file has fewer rows than its first line says.
+      InputError: a line is damaged; the message names line and column.
+    """
     with open(path, "rb") as file:
         return _read_text(file, path)
 
 
 def read_gzip_text(path: Path) -> Vectors:
-    """Vectors of a compressed word2vec text file; EOFError if it is cut short."""
+    """The vectors of a gzip of word2vec text; raises what `read_text` raises."""
     try:
         with gzip.open(path, "rb") as file:
             return _read_text(file, path)
@@ -72,12 +86,17 @@ def read_gzip_text(path: Path) -> Vectors:
 
 
 def read_binary(path: Path) -> Vectors:
-    """Vectors of a word2vec binary file; EOFError if it ends early."""
+    """The vectors of a word2vec binary file.
+
+    Raises:
+      InputEndError: the file has fewer rows than its first line says.
+      InputError: it is damaged, or has more rows.
+    """
     with open(path, "rb") as file:
         num_rows, num_columns = _header(file, path)
         start = file.tell()
         size = path.stat().st_size
-        # The least that a row takes: a key of one byte, a blank, the values.
+        # Bytes of the smallest row: a key of one byte, a blank, the values.
         if num_rows * (2 + 4 * num_columns) > size - start:
             raise InputEndError(
                 f"{path} must hold {num_rows} rows of {num_columns} values, as line 1 "
@@ -90,20 +109,20 @@ def read_binary(path: Path) -> Vectors:
                     f"{path} must end after the {num_rows} rows that line 1 says, "
                     f"got {size - end} more bytes."
                 )
-    return _named(keys, matrix, path)
+    return _make_vectors(keys, matrix, path)
 
 
 def is_key(key: str) -> bool:
-    """Whether a word2vec file can hold `key`: no white space, at most LONGEST_TOKEN."""
+    """Whether word2vec formats can hold `key`: no white space, not too long."""
     encoded = key.encode()
-    return len(encoded) <= LONGEST_TOKEN and encoded.split() == [encoded]
+    return len(encoded) <= MAX_TOKEN_BYTES and encoded.split() == [encoded]
 
 
 def _check_keys(keys: Sequence[str]) -> None:
     for key in keys:
         if not is_key(key):
-            is_long = len(key.encode()) > LONGEST_TOKEN
-            rule = f"at most {LONGEST_TOKEN} bytes" if is_long else "no white space"
+            is_long = len(key.encode()) > MAX_TOKEN_BYTES
+            rule = f"at most {MAX_TOKEN_BYTES} bytes" if is_long else "no white space"
             raise InputError(
                 f"`vectors.keys` must have {rule} in a word2vec file, got "
                 f"{_short(key) if is_long else repr(key)}: write .safetensors, .npz or "
@@ -122,49 +141,51 @@ def _float32(matrix: np.ndarray) -> np.ndarray:
     return rounded
 
 
-def _write_text(keys: list[str], matrix: np.ndarray, file: BinaryIO) -> None:
+def _write_text(keys: list[str], matrix: np.ndarray, file: BufferedIOBase) -> None:
     import polars as pl
 
     use_threads()
     file.write(b"%d %d\n" % matrix.shape)
-    step = max(1, CHUNK_VALUES // matrix.shape[1])
-    for start in range(0, len(keys), step):
-        key = pl.Series("key", keys[start : start + step], dtype=pl.String)
-        rows = pl.DataFrame(matrix[start : start + step]).insert_column(0, key)
+    num_rows = max(1, CHUNK_VALUES // matrix.shape[1])
+    for start in range(0, len(keys), num_rows):
+        chunk = slice(start, start + num_rows)
+        key = pl.Series("key", keys[chunk], dtype=pl.String)
+        rows = pl.DataFrame(matrix[chunk]).insert_column(0, key)
         text = rows.write_csv(include_header=False, separator=" ", quote_style="never")
         file.write(text.encode())
 
 
-def _read_text(file: BinaryIO, path: Path) -> Vectors:
+def _read_text(file: BufferedIOBase, path: Path) -> Vectors:
     num_rows, num_columns = _header(file, path)
     keys: list[str] = []
-    blocks = []
-    step = max(1, CHUNK_VALUES // num_columns)
+    chunks = []
+    max_lines = max(1, CHUNK_VALUES // num_columns)
     while len(keys) < num_rows:
-        lines = _next_lines(file, min(step, num_rows - len(keys)))
+        lines = _next_lines(file, min(max_lines, num_rows - len(keys)))
         if not lines:
             raise InputEndError(
                 f"{path} line {len(keys) + 2}: must be one of {num_rows} rows, as line "
                 "1 says, got the end of the file."
             )
-        block = _fast_rows(lines, num_columns)
-        if block is None:
-            block = _slow_rows(lines, num_columns, path, len(keys) + 2)
-        keys += block[0]
-        blocks.append(block[1])
+        rows = _parse_fast(lines, num_columns)
+        if rows is None:
+            rows = _parse_strictly(lines, num_columns, path, len(keys) + 2)
+        keys += rows[0]
+        chunks.append(rows[1])
     if rest := file.read(1000).strip():
         raise InputError(
             f"{path} line {num_rows + 2}: must be the end, after the {num_rows} rows "
             f"that line 1 says, got {_short(rest)}."
         )
     _check_unique(keys, path)
-    return _named(keys, np.concatenate(blocks), path)
+    return _make_vectors(keys, np.concatenate(chunks), path)
 
 
-def _next_lines(file: BinaryIO, most: int) -> list[bytes]:
-    """At most so many lines; one that is too long is cut, and so will be refused."""
-    lines, size = [], 0
-    while len(lines) < most and size < CHUNK_BYTES:
+def _next_lines(file: BufferedIOBase, max_lines: int) -> list[bytes]:
+    """At most `max_lines` lines; one above CHUNK_BYTES is cut, and refused later."""
+    lines: list[bytes] = []
+    size = 0
+    while len(lines) < max_lines and size < CHUNK_BYTES:
         line = file.readline(CHUNK_BYTES)
         if not line:
             break
@@ -173,9 +194,9 @@ def _next_lines(file: BinaryIO, most: int) -> list[bytes]:
     return lines
 
 
-def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
+def _header(file: BufferedIOBase, path: Path) -> tuple[int, int]:
     """Numbers of rows and columns from the first line."""
-    line = file.readline(LONGEST_HEADER)
+    line = file.readline(MAX_HEADER_BYTES)
     fields = line.split()
     if len(fields) == 2 and all(field.isdigit() for field in fields):
         num_rows, num_columns = map(int, fields)
@@ -187,10 +208,10 @@ def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
     )
 
 
-def _fast_rows(
+def _parse_fast(
     lines: list[bytes], num_columns: int
 ) -> tuple[list[str], np.ndarray] | None:
-    """Keys and f32[rows, D] of well-formed lines; None where a closer look is due."""
+    """Keys and f32[rows, D] of well-formed lines; None if a line may be damaged."""
     import polars as pl
 
     use_threads()
@@ -215,12 +236,12 @@ def _fast_rows(
     return names, values
 
 
-def _slow_rows(
-    lines: list[bytes], num_columns: int, path: Path, number: int
+def _parse_strictly(
+    lines: list[bytes], num_columns: int, path: Path, first_number: int
 ) -> tuple[list[str], np.ndarray]:
-    """The same of lines that may be faulty; `number` is the first one's."""
+    """Keys and f32[rows, D]; InputError names the damaged line and column."""
     keys, rows = [], []
-    for line_number, line in enumerate(lines, start=number):
+    for line_number, line in enumerate(lines, start=first_number):
         where = f"{path} line {line_number}"
         fields = line.split()
         if len(fields) != num_columns + 1:
@@ -256,7 +277,7 @@ def _key(field: bytes, where: str) -> str:
 def _binary_rows(
     data: mmap.mmap, start: int, num_rows: int, num_columns: int, path: Path
 ) -> tuple[list[str], np.ndarray, int]:
-    """Keys, f32[V, D], and where the last row ends."""
+    """Keys, f32[V, D], and the offset of the end of the last row."""
     keys = []
     matrix = np.empty((num_rows, num_columns), np.float32)
     for row in range(num_rows):
@@ -266,7 +287,7 @@ def _binary_rows(
                 f"{path} row {row}: must be a key, a blank and {num_columns} float32, "
                 "got the end of the file."
             )
-        # word2vec.c ends the row before with a newline.
+        # word2vec.c writes a newline after each row.
         keys.append(_key(data[start:blank].lstrip(b"\n"), f"{path} row {row}"))
         matrix[row] = np.frombuffer(data, "<f4", num_columns, blank + 1)
         start = blank + 1 + 4 * num_columns
@@ -274,7 +295,7 @@ def _binary_rows(
 
 
 def _check_unique(keys: list[str], path: Path) -> None:
-    """Raises at a key that stands on two lines; the line of a key is its row + 2."""
+    """Refuses a repeated key, with the numbers of both lines."""
     seen: dict[str, int] = {}
     for line, key in enumerate(keys, start=2):
         if seen.setdefault(key, line) != line:
@@ -284,7 +305,7 @@ def _check_unique(keys: list[str], path: Path) -> None:
             )
 
 
-def _named(keys: list[str], matrix: np.ndarray, path: Path) -> Vectors:
+def _make_vectors(keys: list[str], matrix: np.ndarray, path: Path) -> Vectors:
     try:
         return Vectors(keys, matrix)
     except ValueError as error:
@@ -292,7 +313,7 @@ def _named(keys: list[str], matrix: np.ndarray, path: Path) -> Vectors:
 
 
 def _short(value: bytes | str) -> str:
-    """A value for a message: quoted, cut if it is long."""
+    """A value for a message: quoted, at most 40 characters."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     text = text.rstrip("\r\n")
     return repr(text if len(text) <= 40 else f"{text[:37]}...")

@@ -1,17 +1,18 @@
-"""The first rungs: vocabulary, distributions and blocks, equal to the last bit."""
+"""The first rungs: vocabulary, distributions and blocks, which are bit-exact."""
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+import jax
 import numpy as np
 
 import legacy.blocks
 import legacy.noise
 import legacy.vocabulary
 from embedder.engine.rules import linear_rate
-from embedder.tables import encode, loader, noise, vocabulary
-from embedder.tables.blocks import BlockSource, Updates
+from embedder.tables import loader, noise, shards, vocabulary
+from embedder.tables.blocks import PADDING, Blocks, BlockSource, Updates
+from embedder.tables.encoded import Encoded
 from migration.parity.difference import (
     Difference,
     difference,
@@ -21,25 +22,23 @@ from migration.parity.difference import (
 
 
 def vocabulary_rung(
-    encoded: encode.Encoded, text: legacy.vocabulary.Text, min_count: int
+    encoded: Encoded, text: legacy.vocabulary.Text, min_count: int
 ) -> Iterator[Difference]:
     """Tokens, counts, and the ids and sequences of every shard."""
     rung = "vocabulary"
     desired = legacy.vocabulary.build_vocabulary(text, min_count)
     yield difference_of_tokens(rung, encoded.vocabulary.tokens, desired.tokens)
     yield difference(rung, "counts", encoded.vocabulary.counts, desired.counts)
-    shards = legacy.blocks.cut_shards(
-        *legacy.vocabulary.encode(text, desired.tokens), encode.SHARD_TOKENS
+    cut = legacy.blocks.cut_shards(
+        *legacy.vocabulary.encode(text, desired.tokens), shards.SHARD_TOKENS
     )
-    yield difference(
-        rung, "tokens of shards", encoded.shard_tokens, shards.shard_tokens()
-    )
-    if len(encoded.shard_tokens) != shards.num_shards:
+    yield difference(rung, "tokens of shards", encoded.shard_tokens, cut.shard_tokens())
+    if len(encoded.shard_tokens) != cut.num_shards:
         return
     ids, lengths = [], []
-    for shard in range(shards.num_shards):
+    for shard in range(cut.num_shards):
         actual = encoded.read(shard)
-        desired_ids, desired_lengths = shards.shard(shard)
+        desired_ids, desired_lengths = cut.shard(shard)
         ids.append(difference(rung, "ids", actual[0], desired_ids))
         lengths.append(
             difference(
@@ -56,7 +55,7 @@ def vocabulary_rung(
 def distributions_rung(
     counts: np.ndarray, sample: float, exponent: float
 ) -> Iterator[Difference]:
-    """The integer tables from which tokens are kept and noise is drawn."""
+    """The integer tables for subsampling and for noise."""
     rung = "distributions"
     yield difference(
         rung,
@@ -79,71 +78,66 @@ def blocks_rung(
     alpha: float,
     min_alpha: float,
 ) -> Iterator[Difference]:
-    """Every block of the first and the last epoch, as loader `kind` yields them.
+    """All blocks of the first and the last epoch, as loader `kind` yields them.
 
     Args:
       size: updates of a superblock.
     """
-    found: dict[str, list[Difference]] = {name: [] for name in _Shard._fields}
+    found: dict[str, list[Difference]] = {name: [] for name in _FIELDS}
     for epoch in sorted({source.epochs.start, source.epochs.stop - 1}):
         superblocks = loader.epoch_superblocks(
             kind, source, epoch, size=size, workers=workers
         )
         actual = (
-            _Shard(
-                *(getattr(updates, name) for name in _Shard._fields[:-1]),
+            (
+                *updates.blocks,
                 linear_rate(updates.progress, alpha=alpha, min_alpha=min_alpha),
             )
             for updates in _by_shard(superblocks)
         )
         desired = _oracle_epoch(source, epoch, alpha, min_alpha)
         for pair in itertools.zip_longest(actual, desired, fillvalue=_NOTHING):
-            for name, values, expected in zip(_Shard._fields, *pair, strict=True):
+            for name, values, expected in zip(_FIELDS, *pair, strict=True):
                 found[name].append(
                     difference("blocks", f"{name}, {kind}", values, expected)
                 )
-    nothing = difference("blocks", f"none at all, {kind}", 0, 0)  # all were dropped
+    nothing = difference(
+        "blocks", f"none at all, {kind}", 0, 0
+    )  # subsampling dropped all tokens
     for lines in found.values():
         yield worst(lines or [nothing])
 
 
-class _Shard(NamedTuple):
-    """The updates of a shard in one epoch; see `embedder.tables.blocks.Updates`."""
+_FIELDS = (*Blocks._fields, "rate")
+"""The blocks of a shard in one epoch, and the learning rate f64[S] of each update."""
 
-    ids: np.ndarray
-    sequence: np.ndarray
-    radius: np.ndarray
-    noise: np.ndarray
-    rate: np.ndarray  # learning rate, f64[S]
-
-
-_NOTHING = _Shard(*(np.empty(0) for _ in _Shard._fields))
+_NOTHING = tuple(np.empty(0) for _ in _FIELDS)
 
 
 def _by_shard(superblocks: Iterable[tuple[Updates, int]]) -> Iterator[Updates]:
-    """The updates of each shard that has any, in the order of their visit."""
-    held: list[Updates] = []
+    """The updates of each shard that has any, in the order of the epoch."""
+    parts: list[Updates] = []
     for updates, num_updates in superblocks:
-        places = updates.position[:num_updates, 1]
-        cuts = [0, *(np.flatnonzero(np.diff(places)) + 1), num_updates]
+        shards_visited = updates.position[:num_updates, 1]
+        cuts = [0, *(np.flatnonzero(np.diff(shards_visited)) + 1), num_updates]
         for start, stop in itertools.pairwise(cuts):
-            part = Updates(*(values[start:stop] for values in updates))
-            if held and held[0].position[0, 1] != part.position[0, 1]:
-                yield _joined(held)
-                held = []
-            held.append(part)
-    if held:
-        yield _joined(held)
+            part = loader.cut(updates, start, stop)
+            if parts and parts[0].position[0, 1] != part.position[0, 1]:
+                yield _joined(parts)
+                parts = []
+            parts.append(part)
+    if parts:
+        yield _joined(parts)
 
 
 def _joined(parts: list[Updates]) -> Updates:
-    return Updates(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
 def _oracle_epoch(
     source: BlockSource, epoch: int, alpha: float, min_alpha: float
-) -> Iterator[_Shard]:
-    """The oracle's updates of each shard that has any, filled up with empty blocks."""
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """The oracle's updates of each shard that has any, padded with empty blocks."""
     encoded, shape = source.encoded, source.shape
     num_shards = len(encoded.shard_tokens)
     before = 0
@@ -175,13 +169,13 @@ def _oracle_epoch(
         before += len(ids)
         if len(blocks.ids):
             per_update = shape.blocks_per_update
-            yield _Shard(*_grouped(blocks, per_update), rates[::per_update])
+            yield (*_grouped(blocks, per_update), rates[::per_update])
 
 
 def _grouped(blocks: legacy.blocks.Blocks, per_update: int) -> Iterator[np.ndarray]:
-    """[M, ...] -> [S, N, ...]."""
+    """[M, ...] -> [S, N, ...], padded: N blocks of an update."""
     missing = -len(blocks.ids) % per_update
-    for values, fill in zip(blocks, (0, -1, 0, 0), strict=True):
+    for values, fill in zip(blocks, PADDING.blocks, strict=True):
         pad = [(0, missing)] + [(0, 0)] * (values.ndim - 1)
         whole = np.pad(values, pad, constant_values=fill)
         yield whole.reshape(-1, per_update, *values.shape[1:])

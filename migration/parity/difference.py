@@ -1,4 +1,4 @@
-"""How far two arrays are apart, and whether that passes."""
+"""Differences of two arrays, and whether they are within a tolerance."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,15 +9,15 @@ EXACT = 0.0
 
 
 class Difference(NamedTuple):
-    """One line of the report: a quantity of the port beside the oracle's."""
+    """One line of the report: a quantity of the port compared with the oracle's."""
 
     rung: str
-    dtype: str  # of the tables; empty where there are none
+    dtype: str  # of the tables; "" if there are none
     quantity: str
     size: int  # values compared
-    absolute: float  # largest difference; inf where shape or dtype differ, or for NaN
-    relative: float  # that, over the largest value of the oracle's
-    tolerance: float  # 0: equal to the last bit
+    absolute: float  # largest difference; inf for NaN, or another shape or dtype
+    relative: float  # the same divided by the oracle's largest value
+    tolerance: float  # 0: bit-exact
     passed: bool
 
 
@@ -26,8 +26,7 @@ def difference(
 ) -> Difference:
     """Compares arrays of numbers.
 
-    The tolerance is one of the absolute difference, and of the relative one where
-    values are larger than 1.
+    Passes if the largest absolute difference <= tolerance * max(1, largest |desired|).
     """
     actual, desired = np.asarray(actual), np.asarray(desired)
     if actual.shape != desired.shape or actual.dtype != desired.dtype:
@@ -50,7 +49,7 @@ def difference(
 def difference_of_tokens(
     rung: str, actual: Sequence[str], desired: Sequence[str], *, dtype=""
 ) -> Difference:
-    """The number of tokens that differ, in value or in place."""
+    """The number of tokens that differ, in value or in position."""
     missing = abs(len(actual) - len(desired))
     others = sum(a != b for a, b in zip(actual, desired, strict=False))
     return difference(
@@ -59,7 +58,7 @@ def difference_of_tokens(
 
 
 def worst(differences: Iterable[Difference]) -> Difference:
-    """Several differences of one quantity as one."""
+    """The largest of several differences of one quantity, as one."""
     found = list(differences)
     return found[0]._replace(
         size=sum(each.size for each in found),
@@ -70,6 +69,6 @@ def worst(differences: Iterable[Difference]) -> Difference:
 
 
 def _largest(values: np.ndarray) -> float:
-    """Largest absolute value; inf where there is a NaN, 0 where there is none."""
+    """Largest absolute value; inf if there is a NaN, 0 if there are no values."""
     largest = float(np.abs(values).max(initial=0.0))
     return np.inf if np.isnan(largest) else largest

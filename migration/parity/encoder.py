@@ -1,4 +1,4 @@
-"""The ladder of an encoder: batches, loss, gradients, updates, an epoch, files."""
+"""The parity ladder of an encoder: batches, loss, gradients, updates, epoch, files."""
 
 import itertools
 import tempfile
@@ -13,7 +13,8 @@ import embedder
 import legacy
 from embedder.config import Config, with_options
 from embedder.encoders import update as classify
-from embedder.encoders.examples import Examples, open_examples
+from embedder.encoders.examples import Examples
+from embedder.encoders.formats import open_examples
 from embedder.encoders.networks import layers_of, params_of
 from embedder.encoders.options import parse_arguments
 from embedder.encoders.problem import model_settings
@@ -33,14 +34,14 @@ _DIRECTIONS = 3  # for each layer
 
 
 class EncoderSubject(NamedTuple):
-    """What the ladder runs on."""
+    """The settings and the examples that the ladder compares on."""
 
     config: Config
     examples: Examples
     source: str
 
     def training(self, **options) -> EncoderTraining:
-        """One epoch of it, with other `options`."""
+        """A training of one epoch, with `options` changed."""
         config = with_options(self.config, **options)
         return EncoderTraining(config, self.examples, range(1))
 
@@ -49,14 +50,15 @@ def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubj
     """The first `num` examples at `source`; 0: all.
 
     Raises:
-      OSError, ValueError: there are none, or they do not fit `config`.
+      InputError: there are none, or they do not agree with `config`.
+      OSError: they cannot be read.
     """
     if source is None:
         raise InputError("`corpus` must be given for an encoder, got none.")
-    if config.encoder.optimizer not in network.OPTIMIZERS:
+    if config.run.optimizer not in network.OPTIMIZERS:
         raise InputError(
-            f"`optimizer` must be one of the NumPy trainer, "
-            f"{' or '.join(network.OPTIMIZERS)}, got {config.encoder.optimizer!r}."
+            f"`optimizer` must be one of the NumPy trainer's, "
+            f"{' or '.join(network.OPTIMIZERS)}, got {config.run.optimizer!r}."
         )
     read = open_examples(source, config.encoder, config.run.workers).read(None)
     num = min(num or _EVERY, len(read.labels))
@@ -69,13 +71,13 @@ def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubj
 def encoder_ladder(
     subject: EncoderSubject, rungs: Iterable[str] | None = None
 ) -> Iterator[Difference]:
-    """The lines of `rungs`, all if none are given, as they are computed."""
+    """Yields the differences of `rungs` as they are computed; None: of all."""
     for rung in ENCODER_RUNGS if rungs is None else rungs:
         yield from ENCODER_RUNGS[rung](subject)
 
 
 def batches_rung(subject: EncoderSubject) -> Iterator[Difference]:
-    """Examples of every batch of two epochs, by both loaders, and the first weights."""
+    """Examples of every batch of two epochs, by both loaders; initial weights."""
     for loader in ("tfdata", "memory"):
         training = subject.training(loader=loader, mode="jit", devices=0)
         for epoch in (0, 1):
@@ -120,7 +122,7 @@ def _rows(x: np.ndarray, ids) -> np.ndarray:
 
 
 def loss_rung(subject: EncoderSubject) -> Iterator[Difference]:
-    """Loss and right answers of a batch."""
+    """Loss and number of correct predictions of a batch."""
     for dtype in _dtypes(subject):
         case = _case(subject, dtype)
         with jax.enable_x64(dtype == "float64"):
@@ -139,7 +141,7 @@ def loss_rung(subject: EncoderSubject) -> Iterator[Difference]:
 
 
 def gradients_rung(subject: EncoderSubject) -> Iterator[Difference]:
-    """Of every layer: by autodiff, by hand, and by finite differences of the loss."""
+    """Gradients of every layer: by autodiff, by hand, by finite differences."""
     for dtype in _dtypes(subject):
         case = _case(subject, dtype)
         with jax.enable_x64(dtype == "float64"):
@@ -154,7 +156,7 @@ def gradients_rung(subject: EncoderSubject) -> Iterator[Difference]:
 
 
 def _finite_differences(case: "_Case", gradients) -> Iterator[Difference]:
-    """Along random directions in each layer; ReLU bends seldom between the two."""
+    """Derivatives along random directions; ReLU's kink is rarely between two points."""
     rng = np.random.default_rng(0)
 
     def loss(layers) -> float:
@@ -189,7 +191,7 @@ def _finite_differences(case: "_Case", gradients) -> Iterator[Difference]:
 
 
 def updates_rung(num: int, subject: EncoderSubject) -> Iterator[Difference]:
-    """All layers after so many updates, by every optimizer of the oracle."""
+    """All layers after `num` updates, by every optimizer of the oracle."""
     rung = "one update" if num == 1 else f"{num} updates"
     for optimizer, arguments in OPTIMIZERS:
         for dtype in _dtypes(subject):
@@ -197,7 +199,7 @@ def updates_rung(num: int, subject: EncoderSubject) -> Iterator[Difference]:
                 optimizer=optimizer,
                 optimizer_args=arguments,
                 dtype=dtype,
-                save_every=1,  # a call for each, to stop after any
+                save_every=1,  # one update a call, to stop after any
             )
             name = " ".join((optimizer, *arguments))
             state, oracle = _after(training, num), _oracle_after(training, num)
@@ -218,11 +220,10 @@ def _adam_in_float32(
     oracle: "_Trained",
     tolerance: float,
 ) -> Iterator[Difference]:
-    """Adam divides by the size of a gradient, also where that is all rounding.
+    """Adam normalises gradients, also those that are all rounding error.
 
-    So a weight may go either way by a whole step, in float32 as in no other dtype. What
-    it divides, the means of gradients and of their squares, is compared after one
-    update; after more, what the layers are for: the loss.
+    So in float32 a weight may move by a full learning rate in either direction. After
+    one update, the moments of the gradients are compared; after more, the loss.
     """
     if rung == "one update":
         moments = state.opt_state[0].mu, state.opt_state[0].nu
@@ -252,12 +253,12 @@ def _adam_in_float32(
 
 
 def _after(training: EncoderTraining, num: int) -> TrainState:
-    """The state after the first updates; epochs follow each other."""
+    """The state after the first `num` updates, over several epochs if need be."""
     program, done = training.program, 0
     state = program.place_state(training.initial_state())
     for epoch in itertools.count():
-        for step in training.steps(state, epoch):
-            state, done = step.state, done + step.num_updates
+        for call in training.calls(state, epoch):
+            state, done = call.state, done + call.num_updates
             if done == num:
                 return program.whole_state(state)
         if not done:
@@ -265,15 +266,15 @@ def _after(training: EncoderTraining, num: int) -> TrainState:
 
 
 class _Trained(NamedTuple):
-    """What the oracle has after some updates."""
+    """State of the oracle after some updates."""
 
     layers: list[network.Layer]
-    slots: np.ndarray  # [slots, P], what the optimizer keeps
+    slots: np.ndarray  # [slots, P], state of the optimizer
 
 
 def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
     options, config = training.config.encoder, training.config
-    dtype, seed = config.run.dtype, config.run.seed
+    dtype, seed, optimizer = config.run.dtype, config.run.seed, config.run.optimizer
     x, y = _numbers(training.examples)
     flat = np.concatenate(
         [
@@ -285,8 +286,8 @@ def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
     layers = network.layers_of(flat, training.widths)
     gradient = np.empty_like(flat)
     into = network.layers_of(gradient, training.widths)
-    slots = np.zeros((network.num_slots(options.optimizer), len(flat)), dtype)
-    given = network.OPTIMIZERS[options.optimizer]
+    slots = np.zeros((network.num_slots(optimizer), len(flat)), dtype)
+    given = network.OPTIMIZERS[optimizer]
     given = given | parse_arguments(options.optimizer_args)
     every = itertools.chain.from_iterable(
         network.batches(training.source.train, options.batch_size, seed, epoch)
@@ -296,7 +297,7 @@ def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
         inputs = network.scaled(x[batch], dtype)
         network.gradients(layers, inputs, y[batch], len(batch), into)
         network.apply_update(
-            options.optimizer,
+            optimizer,
             given,
             options.learning_rate,
             step,
@@ -308,7 +309,7 @@ def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
 
 
 def epoch_rung(subject: EncoderSubject) -> Iterator[Difference]:
-    """Layers and metrics after an epoch, as `embedder train` and `fit` make it."""
+    """Layers and metrics after an epoch, by `embedder train` and the oracle's `fit`."""
     for dtype in _dtypes(subject):
         training = subject.training(dtype=dtype, epochs=1)
         end = run_epochs(training, training.initial_state())
@@ -318,7 +319,7 @@ def epoch_rung(subject: EncoderSubject) -> Iterator[Difference]:
         yield from _layers(
             "whole epoch", "", dtype, ours, oracle.layers_, tolerance=tolerance
         )
-        (metrics,) = end.place.history
+        (metrics,) = end.position.history
         for name, value in zip(training.metrics, metrics, strict=True):
             desired = oracle.history_[0][name]
             is_exact = name.endswith("accuracy") and dtype == "float64"
@@ -330,7 +331,7 @@ def epoch_rung(subject: EncoderSubject) -> Iterator[Difference]:
 
 
 def files_rung(subject: EncoderSubject) -> Iterator[Difference]:
-    """A file of either program, read by the other and written again."""
+    """A file of each program, read by the other and written again."""
     x, y = _with_classes(subject.examples)
     settings = model_settings(with_options(subject.config, epochs=1))
     for kind, other in (
@@ -357,12 +358,12 @@ def files_rung(subject: EncoderSubject) -> Iterator[Difference]:
 
 
 class _Case(NamedTuple):
-    """A batch, and layers that are not the first ones."""
+    """A batch, and layers whose biases are not 0."""
 
     training: EncoderTraining
     layers: list[network.Layer]
     params: dict
-    raw: np.ndarray  # [B, ...], as it is read
+    raw: np.ndarray  # [B, ...], as read
     x: np.ndarray  # [B, F], scaled
     y: np.ndarray
 
@@ -383,7 +384,7 @@ def _case(subject: EncoderSubject, dtype: str) -> _Case:
 def _sums(case: _Case, params) -> classify.Sums:
     weights = np.ones(len(case.y), case.training.config.run.dtype)
     network_of_port = case.training.program.encoder
-    return classify.sums_of(network_of_port, params, case.raw, case.y, weights)
+    return classify.loss_sums(network_of_port, params, case.raw, case.y, weights)
 
 
 def _layers(

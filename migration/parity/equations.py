@@ -1,7 +1,7 @@
 """The equations of the two losses as plain loops over tokens, in any NumPy dtype.
 
-Neither program uses this. Its derivatives are taken by a complex step, f'(x) =
-Im f(x + ih) / h, the finite difference that loses no digits.
+Neither program uses this. Derivatives are by complex-step differentiation, f'(x) =
+Im f(x + ih) / h, which has no cancellation error.
 
 Reference: Squire and Trapp 1998, SIAM Review 40(1), 110-112.
 """
@@ -14,10 +14,10 @@ _STEP = 1e-30
 
 
 def loss(blocks, input, output, noise, *, architecture: str, negative: int):
-    """Loss of `legacy.blocks.Blocks`.
+    """Loss of `blocks`, a `legacy.blocks.Blocks`; a scalar of the rows' dtype.
 
     Args:
-      input, output: rows of the two tables by place, [N, T, D].
+      input, output: rows of the two tables by position, [N, T, D].
       noise: rows of the output table by noise id, [N, G, K, D].
     """
     total = 0

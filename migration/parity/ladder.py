@@ -1,6 +1,7 @@
-"""All rungs, from the vocabulary to the statistics of whole trainings, on one corpus.
+"""The parity ladder of tables: compares port and oracle stage by stage on a corpus.
 
-Those that read the corpus read all of it; those that train take its first sequences.
+A rung is one stage, from the vocabulary to the statistics of whole trainings. Rungs
+that read the corpus read all of it; rungs that train use its first sequences.
 """
 
 import functools
@@ -16,13 +17,12 @@ import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
 from embedder.errors import InputError
 from embedder.tables import loader
-from embedder.tables.blocks import Updates
 from embedder.tables.corpus import Corpus, sequences_corpus
+from embedder.tables.corpus_files import corpus_files
 from embedder.tables.demo import demo_sequences
 from embedder.tables.encode import encode, encode_cached
 from embedder.tables.encoded import Encoded
 from embedder.tables.problem import open_corpus
-from embedder.tables.text_files import text_files
 from embedder.tables.training import Training
 from migration.parity import data, training, updates
 from migration.parity.difference import Difference
@@ -31,13 +31,13 @@ from migration.parity.workers import Score, workers_rung
 
 
 class Subject(NamedTuple):
-    """What the ladder runs on."""
+    """The settings and the corpus that the ladder compares on."""
 
-    config: Config  # as given
+    config: Config  # not resolved
     corpus: Corpus
-    text: legacy.vocabulary.Text  # the same, as the oracle reads it
-    sequences: list[list[str]]  # the first of the corpus: what is trained on
-    encoded: Encoded  # these, as the port reads them
+    text: legacy.vocabulary.Text  # `corpus` as the oracle reads it
+    sequences: list[list[str]]  # the first of the corpus, for training
+    encoded: Encoded  # `sequences` as the port reads them
     seeds: Sequence[int]
     scores: dict[str, Score]
 
@@ -50,13 +50,14 @@ def subject(
     seeds: Sequence[int],
     scores: dict[str, Score] | None = None,
 ) -> Subject:
-    """What the ladder runs on; `source` None is the demo corpus.
+    """The subject of the ladder for the corpus at `source`; None: the demo corpus.
 
     Args:
-      words: the rungs that train take the first sequences up to so many words; 0: all.
+      words: number of words of the first sequences, for training; 0: all.
 
     Raises:
-      OSError, ValueError: the corpus cannot be read, or leaves no token to train.
+      InputError: the corpus is not text, or has no token to train on.
+      OSError: it cannot be read.
     """
     corpus, text = open_corpus(source), read_text(source)
     sequences = _first_sequences(text, words)
@@ -67,23 +68,23 @@ def subject(
 def ladder(
     subject: Subject, rungs: Iterable[str] | None = None
 ) -> Iterator[Difference]:
-    """The lines of `rungs`, all if none are given, as they are computed."""
+    """Yields the differences of `rungs` as they are computed; None: of all."""
     for rung in RUNGS if rungs is None else rungs:
         yield from RUNGS[rung](subject)
 
 
 def read_text(source: str | None) -> legacy.vocabulary.Text:
-    """The corpus at `source`, read by the oracle, or as near to it as can be."""
+    """The corpus at `source`, read by the oracle as far as it can."""
     if source is None:
         return legacy.vocabulary.read_text(demo_sequences())
-    paths = text_files(source)
+    paths = corpus_files(source)
     if len(paths) == 1:
         return legacy.vocabulary.read_text(paths[0])
     return legacy.vocabulary.read_text(_lines(paths))
 
 
 def _lines(paths: Iterable[Path]) -> Iterator[list[str]]:
-    """The oracle reads one file; several go in as lists."""
+    """Token lists of several files, since the oracle reads only one file."""
     for path in paths:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file):
@@ -105,7 +106,7 @@ def _first_sequences(text: legacy.vocabulary.Text, words: int) -> list[list[str]
 
 
 def _vocabulary(subject: Subject) -> Iterator[Difference]:
-    """As `embedder train` encodes it: into a cache on the disk."""
+    """Compares with the cache on disk that `embedder train` writes."""
     min_count = subject.config.tables.min_count
     with tempfile.TemporaryDirectory() as cache:
         encoded = encode_cached(subject.corpus, min_count, Path(cache))
@@ -182,13 +183,13 @@ RUNGS: dict[str, Callable[[Subject], Iterator[Difference]]] = {
 
 
 def _dtypes(config: Config) -> Iterator[Config]:
-    """float64, where a wrong piece shows, and the dtype that is asked for."""
+    """`config` in float64, which shows small errors, and in its own dtype."""
     for dtype in dict.fromkeys(("float64", config.run.dtype)):
         yield with_options(config, dtype=dtype)
 
 
 def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
-    """The first updates of the first epoch, filled up to a superblock."""
+    """The first updates of the first epoch, padded to a superblock."""
     config = resolve(config, encoded.num_tokens)
     training = Training(config, encoded, range(max(config.run.epochs, 1)))
     superblocks = loader.epoch_superblocks(
@@ -208,7 +209,7 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     return Sample(
         config,
         training.program,
-        loader.fill(Updates(*(values[:num_updates] for values in first)), len(first)),
+        loader.pad(loader.cut(first, 0, num_updates), first.num_updates),
         num_updates,
         *updates.random_tables(shape, config.run.dtype),
     )

@@ -1,4 +1,4 @@
-"""Climbs the ladder and prints its lines, as a table or as JSON."""
+"""Runs the parity ladder and prints its lines, as a table or as JSON."""
 
 import functools
 import json
@@ -31,7 +31,7 @@ _COLUMNS = (
     *("tolerance", "verdict"),
 )
 
-_WIDTH = 120  # columns, where there is no terminal
+_WIDTH = 120  # columns, without a terminal
 
 
 def compare(
@@ -45,10 +45,17 @@ def compare(
     analogies: Sequence[Path] = (),
     as_json: bool = False,
 ) -> bool:
-    """Prints the ladder on the corpus at `source`; whether all of it passes.
+    """Runs and prints the ladder on the data at `source`; returns whether all passes.
+
+    Args:
+      words: number of words, or of examples, to train on; 0: all.
+      seeds: of the whole trainings.
+      rungs: which to run; (): all.
+      pairs: similarity sets to evaluate whole trainings on.
+      analogies: files of analogy questions, for the same.
 
     Raises:
-      OSError, ValueError: bad input.
+      InputError, OSError: bad input.
       FloatingPointError: training diverged, in either program.
     """
     is_encoder = config.run.model == "encoder"
@@ -79,7 +86,7 @@ def compare(
 def _report(
     differences: Iterator[Difference], about: dict, config: Config, as_json: bool
 ) -> bool:
-    """Prints the lines as they are computed; whether all pass."""
+    """Computes and prints the lines; returns whether all pass."""
     lines, console, passed = [], Console(stderr=True), False
     try:
         with console.status("reading") as status:
@@ -87,7 +94,7 @@ def _report(
                 lines.append(line)
                 status.update(line.rung)
         passed = all(line.passed for line in lines)
-    finally:  # an error does not take away what was found before it
+    finally:  # after an error, the lines before it are printed
         about["passed"] = passed
         if as_json:
             print(to_json(lines, about | {"settings": options_of(config)}))
@@ -124,7 +131,7 @@ def _check(
 
 
 def scores(pairs: Sequence[Path], analogies: Sequence[Path]) -> dict[str, Score]:
-    """Measures of a trained model by similarity sets and by analogy questions."""
+    """Name -> function that evaluates a trained model on one file."""
 
     def spearman(path: Path, trained: Trainer) -> float:
         return evaluate_pairs(_vectors(trained), path).spearman
@@ -145,7 +152,7 @@ def _vectors(trained: Trainer) -> Vectors:
 
 
 def print_table(lines: Sequence[Difference], console: Console) -> None:
-    """Prints one row a line; a rung is named on its first row."""
+    """Prints a row for each line; the name of a rung only on its first row."""
     table = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
         table.add_column(
@@ -176,7 +183,7 @@ def _number(value: float) -> str:
 
 
 def to_json(lines: Sequence[Difference], about: dict[str, Any]) -> str:
-    """One JSON object. It has neither infinity nor NaN: they are null."""
+    """One JSON object; infinity and NaN become null."""
     report = about | {"lines": [_finite(line._asdict()) for line in lines]}
     report["settings"] = _finite(report["settings"])
     return json.dumps(report, indent=2, allow_nan=False)

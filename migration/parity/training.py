@@ -1,4 +1,4 @@
-"""What a user does: an epoch, going on from a file, model files, neighbours."""
+"""Rungs of what a user does: an epoch, resuming, model files, neighbours."""
 
 import functools
 import tempfile
@@ -9,12 +9,13 @@ import numpy as np
 
 import embedder
 import legacy
-from embedder.config import Config, options_of, resolve, with_options
+from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.run.workdir import Workdir
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model
+from embedder.tables.artefact import ModelFile, model_settings, read_model
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
+from embedder.tables.update import accumulators_of
 from migration.convert import model_to_run, run_to_model
 from migration.parity.difference import (
     Difference,
@@ -32,64 +33,65 @@ TOPN = 10
 
 def trainer(kind, config: Config, **changes) -> Trainer:
     """A trainer of class `kind` with the settings of `config` and `changes`."""
-    options = options_of(config) | {"workers": 1} | changes
-    return kind(**{name: options[name] for name in MODEL_SETTINGS})
+    return kind(**model_settings(config) | {"workers": 1} | changes)
 
 
 def epoch_rung(
     config: Config, encoded: Encoded, sequences: Sequences
 ) -> Iterator[Difference]:
-    """Both tables and the loss after one epoch of training as `embedder train` does it.
+    """Both tables, the loss and the accumulators of Adagrad after one epoch of training
+    as `embedder train` does it.
 
     Args:
-      encoded: `sequences`, as the port reads them.
+      encoded: `sequences` as the port reads them.
     """
     config = with_options(config, epochs=1)
     training = Training(resolve(config, encoded.num_tokens), encoded, range(1))
     state, place = run_epochs(training, training.initial_state())
     desired = model_of(trainer(legacy.EmbeddingTrainer, config).fit(sequences))
-    tables = state.params["tables"]
-    ours = np.asarray(tables["input"]), np.asarray(tables["output"]), place.losses
+    ours = _learned(state.params["tables"], place.losses, accumulators_of(state))
     yield from _models("whole epoch", config, ours, desired)
 
 
 def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
-    """Training that goes on from a file of either program.
+    """Training that is resumed from a file of each program, by each program.
 
-    In the program that wrote it: as if it had never stopped, to the last bit. In the
-    other: within the tolerance.
+    In the program that wrote the file, the result is bit-equal to a training without a
+    stop; in the other, it is within the tolerance.
     """
     config = with_options(config, epochs=1)
     ends = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
         for writer in (legacy.EmbeddingTrainer, embedder.EmbeddingTrainer):
-            begun = trainer(writer, config).fit(sequences)
-            begun.save(path)
+            first = trainer(writer, config).fit(sequences)
+            first.save(path)
             for reader in (legacy.EmbeddingTrainer, embedder.EmbeddingTrainer):
-                gone_on = reader.load(path).partial_fit(sequences)
-                ends[writer, reader] = model_of(gone_on)
-            ends[writer] = model_of(begun.partial_fit(sequences))
+                resumed = reader.load(path).partial_fit(sequences)
+                ends[writer, reader] = model_of(resumed)
+            ends[writer] = model_of(first.partial_fit(sequences))
     oracle, port = legacy.EmbeddingTrainer, embedder.EmbeddingTrainer
     for name, kind in (("oracle", oracle), ("port", port)):
-        for table in ("input", "output"):
+        resumed, never_stopped = map(_learned_by, (ends[kind, kind], ends[kind]))
+        for quantity, expected in never_stopped.items():
             yield difference(
                 "resume",
-                f"{name} stopped, {table}",
-                getattr(ends[kind, kind], table),
-                getattr(ends[kind], table),
+                f"{name} stopped, {quantity}",
+                resumed[quantity],
+                expected,
                 dtype=config.run.dtype,
             )
     for words, actual in (
         ("oracle to port", ends[oracle, port]),
         ("port to oracle", ends[port, oracle]),
     ):
-        ours = actual.input, actual.output, actual.loss_history
-        yield from _models("resume", config, ours, ends[oracle], f"{words}, ")
+        yield from _models(
+            "resume", config, _learned_by(actual), ends[oracle], f"{words}, "
+        )
 
 
 def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
-    """Model files of the oracle, through a run and back."""
+    """Model files of the oracle, converted to a run and back."""
     line = functools.partial(difference, "converters", dtype=config.run.dtype)
     with tempfile.TemporaryDirectory() as folder:
         path, back = Path(folder) / "model.npz", Path(folder) / "back.npz"
@@ -115,7 +117,7 @@ def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference
 
 
 def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
-    """The nearest tokens of the most frequent ones, from one model file."""
+    """The nearest neighbours of the most frequent tokens, from one model file."""
     rung, dtype = "neighbours", config.run.dtype
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
@@ -135,12 +137,12 @@ def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference
 
 
 def nearest(trained: Trainer, tokens: Sequence[str], topn: int = TOPN):
-    """The `topn` nearest of each token, with their cosines."""
+    """The `topn` nearest neighbours of each token, with their cosine similarities."""
     return [trained.most_similar(token, topn=topn) for token in tokens]
 
 
 def model_of(trained: Trainer) -> ModelFile:
-    """All that training has made."""
+    """The trained model, as its file has it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
         trained.save(path)
@@ -148,28 +150,42 @@ def model_of(trained: Trainer) -> ModelFile:
 
 
 def _misplaced(ours, theirs, tolerance: float) -> int:
-    """Tokens of one ranking alone, but for those as near as the last one."""
+    """Tokens in one ranking only, except those that tie with the last one."""
     last = theirs[-1][1] if theirs else 0.0
     a, b = dict(ours), dict(theirs)
     only = [a.get(key, b.get(key)) for key in a.keys() ^ b.keys()]
     return sum(abs(similarity - last) > 2 * tolerance for similarity in only)
 
 
+def _learned(tables, losses, accumulators) -> dict[str, np.ndarray]:
+    """What training has made, by the names of the report."""
+    found = {name: np.asarray(table) for name, table in tables.items()}
+    found["loss"] = np.asarray(losses)
+    for name, values in (accumulators or {}).items():
+        found[f"{name} accumulator"] = np.asarray(values)
+    return found
+
+
+def _learned_by(model: ModelFile) -> dict[str, np.ndarray]:
+    tables = {"input": model.input, "output": model.output}
+    return _learned(tables, model.loss_history, model.accumulators)
+
+
 def _models(
-    rung: str, config: Config, ours, desired: ModelFile, prefix: str = ""
+    rung: str,
+    config: Config,
+    ours: dict[str, np.ndarray],
+    desired: ModelFile,
+    prefix: str = "",
 ) -> Iterator[Difference]:
-    dtype = config.run.dtype
-    theirs = desired.input, desired.output, desired.loss_history
-    for name, actual, expected in zip(
-        ("input", "output", "loss"), ours, theirs, strict=True
-    ):
+    for name, expected in _learned_by(desired).items():
         yield difference(
             rung,
             f"{prefix}{name}",
-            actual,
+            ours.get(name, ()),
             expected,
-            dtype=dtype,
-            tolerance=TOLERANCE[rung, dtype],
+            dtype=config.run.dtype,
+            tolerance=TOLERANCE[rung, config.run.dtype],
         )
 
 

@@ -1,4 +1,4 @@
-"""Loss, row gradients, one update and a hundred: the arithmetic, on given blocks."""
+"""Rungs of the arithmetic on given blocks: loss, row gradients, 1 and 100 updates."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -19,6 +19,7 @@ from embedder.tables.update import (
     Batch,
     Gathered,
     Loss,
+    accumulators_of,
     host_state,
     prepare,
     row_gradients,
@@ -54,19 +55,18 @@ class Sample(NamedTuple):
 
     @property
     def batch(self) -> Batch:
-        """What the compiled updates take."""
+        """The argument of the compiled updates."""
         updates, rate = self.updates, self.rates.astype(self.dtype)
-        return Batch(updates.ids, updates.sequence, updates.radius, updates.noise, rate)
+        return Batch(updates.blocks, rate)
 
     def blocks(self, index: int) -> legacy.blocks.Blocks:
-        """What the oracle takes for update `index`."""
-        updates = self.updates
-        fields = updates.ids, updates.sequence, updates.radius, updates.noise
-        return legacy.blocks.Blocks(*(values[index] for values in fields))
+        """The blocks of update `index`, for the oracle."""
+        blocks = self.updates.blocks
+        return legacy.blocks.Blocks(*(values[index] for values in blocks))
 
 
 class OracleRows(NamedTuple):
-    """What the oracle says of one update."""
+    """The oracle's gradients, weights and loss of one update."""
 
     terms: legacy.objective.Terms
     loss: float
@@ -74,14 +74,14 @@ class OracleRows(NamedTuple):
 
 
 def random_tables(shape: tuple[int, int], dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Input and output tables with scores of about 1, where no gradient vanishes."""
+    """Input and output tables whose scores are about 1, so that no gradient is 0."""
     rng = np.random.default_rng(1)
     scale = shape[1] ** -0.25
     return tuple((scale * rng.standard_normal(shape)).astype(dtype) for _ in range(2))
 
 
 def loss_rung(sample: Sample) -> Iterator[Difference]:
-    """Loss of the first update, and the number of terms that it is a mean of."""
+    """Loss of the first update, and the number of its terms."""
     desired = oracle_rows(sample)
     actual, _, _ = _port_rows(sample)
     rung, dtype = "loss", sample.dtype
@@ -94,7 +94,7 @@ def loss_rung(sample: Sample) -> Iterator[Difference]:
 
 
 def gradients_rung(sample: Sample) -> Iterator[Difference]:
-    """Gradient and weight of each row in the first update: autodiff against by hand.
+    """Gradient and weight of each row in the first update: by autodiff and by hand.
 
     In float64 also the derivative along random directions, by finite differences.
     """
@@ -125,8 +125,7 @@ def gradients_rung(sample: Sample) -> Iterator[Difference]:
 
 
 def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
-    """Both tables after the updates of `sample`."""
-    options = sample.config.tables
+    """Both tables, and the accumulators of Adagrad, after the updates of `sample`."""
     with jax.enable_x64(sample.dtype == "float64"):
         program = sample.program
         state = host_state(program.optimizer, sample.input, sample.output)
@@ -134,21 +133,36 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
             program.place_state(state), program.place_batch(sample.batch)
         )
         state = program.whole_state(state)
-    desired = np.stack([sample.input, sample.output])
-    with np.errstate(over="ignore", invalid="ignore"):  # both show in the tables
+    desired = _oracle_state(sample)
+    actual = {"table": state.params["tables"], "accumulator": accumulators_of(state)}
+    for (kind, found), expected in zip(actual.items(), desired, strict=True):
+        if found is not None or expected is not None:
+            for name, values in zip(("input", "output"), expected, strict=True):
+                yield _difference(
+                    rung, f"{name} {kind}", sample.dtype, found[name], values
+                )
+
+
+def _oracle_state(sample: Sample) -> legacy.update.State:
+    """What the oracle has after the updates of `sample`."""
+    options = sample.config.tables
+    tables = np.stack([sample.input, sample.output])
+    state = legacy.update.State(tables)
+    if sample.config.run.optimizer == "adagrad":
+        zeros = np.zeros(tables.shape[:2], tables.dtype)
+        state = state._replace(accumulators=zeros)
+    with np.errstate(over="ignore", invalid="ignore"):  # the comparison finds both
         for index in range(sample.num_updates):
             legacy.update.apply_update(
-                desired,
+                state,
                 sample.blocks(index),
                 rate=sample.rates[index],
-                cap=options.cap,
+                cap=options.max_pairs_per_row,
                 architecture=options.architecture,
-                window=sample.config.tables.window,
+                window=options.window,
                 negative=options.negative,
             )
-    for name, expected in zip(("input", "output"), desired, strict=True):
-        actual = state.params["tables"][name]
-        yield _difference(rung, f"{name} table", sample.dtype, actual, expected)
+    return state
 
 
 def oracle_rows(sample: Sample) -> OracleRows:

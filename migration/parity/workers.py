@@ -1,7 +1,7 @@
-"""The port against the asynchronous oracle: alike in what can be measured, not in bits.
+"""The port against the asynchronous oracle: statistically equal, not bit-equal.
 
-The oracle's processes write to shared tables in an order that no seed fixes, so two
-runs of it differ. The port has to be as near to such a run as another such run is.
+The oracle's processes write to shared tables in a random order, so two of its trainings
+differ. The port must be as similar to one of them as they are to each other.
 """
 
 import copy
@@ -27,13 +27,13 @@ def workers_rung(
     seeds: Sequence[int],
     scores: dict[str, Score] | None = None,
 ) -> Iterator[Difference]:
-    """Neighbours and scores after a whole training, over several seeds.
+    """Neighbours and scores after whole trainings with several seeds.
 
-    Not the loss: processes that do not wait for each other shift it by some tenths of a
-    percent, which is no less than two of their runs differ by.
+    The loss is not compared: asynchronous processes change it by some tenths of a
+    percent, as much as two of their trainings differ.
 
     Args:
-      scores: what to measure of a trained model, by name.
+      scores: name -> function that evaluates a trained model.
     """
     scores = scores or {}
     port, oracle = {name: [] for name in scores}, {name: [] for name in scores}
@@ -55,7 +55,7 @@ def workers_rung(
 def compare_scores(
     quantity: str, port: Sequence[float], oracle: Sequence[float], dtype: str
 ) -> Difference:
-    """Passes where the means are no farther apart than the oracle's runs are."""
+    """Passes if the means differ by no more than the range of the oracle's runs."""
     gap = abs(np.mean(port) - np.mean(oracle))
     return _line(quantity, gap, np.mean(oracle), np.ptp(oracle), dtype)
 
@@ -63,11 +63,11 @@ def compare_scores(
 def compare_neighbours(
     shared: Sequence[float], between: Sequence[float], dtype: str
 ) -> Difference:
-    """Passes where port and oracle share as many neighbours as two runs of the oracle.
+    """Passes if port and oracle have as many neighbours in common as two oracle runs.
 
     Args:
       shared: neighbours in common of the port and each run of the oracle.
-      between: those of two runs of the oracle; the spread of both numbers is allowed.
+      between: of two runs of the oracle. The larger range of both is the tolerance.
     """
     missing = max(np.mean(between) - np.mean(shared), 0.0)
     spread = max(np.ptp(between), np.ptp(shared))

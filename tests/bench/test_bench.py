@@ -1,4 +1,4 @@
-"""What benches do beside their runs: programs, scores, tables, files."""
+"""Parts of benches: programs, scores, tables, files of results."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("train", [systems.train_port, systems.train_oracle])
-def test_a_program_trains_and_says_what_it_took(tmp_path, text_file, train):
+def test_a_program_trains_and_reports_its_times(tmp_path, text_file, train):
     path = tmp_path / "vectors.bin"
     done = systems.Measured(**train(text_file, path, **SETTINGS), peak_bytes=1)
     assert done.train_seconds > 0 and done.vocabulary_seconds > 0
@@ -30,7 +30,7 @@ def test_a_program_trains_and_says_what_it_took(tmp_path, text_file, train):
     assert read_vectors(path).matrix.shape == (60, 8)
 
 
-def test_machine_names_what_a_figure_was_measured_on():
+def test_machine_names_cpu_and_versions():
     machine = systems.machine()
     assert machine["numpy"] == np.__version__
     assert "cores" in machine["cpu"]
@@ -49,7 +49,7 @@ def test_neighbour_score_is_the_reference_cosine_of_neighbours(monkeypatch):
     assert small.neighbour_score(vectors, crossed)[0] < 0.25
 
 
-def test_table_shows_median_and_range_and_ratios_within_a_seed():
+def test_table_has_median_range_and_ratios_within_a_seed():
     sample = {"vocabulary_seconds": 1.0, "compile_seconds": 0.5, "peak_bytes": 2**30}
     sample |= {"ws353": 0.5, "simlex": 0.3, "analogies": 36.0, "epochs": 1}
     rates = {"embedder": (1.0, 3.0, 2.0), cpu.BASELINE: (0.5, 0.5, 1.0)}
@@ -63,7 +63,7 @@ def test_table_shows_median_and_range_and_ratios_within_a_seed():
     assert table.markdown().splitlines()[0].startswith("| program | M words/s | to ")
 
 
-def test_results_are_kept_with_date_and_commit(tmp_path, monkeypatch):
+def test_results_have_date_and_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(results, "commit", lambda checkout: f"of {checkout}")
     written = results.write_results("one", samples=(1, 2))
@@ -83,7 +83,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
-    """A repository with a file in each folder of code, one of results and another."""
+    """A repository with a file in each folder of code, a result, and another file."""
     if shutil.which("git") is None:
         pytest.skip("needs git")
     folder = tmp_path / "checkout"
@@ -102,13 +102,13 @@ def test_a_commit_is_named_by_its_short_hash(checkout):
 
 
 @pytest.mark.parametrize("path", ["bench/results/file", "tests/file", "bench/new"])
-def test_a_commit_whose_code_is_as_it_was_is_not_dirty(checkout, path):
+def test_a_commit_with_unchanged_code_is_not_dirty(checkout, path):
     (checkout / path).write_text("after")
     assert "dirty" not in results.commit(checkout)
 
 
 @pytest.mark.parametrize("folder", results.CODE)
-def test_a_commit_whose_code_was_changed_is_dirty(checkout, folder):
+def test_a_commit_with_changed_code_is_dirty(checkout, folder):
     (checkout / folder / "file").write_text("after")
     name = git(checkout, "rev-parse", "--short", "HEAD")
     assert results.commit(checkout) == f"{name} dirty"
@@ -149,7 +149,7 @@ def test_quality_is_drawn(tmp_path, monkeypatch):
     assert (tmp_path / "results/q.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_is_left_out_without_matplotlib(tmp_path, monkeypatch, capsys):
+def test_no_plot_without_matplotlib(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     results.write_picture("q", lambda path: pytest.fail("it is drawn"))
@@ -168,7 +168,7 @@ __main__.main(["gpu", sys.argv[1], *sizes])
 """
 
 
-def test_a_corpus_is_the_same_after_a_file_of_ids(tmp_path, text_file):
+def test_a_corpus_survives_a_file_of_ids(tmp_path, text_file):
     encoded = encode(text_corpus(text_file), 1)
     gpu.write_encoded(encoded, tmp_path / "corpus.npz")
     again = gpu.read_encoded(tmp_path / "corpus.npz")

@@ -1,4 +1,4 @@
-"""New processes in which benches measure."""
+"""Child processes in which benches measure."""
 
 import subprocess
 
@@ -11,13 +11,13 @@ def test_the_last_line_is_parsed():
     assert processes.run_python("-c", "print('words'); print('[1, 2]')") == [1, 2]
 
 
-def test_variables_come_beside_those_of_this_process(monkeypatch):
+def test_variables_are_added_to_those_of_this_process(monkeypatch):
     monkeypatch.setenv("ONE", "1")
     script = "import os; print(os.environ['ONE'] + os.environ['TWO'])"
     assert processes.run_python("-c", script, environment={"TWO": "2"}) == 12
 
 
-def test_a_process_that_fails_is_an_error_with_what_it_said():
+def test_a_failed_process_raises_with_its_output():
     script = "import sys; sys.exit('no room')"
     with pytest.raises(subprocess.CalledProcessError) as failed:
         processes.run_python("-c", script, stderr=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""What checkpoints cost is found from when updates were done."""
+"""The cost of checkpoints is computed from the times of updates."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from bench import checkpoints
 from bench.checkpoints import Mark
 
 
-def test_a_save_costs_what_its_stretch_would_have_taken_less():
+def test_a_save_costs_the_extra_time_of_its_interval():
     """100 updates a second; half as many for 10 s after the save at 20."""
     marks, updates = [], 0
     for second in range(61):
@@ -22,8 +22,8 @@ def test_a_corpus_is_drawn_by_rank():
     assert (ids < 5).sum() > (ids >= 45).sum()
 
 
-def test_a_stretch_between_two_marks_is_an_interval():
-    """Updates so slow that none ends within a stretch: the next mark ends it."""
+def test_an_interval_reaches_the_next_mark():
+    """No update ends within an interval: the next mark ends it."""
     marks = [Mark(second // 10, float(second)) for second in range(0, 71, 10)]
     assert checkpoints.lost(marks, [0, 20, 40], 0.5) == pytest.approx([0, 0])
     assert checkpoints.lost(marks, [0, 90], 0.5) == pytest.approx([0])

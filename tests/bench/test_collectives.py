@@ -10,7 +10,7 @@ HLO = """
 """
 
 
-def test_every_exchange_is_found_with_what_comes_out_of_it():
+def test_every_collective_is_found_with_its_results():
     assert collectives(HLO) == [
         Collective("all-gather", (100, 10), 4000),
         Collective("all-gather", (100, 10), 4000),

@@ -1,4 +1,4 @@
-"""Memory is measured in a process that has a limit."""
+"""Memory is measured in a child process under a limit."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_a_text_has_every_type():
     assert len(tokens) == 200 and len({*tokens}) == 30
 
 
-def test_tables_tell_what_failed_and_what_was_estimated():
+def test_tables_show_failures_and_estimates():
     done = {"code": 0, "peak": 2**30, "data": 2**29, "seconds": 7}
     samples = [{"bytes": 2**30, **done}, {"bytes": 2**31, "code": -6, "error": ""}]
     rows = memory.table({"settings": {"limit_gib": 2}, "samples": samples}).rows
@@ -30,7 +30,7 @@ def test_tables_tell_what_failed_and_what_was_estimated():
 
 
 @pytest.mark.slow
-def test_a_training_is_measured_and_one_without_room_fails(text_file):
+def test_a_training_is_measured_and_fails_under_a_low_limit(text_file):
     options = {"epochs": 1, "min_count": 1, "vector_size": 8, "loader": "memory"}
     found = memory.measure(0, text_file, **options)
     assert found["code"] == 0 and 2**26 < found["peak"] < 2**34

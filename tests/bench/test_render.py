@@ -1,4 +1,4 @@
-"""The tables of the READMEs are those that bench/results gives."""
+"""The tables of the READMEs agree with bench/results."""
 
 import json
 import re
@@ -20,13 +20,13 @@ TABLE = """| program | mean reference cosine of 10 neighbours |
 """
 
 
-def test_the_readmes_show_the_kept_results():
+def test_the_readmes_agree_with_the_results():
     different = render.differences(render.READMES)
     assert not different, "`python -m bench render` writes them"
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_kept_results_have_a_table(name):
+def test_results_have_a_table(name):
     table = render.TABLES[name](results.read_results(name))
     assert table.rows
     assert {len(row) for row in table.rows} == {len(table.columns)}
@@ -38,7 +38,7 @@ def test_every_bench_has_a_table():
         assert names, bench
 
 
-def test_only_known_tables_of_benches_stand_without_markers():
+def test_only_known_tables_have_no_markers():
     heads = set()
     for path in render.READMES:
         text = path.read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def test_only_known_tables_of_benches_stand_without_markers():
 
 @pytest.fixture
 def readme(tmp_path, monkeypatch) -> Path:
-    """A README in place of the others, beside results of the bench `small`."""
+    """The only README, and results of the bench `small`."""
     path = tmp_path / "README.md"
     monkeypatch.setattr(render, "READMES", (path,))
     monkeypatch.setattr(results, "RESULTS", tmp_path)
@@ -88,13 +88,13 @@ def test_check_names_a_table_that_differs_and_changes_nothing(readme, capsys):
     assert readme.read_text() == text
 
 
-def test_check_is_silent_where_all_is_as_measured(readme, capsys):
+def test_check_is_silent_if_nothing_differs(readme, capsys):
     readme.write_text(marked(TABLE))
     run("--check")
     assert not capsys.readouterr().out
 
 
-def test_a_marker_leaves_columns_out(readme):
+def test_a_marker_omits_columns(readme):
     marker = 'small without "mean reference cosine of 10 neighbours"'
     readme.write_text(marked("", marker))
     run()
@@ -116,14 +116,14 @@ def test_a_marker_leaves_columns_out(readme):
         ("<!-- table:small -->\n| a |\n<!-- end -->\n", "<!-- table:small -->"),
     ],
 )
-def test_a_marker_that_is_not_understood_is_named(readme, text, reason):
+def test_a_malformed_marker_is_named(readme, text, reason):
     readme.write_text(text)
     with pytest.raises(SystemExit, match=re.escape(reason)):
         run()
     assert readme.read_text() == text
 
 
-def test_columns_without_figures_are_empty():
+def test_columns_without_data_are_empty():
     """Older results of `parts` have no FLOPs, those of `encoder-busy` no seconds."""
     old = {"samples": {"all, 1 thread": [2e-6]}}
     assert render.TABLES["parts"](old).rows == [["all, 1 thread", "2.0", ""]]

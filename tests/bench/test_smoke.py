@@ -1,4 +1,4 @@
-"""Every bench runs from its command line, at a size that measures nothing."""
+"""Every bench runs from its command line, with tiny sizes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from bench import commands
 
 
 class Smoke(NamedTuple):
-    """Arguments of a run of seconds, and what its table has."""
+    """Arguments of a short run, and the expected table."""
 
     arguments: str
     rows: list[str]  # how the first ones begin, cells joined by " | "
@@ -32,7 +32,7 @@ def stages_took_time(samples) -> bool:
 
 
 def saves_took_time(samples) -> bool:
-    """One save was measured, beside the first."""
+    """One save was measured, after the first."""
     wiki = samples["wiki"]
     return len(wiki["lost"]) == 1 and all(
         0 < save["blocked"] <= save["whole"] for save in wiki["saves"]

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from embedder.disk import lock
-from embedder.disk.lock import LockedError, held
+from embedder.disk.lock import LockedError, hold_lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from embedder.disk.lock import held
-with held(Path(sys.argv[1])):
+from embedder.disk.lock import hold_lock
+with hold_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -39,45 +39,47 @@ def holder(tmp_path):
     process.communicate()
 
 
-def test_the_file_says_who_holds_it_and_goes(tmp_path):
-    with held(tmp_path / ".lock"):
+def test_the_lock_file_names_its_owner_and_is_removed(tmp_path):
+    with hold_lock(tmp_path / ".lock"):
         owner = json.loads((tmp_path / ".lock").read_text())
         here = {"pid": os.getpid(), "host": socket.gethostname()}
         assert owner == {**here, "boot": lock._boot_id()}
     assert os.listdir(tmp_path) == []
 
 
-def test_it_goes_with_an_error(tmp_path):
-    with pytest.raises(KeyError), held(tmp_path / ".lock"):
+def test_the_lock_file_is_removed_after_an_error(tmp_path):
+    with pytest.raises(KeyError), hold_lock(tmp_path / ".lock"):
         raise KeyError
     assert os.listdir(tmp_path) == []
 
 
-def test_a_second_is_refused_with_the_first_ones_name(tmp_path, holder):
+def test_a_second_process_is_refused_and_told_the_owner(tmp_path, holder):
     message = f"{tmp_path} is in use by process {holder.pid} of host "
     for force in (False, True):
         with pytest.raises(LockedError, match=message):
-            with held(tmp_path / ".lock", force):
+            with hold_lock(tmp_path / ".lock", force):
                 pass
     assert holder.poll() is None and (tmp_path / ".lock").exists()
 
 
-def test_a_dead_ones_is_taken_over_and_said_so(tmp_path, holder, caplog):
+def test_the_lock_of_a_killed_process_is_taken_over_and_logged(
+    tmp_path, holder, caplog
+):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert (tmp_path / ".lock").exists()
     caplog.set_level("INFO")
-    with held(tmp_path / ".lock"):
+    with hold_lock(tmp_path / ".lock"):
         assert json.loads((tmp_path / ".lock").read_text())["pid"] == os.getpid()
     assert f"Process {holder.pid}, which was writing to {tmp_path}" in caplog.text
     assert os.listdir(tmp_path) == []
 
 
-def test_one_of_another_host_is_left_to_people(tmp_path):
+def test_the_lock_of_another_host_is_not_taken_over(tmp_path):
     text = json.dumps({"pid": 12, "host": "another.example"})
     (tmp_path / ".lock").write_text(text)
     message = "may be in use by process 12 of host another.example: if that has ended"
-    with pytest.raises(LockedError, match=message), held(tmp_path / ".lock"):
+    with pytest.raises(LockedError, match=message), hold_lock(tmp_path / ".lock"):
         pass
     assert (tmp_path / ".lock").read_text() == text
 
@@ -92,11 +94,11 @@ MOUNTS = """\
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    """A function that says which file system the folder lies on."""
+    """A function that sets the file system of a folder, and returns its lock file."""
     folder = tmp_path / "with a space"
     folder.mkdir()
 
-    def lies_on(kind: str, root: str = "nfs") -> Path:
+    def on_file_system(kind: str, root: str = "nfs") -> Path:
         text = MOUNTS.format(
             folder=str(folder).replace(" ", "\\040"), kind=kind, root=root
         )
@@ -106,87 +108,87 @@ def disk(tmp_path, monkeypatch):
         monkeypatch.setattr(lock, "_BOOT_ID", tmp_path / "boot")
         return folder / ".lock"
 
-    return lies_on
+    return on_file_system
 
 
-def left(path: Path, **owner) -> None:
+def write_owner(path: Path, **owner) -> None:
     path.write_text(json.dumps({"pid": 12, "host": "another.example"} | owner))
 
 
 @pytest.mark.row("F29")
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "overlay", "tmpfs"])
-def test_one_of_this_machine_is_taken_over_whatever_its_host(disk, kind, caplog):
+def test_a_lock_of_the_same_boot_is_taken_over_whatever_its_host(disk, kind, caplog):
     path = disk(kind)
-    left(path, boot=BOOT)
+    write_owner(path, boot=BOOT)
     caplog.set_level("INFO")
-    with held(path):
+    with hold_lock(path):
         assert json.loads(path.read_text())["boot"] == BOOT
     assert f"Process 12, which was writing to {path.parent}, has ended" in caplog.text
 
 
 @pytest.mark.row("F29")
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "fuse.sshfs", "9p", "", "new"])
-def test_one_on_a_disk_of_others_is_left_to_people(disk, kind):
+def test_a_lock_on_a_network_disk_is_not_taken_over(disk, kind):
     path = disk(kind, root="ext4")
-    left(path, boot=BOOT)
+    write_owner(path, boot=BOOT)
     message = f"give --force-lock, or delete {path}"
-    with pytest.raises(LockedError, match=message), held(path):
+    with pytest.raises(LockedError, match=message), hold_lock(path):
         pass
-    with held(path, force=True):
+    with hold_lock(path, force=True):
         pass
     assert not path.exists()
 
 
 @pytest.mark.row("F29")
 @pytest.mark.parametrize("owner", [{}, {"boot": ""}, {"boot": "another"}])
-def test_one_of_another_start_of_a_kernel_is_left_to_people(disk, owner):
+def test_the_lock_of_another_boot_is_not_taken_over(disk, owner):
     path = disk("ext4")
-    left(path, **owner)
-    with pytest.raises(LockedError, match="of host another.example"), held(path):
+    write_owner(path, **owner)
+    with pytest.raises(LockedError, match="of host another.example"), hold_lock(path):
         pass
 
 
 @pytest.mark.row("F29")
 @pytest.mark.parametrize("missing", ["_MOUNTS", "_BOOT_ID"])
-def test_where_nothing_tells_it_is_left_to_people(disk, monkeypatch, missing):
+def test_an_unknown_machine_or_disk_is_not_taken_over(disk, monkeypatch, missing):
     path = disk("ext4")
-    left(path, boot="" if missing == "_BOOT_ID" else BOOT)
+    write_owner(path, boot="" if missing == "_BOOT_ID" else BOOT)
     monkeypatch.setattr(lock, missing, Path("/nowhere"))
-    with pytest.raises(LockedError), held(path):
+    with pytest.raises(LockedError), hold_lock(path):
         pass
 
 
 @pytest.mark.row("F29")
-def test_a_disk_without_locks_says_nothing_of_others(disk, monkeypatch):
+def test_the_lock_of_another_host_stays_on_a_disk_without_locks(disk, monkeypatch):
     def flock(file, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
     path = disk("ext4")
-    left(path, boot=BOOT)
+    write_owner(path, boot=BOOT)
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(LockedError), held(path):
+    with pytest.raises(LockedError), hold_lock(path):
         pass
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "1", '{"pid": "x", "host": ""}', "\0"])
-def test_a_file_that_nobody_holds_and_nobody_can_read_is_taken(tmp_path, text):
+def test_a_damaged_lock_file_that_nobody_holds_is_taken_over(tmp_path, text):
     (tmp_path / ".lock").write_text(text)
-    with held(tmp_path / ".lock"):
+    with hold_lock(tmp_path / ".lock"):
         pass
     assert os.listdir(tmp_path) == []
 
 
-def test_a_disk_without_locks_is_said(tmp_path, monkeypatch, caplog):
+def test_a_disk_without_locks_is_logged(tmp_path, monkeypatch, caplog):
     def flock(file, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with held(tmp_path / ".lock"):
+    with hold_lock(tmp_path / ".lock"):
         assert f"{tmp_path}: the disk has no locks" in caplog.text
 
 
-def test_a_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch):
-    """Between opening and locking, the one before deletes the file."""
+def test_a_lock_file_deleted_before_it_is_locked_is_opened_again(tmp_path, monkeypatch):
+    """Its former owner deletes it between our opening and locking it."""
     calls = []
 
     def flock(file, how, before=fcntl.flock):
@@ -196,5 +198,5 @@ def test_a_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch):
         before(file, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with held(tmp_path / ".lock"):
+    with hold_lock(tmp_path / ".lock"):
         assert len(calls) == 2 and (tmp_path / ".lock").exists()

@@ -11,8 +11,8 @@ from embedder.encoders.batches import (
     BatchSource,
     Updates,
     epoch_updates,
-    split,
-    updates_of_a_call,
+    split_validation,
+    updates_per_call,
 )
 from embedder.encoders.examples import Examples
 
@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("loader", ["memory", "tfdata"])
 
 
 def make_examples(num=14, dtype="u1") -> Examples:
-    """Features that tell which example and which place in it they are of."""
+    """Features whose values number the examples and the features in each."""
     features = np.arange(num * 6).reshape(num, 2, 3).astype(dtype)
     labels = (np.arange(num) % 3).astype(np.int32)
     return Examples(features, labels, list("abc"), [str(i) for i in range(num)])
@@ -35,7 +35,7 @@ def make_source(num_train=10, **changes) -> BatchSource:
         "batch_size": 4,
         "seed": 1,
         "epochs": range(3, 5),
-        "share": range(4),
+        "local": range(4),
     }
     return BatchSource(**fields | changes)
 
@@ -72,23 +72,23 @@ def test_loaders_give_the_same_updates(size, workers):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
-def test_tfdata_copies_what_the_updates_are_of(tmp_path, dtype):
-    """From features that lie in a file, too."""
+def test_tfdata_gathers_the_examples_of_updates(tmp_path, dtype):
+    """From a memory-mapped file too."""
     examples = make_examples(dtype=dtype)
     np.save(tmp_path / "features.npy", examples.features)
     if dtype == "u1":
         mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
         examples = examples._replace(features=mapped)
-    for updates, _, copied in parts("tfdata", make_source(examples=examples)):
-        features, labels = copied
+    for updates, _, gathered in parts("tfdata", make_source(examples=examples)):
+        features, labels = gathered
         desired = examples.features[updates.ids]
         np.testing.assert_array_equal(features, desired, strict=True)
         desired = examples.labels[updates.ids]
         np.testing.assert_array_equal(labels, desired, strict=True)
 
 
-def test_memory_copies_nothing():
-    assert {copied for _, _, copied in parts("memory", make_source())} == {None}
+def test_memory_gathers_nothing():
+    assert {gathered for _, _, gathered in parts("memory", make_source())} == {None}
 
 
 def test_updates_have_their_dtypes_and_shapes():
@@ -110,14 +110,14 @@ def test_every_example_to_train_on_occurs_once_an_epoch(train, size):
     assert sum(each.weights.sum() for each in whole) == len(train)
 
 
-def test_last_batch_is_filled_with_weight_0():
+def test_the_last_batch_is_padded_with_weight_0():
     updates = real(parts("memory", make_source(10)))
     assert updates.weights.tolist() == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]]
     assert updates.ids[2, 2:].tolist() == [0, 0]
 
 
 @both
-def test_last_part_is_filled_with_empty_updates(loader):
+def test_the_last_call_is_padded_with_empty_updates(loader):
     updates, num, _ = parts(loader, make_source(10), size=2)[-1]
     assert (len(updates), num) == (2, 1)
     assert not updates.weights[1].any() and not updates.ids[1].any()
@@ -131,11 +131,11 @@ def test_position_and_progress_are_of_the_run():
     np.testing.assert_allclose(first.progress, [0, 4 / 20, 8 / 20])
 
 
-def test_order_is_of_the_seed_and_the_epoch_alone():
+def test_order_depends_on_seed_and_epoch_only():
     desired = make_source().order(EPOCH)
     for changes in (
         {"batch_size": 3},
-        {"share": range(1, 2)},
+        {"local": range(1, 2)},
         {"epochs": range(9)},
         {"examples": make_examples(dtype="f8")},
     ):
@@ -151,7 +151,7 @@ def test_order_stays_the_same_in_all_versions():
 
 @both
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_what_comes_after_an_update_is_the_rest_of_all(loader, size):
+def test_resuming_after_an_update_gives_the_rest(loader, size):
     whole = real(parts(loader, make_source(10), size=size))
     for done in range(2):
         rest = parts(loader, make_source(10), size=size, after=(done,))
@@ -161,25 +161,25 @@ def test_what_comes_after_an_update_is_the_rest_of_all(loader, size):
 
 
 @both
-@pytest.mark.parametrize("share", [range(1), range(1, 3), range(3, 4)])
-def test_share_of_a_batch_is_these_examples_of_it(loader, share):
+@pytest.mark.parametrize("local", [range(1), range(1, 3), range(3, 4)])
+def test_a_local_part_of_a_batch_has_these_examples_of_it(loader, local):
     whole = real(parts("memory", make_source(10)))
-    mine = real(parts(loader, make_source(10, share=share)))
-    columns = slice(share.start, share.stop)
+    mine = real(parts(loader, make_source(10, local=local)))
+    columns = slice(local.start, local.stop)
     ids, weights = whole.ids[:, columns], whole.weights[:, columns]
     expected = Updates(ids, weights, whole.position, whole.progress)
     assert_same(mine, expected)
 
 
 @both
-def test_share_beyond_the_batch_is_empty(loader):
+def test_a_local_part_beyond_the_batch_is_padding(loader):
     """3 devices with 2 each of 4: the last has none."""
     whole = real(parts("memory", make_source(10)))
-    shares = [
-        real(parts(loader, make_source(10, share=range(i, i + 2)))) for i in (0, 2, 4)
+    parts_of_batches = [
+        real(parts(loader, make_source(10, local=range(i, i + 2)))) for i in (0, 2, 4)
     ]
-    ids = np.concatenate([each.ids for each in shares], axis=1)
-    weights = np.concatenate([each.weights for each in shares], axis=1)
+    ids = np.concatenate([each.ids for each in parts_of_batches], axis=1)
+    weights = np.concatenate([each.weights for each in parts_of_batches], axis=1)
     filler = np.zeros((3, 2), np.int32)
     np.testing.assert_array_equal(ids, np.hstack([whole.ids, filler]))
     np.testing.assert_array_equal(weights, np.hstack([whole.weights, filler]))
@@ -194,11 +194,11 @@ class SlowFeatures(np.ndarray):
         return np.asarray(super().__getitem__(ids))
 
 
-def test_updates_come_in_order_whatever_each_takes():
+def test_updates_are_in_order_however_long_each_takes():
     examples = make_examples()
     slow = examples._replace(features=examples.features.view(SlowFeatures))
-    for updates, _, copied in parts("tfdata", make_source(examples=slow), size=1):
-        np.testing.assert_array_equal(copied.features, examples.features[updates.ids])
+    for updates, _, gathered in parts("tfdata", make_source(examples=slow), size=1):
+        np.testing.assert_array_equal(gathered.features, examples.features[updates.ids])
 
 
 class Damaged(Exception):
@@ -239,8 +239,8 @@ def test_error_of_reading_comes_to_the_caller(capfd):
     source = make_source(examples=damaged)
     with pytest.raises(OSError, match=r"\[Errno 5\] Input/output error: 'images.npy'"):
         found.extend(epoch_updates("tfdata", source, EPOCH, size=1, workers=2))
-    for updates, _, copied in found:
-        np.testing.assert_array_equal(copied.features, examples.features[updates.ids])
+    for updates, _, gathered in found:
+        np.testing.assert_array_equal(gathered.features, examples.features[updates.ids])
     assert capfd.readouterr().err == ""
 
 
@@ -261,11 +261,11 @@ def test_error_of_reading_comes_to_the_caller(capfd):
         *("small_epoch", "limit_of_small", "one_example"),
     ],
 )
-def test_updates_of_a_call(loader, example_bytes, num, limit, expected):
+def test_updates_per_call(loader, example_bytes, num, limit, expected):
     features = np.broadcast_to(np.uint8(0), (num, example_bytes))
     examples = make_examples()._replace(features=features)
     source = make_source(num, examples=examples)
-    assert updates_of_a_call(loader, source, limit) == expected
+    assert updates_per_call(loader, source, limit) == expected
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_updates_of_a_call(loader, example_bytes, num, limit, expected):
     [(10, 0.0, 10), (10, 0.2, 8), (7, 0.3, 5), (3, 0.1, 3), (2, 0.99, 0), (1, 0.0, 1)],
 )
 def test_split_holds_out_the_last_examples(num, fraction, num_train):
-    train, held = split(num, fraction)
+    train, held = split_validation(num, fraction)
     assert train.tolist() == list(range(num_train))
     assert held.tolist() == list(range(num_train, num))
     assert train.dtype == held.dtype == np.int64

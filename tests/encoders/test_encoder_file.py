@@ -10,6 +10,7 @@ from embedder.encoders.artefact import (
     read_encoder,
     write_encoder,
 )
+from embedder.encoders.networks import arrays_of
 from embedder.encoders.problem import model_settings
 
 SETTINGS = model_settings(with_options(Config(), model="encoder")) | {
@@ -26,10 +27,10 @@ def model() -> EncoderFile:
     return EncoderFile(
         settings=SETTINGS,
         classes=np.array(["red", "\u00e4"]),
-        layers=[layer(6, 4), layer(4, 2, -0.25)],
+        arrays=arrays_of([layer(6, 4), layer(4, 2, -0.25)]),
         history=[{"train_loss": 0.5, "val_loss": None}],
-        shape=(3, 2),
-        kind="uint8",
+        example_shape=(3, 2),
+        example_dtype="uint8",
     )
 
 
@@ -65,13 +66,13 @@ def assert_refused(path, reason: str = "whole", *, oracle: bool = True) -> None:
         assert "\n" not in message and len(message) < 300 + len(str(path))
 
 
-def test_an_encoder_comes_back_as_it_was(path, model):
+def test_write_then_read_returns_the_same_encoder(path, model):
     again = read_encoder(path)
-    assert again._replace(classes=0, layers=0) == model._replace(classes=0, layers=0)
+    assert again._replace(classes=0, arrays=0) == model._replace(classes=0, arrays=0)
     np.testing.assert_array_equal(again.classes, model.classes, strict=True)
-    for ours, theirs in zip(again.layers, model.layers, strict=True):
-        for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(a, b, strict=True)
+    assert {*again.arrays} == {*model.arrays}
+    for name, array in again.arrays.items():
+        np.testing.assert_array_equal(array, model.arrays[name], strict=True)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +90,10 @@ def test_classes_of_objects_become_text(path, model):
     assert read_encoder(path).classes.dtype.str == "<U1"
 
 
-def test_what_an_example_is_may_be_left_out(path):
+def test_shape_and_dtype_of_examples_are_optional(path):
     rewrite(path, shape=None, kind=None)  # as in a file of `legacy`
     again = read_encoder(path)
-    assert (again.shape, again.kind) == ((6,), "float32")
+    assert (again.example_shape, again.example_dtype) == ((6,), "float32")
 
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(path, model):
@@ -117,7 +118,7 @@ def test_a_missing_file_is_named(tmp_path):
         ({"format": text("embedder-table-model 1")}, "its format is b'embedder-table"),
         ({"format": None}, "no item named 'format.npy'"),
         ({"settings": None}, "no item named 'settings.npy'"),
-        ({"biases_1": None}, "no item named 'biases_1.npy'"),
+        ({"biases_1": None}, "it has no 'biases_1'"),
         ({"weights_1": None}, "'biases_1'. are not members of an encoder"),
         ({"classes": None}, "no item named 'classes.npy'"),
         ({"history": None}, "no item named 'history.npy'"),
@@ -132,9 +133,15 @@ def test_a_missing_file_is_named(tmp_path):
         ({"weights_0": np.ones(6, np.float32)}, r"layer 0 is \(6,\) and \(4,\)"),
         ({"weights_1": np.ones((3, 2), np.float32)}, r"\(6, 4\) and \(3, 2\) do not"),
         ({"weights_0": np.ones((5, 4), np.float32)}, r"`shape` is \(3, 2\), of 5"),
-        ({"weights_0": np.ones((6, 4))}, "layer 0 is not finite numbers of float32"),
-        ({"weights_0": np.full((6, 4), np.nan, np.float32)}, "layer 0 is not finite"),
-        ({"biases_1": np.full(2, np.inf, np.float32)}, "layer 1 is not finite"),
+        (
+            {"weights_0": np.ones((6, 4))},
+            "`weights_0` is not finite numbers of float32",
+        ),
+        (
+            {"weights_0": np.full((6, 4), np.nan, np.float32)},
+            "`weights_0` is not finite",
+        ),
+        ({"biases_1": np.full(2, np.inf, np.float32)}, "`biases_1` is not finite"),
         ({"classes": np.array(["a"])}, "it has 1 classes, its layers another number"),
         ({"shape": np.array([3, 3])}, r"`shape` is \(3, 3\), of 6 features"),
         ({"classes": np.array([{}, 1])}, "`classes` holds pickled objects"),

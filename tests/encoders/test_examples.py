@@ -14,8 +14,10 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from embedder.encoders import examples, images
-from embedder.encoders.examples import Examples, ExampleSet, open_examples
+from embedder.encoders import examples, images, npz, parquet
+from embedder.encoders import idx as idx_format
+from embedder.encoders.examples import Examples, ExampleSet
+from embedder.encoders.formats import open_examples
 from embedder.encoders.images import read_image
 from embedder.encoders.options import EncoderOptions
 
@@ -90,7 +92,7 @@ def test_idx_gives_its_numbers(tmp_path, dtype, suffix):
     data = idx(array, dtype)
     path.write_bytes(gzip.compress(data) if suffix else data)
     expected = array.astype(np.dtype(dtype).newbyteorder("="))
-    np.testing.assert_array_equal(examples.read_idx(path), expected, strict=True)
+    np.testing.assert_array_equal(idx_format.read_idx(path), expected, strict=True)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -161,14 +163,14 @@ def test_idx_in_a_damaged_gz_is_refused(tmp_path, data, message):
     path = tmp_path / "x-images-idx3.gz"
     path.write_bytes(data)
     with pytest.raises(ValueError, match=f"x-images-idx3.gz is not ({message})"):
-        examples.read_idx(path)
+        idx_format.read_idx(path)
 
 
 def test_idx_of_zeros_in_a_gz_is_read_no_further_than_it_claims(tmp_path):
     path = tmp_path / "x-images-idx3.gz"
     path.write_bytes(gzip.compress(idx(X) + bytes(10**8), compresslevel=1))
     with little_memory(), pytest.raises(ValueError, match="claims 24 .* has more"):
-        examples.read_idx(path)
+        idx_format.read_idx(path)
 
 
 def test_idx_images_without_labels_are_refused(tmp_path):
@@ -216,7 +218,7 @@ def test_npz_label_is_the_one_that_is_named(tmp_path, others):
     ],
     ids=["integers", "floats", "booleans", "text", "column", "one_class"],
 )
-def test_labels_become_places_among_the_classes(tmp_path, labels, classes, places):
+def test_labels_become_indices_of_the_classes(tmp_path, labels, classes, places):
     found = read(write_npz(tmp_path / "a.npz", X=ROWS, y=labels))
     assert found.classes == classes
     desired = np.array(places, np.int32)
@@ -272,7 +274,7 @@ def test_npz_without_the_label_that_is_named_is_refused(tmp_path, arrays):
 def test_features_that_are_not_finite_are_named_by_their_row(
     tmp_path, monkeypatch, dtype, value
 ):
-    monkeypatch.setattr(examples, "_PIECE", 32)  # bytes: so that row 2 is not in one
+    monkeypatch.setattr(examples, "_CHUNK", 32)  # bytes: so that row 2 is not in one
     x = ROWS.astype(dtype)
     x[2, 1] = x[3, 0] = value
     path = write_npz(tmp_path / "a.npz", X=x, y=Y)
@@ -315,7 +317,7 @@ def test_npz_that_claims_more_than_it_has_is_refused(tmp_path, packing, data, me
 def test_npz_bomb_is_refused(tmp_path):
     zeros = np.zeros((4, 5 * 10**6), np.uint8)
     path = write_npz(tmp_path / "a.npz", np.savez_compressed, X=zeros, y=Y)
-    message = "a.npz has no .*: `X` is packed more than a thousandfold"
+    message = "a.npz has no .*: `X` is compressed more than a thousandfold"
     with little_memory(), pytest.raises(ValueError, match=message):
         read(path)
 
@@ -358,7 +360,7 @@ def in_this_process(monkeypatch):
     def read_table(path, most):
         return pl.read_parquet(path, glob=False)
 
-    monkeypatch.setattr(examples, "read_table", read_table)
+    monkeypatch.setattr(parquet, "read_table", read_table)
 
 
 def test_parquet_features_are_its_other_columns_in_order(tmp_path):
@@ -382,7 +384,7 @@ def test_parquet_bytes_stay_bytes(tmp_path, dtype):
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_parquet_list_and_numbers_stand_side_by_side(tmp_path):
+def test_parquet_lists_and_numbers_are_concatenated(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", x=[[1.0, 2]], y=[3.0], label=[0])
     np.testing.assert_array_equal(read(path).features, [[1, 2, 3]])
 
@@ -479,7 +481,7 @@ def test_damaged_parquet_is_refused(tmp_path, size):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".JPG", ".jpeg", ".bmp", ".gif", ".webp"])
-def test_images_are_of_the_class_of_their_folder(tmp_path, suffix):
+def test_the_class_of_an_image_is_its_folder(tmp_path, suffix):
     found = read(write_images(tmp_path, suffix=suffix))
     assert found.features.dtype == np.uint8 and found.features.shape == (4, 4, 6, 3)
     assert found.classes == ["cat", "dog"]
@@ -489,7 +491,7 @@ def test_images_are_of_the_class_of_their_folder(tmp_path, suffix):
         np.testing.assert_allclose(image[0, 0, 0], 40 * number, atol=8)  # packed
 
 
-def test_images_of_all_classes_come_mixed_in_one_order(tmp_path):
+def test_images_are_shuffled_in_a_fixed_order(tmp_path):
     write_images(tmp_path, sizes=((1, 1),) * 20)
     first, second = read(tmp_path), read(tmp_path)
     assert first.keys == second.keys
@@ -559,7 +561,7 @@ def test_cached_images_are_decoded_anew_after_a_change(tmp_path, change):
     np.testing.assert_array_equal(found.features, plain.features)
 
 
-def test_cache_made_by_another_run_meanwhile_is_taken(tmp_path, monkeypatch):
+def test_a_cache_that_another_run_made_meanwhile_is_used(tmp_path, monkeypatch):
     write_images(tmp_path / "data")
     decode = images._decode
 
@@ -661,13 +663,14 @@ def test_examples_that_change_while_they_are_read_are_refused(
     tmp_path, monkeypatch, kind
 ):
     """The file gets another time of change, right after it was read."""
-    reader, module = f"read_{kind}", examples
+    reader = f"read_{kind}"
     match kind:
         case "idx":
-            source = write_mnist(tmp_path)
+            source, module = write_mnist(tmp_path), idx_format
         case "npz":
-            source = write_npz(tmp_path / "a.npz", X=X, y=Y)
+            source, module = write_npz(tmp_path / "a.npz", X=X, y=Y), npz
         case "parquet":
+            module = parquet
             source = write_parquet(tmp_path / "a.parquet", x=[1.0, 2.0], label=[0, 1])
         case _:
             source = write_images(tmp_path / "data")
@@ -703,9 +706,9 @@ def test_image_with_a_name_that_is_not_utf8_is_refused(tmp_path):
     [
         ("none.npz", "DATA .*none.npz does not exist"),
         ("link.npz", "DATA .*link.npz does not exist"),
-        ("empty", "DATA .*empty has no idx files, and no folders with images"),
-        ("flat", r"DATA .*flat has no .*\(.png, .jpg, .* one for each class"),
-        ("labels", "DATA .*labels has no idx files"),
+        ("empty", "DATA .*empty must be an idx file of images .* or its folder"),
+        ("flat", r"DATA .*flat must be .*\(.png, .jpg, .* for each class"),
+        ("labels", "DATA .*labels must be an idx file of images"),
     ],
 )
 def test_absent_examples_are_named(tmp_path, source, message):

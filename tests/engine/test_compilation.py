@@ -70,7 +70,7 @@ def test_a_damaged_program_is_named_and_compiled_anew(tmp_path):
 
 
 @pytest.mark.row("F28")
-def test_a_full_disk_is_said_once_and_no_error(tmp_path, monkeypatch, caplog):
+def test_a_full_disk_is_logged_once_and_raises_nothing(tmp_path, monkeypatch, caplog):
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -81,14 +81,16 @@ def test_a_full_disk_is_said_once_and_no_error(tmp_path, monkeypatch, caplog):
         cache.put(key, b"program")
         assert cache.get(key) is None
     assert caplog.messages == [
-        f"Programs of XLA are not kept: {tmp_path}: No space left on device."
+        f"The compilation cache is off: {tmp_path}: No space left on device."
     ]
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.row("F28")
 @pytest.mark.parametrize("where", ["file/cache", "proc", "~nobody-here/cache"])
-def test_no_folder_for_programs_is_said(tmp_path, monkeypatch, caplog, where):
+def test_a_cache_folder_that_cannot_be_made_is_logged(
+    tmp_path, monkeypatch, caplog, where
+):
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     path = {"proc": "/proc/1"}.get(where, where)
@@ -96,11 +98,11 @@ def test_no_folder_for_programs_is_said(tmp_path, monkeypatch, caplog, where):
     caplog.set_level("INFO")
     jax.config.update("jax_enable_compilation_cache", True)
     try:
-        compilation.keep_compiled_programs()
+        compilation.enable_compilation_cache()
     finally:
         jax.config.update("jax_enable_compilation_cache", False)
     (message,) = caplog.messages
-    assert message.startswith(f"Programs of XLA are not kept: {path}/embedder/jax: ")
+    assert message.startswith(f"The compilation cache is off: {path}/embedder/jax: ")
     assert jax.config.jax_compilation_cache_dir is None
 
 
@@ -127,7 +129,7 @@ def test_an_affected_version_gets_the_flag(affected, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("without", ["version", "cuda"])
-def test_others_do_not(affected, monkeypatch, without):
+def test_other_versions_get_no_flag(affected, monkeypatch, without):
     if without == "version":
         monkeypatch.setattr(compilation, "_SLOW_SCATTERS", {"0.0.2"})
     else:

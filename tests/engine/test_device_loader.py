@@ -61,9 +61,9 @@ def test_no_more_batches_are_made_than_asked_for():
             made.append(value)
             yield batch(value)
 
-    with DeviceLoader(batches(), MESH, SPECS, ahead=2) as loader:
+    with DeviceLoader(batches(), MESH, SPECS, num_prefetched=2) as loader:
         next(loader)
-    assert len(made) <= 5  # one given, two ahead, and what read_ahead has in hand
+    assert len(made) <= 5  # one given, two prefetched, and one being made
 
 
 def test_close_ends_every_thread():
@@ -74,12 +74,12 @@ def test_close_ends_every_thread():
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("place", [0, 3])
-def test_an_error_of_a_reader_is_raised_as_it_was(place):
+@pytest.mark.parametrize("failing", [0, 3])
+def test_an_error_of_a_reader_is_raised_unchanged(failing):
     before = threading.active_count()
-    batches = [batch(i, Broken if i == place else Arrays) for i in range(6)]
+    batches = [batch(i, Broken if i == failing else Arrays) for i in range(6)]
     loader = DeviceLoader(batches, MESH, SPECS)
-    for _ in range(place):
+    for _ in range(failing):
         next(loader)
     with pytest.raises(OSError, match="the disk is gone") as error:
         next(loader)
@@ -87,7 +87,7 @@ def test_an_error_of_a_reader_is_raised_as_it_was(place):
     assert threading.active_count() == before
 
 
-def test_an_error_of_the_source_is_raised_as_it_was():
+def test_an_error_of_the_source_is_raised_unchanged():
     def batches():
         yield batch(0)
         raise ValueError("no second batch")

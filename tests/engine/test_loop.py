@@ -1,11 +1,12 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embedder.engine.loop import EpochSums, steps
+from embedder.engine.loop import EpochSums, run_calls
 from embedder.engine.rules import capped_sgd
 from embedder.engine.state import device_state
-from embedder.tables.blocks import Updates
+from embedder.tables import skipgram
 from embedder.tables.lookup import tables
 from embedder.tables.training import host_batches
 from embedder.tables.update import Loss, Model, host_state, make_updates
@@ -59,33 +60,35 @@ def test_epoch_sums_go_on_from_others():
 
 
 def run(superblocks, rate) -> list[np.ndarray]:
-    """The input table after each superblock."""
+    """The input table after each call."""
     lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float32"), seed=0)
     optimizer = capped_sgd(5.0)
-    model = Model(lookup, "skipgram", CASE.window, NEGATIVE)
+    model = Model(lookup, skipgram, CASE.window, NEGATIVE)
     apply_updates = make_updates(model, optimizer, update="rows", loss_interval=1)
     batches = host_batches(superblocks, rate, np.dtype("float32"))
     start = device_state(host_state(optimizer, *TABLES))
     return [
-        np.array(step.state.params["tables"]["input"])
-        for step in steps(apply_updates, start, batches)
+        np.array(call.state.params["tables"]["input"])
+        for call in run_calls(apply_updates, start, batches)
     ]
 
 
 @pytest.mark.row("F22")
-def test_steps_give_each_state_before_they_donate_it():
+def test_each_state_is_valid_until_the_next_call():
     superblocks = [(CASE.updates(seed), 16) for seed in range(3)]
     first, second, third = run(superblocks, lambda progress: 0.05 * (1 - progress))
     assert not np.array_equal(first, second)
     assert not np.array_equal(second, third)
 
 
-def test_steps_take_the_rate_at_the_progress_of_each_update():
+def test_each_update_has_the_learning_rate_of_its_progress():
     """Progress goes from 0 to 0.5: with a rate up to 0.2, later updates do nothing."""
     updates = CASE.updates()
-    some = Updates(*(values[updates.progress < 0.2] for values in updates))
-    assert 0 < len(some) < len(updates)
+    some = jax.tree.map(lambda x: x[updates.progress < 0.2], updates)
+    assert 0 < some.num_updates < updates.num_updates
     (all_of_them,) = run([(updates, 16)], lambda progress: 0.05 * (progress < 0.2))
-    (few,) = run([(some, len(some))], lambda progress: np.full_like(progress, 0.05))
+    (few,) = run(
+        [(some, some.num_updates)], lambda progress: np.full_like(progress, 0.05)
+    )
     assert not np.array_equal(few, TABLES[0])
     np.testing.assert_allclose(all_of_them, few, rtol=1e-6, atol=1e-7)

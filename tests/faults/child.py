@@ -37,7 +37,7 @@ def watch(name: str, arguments: tuple) -> None:
 import embedder.engine.epochs  # noqa: E402
 from embedder import cli  # noqa: E402
 
-tell = embedder.engine.epochs._Clock._status
+tell = embedder.engine.epochs._Reporter._status
 
 
 def status(self, *arguments):
@@ -45,7 +45,7 @@ def status(self, *arguments):
     return tell(self, *arguments)
 
 
-embedder.engine.epochs._Clock._status = status
+embedder.engine.epochs._Reporter._status = status
 sys.addaudithook(watch)
 code = cli.main(sys.argv[3:])
 print(count)

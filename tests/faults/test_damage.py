@@ -107,7 +107,7 @@ def test_verify_says_what_to_do_and_that_helps(run, made, capsys):
     assert "vectors.safetensors is not a whole vectors file" in error_line(capsys)
     assert main(["verify", str(run)]) == 1
     said = capsys.readouterr().out
-    assert f"delete {run}/vectors.safetensors; the same command goes on" in said
+    assert f"delete {run}/vectors.safetensors; the same command resumes" in said
     (run / "vectors.safetensors").unlink()
     command = ["train", str(made / "text.txt"), "--workdir", str(run), *TABLES]
     assert main(command) == 0

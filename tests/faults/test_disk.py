@@ -46,7 +46,7 @@ def test_no_folder_for_checkpoints_is_said_before_training(capsys, monkeypatch):
     Path("run").mkdir()
     Path("run/checkpoints").write_text("a file")
     monkeypatch.setattr(
-        "embedder.run.train.run_epochs", lambda *_: pytest.fail("it trains")
+        "embedder.run.loop.run_epochs", lambda *_: pytest.fail("it trains")
     )
     assert train() == 2
     message = "`workdir` must be a run, or empty, or new: run holds other files."
@@ -154,7 +154,7 @@ def test_a_full_disk_ends_the_run_with_3_and_a_larger_one_takes_it_up(
     (kept,) = checkpoint.Checkpoints(small_disk / "checkpoints").steps()
     os.unlink(small_disk / FILLER)
     assert train("--save-every", "never", "--epochs", "60") == 0
-    assert f"Goes on after {kept} updates" in capsys.readouterr().err
+    assert f"Resumes after {kept} updates" in capsys.readouterr().err
     assert Path("run/vectors.safetensors").read_bytes() == expected
 
 
@@ -202,7 +202,7 @@ def test_memory_that_ends_while_it_trains_is_one_line(monkeypatch, capsys, error
     def run_epochs(*arguments):
         raise error
 
-    monkeypatch.setattr("embedder.run.train.run_epochs", run_epochs)
+    monkeypatch.setattr("embedder.run.loop.run_epochs", run_epochs)
     assert train() == 3
     assert str(error) in error_line(capsys)
 

@@ -12,7 +12,7 @@ from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
 TABLES = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
-TABLES += ["--sample", "0", "--cap", "inf", "--alpha", "1e30"]
+TABLES += ["--sample", "0", "--max-pairs-per-row", "inf", "--alpha", "1e30"]
 ENCODER = ["--model", "encoder", "--loader", "memory", "--learning-rate", "1e30"]
 
 
@@ -37,7 +37,7 @@ def checkpoints() -> list[int]:
 @pytest.mark.parametrize(
     ("source", "options", "setting"),
     [
-        ("text.txt", TABLES, "`alpha` or `cap`"),
+        ("text.txt", TABLES, "`alpha` or `max_pairs_per_row`"),
         ("examples.npz", ENCODER, "`learning_rate`"),
     ],
     ids=["tables", "encoder"],
@@ -73,8 +73,8 @@ def test_the_last_checkpoint_goes_on_with_a_smaller_rate(stopped, capsys):
     smaller = ["--resume", "run", "--workdir", "next", "--alpha", "0.01"]
     assert main(["train", "text.txt", *smaller]) == 0
     said = capsys.readouterr().err
-    assert f"run is not finished: its checkpoint {newest} is taken." in said
-    assert "Goes on from 4 tokens; 0 are new" in said
+    assert f"run is not finished: its checkpoint {newest} is used." in said
+    assert "Starts from the vectors of 4 tokens; 0 are new" in said
     assert np.isfinite(read_vectors("next/vectors.safetensors").matrix).all()
 
 
@@ -85,7 +85,7 @@ def test_gradients_of_zero_are_said(capsys):
     options = ["--model", "encoder", "--loader", "memory", "--learning-rate", "1e-30"]
     assert train("examples.npz", *options, "--save-every", "never") == 0
     said = capsys.readouterr().err
-    assert "The loss of epoch 2 is that of the epoch before, to the last bit" in said
+    assert "The loss of epoch 2 equals that of the epoch before to the last bit" in said
 
 
 @pytest.mark.row("F18")

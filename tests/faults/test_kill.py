@@ -22,7 +22,7 @@ MODES = {
     "jit": (*TABLES, *MEMORY, "--backend", "xla"),
     "jit, tf.data": TABLES,
     "numba": (*TABLES, *MEMORY, "--backend", "numba"),
-    "sharded": (*TABLES, *MEMORY, *TWO, "sharded", "--tables", "rows"),
+    "sharded": (*TABLES, *MEMORY, *TWO, "sharded", "--table-sharding", "rows"),
     "pmap": (*TABLES, *MEMORY, *TWO, "pmap"),
     "encoder": (*ENCODER, *MEMORY),
     "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),

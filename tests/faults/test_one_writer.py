@@ -127,10 +127,10 @@ def test_a_finished_run_is_read_where_nothing_can_be_written(capsys, monkeypatch
     command = ["train", "text.txt", "--workdir", "run", *FAST]
     assert main(command) == 0
 
-    def held(path, force):
+    def hold_lock(path, force):
         raise OSError(30, "Read-only file system", str(path))
 
-    monkeypatch.setattr("embedder.run.workdir.held", held)
+    monkeypatch.setattr("embedder.run.workdir.hold_lock", hold_lock)
     assert main(command) == 0
     assert "run: finished before" in capsys.readouterr().out
     assert main([*command, "--overwrite"]) == 3

@@ -66,7 +66,7 @@ def test_a_damaged_one_is_named_and_the_one_before_is_taken(
     assert train() == 0
     said = capsys.readouterr().err
     assert f"checkpoints/{newer} is damaged (" in said
-    assert f"Goes on after {older} updates" in said
+    assert f"Resumes after {older} updates" in said
     assert results() == expected
 
 
@@ -78,7 +78,7 @@ def test_a_step_that_is_asked_for_is_taken_and_no_other(unfinished, expected, ca
     assert f"{message}({older}, {newer}), got 7." in error_line(capsys)
     shutil.copytree("run", "copy")
     assert main(["train", "--workdir", "copy", "--step", str(older)]) == 0
-    assert f"Goes on after {older} updates" in capsys.readouterr().err
+    assert f"Resumes after {older} updates" in capsys.readouterr().err
     assert results("copy") == expected
     Path(f"run/checkpoints/{older}/facts/metadata").write_text("{")
     assert main(["train", "--workdir", "run", "--step", str(older)]) == 2
@@ -94,7 +94,7 @@ def test_a_step_of_nothing_is_refused(unfinished, capsys, options):
     run = "run" if options else "new"
     command = ["train", "text.txt", "--workdir", run, *OPTIONS, "--step", "7"]
     assert main([*command, *options]) == 2
-    assert "`step` must be of a run that goes on, got 7: " in error_line(capsys)
+    assert "`step` must be of a run that resumes, got 7: " in error_line(capsys)
     assert len(list(Path("run/checkpoints").iterdir())) == 2
     assert not Path("new").exists()
 
@@ -145,7 +145,7 @@ def test_a_corpus_that_changed_is_refused_unless_forced(unfinished, expected, ca
     assert train() == 2
     assert "other settings: another corpus." in error_line(capsys)
     assert train("--force") == 0
-    assert "run was begun with another corpus" in capsys.readouterr().err
+    assert "run was started with another corpus" in capsys.readouterr().err
     assert results() == expected
 
 
@@ -154,7 +154,7 @@ def test_other_tokens_are_refused_even_then(unfinished, capsys):
     Path("text.txt").write_text("a b c e a c\n" * 200)
     assert train("--force") == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("embedder: The run was begun with other words: ")
+    assert line.startswith("embedder: The run was started with other words: ")
     assert not Path("run/model.npz").exists()
 
 
@@ -172,7 +172,7 @@ def test_what_was_being_written_is_named_removed_and_never_read(
     assert train() == 0
     said = capsys.readouterr().err
     assert f"{name} was not finished: it is removed." in said
-    assert f"Goes on after {newer.name} updates" in said
+    assert f"Resumes after {newer.name} updates" in said
     assert not part.exists() and results() == expected
 
 

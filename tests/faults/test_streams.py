@@ -46,8 +46,8 @@ def check_saved_and_goes_on() -> None:
     assert steps and epochs >= 3
     done = program(*TRAIN, *ENDLESS, stderr=subprocess.PIPE)
     for line in done.stderr:
-        if line.startswith("Goes on after "):
-            assert int(line.split()[3]) in steps
+        if line.startswith("Resumes after "):
+            assert int(line.split()[2]) in steps
             break
     done.kill()
     done.communicate()

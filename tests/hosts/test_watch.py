@@ -1,4 +1,4 @@
-"""What stalls or leaps is said while it happens."""
+"""Stalls and leaps of the loss are logged while they happen."""
 
 import threading
 from types import SimpleNamespace
@@ -56,7 +56,7 @@ def test_a_stall_is_said_once(watch, clock, caplog):
     wait(watch, clock, 1)
     [record] = caplog.records
     assert record.getMessage() == (
-        "No step has come for 61 s, since update 7: the loader or a device stalls."
+        "No update for 61 s, since update 7: the loader or a device stalls."
     )
 
 

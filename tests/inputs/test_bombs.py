@@ -21,7 +21,7 @@ ROWS = 2**20
 def little_memory(tmp_path, monkeypatch):
     """A container that may have 4 MiB."""
     limit = Limit(4 * MIB, "its container (/sys/fs/cgroup/memory.max)")
-    for module in ("limits", "encoders.examples", "engine.memory", "engine.devices"):
+    for module in ("encoders.parquet", "engine.memory", "engine.devices", "limits"):
         monkeypatch.setattr(f"embedder.{module}.memory_limit", lambda: limit)
     monkeypatch.chdir(tmp_path)
 

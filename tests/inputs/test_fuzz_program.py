@@ -116,17 +116,39 @@ NUMBERS = st.sampled_from(
     ["0", "1", "-1", "0.5", "1e30", "1e999", "nan", "inf", "", "x", "1,5", "9" * 5000]
 )
 FLAGS = st.sampled_from(
-    ["--sample", "--ns-exponent", "--alpha", "--min-alpha", "--cap", "--seed", "--keep"]
+    [
+        "--sample",
+        "--ns-exponent",
+        "--alpha",
+        "--min-alpha",
+        "--max-pairs-per-row",
+        "--seed",
+        "--keep",
+    ]
     + ["--window", "--tile", "--noise", "--negative", "--block", "--vector-size"]
 )
 SOME = st.sampled_from(["-1", "nan", "", "x", "1,5", "1e999", "9" * 5000])
 OPTION = st.one_of(  # of what the shapes of arrays hang on, only what is refused
-    st.tuples(st.sampled_from(["--sample", "--alpha", "--cap", "--seed"]), NUMBERS),
+    st.tuples(
+        st.sampled_from(
+            ["--sample", "--alpha", "--cap", "--max-pairs-per-row", "--seed"]
+        ),
+        NUMBERS,
+    ),
     st.tuples(FLAGS, SOME),
 )
 OPTIONS = st.lists(OPTION, min_size=1, max_size=2)
 NAMES = st.sampled_from(
-    ["sample", "alpha", "cap", "seed", "keep", "optimizer", "smple"]
+    [
+        "sample",
+        "alpha",
+        "cap",
+        "max_pairs_per_row",
+        "seed",
+        "keep",
+        "optimizer",
+        "smple",
+    ]
 )
 VALUES = st.one_of(
     st.floats(), st.integers(-(2**70), 2**70), st.booleans(), st.text(max_size=3)

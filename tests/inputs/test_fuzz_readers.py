@@ -28,8 +28,8 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from embedder.config import Config, options_of, read_toml, to_toml, with_options
-from embedder.disk.digests import files_in, write_sums
-from embedder.disk.files import pack_strings
+from embedder.disk.arrays import pack_strings
+from embedder.disk.digests import files_in, write_digests
 from embedder.encoders.artefact import (
     ENCODER_SETTINGS,
     EncoderFile,
@@ -37,16 +37,14 @@ from embedder.encoders.artefact import (
     write_encoder,
 )
 from embedder.encoders.embedding import _features
-from embedder.encoders.examples import read_idx, read_npz, read_parquet
+from embedder.encoders.idx import read_idx
 from embedder.encoders.images import decoded, read_image
-from embedder.run.workdir import (
-    Workdir,
-    check_same,
-    cut_metrics,
-    source_of,
-    write_settings,
-)
-from embedder.tables.artefact import MODEL_SETTINGS, ModelFile, read_model, write_model
+from embedder.encoders.networks import arrays_of
+from embedder.encoders.npz import read_npz
+from embedder.encoders.parquet import read_parquet
+from embedder.run.inputs import check_same, source_of, write_settings
+from embedder.run.workdir import Workdir, truncate_metrics
+from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import sequences_corpus, text_corpus
 from embedder.tables.encode import encode_cached
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
@@ -215,7 +213,7 @@ def examples_parquet(name: str, **columns) -> Reader:
 
 
 def table_model(path: Path) -> None:
-    given = {name: options_of(Config())[name] for name in MODEL_SETTINGS}
+    given = model_settings(Config())
     given |= {"vector_size": 4}
     model = ModelFile(given, 64, KEYS, LABELS + 1, MATRIX, MATRIX, [1.0, 0.5])
     write_model(path, model)
@@ -224,13 +222,14 @@ def table_model(path: Path) -> None:
 def encoder_model(path: Path) -> None:
     given = dict.fromkeys(ENCODER_SETTINGS) | {"layers": [4, 3, 2], "dtype": "float32"}
     layers = [(MATRIX[:4, :3], MATRIX[0, :3]), (MATRIX[:3, :2], MATRIX[0, :2])]
+    arrays = arrays_of(layers)
     history = [{"loss": 1.0}]
-    model = EncoderFile(given, np.array(["x", "y"]), layers, history, (2, 2), "uint8")
+    model = EncoderFile(given, np.array(["x", "y"]), arrays, history, (2, 2), "uint8")
     write_encoder(path, model)
 
 
 def new_features(path: Path) -> np.ndarray:
-    return _features(path, EncoderFile({}, MATRIX, [], [], (4,), "float32"))
+    return _features(path, EncoderFile({}, MATRIX, {}, [], (4,), "float32"))
 
 
 def tokens_of(path: Path) -> list[str]:
@@ -253,7 +252,7 @@ def encoder_toml() -> str:
 
 def read_cut_metrics(path: Path) -> None:
     before = path.read_bytes()
-    cut_metrics(Workdir(path.parent), 1)
+    truncate_metrics(Workdir(path.parent), 1)
     assert [path.read_bytes()] == (before.splitlines(keepends=True)[:1] or [b""])
 
 
@@ -284,7 +283,7 @@ def read_cache(path: Path) -> None:
     (original,) = path.parent.glob(f"cache/*/{path.name}")
     whole = original.read_bytes()
     original.write_bytes(path.read_bytes())
-    write_sums(original.parent, files_in(original.parent))  # they would tell
+    write_digests(original.parent, files_in(original.parent))  # they would tell
     try:
         encoded = encode_cached(CACHED, 1, path.parent / "cache")
         for shard in range(len(encoded.shard_tokens)):
@@ -307,7 +306,7 @@ def read_decoded(path: Path) -> None:
         path.write_bytes(original.read_bytes())
     original.unlink()  # or it would change under an array that is mapped
     original.write_bytes(path.read_bytes())
-    write_sums(original.parent, files_in(original.parent))  # they would tell
+    write_digests(original.parent, files_in(original.parent))  # they would tell
     found = decoded(pictures, (), 1, path.parent / "cache", [])
     assert found.shape == (2, 2, 3, 3) and found.dtype == np.uint8
 
@@ -673,7 +672,9 @@ def test_word2vec_text_is_what_it_says_or_its_line_is_named(examples, rows, shap
     np.testing.assert_allclose(found.matrix, expected, rtol=1e-6)
 
 
-OPTIONS = st.sampled_from([*options_of(Config()), "vectorsize", "", "learningrate"])
+OPTIONS = st.sampled_from(
+    [*options_of(Config()), "cap", "vectorsize", "", "learningrate"]
+)
 VALUES = st.recursive(
     st.one_of(
         st.integers(-(2**70), 2**70),
@@ -694,7 +695,7 @@ SECTIONS = st.sampled_from(["data", "model", "encoder", "train", "save", "dta"])
 @pytest.mark.row("B8", "B14")
 @given(
     tables=st.dictionaries(SECTIONS, st.dictionaries(OPTIONS, VALUES, max_size=3)),
-    kind=st.sampled_from(["tables", "encoder"]),
+    kind=st.sampled_from(["tokens", "encoder"]),
 )
 @settings(max_examples=120, deadline=None, derandomize=True)
 @example(tables={"encoder": {"label": 5}}, kind="encoder")
@@ -747,7 +748,7 @@ def test_a_shard_that_does_not_fit_its_cache_is_refused(tmp_path, ids, lengths, 
     (shard,) = tmp_path.glob("*/shard-00000.npz")
     dtype = np.int32 if isinstance(ids[0], int) else np.float32
     np.savez(shard, ids=np.array(ids, dtype), lengths=np.array(lengths, np.int32))
-    write_sums(shard.parent, files_in(shard.parent))
+    write_digests(shard.parent, files_in(shard.parent))
     with pytest.raises(ValueError, match=f"Cache file .* is damaged .*{reason}"):
         encode_cached(corpus, 1, tmp_path).read(0)
 

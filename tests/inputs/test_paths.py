@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from embedder.cli import main
-from embedder.tables.text_files import text_files
+from embedder.tables.corpus_files import corpus_files
 from embedder.terminal import shown
 from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
@@ -50,7 +50,7 @@ def test_a_folder_that_orbax_takes_for_a_pattern_is_refused(capsys, name):
     folder.mkdir()
     (folder / "text.txt").write_text("a b c d a c\n" * 40)
     assert main(["train", f"{name}/text.txt", f"--workdir={name}/run", *FAST]) == 2
-    assert "which are patterns to Orbax, got /" in error_line(capsys)
+    assert "which Orbax takes for wildcards, got /" in error_line(capsys)
     assert os.listdir(name) == ["text.txt"]
     places = ["--workdir=run", f"--cache={name}/cache"]
     assert main(["train", f"{name}/text.txt", *places, *FAST]) == 0
@@ -185,18 +185,18 @@ def test_the_log_says_how_many_files_of_runs_are_left_out(caplog):
         assert main(["train", "*.txt", "--workdir", workdir, *FAST[:-2]]) == 0
     caplog.clear()
     caplog.set_level("INFO")
-    assert text_files("**/*.txt") == [Path("text.txt")]
+    assert corpus_files("**/*.txt") == [Path("text.txt")]
     assert caplog.messages == ["Corpus **/*.txt: files that runs wrote, left out: 2."]
     Path("one/own.txt").write_text("a b")
     with pytest.raises(FileNotFoundError, match="one has only files that runs wrote"):
-        text_files("one")
-    assert text_files("one/vectors.txt") == [Path("one/vectors.txt")]  # asked for
+        corpus_files("one")
+    assert corpus_files("one/vectors.txt") == [Path("one/vectors.txt")]  # asked for
 
 
 def test_a_folder_with_names_like_those_of_a_run_is_no_run():
     for name in ("config.toml", "corpus.json", "a.txt"):
         Path(name).write_text("a b\n")
-    assert text_files("*.txt") == [Path("a.txt")]
+    assert corpus_files("*.txt") == [Path("a.txt")]
 
 
 @pytest.mark.row("B24")

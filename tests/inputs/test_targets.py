@@ -47,7 +47,7 @@ def content(run: Path) -> dict[Path, bytes]:
 def test_export_writes_over_no_part_of_a_run(run, capsys, target):
     before = content(run)
     assert main(["export", "RUN", "--to", target]) == 2
-    message = f"`to` must not be a part of a run, got {os.path.normpath(target)}"
+    message = f"`to` must not be a file of a run, got {os.path.normpath(target)}"
     assert message.replace("RUN/../", "") in error_line(capsys).replace("RUN/../", "")
     assert content(run) == before
 
@@ -61,7 +61,7 @@ def test_convert_writes_over_no_part_of_a_run(run, capsys, source, target):
         target = "RUN/checkpoints"
     before = content(run)
     assert main(["convert", source, target, "--overwrite"]) == 2
-    assert f"TARGET must not be a part of a run, got {target}" in error_line(capsys)
+    assert f"TARGET must not be a file of a run, got {target}" in error_line(capsys)
     assert content(run) == before
 
 
@@ -80,7 +80,7 @@ def test_embed_writes_over_no_part_of_a_run(capsys, tmp_path):
         target = str(encoder / name)
         command = ["embed", str(encoder), str(tmp_path / "new.npy"), "--to", target]
         assert main(command) == 2
-        assert f"`to` must not be a part of a run, got {target}" in error_line(capsys)
+        assert f"`to` must not be a file of a run, got {target}" in error_line(capsys)
     assert content(encoder) == before
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from embedder.cli import main
-from embedder.disk.files import LONGEST_TOKEN
-from embedder.tables import corpus
+from embedder.tables import plain_text
 from embedder.tables.corpus import text_corpus
 from embedder.tables.estimator import EmbeddingTrainer
 from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
+from embedder.vectors.word2vec import MAX_TOKEN_BYTES
 from legacy.vocabulary import read_text
 from tests.commands import error_line
 
@@ -56,7 +56,7 @@ def tokens(path: str, errors: str) -> list[list[str]]:
 def test_what_is_not_utf8_is_replaced_however_it_is_cut(
     monkeypatch, data, expected, chunk_bytes
 ):
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", chunk_bytes)
     Path("text.txt").write_bytes(data)
     Path("text.txt.gz").write_bytes(gzip.compress(data))
     lines = [line.split() for line in expected.split("\n")]
@@ -74,7 +74,7 @@ def test_it_is_refused_unless_that_is_asked_for(capsys, data, expected):
     assert not Path("run").exists()
     assert main([*command, "--unicode-errors", "replace"]) == 0
     count = expected.count("\ufffd")
-    assert f"text.txt: U+FFFD stands in {count} places." in capsys.readouterr().err
+    assert f"text.txt: U+FFFD occurs {count} times." in capsys.readouterr().err
     keys = read_vectors("run/vectors.safetensors").keys
     assert {*keys} == {*expected.split(), "x", "y"}
 
@@ -107,8 +107,8 @@ def test_the_cache_of_one_way_is_not_that_of_the_other():
 def test_tokens_that_are_too_long_are_left_out_and_counted(
     monkeypatch, caplog, chunk_bytes, size
 ):
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
-    monkeypatch.setattr(corpus, "LONGEST_TOKEN", 10)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(plain_text, "MAX_TOKEN_BYTES", 10)
     long, short = "ä" * (size // 2) + "x" * (size % 2), "y" * 10
     Path("text.txt").write_text(f"a {long} b\n{long}\nc {short} {long}\n{long} d")
     expected = [["a", long, "b"], [long], ["c", short, long], [long, "d"]]
@@ -125,7 +125,7 @@ def test_tokens_that_are_too_long_are_left_out_and_counted(
 @pytest.mark.row("B5", "B23")
 def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
     """No more of it than a piece and the longest token."""
-    monkeypatch.setattr(corpus, "LONGEST_TOKEN", 1000)
+    monkeypatch.setattr(plain_text, "MAX_TOKEN_BYTES", 1000)
     held = []
 
     def pieces():
@@ -133,7 +133,7 @@ def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
             held.append(len(texts.gi_frame.f_locals["rest"]))
             yield "x" * 1000
 
-    texts = corpus._whole_lines(pieces())
+    texts = plain_text._whole_lines(pieces())
     assert [len(text) for text, _ in texts] == [1001]
     assert max(held) == 1001
 
@@ -141,7 +141,11 @@ def test_text_without_white_space_is_not_held_in_memory(monkeypatch):
 @pytest.mark.row("B23")
 def test_a_run_can_read_all_vectors_that_it_writes():
     """Tokens of the longest length, of a byte more, and longer than a line may be."""
-    long = [LONGEST_TOKEN * "x", (LONGEST_TOKEN - 1) * "y", (LONGEST_TOKEN + 1) * "z"]
+    long = [
+        MAX_TOKEN_BYTES * "x",
+        (MAX_TOKEN_BYTES - 1) * "y",
+        (MAX_TOKEN_BYTES + 1) * "z",
+    ]
     text = f"a b {' '.join(long)} c\n"
     Path("text.txt").write_text(text * 3 + 17 * 2**20 * "0" + "\n")
     assert main(["train", "text.txt", "--workdir", "run", *FAST]) == 0
@@ -154,7 +158,7 @@ def test_a_run_can_read_all_vectors_that_it_writes():
 @pytest.mark.parametrize("ending", [".txt", ".bin"])
 def test_a_key_that_is_too_long_is_refused_when_it_is_written(ending):
     """Lists of tokens in Python may have longer ones."""
-    vectors = Vectors(["a", (LONGEST_TOKEN + 1) * "z"], np.eye(2))
+    vectors = Vectors(["a", (MAX_TOKEN_BYTES + 1) * "z"], np.eye(2))
     with pytest.raises(ValueError, match="must have at most 1048576 bytes in a word2"):
         write_vectors(vectors, f"vectors{ending}")
     write_vectors(vectors, "vectors.npz")
@@ -169,7 +173,7 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
 ):
     Path("text.txt").write_text("a b c d a c\n" * 400)
     Path("other.txt").write_text("a b c e a c\n" * 400)
-    split, left = corpus._split_lines, [1]
+    split, left = plain_text._split_lines, [1]
 
     def split_and_change(*arguments):
         if left.pop() if left else 0:
@@ -183,8 +187,8 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
                     os.replace("other.txt", "text.txt")
         return split(*arguments)
 
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", 400)
-    monkeypatch.setattr(corpus, "_split_lines", split_and_change)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", 400)
+    monkeypatch.setattr(plain_text, "_split_lines", split_and_change)
     if way == "fit":
         with pytest.raises(ValueError, match="text.txt changed while it was read"):
             EmbeddingTrainer(vector_size=4, min_count=1, epochs=1).fit("text.txt")

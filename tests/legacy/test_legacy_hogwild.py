@@ -24,18 +24,19 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 WORK = """
 import os, signal, time
 
-def add(tables, arrays, plan, worker, num_workers):
+def add(state, arrays, plan, worker, num_workers):
+    tables = state[0]
     tables[worker] += sum(array.sum() for array in arrays) + plan
     return worker, num_workers, tables.dtype.str, os.environ["OPENBLAS_NUM_THREADS"]
 
-def fail(tables, arrays, plan, worker, num_workers):
-    tables += 1
+def fail(state, arrays, plan, worker, num_workers):
+    state[0] += 1
     if worker == 1:
         raise ValueError("bad plan")
     time.sleep(60)
 
-def die(tables, arrays, plan, worker, num_workers):
-    tables += 1
+def die(state, arrays, plan, worker, num_workers):
+    state[0] += 1
     if worker == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
@@ -79,7 +80,7 @@ def tables() -> np.ndarray:
 def test_run_workers(work, shared_names, tables):
     arrays = [np.array([1, 2], np.int32), np.zeros(0), np.array(3, np.uint8)]
     before, threads = tables.copy(), os.environ.get("OPENBLAS_NUM_THREADS")
-    results = run_workers(work.add, tables, arrays, 10, 2)
+    results = run_workers(work.add, [tables], arrays, 10, 2)
     assert results == [(worker, 2, "<f4", "1") for worker in (0, 1)]
     np.testing.assert_array_equal(tables, before + 16)
     assert os.environ.get("OPENBLAS_NUM_THREADS") == threads
@@ -88,7 +89,7 @@ def test_run_workers(work, shared_names, tables):
 def test_an_exception_in_a_worker(work, shared_names, tables):
     before = tables.copy()
     with pytest.raises(RuntimeError) as error:
-        run_workers(work.fail, tables, [], None, 2)
+        run_workers(work.fail, [tables], [], None, 2)
     assert str(error.value) == "Worker 1 failed: ValueError: bad plan"
     assert "hogwild_work.py" in error.value.__notes__[0]
     np.testing.assert_array_equal(tables, before)
@@ -98,13 +99,13 @@ def test_an_exception_in_a_worker(work, shared_names, tables):
 def test_a_killed_worker(work, shared_names, tables):
     before = tables.copy()
     with pytest.raises(RuntimeError, match=r"^Worker 1 died with exit code -9\.$"):
-        run_workers(work.die, tables, [], None, 2)
+        run_workers(work.die, [tables], [], None, 2)
     np.testing.assert_array_equal(tables, before)
 
 
 def test_a_plan_that_does_not_pickle(work, shared_names, tables):
     with pytest.raises((AttributeError, TypeError), match="pickle"):
-        run_workers(work.add, tables, [], lambda: None, 2)
+        run_workers(work.add, [tables], [], lambda: None, 2)
 
 
 def test_too_little_shared_memory(tables, monkeypatch):
@@ -113,7 +114,7 @@ def test_too_little_shared_memory(tables, monkeypatch):
     with pytest.raises(
         MemoryError, match="needs 32 bytes of shared memory, .* 31 free"
     ):
-        run_workers(len, tables, [], None, 2)
+        run_workers(len, [tables], [], None, 2)
 
 
 class Free:

@@ -32,6 +32,7 @@ def architecture(request) -> str:
 def same(a: EmbeddingTrainer, b: EmbeddingTrainer) -> bool:
     return (
         np.array_equal(a._model.tables, b._model.tables)
+        and np.array_equal(a._model.accumulators, b._model.accumulators)
         and a.index_to_key == b.index_to_key
         and a.loss_history == b.loss_history
     )

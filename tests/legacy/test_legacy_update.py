@@ -6,7 +6,7 @@ import pytest
 from legacy import blocks, objective, update
 from legacy.blocks import Blocks
 from legacy.noise import build_noise_table
-from legacy.update import Arrays, Plan, apply_update, train_epochs
+from legacy.update import Arrays, Plan, State, apply_update, train_epochs
 from legacy.vocabulary import keep_limit
 
 WINDOW, NEGATIVE, SIZE = 3, 5, 6
@@ -41,8 +41,8 @@ def options(architecture: str, cap=128.0, rate=0.1) -> dict:
     }
 
 
-def dense_update(tables, made: Blocks, architecture: str, cap: float, rate: float):
-    """Tables after the update, by dense gradients and weights."""
+def dense_sums(tables, made: Blocks, architecture: str):
+    """Gradients [2, V, D] and weights [2, V] of whole tables."""
     rows = objective.Rows(
         tables[0][made.ids], tables[1][made.ids], tables[1][made.noise]
     )
@@ -60,6 +60,12 @@ def dense_update(tables, made: Blocks, architecture: str, cap: float, rate: floa
     ):
         np.add.at(gradient[table], ids, getattr(terms.gradients, role))
         np.add.at(weight[table], ids, getattr(terms.weights, role))
+    return gradient, weight
+
+
+def dense_update(tables, made: Blocks, architecture: str, cap: float, rate: float):
+    """Tables after the update, by dense gradients, and the weights."""
+    gradient, weight = dense_sums(tables, made, architecture)
     with np.errstate(divide="ignore"):
         factor = np.minimum(1, cap / weight)[..., np.newaxis]
     return tables - rate * factor * gradient, weight
@@ -79,7 +85,7 @@ def test_apply_update_is_the_dense_update(architecture, num_ids, cap, dtype):
     if num_ids <= 40 and cap == 2.0:
         assert (weight > cap).any()
     before = tables.copy()
-    apply_update(tables, made, **options(architecture, cap))
+    apply_update(State(tables), made, **options(architecture, cap))
     assert tables.dtype == dtype and not np.array_equal(tables, before)
     tolerance = TOLERANCE[dtype] * max(1, np.abs(expected).max())
     np.testing.assert_allclose(tables, expected, rtol=0, atol=tolerance)
@@ -90,14 +96,14 @@ def test_apply_update_with_hundreds_of_rows_an_id(architecture, num_ids):
     made = random_update(num_ids, num_blocks=3, block=1024, tile=16, noise=32)
     tables = random_tables(num_ids)
     expected, _ = dense_update(tables, made, architecture, 50.0, rate=0.05)
-    apply_update(tables, made, **options(architecture, 50.0, rate=0.05))
+    apply_update(State(tables), made, **options(architecture, 50.0, rate=0.05))
     np.testing.assert_allclose(tables, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_no_row_moves_beyond_the_cap():
     made, tables = random_update(1), random_tables(1)
     before = tables.copy()
-    apply_update(tables, made, **options("skipgram", cap=3.0))
+    apply_update(State(tables), made, **options("skipgram", cap=3.0))
     # A pair step of a row is rate * the other row at most; its length is below 3 here.
     moved = np.linalg.norm(tables - before, axis=-1)
     assert 0 < moved.max() < 0.1 * 3.0 * np.linalg.norm(before, axis=-1).max()
@@ -109,22 +115,22 @@ def test_empty_blocks_change_nothing(architecture):
     empty = Blocks(*(np.zeros_like(field[:1]) for field in made))
     empty.sequence[:] = -1
     padded = Blocks(*(np.concatenate(pair) for pair in zip(made, empty, strict=True)))
-    apply_update(alone, made, **options(architecture))
-    apply_update(filled, padded, **options(architecture))
+    apply_update(State(alone), made, **options(architecture))
+    apply_update(State(filled), padded, **options(architecture))
     np.testing.assert_array_equal(filled, alone)
-    apply_update(alone, empty, **options(architecture))
+    apply_update(State(alone), empty, **options(architecture))
     np.testing.assert_array_equal(filled, alone)
 
 
 def test_apply_update_returns_what_the_loss_was_before(architecture):
     made, tables = random_update(40), random_tables(40)
     before = tables.copy()
-    terms, found = apply_update(tables, made, **options(architecture))
-    again, _ = apply_update(before, made, **options(architecture))
+    terms, found = apply_update(State(tables), made, **options(architecture))
+    again, _ = apply_update(State(before), made, **options(architecture))
     assert update.loss_sum(architecture, terms, found, NEGATIVE) == update.loss_sum(
         architecture, again, found, NEGATIVE
     )
-    lower, _ = apply_update(tables, made, **options(architecture))
+    lower, _ = apply_update(State(tables), made, **options(architecture))
     first = update.loss_sum(architecture, terms, found, NEGATIVE)
     assert update.loss_sum(architecture, lower, found, NEGATIVE).loss < first.loss
     assert first.terms > 0
@@ -176,7 +182,7 @@ def test_workers_divide_an_epoch_among_them(shard_tokens, num_workers):
 def test_train_epochs_follows_the_schedule():
     arrays, plan = corpus_and_plan(150, epochs=2, first_epoch=3, architecture="cbow")
     tables, expected = random_tables(30), random_tables(30)
-    losses = train_epochs(tables, arrays, plan, 0, 1)
+    losses = train_epochs([tables], arrays, plan, 0, 1)
     corpus = blocks.Corpus(*arrays[:3])
     size = corpus.ids.size
     for epoch in (0, 1):
@@ -199,7 +205,9 @@ def test_train_epochs_follows_the_schedule():
                 share = tokens * (2 * i) / len(made.ids)
                 progress = (epoch + (before + share) / size) / 2
                 rate = 0.05 - (0.05 - 0.001) * progress
-                result = apply_update(expected, part, **options("cbow", 128.0, rate))
+                result = apply_update(
+                    State(expected), part, **options("cbow", 128.0, rate)
+                )
                 reported = update.loss_sum("cbow", *result, NEGATIVE)
                 loss, terms = loss + reported.loss, terms + reported.terms
             before += tokens
@@ -210,4 +218,4 @@ def test_train_epochs_follows_the_schedule():
 def test_train_epochs_says_when_it_diverged():
     arrays, plan = corpus_and_plan(10_000, epochs=3, alpha=1e30, cap=np.inf)
     with pytest.raises(FloatingPointError, match="diverged in epoch 0: lower `alpha`"):
-        train_epochs(random_tables(30, "float32"), arrays, plan, 0, 1)
+        train_epochs([random_tables(30, "float32")], arrays, plan, 0, 1)

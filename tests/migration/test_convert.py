@@ -32,7 +32,7 @@ def test_a_run_has_what_the_model_had(tmp_path, model):
     assert run.is_finished
 
 
-def test_the_way_there_and_back_changes_no_bit(tmp_path, model):
+def test_a_round_trip_changes_no_bit(tmp_path, model):
     model_to_run(model, tmp_path / "run")
     run_to_model(tmp_path / "run", tmp_path / "back.npz")
     assert (tmp_path / "back.npz").read_bytes() == model.read_bytes()
@@ -50,7 +50,7 @@ def test_a_run_of_the_port_becomes_a_model_of_the_oracle(tmp_path, text_file):
     assert oracle.workers == 1
 
 
-def test_a_run_begun_in_the_oracle_is_finished_in_the_port(tmp_path, model, sequences):
+def test_a_training_of_the_oracle_is_resumed_by_the_port(tmp_path, model, sequences):
     model_to_run(model, tmp_path / "run")
     port = EmbeddingTrainer.load(Workdir(tmp_path / "run").model)
     oracle = legacy.EmbeddingTrainer.load(model)
@@ -60,7 +60,7 @@ def test_a_run_begun_in_the_oracle_is_finished_in_the_port(tmp_path, model, sequ
     np.testing.assert_allclose(port.loss_history, oracle.loss_history, rtol=1e-9)
 
 
-def test_nothing_is_overwritten_unasked(tmp_path, model):
+def test_nothing_is_overwritten_without_the_flag(tmp_path, model):
     run = tmp_path / "run"
     model_to_run(model, run)
     before = model.read_bytes()
@@ -74,7 +74,7 @@ def test_nothing_is_overwritten_unasked(tmp_path, model):
     assert model.read_bytes() == before
 
 
-def test_a_run_may_be_made_anew_of_its_own_model(tmp_path, model):
+def test_a_run_may_be_converted_from_its_own_model(tmp_path, model):
     run = Workdir(tmp_path / "run")
     model_to_run(model, run.path)
     (run.path / "notes.txt").write_text("mine")
@@ -85,7 +85,7 @@ def test_a_run_may_be_made_anew_of_its_own_model(tmp_path, model):
     assert not list(run.path.glob(".*"))
 
 
-def test_an_error_leaves_the_run_that_was_there(tmp_path, monkeypatch, model):
+def test_an_error_keeps_the_old_run(tmp_path, monkeypatch, model):
     run = Workdir(tmp_path / "run")
     model_to_run(model, run.path)
 
@@ -102,7 +102,7 @@ def test_tokens_with_white_space_are_converted(tmp_path, caplog):
     trainer = EmbeddingTrainer(min_count=1, vector_size=4, epochs=1)
     trainer.fit([["green tea", "milk"]] * 3).save(tmp_path / "m.npz")
     model_to_run(tmp_path / "m.npz", tmp_path / "run")
-    assert "there is no vectors.txt" in caplog.text
+    assert "vectors.txt is not written" in caplog.text
     assert "green tea" in read_vectors(Workdir(tmp_path / "run").vectors)
     run_to_model(tmp_path / "run", tmp_path / "back.npz")
 

@@ -70,7 +70,7 @@ def test_the_script_sees_its_own_arguments_and_folder(tmp_path):
         ),
         (
             "import migration.dropin, legacy\nlegacy.Trainer",
-            "`legacy.Trainer` is internal to the NumPy trainer, or not there",
+            "`legacy.Trainer` is internal to the NumPy trainer, or does not exist",
         ),
         (
             "import migration.dropin\nfrom legacy import blocks",
@@ -79,7 +79,7 @@ def test_the_script_sees_its_own_arguments_and_folder(tmp_path):
     ],
     ids=["late", "internal", "unknown", "from"],
 )
-def test_what_cannot_be_is_said(code, message):
+def test_unsupported_imports_are_refused(code, message):
     assert message in run("-c", code, ok=False)
 
 
@@ -94,7 +94,7 @@ def test_wrong_usage(arguments, message):
     assert message in run("-m", "migration.dropin", *arguments, ok=False)
 
 
-def test_a_script_that_imports_the_drop_in_may_be_run_by_it(tmp_path):
+def test_a_script_may_also_import_the_drop_in(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import migration.dropin, legacy; print(legacy.__all__)")
     assert run("-m", "migration.dropin", script) == (
@@ -102,7 +102,7 @@ def test_a_script_that_imports_the_drop_in_may_be_run_by_it(tmp_path):
     )
 
 
-def test_the_module_can_be_looked_for():
+def test_the_module_can_be_found_by_find_spec():
     code = "import migration.dropin, importlib.util as u; print(u.find_spec('legacy'))"
     assert "legacy" in run("-c", code)
 
@@ -112,7 +112,7 @@ def test_importing_the_drop_in_alone_loads_nothing_slow():
     assert run("-c", code) == "False\n"
 
 
-def test_the_encoder_of_the_port_takes_the_oracles_place():
+def test_the_encoder_of_the_port_replaces_the_oracles():
     script = (
         "import migration.dropin, legacy; "
         "print(legacy.FeatureEncoder((2, 3, 2)).__class__.__module__)"

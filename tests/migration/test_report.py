@@ -17,14 +17,14 @@ def parity(text_file, *options) -> int:
 
 
 @pytest.mark.slow
-def test_report_climbs_the_rungs(capsys, text_file):
+def test_report_has_all_rungs(capsys, text_file):
     exact = [rung for rung in RUNGS if rung != "workers"]  # a matter of chance, here
     assert parity(text_file, "--rungs", *exact) == 0
     table = capsys.readouterr().out
     assert all(f"\n{rung} " in table for rung in exact)
 
 
-def test_report_says_that_all_pass(capsys, text_file):
+def test_report_shows_that_all_pass(capsys, text_file):
     assert parity(text_file, *QUICK) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"corpus {text_file}, words ")
@@ -32,7 +32,7 @@ def test_report_says_that_all_pass(capsys, text_file):
     assert {line.split()[-1] for line in lines[2:]} == {"pass"}
 
 
-def test_report_says_what_differs(capsys, monkeypatch, text_file):
+def test_report_shows_what_differs(capsys, monkeypatch, text_file):
     original = blocks.draw_noise
     monkeypatch.setattr(
         blocks, "draw_noise", lambda *args: np.zeros_like(original(*args))
@@ -88,7 +88,7 @@ def test_bad_input_is_one_line(capsys, text_file, options, message):
     assert message in error and error.count("\n") == 1
 
 
-def test_a_corpus_without_its_flag_is_told_of_it(capsys, text_file):
+def test_a_corpus_without_its_flag_is_refused_with_the_flag(capsys, text_file):
     assert main(["parity", str(text_file)]) == 2
     assert f"Give the corpus as --corpus {text_file}." in capsys.readouterr().err
 
@@ -99,19 +99,26 @@ def test_one_of_several_files_that_is_not_text_is_named(capsys, tmp_path, text_f
     assert "b.txt is not UTF-8 text: line 2 has" in capsys.readouterr().err
 
 
-def test_what_was_found_before_an_error_is_printed(capsys, text_file):
+def test_lines_before_an_error_are_printed(capsys, text_file):
     options = ["--rungs", "vocabulary", "whole epoch", "--alpha", "1e300"]
-    assert parity(text_file, *options, "--cap", "inf", "--json") == 3
+    assert parity(text_file, *options, "--max-pairs-per-row", "inf", "--json") == 3
     printed = capsys.readouterr()
     report = json.loads(printed.out)
     assert report["passed"] is False
     assert {line["rung"] for line in report["lines"]} == {"vocabulary"}
-    assert report["settings"]["cap"] is None
+    assert report["settings"]["max_pairs_per_row"] is None
     assert "diverged" in printed.err
 
 
 def test_tables_that_are_not_finite_do_not_pass(capsys, text_file):
-    options = ["--rungs", "100 updates", "--alpha", "1e300", "--cap", "inf"]
+    options = [
+        "--rungs",
+        "100 updates",
+        "--alpha",
+        "1e300",
+        "--max-pairs-per-row",
+        "inf",
+    ]
     assert parity(text_file, *options, "--sample", "0", "--dtype", "float64") == 1
     assert "FAIL" in capsys.readouterr().out
 

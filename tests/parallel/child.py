@@ -53,7 +53,7 @@ def layouts() -> Iterator[Layout]:
                     yield Layout(mode, tables, num_devices // part, part)
 
 
-def cells() -> Iterator[dict]:
+def cells(optimizer: str = "sgd") -> Iterator[dict]:
     """For each layout x architecture: one update, an epoch, and what is exchanged."""
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(SHAPE[0])]
@@ -62,6 +62,7 @@ def cells() -> Iterator[dict]:
     for architecture in ARCHITECTURES:
         config = with_options(
             Config(),
+            optimizer=optimizer,
             loader="memory",
             dtype="float64",
             architecture=architecture,
@@ -94,27 +95,44 @@ def cells() -> Iterator[dict]:
                     state, program.place_batch(batch_of(several, first))
                 ).compile()
             training.program = dataclasses.replace(program, apply_updates=compiled)
-            tables = random_tables(SHAPE, "float64")
-            sample = Sample(several, training.program, first, 1, *tables)
             after, own = run_epochs(training, training.initial_state())
             yield {
                 "cell": " ".join(map(str, (*layout, architecture))),
-                "update": [
-                    (found.absolute, found.passed)
-                    for found in updates_rung("one update", sample)
-                ],
-                "epoch": max(
-                    float(np.abs(after.params["tables"][name] - table).max())
-                    for name, table in whole.params["tables"].items()
-                ),
+                "update": against_oracle(several, training.program, first),
+                "epoch": largest_difference(after.params, whole.params),
+                "opt_state": largest_difference(after.opt_state, whole.opt_state),
                 "loss": abs(own.losses[0] - place.losses[0]),
                 "rows": [
                     SHAPE[0],
                     layout.device_shape(*SHAPE)[0],
-                    layout.whole_shape(*SHAPE)[0],
+                    layout.padded_shape(*SHAPE)[0],
                 ],
                 "moved": [each[:2] for each in collectives(compiled.as_text())],
             }
+
+
+def adagrad() -> Iterator[dict]:
+    """The same with an optimizer that has a state, of arrays [V]."""
+    return cells("adagrad")
+
+
+def against_oracle(config: Config, program, first: Updates) -> list[tuple]:
+    """Whether an update gives the tables that the oracle gives, by SGD."""
+    if config.run.optimizer != "sgd":
+        return []
+    tables = random_tables(SHAPE, "float64")
+    rung = updates_rung("one update", Sample(config, program, first, 1, *tables))
+    return [(found.absolute, found.passed) for found in rung]
+
+
+def largest_difference(ours, theirs) -> float:
+    """Between two trees of arrays, relative to 1 or to what is larger."""
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return max(
+        (float((np.abs(a - b) / np.maximum(np.abs(b), 1)).max()) for a, b in pairs),
+        default=0.0,
+    )
 
 
 def superblock_of_one(training: Training) -> Updates:
@@ -124,16 +142,13 @@ def superblock_of_one(training: Training) -> Updates:
             "memory", training.source, 0, size=training.superblock_size, workers=1
         )
     )
-    return loader.fill(
-        Updates(*(values[:1] for values in superblock)), training.superblock_size
-    )
+    return loader.pad(loader.cut(superblock, 0, 1), training.superblock_size)
 
 
 def batch_of(config: Config, updates: Updates) -> Batch:
     """What the compiled updates take."""
-    rate = np.full(len(updates), config.tables.alpha)
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate)
+    rate = np.full(updates.num_updates, config.tables.alpha)
+    return Batch(updates.blocks, rate)
 
 
 def encoders() -> Iterator[dict]:
@@ -169,7 +184,9 @@ def encoders() -> Iterator[dict]:
                     ),
                     "history": float(
                         np.abs(
-                            np.subtract(end.place.history[0], whole.place.history[0])
+                            np.subtract(
+                                end.position.history[0], whole.position.history[0]
+                            )
                         ).max()
                     ),
                     "moved": exchanged_by(training),

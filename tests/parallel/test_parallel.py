@@ -46,6 +46,19 @@ def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
         assert tables == [], each
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4, 8])
+def test_adagrad_is_the_same_on_any_devices(num_devices):
+    """Tables and accumulators, of every layout; padding divides neither 97 nor 10."""
+    cells = run(num_devices, "adagrad")
+    assert len(cells) == {2: 12, 4: 16, 8: 20}[num_devices]
+    for each in cells:
+        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
+        assert each["opt_state"] < 1e-13, each
+        tables = [shape for _, shape in each["moved"] if set(shape) & set(each["rows"])]
+        assert tables == [], each
+
+
 @pytest.mark.row("F23", "B9")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, 4, 8])

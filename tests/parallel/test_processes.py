@@ -17,6 +17,7 @@ import pytest
 
 from embedder.hosts.joining import LOST, join
 from embedder.options import PeersConfig
+from embedder.tables.artefact import read_model
 from embedder.vectors.export import read_vectors
 from tests.commands import OF_A_RUN
 
@@ -39,12 +40,12 @@ def free_port() -> int:
 HANGING = """
 import os, time
 import embedder.engine.epochs
-tell = embedder.engine.epochs._Clock._status
+tell = embedder.engine.epochs._Reporter._status
 def status(self, place, *arguments):
     if os.environ["HANG_AT"] and place.updates >= int(os.environ["HANG_AT"]):
         time.sleep(1000)
     return tell(self, place, *arguments)
-embedder.engine.epochs._Clock._status = status
+embedder.engine.epochs._Reporter._status = status
 from embedder.cli import program
 program()
 """
@@ -135,8 +136,25 @@ def test_two_processes_train_what_one_does(folder, one_process):
     assert devices.startswith("devices: 4 as 4 x 1, by sharded, tables replicated")
     assert [one[:10], two[:10]] == ["epoch 1/2:", "epoch 2/2:"]
     assert_equal_to_one_process(folder, one_process)
+    shutil.rmtree("two/cache")
     again = ends(start_two("--workdir", "two"))
     assert again == [(0, []), (0, [])]
+    assert not Path("two/cache").exists()  # it is known to be finished, not planned
+
+
+@pytest.mark.slow
+def test_accumulators_are_sharded_over_two_processes(folder):
+    """By rows, as the tables are; a checkpoint of each epoch has them whole."""
+    adagrad = ("--optimizer", "adagrad", "--table-sharding", "rows")
+    adagrad += ("--save-every", "1epoch", "--workdir")
+    one = [start("corpus.txt", *OPTIONS, *adagrad, "one", devices=4)]
+    for processes in (one, start_two(*adagrad, "two")):
+        assert {code for code, _ in ends(processes)} == {0}
+    first, second = (read_model(folder / run / "model.npz") for run in ("one", "two"))
+    np.testing.assert_array_equal(second.input, first.input)
+    for name, accumulator in first.accumulators.items():
+        assert accumulator.shape == (len(first.tokens),) and accumulator.all()
+        np.testing.assert_array_equal(second.accumulators[name], accumulator)
 
 
 @pytest.mark.slow
@@ -148,7 +166,7 @@ def test_slurm_starts_one_run_with_tables_between_its_processes(folder, one_proc
     }
     every = [
         start(
-            *("corpus.txt", *OPTIONS, "--workdir", "two", "--tables", "rows"),
+            *("corpus.txt", *OPTIONS, "--workdir", "two", "--table-sharding", "rows"),
             **job,
             SLURM_PROCID=rank,
             SLURM_LOCALID=rank,
@@ -222,7 +240,7 @@ def test_different_corpora_are_named(folder):
     every = start_two("--workdir", "two", corpora=("corpus.txt", "other/corpus.txt"))
     for code, (line,) in ends(every):
         assert code == 2
-        assert "Processes differ in corpus, words;" in line
+        assert "Processes differ in corpus;" in line
 
 
 def test_an_error_of_one_process_is_one_of_all(folder):
@@ -292,7 +310,7 @@ def assert_goes_on(folder: Path, never_stopped) -> None:
     """Started again, the two go on, to what one makes that was never stopped."""
     (first, lines), (second, _) = ends(start_two(*MANY))
     assert (first, second) == (0, 0)
-    assert re.search("Goes on after [0-9]+ updates", "".join(lines))
+    assert re.search("Resumes after [0-9]+ updates", "".join(lines))
     assert (vectors(folder / "two") == never_stopped(folder / "corpus.txt")).all()
 
 

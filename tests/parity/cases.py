@@ -7,7 +7,7 @@ import numpy as np
 
 from embedder.config import Config, with_options
 from embedder.engine.layout import ONE_DEVICE, Layout
-from embedder.tables.blocks import Updates
+from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.training import make_program
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
@@ -45,16 +45,10 @@ class Case(NamedTuple):
         radius = rng.integers(1, self.window + 1, size=self.size, dtype=np.int8)
         last = np.s_[-1, -1, block - self.padding :]
         ids[last], sequence[last], radius[last] = 0, -1, 0
+        size = num_updates, num_blocks, block // self.tile, self.noise
+        noise = rng.integers(0, self.num_rows, size=size, dtype=np.int32)
         return Updates(
-            ids=ids,
-            sequence=sequence,
-            radius=radius,
-            noise=rng.integers(
-                0,
-                self.num_rows,
-                size=(num_updates, num_blocks, block // self.tile, self.noise),
-                dtype=np.int32,
-            ),
+            Blocks(ids, sequence, radius, noise),
             position=np.zeros((num_updates, 3), np.int64),
             progress=np.linspace(0, 0.5, num_updates),
         )
@@ -66,10 +60,14 @@ class Case(NamedTuple):
         *,
         update: str = "rows",
         cap: float = 2.5,
+        optimizer: str = "sgd",
         vector_size: int = 8,
         layout: Layout = ONE_DEVICE,
     ) -> Sample:
-        """The updates of this case with the program that a run would apply them by."""
+        """The updates of this case with the program that a run would apply them by.
+
+        `cap` applies to SGD.
+        """
         num_updates, num_blocks, block = self.size
         config = with_options(
             Config(),
@@ -83,7 +81,8 @@ class Case(NamedTuple):
             negative=NEGATIVE,
             dtype=dtype,
             **UPDATES[update],
-            cap=cap,
+            max_pairs_per_row=cap if optimizer == "sgd" else None,
+            optimizer=optimizer,
             alpha=0.05,
         )
         program = make_program(self.num_rows, 1, config, layout)

@@ -1,5 +1,7 @@
 import dataclasses
+import functools
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from embedder.tables.corpus import sequences_corpus
 from migration.parity.data import blocks_rung
 from tests.parity.cases import assert_pass
 
+assert_equal = functools.partial(np.testing.assert_array_equal, strict=True)
 SHAPES = {
     "tiled": BlockShape(window=5, block=64, tile=16, noise=8, blocks_per_update=1),
     "classic": BlockShape(window=5, block=64, tile=1, noise=5, blocks_per_update=1),
@@ -25,7 +28,7 @@ def make_source(monkeypatch, sequences):
     """A source of several shards."""
 
     def make(shape, sample=1e-2, seed=3):
-        monkeypatch.setattr(encode, "SHARD_TOKENS", 1500)
+        monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1500)
         return source_of(sequences, shape, sample, seed)
 
     return make
@@ -92,15 +95,13 @@ def test_both_loaders_yield_the_same_superblocks(make_source, shape, workers):
             tfdata, memory, strict=True
         ):
             assert num_actual == num_desired
-            for values, expected in zip(actual, desired, strict=True):
-                np.testing.assert_array_equal(values, expected, strict=True)
+            jax.tree.map(assert_equal, actual, desired)
 
 
 def test_a_shard_is_a_pure_function_of_its_position(make_source):
     source = make_source(SHAPES["tiled"])
     first = source.updates(1, 2)
     source.updates(0, 0)
-    for values, expected in zip(source.updates(1, 2), first, strict=True):
-        np.testing.assert_array_equal(values, expected, strict=True)
+    jax.tree.map(assert_equal, source.updates(1, 2), first)
     other = dataclasses.replace(source, seed=4).updates(1, 2)
-    assert not np.array_equal(other.noise[:10], first.noise[:10])
+    assert not np.array_equal(other.blocks.noise[:10], first.blocks.noise[:10])

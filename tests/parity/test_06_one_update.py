@@ -7,20 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedder.tables.blocks import Updates
 from embedder.tables.update import host_state
 from migration.parity.updates import updates_rung
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
 ARCHITECTURES = ["skipgram", "cbow"]
+OPTIMIZERS = ["sgd", "adagrad"]
 FEW = [case for case in CASES if case.name in ("tiled", "several_blocks")]
 one_update_rung = functools.partial(updates_rung, "one update")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_tables_are_those_of_the_oracle(case, architecture):
-    assert_pass(one_update_rung(case.sample(architecture)))
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_tables_are_those_of_the_oracle(case, architecture, optimizer):
+    assert_pass(one_update_rung(case.sample(architecture, optimizer=optimizer)))
 
 
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
@@ -34,15 +35,19 @@ def test_tables_are_those_of_the_oracle(case, architecture):
         {"update": "kernel"},
         {"cap": math.inf},
         {"dtype": "float32"},
+        {"optimizer": "adagrad", "update": "dense"},
+        {"optimizer": "adagrad", "update": "kernel"},
+        {"optimizer": "adagrad", "dtype": "float32"},
+        {"optimizer": "adagrad", "dtype": "float32", "update": "kernel"},
     ],
-    ids=["dense", "kernel", "no_cap", "float32"],
+    ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options):
     assert_pass(one_update_rung(case.sample(architecture, **options)))
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     num_rows=st.integers(1, 30),
     num_blocks=st.integers(1, 3),
@@ -55,6 +60,7 @@ def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options
     update=st.sampled_from(list(UPDATES)),
     dtype=st.sampled_from(["float64", "float32"]),
     cap=st.sampled_from([0.5, 2.5, math.inf]),
+    optimizer=st.sampled_from(OPTIMIZERS),
     data=st.data(),
 )
 def test_any_update_is_that_of_the_oracle(
@@ -69,13 +75,16 @@ def test_any_update_is_that_of_the_oracle(
     update,
     dtype,
     cap,
+    optimizer,
     data,
 ):
     block = num_tiles * tile
     padding = data.draw(st.integers(0, block))
     size = (1, num_blocks, block)
     case = Case("any", num_rows, size, tile, noise, window, sequence_length, padding)
-    sample = case.sample(architecture, dtype, update=update, cap=cap)
+    sample = case.sample(
+        architecture, dtype, update=update, cap=cap, optimizer=optimizer
+    )
     assert_pass(one_update_rung(sample))
 
 
@@ -88,8 +97,8 @@ def tables_after(sample):
     return np.stack([np.asarray(table) for table in state.params["tables"].values()])
 
 
-def with_updates(sample, **changes):
-    return sample._replace(updates=Updates(**sample.updates._asdict() | changes))
+def with_blocks(sample, blocks):
+    return sample._replace(updates=sample.updates._replace(blocks=blocks))
 
 
 TWO_BLOCKS = Case("two_blocks", 12, (1, 2, 16), tile=4, noise=6)
@@ -98,12 +107,9 @@ TWO_BLOCKS = Case("two_blocks", 12, (1, 2, 16), tile=4, noise=6)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_order_of_blocks_in_an_update_changes_nothing(architecture):
     sample = TWO_BLOCKS.sample(architecture)
-    turned = {
-        name: getattr(sample.updates, name)[:, ::-1]
-        for name in ("ids", "sequence", "radius", "noise")
-    }
+    turned = jax.tree.map(lambda x: x[:, ::-1], sample.updates.blocks)
     np.testing.assert_allclose(
-        tables_after(with_updates(sample, **turned)),
+        tables_after(with_blocks(sample, turned)),
         tables_after(sample),
         rtol=1e-13,
         atol=1e-14,
@@ -114,10 +120,10 @@ def test_the_order_of_blocks_in_an_update_changes_nothing(architecture):
 def test_ids_and_noise_of_padding_change_nothing(architecture):
     case = TWO_BLOCKS._replace(padding=8)
     sample = case.sample(architecture)
-    ids, noise = sample.updates.ids.copy(), sample.updates.noise.copy()
-    ids[..., -1, -8:], noise[..., -1, -2:, :] = 7, 5
+    filled = jax.tree.map(np.copy, sample.updates.blocks)
+    filled.ids[..., -1, -8:], filled.noise[..., -1, -2:, :] = 7, 5
     np.testing.assert_array_equal(
-        tables_after(with_updates(sample, ids=ids, noise=noise)), tables_after(sample)
+        tables_after(with_blocks(sample, filled)), tables_after(sample)
     )
 
 
@@ -125,14 +131,12 @@ def test_ids_and_noise_of_padding_change_nothing(architecture):
 def test_a_block_that_comes_twice_counts_twice(architecture):
     """Without a cap the step of two equal blocks is twice that of one."""
     once = TWO_BLOCKS._replace(size=(1, 1, 16)).sample(architecture, cap=math.inf)
-    fields = ("ids", "sequence", "radius", "noise")
-    doubled = {
-        name: np.concatenate([getattr(once.updates, name)] * 2, axis=1)
-        for name in fields
-    }
+    doubled = jax.tree.map(
+        lambda x: np.concatenate([x, x], axis=1), once.updates.blocks
+    )
     start = np.stack([once.input, once.output])
     np.testing.assert_allclose(
-        tables_after(with_updates(once, **doubled)) - start,
+        tables_after(with_blocks(once, doubled)) - start,
         2 * (tables_after(once) - start),
         rtol=1e-10,
         atol=1e-14,

@@ -20,6 +20,11 @@ FORMS = {
     "tiled": {"tile": 16, "noise": 8},
     "classic": {"tile": 1, "noise": 5},
 }
+RULES = {
+    "cap": {"max_pairs_per_row": 4.0},
+    "no_cap": {"max_pairs_per_row": math.inf},
+    "adagrad": {"optimizer": "adagrad"},
+}
 CAPS = ["cap", "no_cap"]
 WAYS = [
     *itertools.product(
@@ -28,6 +33,12 @@ WAYS = [
     *itertools.product(*(ARCHITECTURES, FORMS, CAPS, [1e-3], ["dense"], ["float64"])),
     *itertools.product(
         *(ARCHITECTURES, ["tiled"], ["cap"], [1e-3], UPDATES, ["float32"])
+    ),
+    *itertools.product(
+        *(ARCHITECTURES, FORMS, ["adagrad"], [1e-3], UPDATES, ["float64"])
+    ),
+    *itertools.product(
+        *(ARCHITECTURES, ["tiled"], ["adagrad"], [1e-3], UPDATES, ["float32"])
     ),
 ]
 
@@ -38,7 +49,7 @@ def assert_same_epoch(config, sequences):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "form", "cap", "sample", "update", "dtype"),
+    ("architecture", "form", "rule", "sample", "update", "dtype"),
     [
         pytest.param(
             *way,
@@ -49,13 +60,13 @@ def assert_same_epoch(config, sequences):
     ],
 )
 def test_an_epoch_is_that_of_the_oracle(
-    sequences, architecture, form, cap, sample, update, dtype
+    sequences, architecture, form, rule, sample, update, dtype
 ):
     config = with_options(
         SMALL,
         **FORMS[form],
         architecture=architecture,
-        cap=4.0 if cap == "cap" else math.inf,
+        **RULES[rule],
         sample=sample,
         **UPDATES[update],
         dtype=dtype,
@@ -64,7 +75,7 @@ def test_an_epoch_is_that_of_the_oracle(
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     sequences=st.lists(
         st.lists(st.sampled_from("abcdefghij"), min_size=2, max_size=40),
@@ -83,13 +94,15 @@ def test_an_epoch_is_that_of_the_oracle(
             "blocks_per_update": st.integers(1, 3),
             "vector_size": st.integers(1, 12),
             "seed": st.integers(0, 2**64 - 1),
-            "cap": st.sampled_from([1.0, 8.0]),
             "backend": st.sampled_from(["xla", "numba"]),
         }
     ),
+    rule=st.sampled_from(
+        [{"max_pairs_per_row": 1.0}, {"max_pairs_per_row": 8.0}, RULES["adagrad"]]
+    ),
 )
-def test_any_epoch_is_that_of_the_oracle(sequences, options):
-    config = with_options(SMALL, **options, min_count=1, dtype="float64")
+def test_any_epoch_is_that_of_the_oracle(sequences, options, rule):
+    config = with_options(SMALL, **options, **rule, min_count=1, dtype="float64")
     assert_same_epoch(config, sequences)
 
 

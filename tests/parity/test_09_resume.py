@@ -7,11 +7,15 @@ from tests.parity.cases import assert_pass
 
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_training_goes_on_from_a_file_of_either_program(sequences, architecture, dtype):
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_training_goes_on_from_a_file_of_either_program(
+    sequences, architecture, dtype, optimizer
+):
     config = with_options(
         Config(),
         architecture=architecture,
         dtype=dtype,
+        optimizer=optimizer,
         vector_size=8,
         min_count=2,
         block=32,

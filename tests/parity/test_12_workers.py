@@ -21,14 +21,15 @@ def test_as_many_neighbours_in_common_as_of_two_runs_of_the_oracle_pass():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_the_port_is_as_near_to_the_asynchronous_oracle_as_that_is_to_itself(
-    data_folder, wiki
+    data_folder, wiki, optimizer
 ):
     sets = data_folder / "word-eval"
     measured = scores(
         [sets / "wordsim353.tsv", sets / "simlex999.tsv"],
         [sets / "questions-words.txt"],
     )
-    config = with_options(Config(), vector_size=50, epochs=1)
+    config = with_options(Config(), vector_size=50, epochs=1, optimizer=optimizer)
     options = {"words": 0, "seeds": (1, 2, 3), "scores": measured}
     assert_pass(ladder(subject(config, str(wiki), **options), ["workers"]))

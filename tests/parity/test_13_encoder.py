@@ -113,7 +113,7 @@ def other_seed(original, self, shape, dtype):
 
 
 def unscaled(original, x, dtype):
-    return x.reshape(len(x), -1).astype(dtype)
+    return x.astype(dtype)
 
 
 def padding_counts(original, network, params, features, labels, weights):
@@ -147,23 +147,29 @@ def wrong_examples_validate(original, num_examples, fraction):
 
 def layers_swapped(original, path):
     model = original(path)
-    return model._replace(layers=[(w, -b) for w, b in model.layers])
+    negated = {n: -x if n.startswith("biases") else x for n, x in model.arrays.items()}
+    return model._replace(arrays=negated)
 
 
 PLANTED = [
     ("batches", batches.BatchSource, "order", shifted_order),
     ("batches", embedder.encoders.training, "epoch_updates", last_batch_lost),
-    ("batches", encoder._Uniform, "__call__", other_seed),
+    ("batches", encoder._HeUniform, "__call__", other_seed),
     ("loss", encoder, "scaled", unscaled),
-    ("loss", classify, "sums_of", mean_of_two),
+    ("loss", classify, "loss_sums", mean_of_two),
     ("gradients", encoder, "scaled", unscaled),
-    ("gradients", classify, "sums_of", mean_of_two),
+    ("gradients", classify, "loss_sums", mean_of_two),
     ("one update", classify, "one_update", no_gradient_of_biases),
     ("one update", embedder.encoders.training, "optimizer_by_name", twice_the_rate),
     ("100 updates", embedder.encoders.training, "optimizer_by_name", no_arguments),
-    ("100 updates", classify, "sums_of", padding_counts),
-    ("whole epoch", embedder.encoders.training, "split", wrong_examples_validate),
-    ("whole epoch", classify, "sums_of", padding_counts),
+    ("100 updates", classify, "loss_sums", padding_counts),
+    (
+        "whole epoch",
+        embedder.encoders.training,
+        "split_validation",
+        wrong_examples_validate,
+    ),
+    ("whole epoch", classify, "loss_sums", padding_counts),
     ("files", embedder.encoders.estimator, "read_encoder", layers_swapped),
 ]
 

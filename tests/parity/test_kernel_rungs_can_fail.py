@@ -5,16 +5,22 @@ again; some in what it is compiled from.
 """
 
 import functools
+from typing import NamedTuple
 
+import jax
 import numba
 import numpy as np
 import pytest
 
 from embedder.config import with_options
 from embedder.tables.corpus import sequences_corpus
-from embedder.tables.cpu import kernel, tiles
+from embedder.tables.cpu import cbow, kernel, skipgram, thread
+from embedder.tables.cpu.rows import RowTable
 from embedder.tables.cpu.simd import cast_like, compiled
+from embedder.tables.cpu.thread import Constants, LossTerms, Thread
+from embedder.tables.cpu.tiles import Gathered, Tables, TileBuffers
 from embedder.tables.encode import encode
+from embedder.tables.update import Batch
 from migration.parity import training, updates
 from tests.parity.test_rungs_can_fail import (
     CONFIG,
@@ -24,12 +30,11 @@ from tests.parity.test_rungs_can_fail import (
     passes,
 )
 
-TABLES, BATCH, CONSTANTS, SETTINGS = range(1, 5)  # arguments of the compiled function
-IDS, SEQUENCE, RADIUS, NOISE, RATE = range(5)  # of a batch
 
-
-def update_rung(case=TWO_BLOCKS, rung="one update", architecture="skipgram"):
-    sample = case.sample(architecture, update="kernel")
+def update_rung(
+    case=TWO_BLOCKS, rung="one update", architecture="skipgram", optimizer="sgd"
+):
+    sample = case.sample(architecture, update="kernel", optimizer=optimizer)
     return updates.updates_rung(rung, sample)
 
 
@@ -42,75 +47,115 @@ def epoch_rung():
 skipgram_rung = functools.partial(update_rung, architecture="skipgram")
 cbow_rung = functools.partial(update_rung, architecture="cbow")
 hundred_rung = functools.partial(update_rung, MANY, "100 updates")
+adagrad_rung = functools.partial(update_rung, optimizer="adagrad")
+hundred_adagrad_rung = functools.partial(
+    update_rung, MANY, "100 updates", optimizer="adagrad"
+)
 
 
 # --- what the compiled function is given
 
 
-def changed(values: tuple, place: int, change) -> tuple:
-    """The tuple with one value changed, an array as the kernel takes arrays."""
-    value = change(values[place])
-    if isinstance(value, np.ndarray):
-        value = kernel._read_only(value.astype(values[place].dtype))
-    return (*values[:place], value, *values[place + 1 :])
+class Given(NamedTuple):
+    """The arguments of the compiled function."""
+
+    thread: Thread
+    tables: Tables
+    accumulators: Tables | None
+    batch: Batch
+    constants: Constants
+    gathered: Gathered
+    buffers: TileBuffers
+    rows: RowTable
+    losses: LossTerms
 
 
-def tables_swapped(arguments):
-    return changed(arguments, TABLES, lambda tables: tables[::-1])
+def with_batch(given, change):
+    """With a change of the batch, whose arrays keep their dtypes."""
+
+    def as_before(new, old):
+        return kernel._read_only(new.astype(old.dtype))
+
+    batch = jax.tree.map(as_before, change(given.batch), given.batch)
+    return given._replace(batch=batch)
 
 
-def in_batch(arguments, field, change):
-    return changed(arguments, BATCH, lambda batch: changed(batch, field, change))
+def with_blocks(given, **changes):
+    """Each change is a function of one field of the blocks."""
+    blocks = given.batch.blocks
+    fields = {name: f(getattr(blocks, name)) for name, f in changes.items()}
+    return with_batch(given, lambda x: x._replace(blocks=blocks._replace(**fields)))
 
 
-def radius_one_less(arguments):
-    return in_batch(arguments, RADIUS, lambda radius: np.maximum(radius - 1, 0))
+def with_constants(given, **changes):
+    """Each change is a function of one of the constants."""
+    values = {name: f(getattr(given.constants, name)) for name, f in changes.items()}
+    return given._replace(constants=given.constants._replace(**values))
 
 
-def windows_cross_sequences(arguments):
-    return in_batch(arguments, SEQUENCE, lambda x: np.minimum(x, 0))
+def tables_swapped(given):
+    return given._replace(tables=Tables(given.tables.output, given.tables.input))
 
 
-def noise_of_another_tile(arguments):
-    return in_batch(arguments, NOISE, lambda noise: np.roll(noise, 1, axis=2))
+def accumulators_swapped(given):
+    sums = given.accumulators
+    return given._replace(accumulators=Tables(sums.output, sums.input))
 
 
-def ids_of_another_block(arguments):
-    return in_batch(arguments, IDS, lambda ids: np.roll(ids, 1, axis=1))
+def mean_over_the_padding_too(given):
+    return with_constants(given, dim=lambda dim: given.tables.input.shape[1])
 
 
-def rate_of_another_update(arguments):
-    return in_batch(arguments, RATE, lambda rate: np.roll(rate, 1))
+def sum_for_the_mean(given):
+    return with_constants(given, dim=lambda dim: 1)
 
 
-def last_update_lost(arguments):
-    for field in range(5):
-        arguments = in_batch(arguments, field, lambda values: values[:-1])
-    return arguments
+def radius_one_less(given):
+    return with_blocks(given, radius=lambda radius: np.maximum(radius - 1, 0))
 
 
-def cap_ignored(arguments):
-    return changed(arguments, CONSTANTS, lambda x: (type(x[0])(np.inf), x[1]))
+def windows_cross_sequences(given):
+    return with_blocks(given, sequence=lambda x: np.minimum(x, 0))
 
 
-def cap_doubled(arguments):
-    return changed(arguments, CONSTANTS, lambda x: (2 * x[0], x[1]))
+def noise_of_another_tile(given):
+    return with_blocks(given, noise=lambda noise: np.roll(noise, 1, axis=2))
 
 
-def noise_counted_once(arguments):
-    return changed(arguments, CONSTANTS, lambda x: (x[0], type(x[1])(1)))
+def ids_of_another_block(given):
+    return with_blocks(given, ids=lambda ids: np.roll(ids, 1, axis=1))
 
 
-def noise_slightly_heavier(arguments):
-    return changed(arguments, CONSTANTS, lambda x: (x[0], x[1] * (1 + 1e-8)))
+def rate_of_another_update(given):
+    return with_batch(given, lambda x: x._replace(rate=np.roll(x.rate, 1)))
 
 
-def other_architecture(arguments):
-    return changed(arguments, SETTINGS, lambda x: (not x[0], *x[1:]))
+def last_update_lost(given):
+    return with_batch(given, lambda batch: jax.tree.map(lambda x: x[:-1], batch))
 
 
-def loss_of_every_second_update(arguments):
-    return changed(arguments, SETTINGS, lambda x: (*x[:2], 2 * x[2]))
+def cap_ignored(given):
+    return with_constants(given, cap=lambda cap: type(cap)(np.inf))
+
+
+def cap_doubled(given):
+    return with_constants(given, cap=lambda cap: 2 * cap)
+
+
+def noise_counted_once(given):
+    return with_constants(given, noise_share=lambda share: type(share)(1))
+
+
+def noise_slightly_heavier(given):
+    return with_constants(given, noise_share=lambda share: share * (1 + 1e-8))
+
+
+def other_architecture(given):
+    return with_constants(given, is_skipgram=lambda is_skipgram: not is_skipgram)
+
+
+def loss_of_every_second_update(given):
+    return with_constants(given, loss_interval=lambda interval: 2 * interval)
 
 
 GIVEN = [
@@ -129,6 +174,10 @@ GIVEN = [
     (cbow_rung, other_architecture),
     (epoch_rung, rate_of_another_update),
     (epoch_rung, loss_of_every_second_update),
+    (adagrad_rung, accumulators_swapped),
+    (adagrad_rung, mean_over_the_padding_too),
+    (adagrad_rung, sum_for_the_mean),
+    (hundred_adagrad_rung, rate_of_another_update),
 ]
 
 
@@ -137,10 +186,12 @@ GIVEN = [
 )
 def test_rung_catches_what_is_given_wrongly(monkeypatch, rung, wrong):
     assert passes(rung)
-    right = kernel._work
-    monkeypatch.setattr(
-        kernel, "_work", lambda dtype: lambda *given: right(dtype)(*wrong(given))
-    )
+    right = kernel.apply_on_thread
+
+    def planted(dtype, optimizer):
+        return lambda *given: right(dtype, optimizer)(*wrong(Given(*given)))
+
+    monkeypatch.setattr(kernel, "apply_on_thread", planted)
     assert not passes(rung)
 
 
@@ -151,39 +202,92 @@ def last_tile_left_out(original):
     """Its rows are listed last."""
 
     @compiled()
-    def find_rows(gathered, found, update, threads):
-        num_rows = original(gathered, found, update, threads)
-        return num_rows - gathered.count[len(gathered.count) - 1]
+    def index_rows(gathered, rows, update, threads):
+        num_rows = original(gathered, rows, update, threads)
+        return num_rows - gathered.num_rows[len(gathered.num_rows) - 1]
 
-    return find_rows
+    return index_rows
 
 
 def sums_for_means(original):
     """Contexts of a token count 1, not 1/n_t."""
 
     @compiled()
-    def weigh_cbow(place, share, own):
-        found = original(place, share, own)
-        for i in range(own.context_terms.shape[0]):
-            for c in range(own.context_terms.shape[1]):
-                if own.context_terms[i, c] > 0:
-                    own.context_terms[i, c] = cast_like(1, share)
+    def weigh(at, share, buffers):
+        found = original(at, share, buffers)
+        for i in range(buffers.context_terms.shape[0]):
+            for c in range(buffers.context_terms.shape[1]):
+                if buffers.context_terms[i, c] > 0:
+                    buffers.context_terms[i, c] = cast_like(1, share)
         return found
 
-    return weigh_cbow
+    return weigh
+
+
+def with_names(function, **names):
+    """The compiled function with other values of some of its global names."""
+    names = {**function.py_func.__globals__, **names}
+    return compiled()(type(function.py_func)(function.py_func.__code__, names))
 
 
 def neighbour_left_out(original):
     """The token after one is no context of it, but the token itself is."""
-    errors = tiles.context_errors
+    errors = skipgram.context_errors
 
     @compiled()
     def context_errors(g, i, first, last, window):
         errors(g, i, first, last, window + 1)
 
-    names = {**original.py_func.__globals__, "context_errors": context_errors}
-    code = original.py_func.__code__
-    return compiled()(type(original.py_func)(code, names))
+    return with_names(original, context_errors=context_errors)
+
+
+def accumulated_after_the_step(original):
+    """The step divides by the root of what earlier updates have left."""
+
+    @compiled()
+    def accumulate(accumulator, row, square, rate):
+        scale = rate / (np.sqrt(accumulator[row]) + cast_like(1e-8, rate))
+        accumulator[row] += square
+        return scale
+
+    return with_names(original, accumulate=accumulate)
+
+
+def eps_inside_the_root(original):
+    @compiled()
+    def accumulate(accumulator, row, square, rate):
+        accumulator[row] += square
+        return rate / np.sqrt(accumulator[row] + cast_like(1e-8, rate))
+
+    return with_names(original, accumulate=accumulate)
+
+
+def squares_by_occurrence(original):
+    """As if a row occurred once: each of its gradients is accumulated and applied."""
+
+    @compiled()
+    def sum_gradients(gradients, rows, num_rows, thread):
+        for e in range(num_rows):
+            rows.first[rows.row_slots[e]] = rows.gradient_slots[e]
+
+    @compiled()
+    def apply_adagrad(
+        tables, accumulators, gradients, rows, num_rows, thread, dim, rate
+    ):
+        for e in range(num_rows):
+            one = RowTable(
+                rows.update,
+                rows.key,
+                rows.weight,
+                rows.owner,
+                rows.first,
+                rows.row_slots[e : e + 1],
+                rows.gradient_slots[e : e + 1],
+            )
+            by_row(tables, accumulators, gradients, one, 1, thread, dim, rate)
+
+    by_row = with_names(original, _sum_gradients=sum_gradients)
+    return apply_adagrad
 
 
 def nothing(original):
@@ -191,22 +295,30 @@ def nothing(original):
 
 
 COMPILED = [
-    (skipgram_rung, "_find_rows", nothing),
-    (skipgram_rung, "_find_rows", last_tile_left_out),
-    (cbow_rung, "weigh_cbow", sums_for_means),
-    (skipgram_rung, "differentiate_skipgram", neighbour_left_out),
+    (skipgram_rung, thread, "index_rows", nothing),
+    (skipgram_rung, thread, "index_rows", last_tile_left_out),
+    (cbow_rung, cbow, "weigh", sums_for_means),
+    (skipgram_rung, skipgram, "differentiate", neighbour_left_out),
+    (adagrad_rung, thread, "apply_adagrad", accumulated_after_the_step),
+    (adagrad_rung, thread, "apply_adagrad", eps_inside_the_root),
+    (adagrad_rung, thread, "apply_adagrad", squares_by_occurrence),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("rung", "name", "wrong"), COMPILED, ids=[wrong.__name__ for *_, wrong in COMPILED]
+    ("rung", "module", "name", "wrong"),
+    COMPILED,
+    ids=[wrong.__name__ for *_, wrong in COMPILED],
 )
 def test_rung_catches_what_is_compiled_wrongly(
-    tmp_path, monkeypatch, rung, name, wrong
+    tmp_path, monkeypatch, rung, module, name, wrong
 ):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # nobody else's
-    monkeypatch.setattr(kernel, "_work", functools.cache(kernel._work.__wrapped__))
-    monkeypatch.setattr(kernel, name, wrong(getattr(kernel, name)))
+    fresh = functools.cache(thread.apply_on_thread.__wrapped__)
+    monkeypatch.setattr(kernel, "apply_on_thread", fresh)
+    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
+    again = with_names(thread._differentiate)
+    monkeypatch.setattr(thread, "_differentiate", again)
     assert passes(rung) == (wrong is nothing)
     assert [*tmp_path.rglob("*.nbc")]  # what was compiled is kept there

@@ -5,18 +5,20 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import embedder.tables.training
 import legacy.vocabulary
 from embedder.config import Config, with_options
-from embedder.engine import loop
+from embedder.engine import loop, rules
 from embedder.tables import (
     blocks,
+    cbow,
     encode,
     estimator,
     noise,
-    objective,
+    skipgram,
     update,
     vocabulary,
 )
@@ -81,8 +83,8 @@ def gradients_rung(architecture):
     return updates.gradients_rung(TILED.sample(architecture))
 
 
-def update_rung(case=TWO_BLOCKS, rung="one update"):
-    return updates.updates_rung(rung, case.sample("skipgram"))
+def update_rung(case=TWO_BLOCKS, rung="one update", optimizer="sgd"):
+    return updates.updates_rung(rung, case.sample("skipgram", optimizer=optimizer))
 
 
 def epoch_rung():
@@ -111,6 +113,7 @@ cbow_loss_rung = functools.partial(loss_rung, "cbow")
 skipgram_gradients_rung = functools.partial(gradients_rung, "skipgram")
 cbow_gradients_rung = functools.partial(gradients_rung, "cbow")
 hundred_rung = functools.partial(update_rung, MANY, "100 updates")
+adagrad_rung = functools.partial(update_rung, optimizer="adagrad")
 
 
 def ties_by_last_appearance(original, counts, tokens, min_count):
@@ -135,13 +138,13 @@ def noise_of_one_token(original, table, size, rng):
 
 
 def sequences_of_zero(original, *arguments):
-    ids, sequence, radius, noise_ids = original(*arguments)
-    return ids, np.minimum(sequence, 0), radius, noise_ids
+    made = original(*arguments)
+    return made._replace(sequence=np.minimum(made.sequence, 0))
 
 
 def progress_too_far(original, source, epoch, place):
     made = original(source, epoch, place)
-    return blocks.Updates(**made._asdict() | {"progress": made.progress + 1e-9})
+    return made._replace(progress=made.progress + 1e-9)
 
 
 def constant_rate(original, progress, **options):
@@ -153,16 +156,18 @@ def window_crosses_sequences(original, sequence, radius, **options):
 
 
 def dropped_n_t(original, rows, pairs, **options):
-    ones = jnp.minimum(pairs.count, 1)
-    return original(rows, pairs._replace(count=ones), **options)
+    ones = jnp.minimum(pairs.num_contexts, 1)
+    return original(rows, pairs._replace(num_contexts=ones), **options)
 
 
 def weights_without_n_t(original, pairs, **options):
-    return original(pairs._replace(count=jnp.minimum(pairs.count, 1)), **options)
+    return original(
+        pairs._replace(num_contexts=jnp.minimum(pairs.num_contexts, 1)), **options
+    )
 
 
 def sum_for_mean(original, rows, pairs, **options):
-    factor = pairs.count.max()
+    factor = pairs.num_contexts.max()
     return original(rows._replace(input=rows.input * factor), pairs, **options)
 
 
@@ -172,7 +177,9 @@ def shifted_halo(original, x, tile, window, **options):
 
 def stopped_gradient(original, rows, pairs, **options):
     """The loss is right, its gradient is not."""
-    noiseless = original(rows, pairs._replace(count=0 * pairs.count), **options)
+    noiseless = original(
+        rows, pairs._replace(num_contexts=0 * pairs.num_contexts), **options
+    )
     whole = original(rows, pairs, **options)
     return noiseless + jax.lax.stop_gradient(whole - noiseless)
 
@@ -190,6 +197,47 @@ def weights_of_one_block(original, zeros, ids, weights):
 def weights_left_over(original, zeros, ids, weights):
     """Those of earlier updates are not cleared."""
     return original(zeros, ids, weights)[0], zeros.at[ids].add(weights)
+
+
+def sum_of_squares(original, model):
+    """The sum over the columns, not the mean."""
+    return lambda values: values.sum(axis=-1)
+
+
+def adagrad_with_divisor(original, eps, divisor):
+    """The rule with another divisor of G: by the sums before and after the update."""
+    rule = original(eps)
+
+    def update(gradients, state, params=None, *, row_ids, **extra):
+        _, after = rule.update(gradients, state, params, row_ids=row_ids, **extra)
+        before, now = (
+            jax.tree.map(rules.rows_at, each.accumulators, row_ids)
+            for each in (state, after)
+        )
+        scaled = jax.tree.map(
+            lambda g, old, new: g / divisor(old, new)[..., jnp.newaxis],
+            gradients,
+            before,
+            now,
+        )
+        return scaled, after
+
+    return optax.GradientTransformationExtraArgs(rule.init, update)
+
+
+def accumulated_after_the_step(original, eps):
+    return adagrad_with_divisor(original, eps, lambda old, new: jnp.sqrt(old) + eps)
+
+
+def eps_inside_the_root(original, eps):
+    return adagrad_with_divisor(original, eps, lambda old, new: jnp.sqrt(new + eps))
+
+
+def squares_by_occurrence(original, slots, gradients):
+    """The sums have the length of the gradients of each occurrence together."""
+    sums, squares = original(slots, gradients), original(slots, gradients**2)
+    length, own = squares.sum(axis=-1), (sums**2).sum(axis=-1)
+    return sums * jnp.sqrt(length / jnp.where(own > 0, own, 1))[:, jnp.newaxis]
 
 
 def slightly_steeper(original, x):
@@ -240,18 +288,22 @@ PLANTED = [
     (blocks_rung, blocks, "draw_noise", ids_off_by_one),
     (blocks_rung, blocks, "_make_blocks", sequences_of_zero),
     (blocks_rung, blocks.BlockSource, "updates", progress_too_far),
-    (skipgram_loss_rung, objective, "skipgram_loss", dropped_n_t),
-    (skipgram_loss_rung, objective, "pairs", window_crosses_sequences),
-    (cbow_loss_rung, objective, "cbow_loss", sum_for_mean),
-    (skipgram_gradients_rung, objective, "skipgram_loss", stopped_gradient),
-    (skipgram_gradients_rung, objective, "pairs", window_crosses_sequences),
-    (skipgram_gradients_rung, objective, "skipgram_weights", weights_without_n_t),
-    (cbow_gradients_rung, objective, "cbow_loss", sum_for_mean),
-    (cbow_gradients_rung, objective, "_halo", shifted_halo),
+    (skipgram_loss_rung, skipgram, "loss", dropped_n_t),
+    (skipgram_loss_rung, update, "pairs_of", window_crosses_sequences),
+    (cbow_loss_rung, cbow, "loss", sum_for_mean),
+    (skipgram_gradients_rung, skipgram, "loss", stopped_gradient),
+    (skipgram_gradients_rung, update, "pairs_of", window_crosses_sequences),
+    (skipgram_gradients_rung, skipgram, "row_weights", weights_without_n_t),
+    (cbow_gradients_rung, cbow, "loss", sum_for_mean),
+    (cbow_gradients_rung, cbow, "halo", shifted_halo),
     (update_rung, update, "_totals", weights_of_one_place),
     (update_rung, update, "_totals", weights_of_one_block),
     (hundred_rung, update, "_totals", weights_left_over),
-    (hundred_rung, objective, "_softplus", slightly_steeper),
+    (hundred_rung, skipgram, "softplus", slightly_steeper),
+    (adagrad_rung, update, "_mean_columns", sum_of_squares),
+    (adagrad_rung, update, "_row_sums", squares_by_occurrence),
+    (adagrad_rung, rules, "scale_by_rowwise_adagrad", accumulated_after_the_step),
+    (adagrad_rung, rules, "scale_by_rowwise_adagrad", eps_inside_the_root),
     (epoch_rung, embedder.tables.training, "linear_rate", constant_rate),
     (epoch_rung, blocks, "draw_noise", ids_off_by_one),
     (

@@ -140,7 +140,7 @@ def test_a_best_that_was_not_kept_is_said_at_the_start(stopped, capsys):
         (
             "examples.npz",
             [*VALIDATED, "--best-by", "pairs.tsv"],
-            "`best_by` applies only to `model` = 'tables'",
+            "`best_by` applies only to `model` = 'tokens'",
         ),
         ("text.txt", ["--best-by", "nothing.tsv"], "nothing.tsv: No such file"),
         ("text.txt", ["--best-by", "text.txt"], "text.txt line 1"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embedder.engine.rules import capped_sgd
+from embedder.engine.rules import capped_sgd, rowwise_adagrad
 from embedder.engine.state import TrainState
 from embedder.run import checkpoints as checkpoint
 from embedder.run.checkpoints import (
@@ -17,7 +17,7 @@ from embedder.run.checkpoints import (
     arrays_of,
     tree_of,
 )
-from embedder.tables.update import host_state
+from embedder.tables.update import accumulators_of, host_state
 
 FACTS = {"place": {"epoch": 1, "losses": [0.1, 1 / 3]}, "origin": {"backend": "xla"}}
 
@@ -79,6 +79,19 @@ def test_a_state_is_taken_apart_and_put_together():
     assert again.params["tables"]["output"] is parts["params.tables.output"]
 
 
+def test_a_state_of_adagrad_has_accumulators():
+    table = np.arange(6.0).reshape(3, 2)
+    state = host_state(rowwise_adagrad(), table, -table)
+    parts = arrays_of(state)
+    names = {f"opt_state.0.accumulators.tables.{name}" for name in ("input", "output")}
+    assert names == {*parts} - {*arrays_of(host_state(capped_sgd(1.0), table, table))}
+    parts["opt_state.0.accumulators.tables.output"] = np.ones(3)
+    again = tree_of(parts, state)
+    np.testing.assert_array_equal(accumulators_of(again)["output"], [1, 1, 1])
+    with pytest.raises(CheckpointError, match="accumulators.tables.input: None there"):
+        tree_of(arrays_of(host_state(capped_sgd(1.0), table, table)), state)
+
+
 @pytest.mark.row("F15")
 @pytest.mark.parametrize(
     ("other", "message"),
@@ -130,7 +143,7 @@ def test_no_missing_or_short_file_is_read_as_something_else(checkpoints):
 @pytest.mark.row("F13")
 def test_arrays_that_orbax_reads_otherwise_are_found(checkpoints, monkeypatch):
     save(checkpoints, 1)
-    monkeypatch.setattr(checkpoint, "check_folder", lambda folder: None)
+    monkeypatch.setattr(checkpoint, "check_digests", lambda folder: None)
     monkeypatch.setattr(checkpoint, "_digest", lambda array: "another")
     with pytest.raises(CheckpointError, match="1 is damaged .`a` is not what was"):
         checkpoints.read(1)
@@ -138,7 +151,7 @@ def test_arrays_that_orbax_reads_otherwise_are_found(checkpoints, monkeypatch):
 
 def test_facts_that_orbax_reads_otherwise_are_found(checkpoints, monkeypatch):
     save(checkpoints, 1)
-    monkeypatch.setattr(checkpoint, "check_folder", lambda folder: None)
+    monkeypatch.setattr(checkpoint, "check_digests", lambda folder: None)
     path = checkpoints.folder / "1" / "facts" / "metadata"
     path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 2'))
     with pytest.raises(CheckpointError, match="its facts are not what was written"):

@@ -179,7 +179,7 @@ def test_train_names_images_by_their_files(images):
     frame = pl.read_parquet(images / "labels.parquet")
     assert [key.partition("/")[0] for key in frame["key"]] == frame["label"].to_list()
     model = read_encoder(images / "model.npz")
-    assert (model.shape, model.kind) == ((4, 3, 3), "uint8")
+    assert (model.example_shape, model.example_dtype) == ((4, 3, 3), "uint8")
     assert metrics(images)[-1]["val_loss"] is None
 
 
@@ -189,7 +189,7 @@ def test_images_of_two_sizes_need_one_to_be_given(capsys):
     assert train("data", "r") == 2
     assert "give --image-size HEIGHT WIDTH." in error_line(capsys)
     assert train("data", "r", "--image-size", "2", "2", "--epochs", "0") == 0
-    assert read_encoder(Path("r/model.npz")).shape == (2, 2, 3)
+    assert read_encoder(Path("r/model.npz")).example_shape == (2, 2, 3)
 
 
 def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
@@ -236,7 +236,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(run, stopped, capsys, again):
         assert main(["train", "--workdir", "r"]) == 0
     else:
         assert train("points.npz", "r", *options) == 0
-    assert "Goes on after 8 updates" in capsys.readouterr().err
+    assert "Resumes after 8 updates" in capsys.readouterr().err
     assert results(Path("r")) == results(run)
     assert [line["epoch"] for line in metrics(Path("r"))] == [1, 2, 3]
 
@@ -254,7 +254,7 @@ def test_a_stopped_run_refuses_other_labels(stopped, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--window", "3"], "`window` applies only to .* 'tables', got 3 with 'encod"),
+        (["--window", "3"], "`window` applies only to .* 'tokens', got 3 with 'encod"),
         (["--vector-size", "7"], "`vector_size` applies only to .*, got 7 with"),
         (["--layers", "5", "6", "2"], "from 4 features to 3 classes, got 5 6 2."),
         (["--layers", "4", "3"], r"`layers` must be three widths .* got \(4, 3\)."),
@@ -281,17 +281,20 @@ def test_wrong_options_are_one_line_and_leave_nothing(capsys, options, message):
 def test_options_of_an_encoder_are_refused_by_tables(capsys):
     assert main(["train", "points.npz", "--layers", "4", "5", "3"]) == 2
     assert re.search(
-        "`layers` applies only to `model` = 'encoder', .*'tables'", error_line(capsys)
+        "`layers` applies only to `model` = 'encoder', .*'tokens'", error_line(capsys)
     )
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "DATA must be given for an encoder: an idx file, npz, parquet, or"),
+        ([], "DATA must be given for an encoder: an idx file of images .*, or an .npz"),
         (["none.npz"], "DATA none.npz does not exist."),
-        (["text.txt"], "DATA text.txt must be an idx file of images .* .npz, .parquet"),
-        (["folder"], "DATA folder has no idx files, and no folders with images"),
+        (
+            ["text.txt"],
+            "DATA text.txt must be an idx file of images .* .npz file, or a .parquet",
+        ),
+        (["folder"], "DATA folder must be an idx file of images .* or its folder"),
         (["text.npz"], "text.npz has no features and labels: File is not a zip file."),
         (["text.parquet"], "text.parquet is not a parquet file: "),
     ],

@@ -12,6 +12,7 @@ from embedder.config import with_options
 from embedder.run.train import train as train_run
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.estimator import EmbeddingTrainer
+from embedder.tables.options import default_adagrad_alpha
 from tests.commands import error_line
 
 OLD = "a b c d a c a b\n" * 30
@@ -96,11 +97,70 @@ def test_the_same_again_has_it_done_already(capsys, grow, loader):
     assert Path("new/model.npz").read_bytes() == before
 
 
+@pytest.fixture
+def old_adagrad() -> None:
+    """The run `old`, by Adagrad."""
+    command = ["train", "old.txt", "--workdir", "old", "--overwrite", *OPTIONS]
+    assert main([*command, "--optimizer", "adagrad"]) == 0
+
+
+def test_accumulators_go_on_and_those_of_new_rows_start_at_0(old_adagrad):
+    assert resume("--grow", "--epochs", "0") == 0
+    old, new = model("old"), model("new")
+    assert new.settings["optimizer"] == "adagrad"
+    for name in ("input", "output"):
+        assert (old.accumulators[name] > 0).all()
+        np.testing.assert_array_equal(
+            new.accumulators[name], [*old.accumulators[name], 0, 0, 0]
+        )
+
+
+def test_adagrad_without_grow_is_partial_fit(old_adagrad):
+    assert resume("--epochs", "1") == 0
+    trainer = EmbeddingTrainer.load("old/model.npz").partial_fit("more.txt")
+    trainer.save("partial.npz")
+    new, partial = model("new"), read_model(Path("partial.npz"))
+    np.testing.assert_array_equal(new.input, partial.input)
+    for name, accumulator in partial.accumulators.items():
+        np.testing.assert_array_equal(new.accumulators[name], accumulator)
+
+
+def test_another_optimizer_starts_with_accumulators_of_0(capsys):
+    assert resume("--epochs", "0", "--optimizer", "adagrad") == 0
+    message = "The optimizer is adagrad, that of the base sgd: accumulators start at 0"
+    assert message in capsys.readouterr().err
+    assert not any(x.any() for x in model("new").accumulators.values())
+    settings = model("new").settings
+    assert settings["cap"] is None
+    assert settings["alpha"] == default_adagrad_alpha("skipgram")  # not of the base
+
+
+def test_sgd_goes_on_from_the_tables_of_adagrad(old_adagrad, capsys):
+    assert resume("--epochs", "0", "--optimizer", "sgd") == 0
+    assert "The optimizer is sgd, that of the base adagrad" in capsys.readouterr().err
+    np.testing.assert_array_equal(model("new").input, model("old").input)
+    assert model("new").accumulators is None
+
+
+def test_an_unfinished_run_of_adagrad_will_do(stopped):
+    command = ["old.txt", "--workdir", "half", *OPTIONS, "--optimizer", "adagrad"]
+    stopped(*command)
+    more = ["train", "more.txt", "--workdir", "new", "--resume", "half"]
+    assert main([*more, "--epochs", "0", "--optimizer", "adagrad"]) == 0
+    assert all(x.any() for x in model("new").accumulators.values())
+
+
+def test_a_stopped_run_of_adagrad_goes_on_to_the_same_bits(old_adagrad, stopped):
+    stopped("old.txt", "--workdir", "cut", *OPTIONS, "--optimizer", "adagrad")
+    assert main(["train", "--workdir", "cut"]) == 0
+    assert Path("cut/model.npz").read_bytes() == Path("old/model.npz").read_bytes()
+
+
 def test_a_stopped_one_goes_on_to_the_same_bits(stopped, capsys):
     assert resume("--grow") == 0
     stopped("more.txt", "--workdir", "cut", "--resume", "old", "--grow", epoch=3)
     assert main(["train", "--workdir", "cut"]) == 0
-    assert "Goes on after" in capsys.readouterr().err
+    assert "Resumes after" in capsys.readouterr().err
     assert Path("cut/model.npz").read_bytes() == Path("new/model.npz").read_bytes()
 
 
@@ -120,12 +180,12 @@ def test_settings_are_those_of_the_run():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--vector-size", "5"], "`vector_size` must be that of the run that this one"),
-        (["--architecture", "cbow"], "goes on from, 'skipgram', got 'cbow'."),
-        (["--dtype", "float64"], "goes on from, 'float32', got 'float64'."),
+        (["--vector-size", "5"], "`vector_size` must be that of the run to start from"),
+        (["--architecture", "cbow"], "run to start from, 'skipgram', got 'cbow'."),
+        (["--dtype", "float64"], "run to start from, 'float32', got 'float64'."),
         (
             ["--model", "encoder"],
-            "`resume` applies only to `model` = 'tables', got 'encoder' and",
+            "`resume` applies only to `model` = 'tokens', got 'encoder' and",
         ),
     ],
 )
@@ -166,7 +226,10 @@ def test_text_without_a_known_token_is_refused(capsys):
     Path("more.txt").write_text("x y z\n" * 9)
     for options in ([], ["--dry-run"]):
         assert resume(*options) == 2
-        assert "more.txt has no token that is known: give" in error_line(capsys)
+        assert (
+            "more.txt has no token of the vocabulary of `resume`: give"
+            in error_line(capsys)
+        )
     assert not Path("new").exists()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from embedder.config import Config, read_toml, with_options
+from embedder.config import Config, read_toml, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.engine.memory import check_memory
 from embedder.run.preview import preview
@@ -59,7 +59,7 @@ def test_train_leaves_every_file_it_names(finished):
     np.testing.assert_array_equal(whole.matrix, text.matrix, strict=True)
     assert whole.counts.tolist() == frame["count"].to_list()
     tables = read_toml(finished.config).tables
-    assert (tables.block, tables.alpha, tables.cap) == (64, 0.05, 32)
+    assert (tables.block, tables.alpha, tables.max_pairs_per_row) == (64, 0.05, 32)
 
 
 def test_train_writes_a_line_of_metrics_an_epoch(finished):
@@ -108,7 +108,7 @@ def test_train_uses_a_cache_elsewhere(finished, tmp_path):
 
 def test_run_epochs_reports_progress_that_ends_at_one(sequences):
     encoded = encode(sequences_corpus(sequences), 2)
-    config = with_options(SMALL, alpha=0.03, cap=128.0)
+    config = with_options(SMALL, alpha=0.03, max_pairs_per_row=128.0)
     training = Training(config, encoded, range(2))
     seen = []
     _, place = run_epochs(training, training.initial_state(), seen.append)
@@ -123,7 +123,7 @@ def test_run_epochs_reports_progress_that_ends_at_one(sequences):
 @pytest.mark.row("B7")
 def test_run_epochs_says_that_there_are_no_pairs(caplog):
     encoded = encode(sequences_corpus([["a"], ["b"]] * 20), 1)
-    config = with_options(SMALL, alpha=0.03, cap=128.0)
+    config = with_options(SMALL, alpha=0.03, max_pairs_per_row=128.0)
     training = Training(config, encoded, range(1))
     _, place = run_epochs(training, training.initial_state())
     assert place.losses == [0.0] and "nothing is learned" in caplog.text
@@ -135,7 +135,9 @@ def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
     training = plan(config, corpus, tmp_path)
     assert training.config.tables.block == 64
     assert training.config.tables.alpha == 0.05 * (1e6 / 3_200_000) ** 0.225
-    assert training.config.tables.cap == 1.6 / training.config.tables.alpha
+    assert (
+        training.config.tables.max_pairs_per_row == 1.6 / training.config.tables.alpha
+    )
 
 
 def test_open_corpus_without_a_source_is_the_demo():
@@ -161,6 +163,18 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
     # A shard of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
     assert needed["blocks"] == (1 * 3 + 3 * 16 * 64) * 33
     assert needed["TensorFlow"] == 0
+
+
+def test_memory_needed_counts_the_accumulators_of_adagrad():
+    encoded = encode(sequences_corpus([["a", "b", "c"]]), 1)
+    sgd = with_options(SMALL, vector_size=100, dtype="float64", max_pairs_per_row=None)
+    adagrad = with_options(sgd, optimizer="adagrad")
+    before, needed = (
+        memory_needed(resolve(config, 3), encoded, superblock_size=16)
+        for config in (sgd, adagrad)
+    )
+    assert (before["accumulators"], needed["accumulators"]) == (0, 4 * 3 * 8)
+    assert needed["checkpoints"] - before["checkpoints"] == 4 * 3 * 8
 
 
 def test_check_memory_refuses_more_than_the_machine_has():

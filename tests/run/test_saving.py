@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from embedder.engine.epochs import Place, Snapshot
+from embedder.engine.epochs import RunPosition, Snapshot
 from embedder.run import saving
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop, Stopped
@@ -32,7 +32,7 @@ class Disk:
 
 
 def status(updates: int, epoch: int = 0, is_epoch_end: bool = False):
-    place = Place(epoch + is_epoch_end, updates=updates)
+    place = RunPosition(epoch + is_epoch_end, updates=updates)
     return types.SimpleNamespace(
         updates=updates,
         epoch=epoch,
@@ -45,13 +45,13 @@ def status(updates: int, epoch: int = 0, is_epoch_end: bool = False):
 
 
 def saver(disk, stop=None, start=None, **interval) -> Saver:
-    start = start or Place(0)
+    start = start or RunPosition(0)
     return Saver(disk, Interval(**interval), stop or Stop(), start=start, facts={})
 
 
 def test_it_saves_after_so_many_updates():
     disk = Disk()
-    save = saver(disk, updates=100, start=Place(0, updates=50))
+    save = saver(disk, updates=100, start=RunPosition(0, updates=50))
     for updates in (100, 149, 150, 151, 260, 359, 360):
         save(status(updates))
     assert [step for step, _ in disk.saved] == [150, 260, 360]
@@ -59,7 +59,7 @@ def test_it_saves_after_so_many_updates():
 
 def test_it_saves_after_so_many_epochs():
     disk = Disk()
-    save = saver(disk, epochs=2, start=Place(1))
+    save = saver(disk, epochs=2, start=RunPosition(1))
     for epoch in range(1, 6):
         save(status(10 * epoch, epoch))
         save(status(10 * epoch + 9, epoch, is_epoch_end=True))
@@ -80,7 +80,7 @@ def test_it_saves_after_some_time(monkeypatch):
 def test_a_pass_that_is_best_is_saved_where_that_is_wanted():
     for wanted, saved in ((True, [(7, 1)]), (False, [])):
         disk = Disk()
-        made = Saver(disk, Interval(), Stop(), start=Place(0), facts={})
+        made = Saver(disk, Interval(), Stop(), start=RunPosition(0), facts={})
         made._saves_best = wanted
         for updates, best in ((7, 7), (14, 7)):
             each = status(updates, epoch=updates // 7 - 1, is_epoch_end=True)

@@ -7,6 +7,7 @@ import pytest
 
 from embedder.config import Config, read_toml, resolve, with_options
 from embedder.run import workdir as folder
+from embedder.run.inputs import check_same, write_settings
 from embedder.run.workdir import Workdir
 
 CONFIG = resolve(Config(), 1000)
@@ -18,12 +19,12 @@ def run(tmp_path) -> Workdir:
     """A run that has begun."""
     run = Workdir(tmp_path / "run")
     run.path.mkdir()
-    folder.write_settings(run, CONFIG, "text.txt", MANIFEST)
+    write_settings(run, CONFIG, "text.txt", MANIFEST)
     return run
 
 
-def test_workdir_is_begun_with_settings_and_finished_with_vectors(run):
-    assert run.is_begun and not run.is_finished
+def test_workdir_is_started_with_settings_and_finished_with_vectors(run):
+    assert run.is_started and not run.is_finished
     run.vectors.touch()
     assert run.is_finished
 
@@ -49,26 +50,26 @@ def test_check_free_refuses_a_file_and_other_files(tmp_path):
 
 
 def test_check_same_takes_the_same_and_what_changes_no_vector(run):
-    folder.check_same(run, CONFIG, MANIFEST)
-    folder.check_same(run, with_options(CONFIG, loader="memory", workers=7), MANIFEST)
+    check_same(run, CONFIG, MANIFEST)
+    check_same(run, with_options(CONFIG, loader="memory", workers=7), MANIFEST)
 
 
 def test_check_same_names_each_difference(run):
     other = with_options(CONFIG, window=3, seed=9)
     with pytest.raises(ValueError, match="`seed` 1 there, 9 now, `window` 5 there, 3"):
-        folder.check_same(run, other, MANIFEST)
+        check_same(run, other, MANIFEST)
 
 
 def test_check_same_refuses_another_corpus(run):
     with pytest.raises(ValueError, match="run with other settings: another corpus"):
-        folder.check_same(run, CONFIG, [{"file": "text.txt", "bytes": 4}])
+        check_same(run, CONFIG, [{"file": "text.txt", "bytes": 4}])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", "3"])
 def test_check_same_names_a_damaged_corpus_file(run, text):
     run.corpus.write_text(text)
     with pytest.raises(ValueError, match="corpus.json is damaged .*--overwrite"):
-        folder.check_same(run, CONFIG, MANIFEST)
+        check_same(run, CONFIG, MANIFEST)
 
 
 def test_clear_removes_what_a_run_wrote_and_nothing_else(run):

@@ -1,9 +1,11 @@
 """Blocks: pure functions of (seed, epoch, shard), worked by hand from the draws."""
 
+import functools
+
+import jax
 import numpy as np
 import pytest
 
-from embedder.tables import encode as encoding
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
@@ -15,7 +17,7 @@ SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 @pytest.fixture
 def encoded(monkeypatch, sequences) -> Encoded:
     """Several shards of the sequences."""
-    monkeypatch.setattr(encoding, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1000)
     return encode(sequences_corpus(sequences), 1)
 
 
@@ -26,13 +28,13 @@ def source(encoded: Encoded, **changes) -> BlockSource:
 
 
 def assert_same(actual: Updates, desired: Updates) -> None:
-    for name, a, b in zip(Updates._fields, actual, desired, strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
+    assert_equal = functools.partial(np.testing.assert_array_equal, strict=True)
+    jax.tree.map(assert_equal, actual, desired)
 
 
 def test_updates_have_the_shapes_and_dtypes_they_say(encoded):
     updates = source(encoded).updates(0, 0)
-    num = len(updates)
+    num = updates.num_updates
     expected = {
         "ids": ("int32", (num, 2, 8)),
         "sequence": ("int32", (num, 2, 8)),
@@ -42,7 +44,7 @@ def test_updates_have_the_shapes_and_dtypes_they_say(encoded):
         "progress": ("float64", (num,)),
     }
     for name, (dtype, shape) in expected.items():
-        array = getattr(updates, name)
+        array = (updates.blocks._asdict() | updates._asdict())[name]
         assert (array.dtype, array.shape) == (np.dtype(dtype), shape), name
 
 
@@ -50,11 +52,11 @@ def test_last_update_is_filled_with_empty_blocks(encoded):
     made = source(encoded, shape=SHAPE._replace(blocks_per_update=7))
     updates = made.updates(0, 0)
     num_blocks = -(-int(encoded.shard_tokens[made.shard_order(0)[0]]) // 8)
-    assert len(updates) == -(-num_blocks // 7)
+    assert updates.num_updates == -(-num_blocks // 7)
     empty = -num_blocks % 7
     assert 0 < empty < 7
-    assert (updates.sequence[-1, -empty:] == -1).all()
-    assert not updates.noise[-1, -empty:].any()
+    assert (updates.blocks.sequence[-1, -empty:] == -1).all()
+    assert not updates.blocks.noise[-1, -empty:].any()
 
 
 def test_epoch_visits_every_shard_once(encoded):
@@ -67,7 +69,7 @@ def test_epoch_visits_every_shard_once(encoded):
         for place in range(num_shards):
             updates = made.updates(epoch, place)
             counts += np.bincount(
-                updates.ids[updates.sequence >= 0], minlength=len(counts)
+                updates.blocks.ids[updates.blocks.sequence >= 0], minlength=len(counts)
             )
         np.testing.assert_array_equal(counts, encoded.vocabulary.counts)
 
@@ -95,13 +97,13 @@ def test_progress_counts_the_shards_before(encoded):
 
 def test_shard_of_which_nothing_is_kept_has_no_updates():
     encoded = encode(sequences_corpus([["a", "b"]]), 1)
-    assert len(source(encoded, sample=1e-300).updates(0, 0)) == 0
+    assert source(encoded, sample=1e-300).updates(0, 0).num_updates == 0
 
 
 def test_tokens_of_one_are_blocks_of_padding_but_one():
     encoded = encode(sequences_corpus([["a"]]), 1)
     updates = source(encoded).updates(0, 0)
-    assert len(updates) == 1 and (updates.sequence >= 0).sum() == 1
+    assert updates.num_updates == 1 and (updates.blocks.sequence >= 0).sum() == 1
 
 
 @pytest.mark.parametrize("per_update", [1, 2, 3])
@@ -110,15 +112,15 @@ def test_a_share_is_those_blocks_of_the_whole_updates(encoded, per_update):
     whole = source(encoded, shape=shape).updates(1, 0)
     for share in (range(0, 1), range(per_update - 1, per_update), range(per_update)):
         part = source(encoded, shape=shape, share=share).updates(1, 0)
-        for name in ("ids", "sequence", "radius", "noise"):
-            expected = getattr(whole, name)[:, share.start : share.stop]
-            np.testing.assert_array_equal(getattr(part, name), expected, strict=True)
+        for x, y in zip(part.blocks, whole.blocks, strict=True):
+            expected = y[:, share.start : share.stop]
+            np.testing.assert_array_equal(x, expected, strict=True)
         np.testing.assert_array_equal(part.progress, whole.progress)
 
 
 def test_a_share_beyond_the_blocks_of_an_update_is_empty(encoded):
     updates = source(encoded, share=range(1, 4)).updates(0, 0)
-    assert updates.ids.shape[1] == 3
-    assert (updates.sequence[:, 1:] == -1).all()
+    assert updates.blocks.ids.shape[1] == 3
+    assert (updates.blocks.sequence[:, 1:] == -1).all()
     for name in ("ids", "radius", "noise"):
-        assert not getattr(updates, name)[:, 1:].any()
+        assert not getattr(updates.blocks, name)[:, 1:].any()

@@ -1,19 +1,24 @@
-"""Corpora: what text is, how it is cut, and what is refused."""
+"""Corpora: formats, plain text, files, sequences in memory, and what is refused."""
 
 import gzip
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
-from embedder.tables import corpus
+from embedder.errors import InputError
+from embedder.tables import corpus, corpus_formats, plain_text
+from embedder.tables.chunks import Chunk
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
+from embedder.tables.corpus_formats import CorpusFormat
 from legacy.vocabulary import read_text as read_text_of_oracle
 
 
 def read(source: Corpus) -> list[list[str]]:
-    """All sequences, with those that go on in the next chunk joined."""
+    """All sequences; those that continue in the next chunk are joined."""
     sequences, is_open = [], False
     for chunk in source.chunks():
         tokens, ends = chunk.tokens.to_list(), np.cumsum(chunk.lengths).tolist()
@@ -64,7 +69,7 @@ def test_text_is_cut_at_ascii_white_space(tmp_path, data, expected):
 
 @pytest.mark.parametrize("chunk_bytes", range(3, 12))
 def test_chunks_of_any_size_give_the_same_sequences(tmp_path, monkeypatch, chunk_bytes):
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", chunk_bytes)
     text = "\ufeffä bb\u4e2d ccc\n\nd " + "e" * 20 + " f g h i j\nk"
     expected = [["ä", "bb中", "ccc"], ["d", "e" * 20, *"fghij"], ["k"]]
     assert read_text(tmp_path / "text.txt", text.encode()) == expected
@@ -72,13 +77,13 @@ def test_chunks_of_any_size_give_the_same_sequences(tmp_path, monkeypatch, chunk
 
 @pytest.mark.row("B5")
 def test_long_line_comes_in_open_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", 4)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", 4)
     (tmp_path / "text.txt").write_text("a b c d\ne")
     chunks = list(text_corpus(tmp_path / "text.txt").chunks())
     assert [chunk.is_open for chunk in chunks] == [True, False, False]
 
 
-def test_gzip_is_told_by_the_name(tmp_path):
+def test_gzip_is_recognised_by_its_name(tmp_path):
     (tmp_path / "text.txt.gz").write_bytes(gzip.compress(b"a b\n") * 2)
     assert read(text_corpus(tmp_path / "text.txt.gz"))[:2] == [["a", "b"], ["a", "b"]]
 
@@ -100,7 +105,7 @@ def test_gzip_is_told_by_the_name(tmp_path):
 def test_bad_bytes_are_named_by_their_offset(
     tmp_path, monkeypatch, chunk_bytes, data, message
 ):
-    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(plain_text, "_CHUNK_BYTES", chunk_bytes)
     with pytest.raises(ValueError, match=message):
         read_text(tmp_path / "text.txt", data)
 
@@ -122,7 +127,7 @@ def test_folder_is_its_text_files_by_name(tmp_path):
     assert read(text_corpus(tmp_path)) == [["a"], ["b"], ["d"]]
 
 
-def test_file_does_not_run_into_the_next(tmp_path):
+def test_the_end_of_a_file_ends_a_sequence(tmp_path):
     (tmp_path / "a.txt").write_text("a b")
     (tmp_path / "b.txt").write_text("c d")
     assert read(text_corpus(tmp_path)) == [["a", "b"], ["c", "d"]]
@@ -142,6 +147,52 @@ def test_file_that_looks_like_a_glob_is_that_file(tmp_path):
     assert read(text_corpus(tmp_path / "[ab].txt")) == [["x"]]
 
 
+def read_dashes(path: Path, errors: str) -> Iterator[Chunk]:
+    """One sequence a file, whose tokens are separated by dashes."""
+    tokens = path.read_text(errors=errors).split("-")
+    yield Chunk(pl.Series("token", tokens), np.array([len(tokens)]), is_open=False)
+
+
+def check_dashes(path: Path) -> None:
+    if "-" not in path.read_text():
+        raise InputError(f"{path} has no dashes")
+
+
+@pytest.fixture
+def dashes(monkeypatch):
+    """Another format of corpus files, by one entry."""
+    added = CorpusFormat((".json",), check_dashes, read_dashes)
+    monkeypatch.setattr(corpus_formats, "FORMATS", (added, *corpus_formats.FORMATS))
+
+
+@pytest.mark.usefixtures("dashes")
+def test_a_format_is_one_entry(tmp_path):
+    for name, text in (("a.json", "a-b"), ("b.txt", "c d"), ("c.csv", "x")):
+        (tmp_path / name).write_text(text)
+    expected = [["a", "b"], ["c", "d"]]
+    assert read(text_corpus(tmp_path / "a.json")) == expected[:1]
+    assert read(text_corpus(tmp_path)) == expected
+    assert read(text_corpus(tmp_path / "*[nt]")) == expected
+    assert text_corpus(tmp_path / "a.json").name == "a"
+
+
+@pytest.mark.usefixtures("dashes")
+def test_a_format_checks_its_files_and_names_its_endings(tmp_path):
+    (tmp_path / "a.json").write_text("a b")
+    with pytest.raises(InputError, match="a.json has no dashes"):
+        text_corpus(tmp_path)
+    (tmp_path / "empty").mkdir()
+    message = "is a folder without .json or .txt or .gz files"
+    with pytest.raises(FileNotFoundError, match=message):
+        text_corpus(tmp_path / "empty")
+
+
+def test_a_folder_leaves_out_names_of_an_ending_alone(tmp_path):
+    for name in (".txt", ".gz", "a.txt"):
+        (tmp_path / name).write_text("a")
+    assert read(text_corpus(tmp_path)) == [["a"]]
+
+
 @pytest.mark.row("B1")
 @pytest.mark.parametrize(
     ("source", "message"),
@@ -153,7 +204,7 @@ def test_file_that_looks_like_a_glob_is_that_file(tmp_path):
         ("broken", "No such file"),
     ],
 )
-def test_absent_text_is_named(tmp_path, source, message):
+def test_missing_text_is_named(tmp_path, source, message):
     for name in ("folder", "broken"):
         (tmp_path / name).mkdir()
     (tmp_path / "link.txt").symlink_to("link.txt")
@@ -181,6 +232,7 @@ def test_empty_path_is_refused():
         ("a b.txt.gz", "a b"),
         ("x/../a.v2.txt", "a.v2"),
         ("a*.txt", "a"),
+        ("a.gz.txt", "a.gz"),
         ("*.txt", "corpus"),
         (".", "folder"),
     ],
@@ -188,7 +240,7 @@ def test_empty_path_is_refused():
 def test_corpus_is_named_by_its_file(tmp_path, monkeypatch, name, expected):
     (tmp_path / "folder" / "x").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "folder")
-    for file in ("text8", "a.txt", "a.v2.txt"):
+    for file in ("text8", "a.txt", "a.v2.txt", "a.gz.txt"):
         Path(file).write_text("a")
     Path("a b.txt.gz").write_bytes(gzip.compress(b"a"))
     assert text_corpus(name).name == expected
@@ -203,7 +255,7 @@ def test_manifest_changes_with_either_end_of_a_file(tmp_path):
     assert len(set(manifests)) == 3
 
 
-def test_sequences_are_taken_as_they_are():
+def test_tokens_of_sequences_are_not_split():
     sequences = [["a b", "\n"], [], [np.str_("ä")]]
     assert read(sequences_corpus(sequences)) == sequences
 

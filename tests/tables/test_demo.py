@@ -1,10 +1,10 @@
-"""The demo corpus: real English, the same whenever it is asked for."""
+"""The demo corpus: real English, the same every time."""
 
 from embedder.tables.demo import demo_corpus
 from embedder.tables.encode import encode
 
 
-def test_demo_is_named_so():
+def test_demo_has_its_name():
     assert demo_corpus().name == demo_corpus().source == "demo"
 
 

@@ -1,4 +1,4 @@
-"""Encoding: ids by first reading, shards of whole sequences, and the cache."""
+"""Encoding: ids, shards of whole sequences, and the cache."""
 
 import os
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from embedder.limits import Limit
-from embedder.tables import encode as module
 from embedder.tables.corpus import sequences_corpus, text_corpus
-from embedder.tables.encode import Known, encode, encode_cached
+from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.encoded import Encoded
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 
@@ -38,27 +37,27 @@ def test_encode_gives_int32():
 
 def test_encode_with_drops_unknown_tokens():
     vocabulary = Vocabulary(["c", "a"], np.array([9, 9]))
-    encoded = encode(sequences_corpus(SEQUENCES), 1, Known(vocabulary))
+    encoded = encode(sequences_corpus(SEQUENCES), 1, BaseVocabulary(vocabulary))
     assert shards(encoded) == [([1, 1, 0, 0], [1, 3])]
     assert encoded.raw_tokens == 8
 
 
 def test_encode_with_nothing_known_has_no_shards():
     vocabulary = Vocabulary(["z"], np.array([1]))
-    encoded = encode(sequences_corpus(SEQUENCES), 1, Known(vocabulary))
+    encoded = encode(sequences_corpus(SEQUENCES), 1, BaseVocabulary(vocabulary))
     assert shards(encoded) == [] and encoded.num_tokens == 0
 
 
 @pytest.mark.row("B5")
 def test_shards_are_of_whole_sequences(monkeypatch):
-    monkeypatch.setattr(module, "SHARD_TOKENS", 4)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 4)
     encoded = encode(sequences_corpus([["a"] * n for n in (2, 2, 1, 4, 3, 1)]), 1)
     assert [lengths for _, lengths in shards(encoded)] == [[2, 2], [1], [4], [3, 1]]
     assert encoded.shard_tokens.tolist() == [4, 1, 4, 4]
 
 
 def test_sequence_longer_than_a_shard_is_cut_and_said_so(monkeypatch, caplog):
-    monkeypatch.setattr(module, "SHARD_TOKENS", 4)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 4)
     encoded = encode(sequences_corpus([["a"], ["b"] * 10, ["c"]]), 1)
     assert [lengths for _, lengths in shards(encoded)] == [[1], [4], [4], [2, 1]]
     assert "A sequence of 10 tokens is cut every 4 tokens." in caplog.text
@@ -68,8 +67,8 @@ def test_sequence_longer_than_a_shard_is_cut_and_said_so(monkeypatch, caplog):
 def test_line_over_many_chunks_is_cut_as_one_sequence(
     tmp_path, monkeypatch, chunk_bytes
 ):
-    monkeypatch.setattr(module, "SHARD_TOKENS", 4)
-    monkeypatch.setattr("embedder.tables.corpus._CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 4)
+    monkeypatch.setattr("embedder.tables.plain_text._CHUNK_BYTES", chunk_bytes)
     (tmp_path / "text.txt").write_text("a b c d e f g h i j\nk l")
     encoded = encode(text_corpus(tmp_path / "text.txt"), 1)
     assert [lengths for _, lengths in shards(encoded)] == [[4], [4], [2, 2]]
@@ -85,7 +84,7 @@ def test_ids_do_not_depend_on_chunks(monkeypatch, sequences):
 
 
 def test_cache_gives_what_memory_gives(tmp_path, monkeypatch, sequences):
-    monkeypatch.setattr(module, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1000)
     expected = encode(sequences_corpus(sequences), 2)
     cached = encode_cached(sequences_corpus(sequences), 2, tmp_path)
     assert shards(cached) == shards(expected) and len(shards(cached)) > 1
@@ -178,7 +177,7 @@ def test_more_different_tokens_than_memory_are_refused_while_counting(
 
 
 @pytest.mark.row("F33")
-def test_what_counting_took_is_told_where_it_was_done(tmp_path):
+def test_memory_of_counting_is_reported_where_it_was_done(tmp_path):
     corpus = sequences_corpus(MANY)
     num_types = len({token for sequence in MANY for token in sequence})
     first = encode(corpus, 1)

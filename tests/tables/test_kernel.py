@@ -7,58 +7,82 @@ import numba
 import numpy as np
 import pytest
 
-from embedder.engine.rules import capped_sgd
+from embedder.engine.rules import capped_sgd, rowwise_adagrad
 from embedder.engine.state import device_state
-from embedder.tables.cpu import kernel, products, simd
+from embedder.tables.blocks import Blocks
+from embedder.tables.cpu import kernel, products, rows, simd, thread
+from embedder.tables.cpu.thread import apply_on_thread
 from embedder.tables.lookup import tables
-from embedder.tables.update import Batch, Model, host_state, make_updates
+from embedder.tables.update import (
+    Batch,
+    Model,
+    accumulators_of,
+    host_state,
+    make_updates,
+    objective_of,
+)
 from migration.parity.updates import random_tables
 from tests.parity.cases import CASES, NEGATIVE, Case
 
 ARCHITECTURES = ["skipgram", "cbow"]
+OPTIMIZERS = ["sgd", "adagrad"]
 CAP = 5.0
+RULES = {"sgd": capped_sgd(CAP), "adagrad": rowwise_adagrad()}
 MANY = Case("many", 50, (8, 3, 32), tile=8, noise=6, padding=5)
 
 
 def model(case, architecture, dim=8, dtype="float32") -> Model:
     lookup = tables(case.num_rows, dim, dtype=np.dtype(dtype), seed=0)
-    return Model(lookup, architecture, case.window, NEGATIVE)
+    return Model(lookup, objective_of(architecture), case.window, NEGATIVE)
 
 
-def start(case, dim=8, dtype="float32"):
+def start(case, dim=8, dtype="float32", optimizer="sgd"):
     shape = case.num_rows, dim
-    return host_state(capped_sgd(CAP), *random_tables(shape, dtype))
+    return host_state(RULES[optimizer], *random_tables(shape, dtype))
 
 
 def batch(case, dtype="float32") -> Batch:
     updates = case.updates()
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate=np.full(case.size[0], 0.05, dtype))
+    return Batch(updates.blocks, rate=np.full(case.size[0], 0.05, dtype))
 
 
-def by_kernel(case, architecture, dim=8, dtype="float32", threads=1, interval=1):
+def by_kernel(
+    case,
+    architecture,
+    dim=8,
+    dtype="float32",
+    threads=1,
+    interval=1,
+    optimizer="sgd",
+):
     apply = kernel.make_updates(
         model(case, architecture, dim, dtype),
-        CAP,
+        CAP if optimizer == "sgd" else None,
         loss_interval=interval,
         threads=threads,
+        optimizer=optimizer,
     )
-    return apply(start(case, dim, dtype), batch(case, dtype))
+    return apply(start(case, dim, dtype, optimizer), batch(case, dtype))
 
 
-def by_jax(case, architecture, dim=8, dtype="float32", interval=1):
+def by_jax(case, architecture, dim=8, dtype="float32", interval=1, optimizer="sgd"):
     apply = make_updates(
         model(case, architecture, dim, dtype),
-        capped_sgd(CAP),
+        RULES[optimizer],
         update="rows",
         loss_interval=interval,
     )
     with jax.enable_x64(True):
-        return apply(device_state(start(case, dim, dtype)), batch(case, dtype))
+        state = device_state(start(case, dim, dtype, optimizer))
+        return apply(state, batch(case, dtype))
 
 
 def arrays(state) -> dict[str, np.ndarray]:
-    return {name: np.array(x) for name, x in state.params["tables"].items()}
+    """Copies of the tables, and of the accumulators where there are some."""
+    found = dict(state.params["tables"])
+    for name, accumulator in (accumulators_of(state) or {}).items():
+        found[f"{name} accumulator"] = accumulator
+    return {name: np.array(x) for name, x in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -68,10 +92,13 @@ def arrays(state) -> dict[str, np.ndarray]:
     ("dtype", "rtol"),
     [("float32", 2e-6), pytest.param("float64", 1e-13, marks=pytest.mark.slow)],
 )
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", pytest.param("adagrad", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("case", [*CASES, MANY], ids=lambda case: case.name)
-def test_tables_and_losses_are_those_of_jax(case, dtype, rtol, architecture):
-    ours, our_loss = by_kernel(case, architecture, dtype=dtype)
-    theirs, their_loss = by_jax(case, architecture, dtype=dtype)
+def test_tables_and_losses_are_those_of_jax(case, optimizer, dtype, rtol, architecture):
+    ours, our_loss = by_kernel(case, architecture, dtype=dtype, optimizer=optimizer)
+    theirs, their_loss = by_jax(case, architecture, dtype=dtype, optimizer=optimizer)
     for name, table in arrays(theirs).items():
         assert table.dtype == dtype
         np.testing.assert_allclose(
@@ -86,18 +113,23 @@ def test_tables_and_losses_are_those_of_jax(case, dtype, rtol, architecture):
 @pytest.mark.parametrize(
     "dim", [1, 17, *(pytest.param(d, marks=pytest.mark.slow) for d in (15, 16, 100))]
 )
-def test_vectors_may_have_any_number_of_dimensions(dim, architecture):
-    ours, theirs = by_kernel(MANY, architecture, dim), by_jax(MANY, architecture, dim)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_vectors_may_have_any_number_of_dimensions(dim, architecture, optimizer):
+    ours = by_kernel(MANY, architecture, dim, optimizer=optimizer)
+    theirs = by_jax(MANY, architecture, dim, optimizer=optimizer)
     for name, table in arrays(theirs[0]).items():
-        assert arrays(ours[0])[name].shape == (MANY.num_rows, dim)
+        assert arrays(ours[0])[name].shape == table.shape
         np.testing.assert_allclose(arrays(ours[0])[name], table, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("threads", [2, 3, 12, 50])
-def test_any_number_of_threads_gives_the_same_bits(threads, architecture):
-    one, one_loss = by_kernel(MANY, architecture)
-    many, many_loss = by_kernel(MANY, architecture, threads=threads)
+def test_any_number_of_threads_gives_the_same_bits(threads, architecture, optimizer):
+    one, one_loss = by_kernel(MANY, architecture, optimizer=optimizer)
+    many, many_loss = by_kernel(
+        MANY, architecture, threads=threads, optimizer=optimizer
+    )
     for name, table in arrays(one).items():
         np.testing.assert_array_equal(arrays(many)[name], table)
     np.testing.assert_array_equal(many_loss.total, one_loss.total)
@@ -137,35 +169,107 @@ def test_every_nth_loss_is_reported_and_changes_nothing():
         np.testing.assert_array_equal(arrays(seldom)[name], table)
 
 
+def adagrad_program(threads=1):
+    return kernel.place(
+        model(MANY, "cbow"), None, loss_interval=1, threads=threads, optimizer="adagrad"
+    )
+
+
+def addresses(state) -> list[int]:
+    found = [*state.params["tables"].values(), *accumulators_of(state).values()]
+    return [array.ctypes.data for array in found]
+
+
 def test_a_second_call_goes_on_in_the_same_memory():
-    apply = kernel.make_updates(model(MANY, "cbow"), CAP, loss_interval=1, threads=2)
-    first, _ = apply(start(MANY), batch(MANY))
-    memory = first.params["tables"]["input"].ctypes.data
+    apply = adagrad_program(threads=2).apply_updates
+    first, _ = apply(start(MANY, optimizer="adagrad"), batch(MANY))
+    before = addresses(first)
     second, _ = apply(first, batch(MANY))
-    assert second.params["tables"]["input"].ctypes.data == memory
-    assert memory % 64 == 0
+    assert addresses(second) == before
+    assert [address % 64 for address in before[:2]] == [0, 0]
     assert int(second.step) == 2 * MANY.size[0]
 
 
-def test_the_state_that_is_given_from_elsewhere_is_left_as_it_is():
-    before = start(MANY)
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_two_calls_are_one_of_twice_as_many_updates(is_resumed):
+    """Accumulators go from call to call, also by way of a checkpoint."""
+    program = adagrad_program()
+    twice = jax.tree.map(lambda x: np.concatenate([x, x]), batch(MANY))
+    expected, _ = program.apply_updates(start(MANY, optimizer="adagrad"), twice)
+    state, _ = program.apply_updates(start(MANY, optimizer="adagrad"), batch(MANY))
+    if is_resumed:
+        state = program.place_state(program.whole_state(state))
+    state, _ = program.apply_updates(state, batch(MANY))
+    for name, array in arrays(expected).items():
+        np.testing.assert_array_equal(arrays(state)[name], array)
+
+
+def test_the_whole_state_is_a_copy_of_plain_arrays():
+    program = adagrad_program()
+    state, _ = program.apply_updates(start(MANY, optimizer="adagrad"), batch(MANY))
+    whole, copies = program.whole_state(state), arrays(state)
+    program.apply_updates(state, batch(MANY))
+    for name, array in arrays(whole).items():
+        np.testing.assert_array_equal(array, copies[name], strict=True)
+    for array in jax.tree.leaves((whole.params, whole.opt_state)):
+        assert type(array) is np.ndarray and array.flags.c_contiguous
+        assert not array.flags.writeable
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_state_that_is_given_from_elsewhere_is_left_as_it_is(optimizer):
+    before = start(MANY, optimizer=optimizer)
     copies = arrays(before)
-    kernel.make_updates(model(MANY, "skipgram"), CAP, loss_interval=1, threads=1)(
-        before, batch(MANY)
+    apply = kernel.make_updates(
+        model(MANY, "skipgram"), CAP, loss_interval=1, threads=1, optimizer=optimizer
     )
+    apply(before, batch(MANY))
     for name, table in arrays(before).items():
         np.testing.assert_array_equal(table, copies[name])
 
 
+def test_adagrad_is_its_equation_for_gradients_of_whole_tables():
+    """Ids repeat within a block, between blocks and between updates."""
+    case = Case("repeated", 3, (2, 2, 16), tile=4, noise=6, padding=3)
+    lookup, before = model(case, "cbow", dtype="float64"), batch(case, "float64")
+    tables, sums = arrays(start(case, dtype="float64")), np.zeros((2, 3))
+    plain = make_updates(lookup, capped_sgd(np.inf), update="dense", loss_interval=1)
+    for s, rate in enumerate(before.rate):
+        blocks = Blocks(*(x[s : s + 1] for x in before.blocks))
+        with jax.enable_x64(True):
+            state = device_state(host_state(capped_sgd(np.inf), **tables))
+            after = arrays(plain(state, Batch(blocks, rate=np.ones(1)))[0])
+        for number, (name, table) in enumerate(tables.items()):
+            gradient = table - after[name]
+            sums[number] += (gradient**2).mean(axis=1)
+            scale = rate / (np.sqrt(sums[number]) + 1e-8)
+            tables[name] = table - scale[:, np.newaxis] * gradient
+    ours, _ = by_kernel(case, "cbow", dtype="float64", optimizer="adagrad")
+    for number, (name, table) in enumerate(tables.items()):
+        np.testing.assert_allclose(arrays(ours)[name], table, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(
+            arrays(ours)[f"{name} accumulator"], sums[number], rtol=1e-12
+        )
+
+
+@pytest.mark.parametrize(("start", "step"), [(0.0, 0.5e8), (1e-30, 0.5e8), (4, 0.25)])
+def test_the_scale_of_adagrad_is_exact_for_small_accumulators_too(start, step):
+    """Not by an estimate of the root, which would be NaN or 0 near 0."""
+    for dtype in (np.float32, np.float64):
+        sums = np.array([start], dtype)
+        scale = rows.accumulate(sums, 0, dtype(0), dtype(0.5))
+        assert scale == pytest.approx(step, rel=1e-6) and sums[0] == dtype(start)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_stays_in_sight(value, architecture):
-    state = start(MANY)
-    broken = {name: np.array(x) for name, x in arrays(state).items()}
+def test_what_is_not_finite_stays_in_sight(value, architecture, optimizer):
+    broken = arrays(start(MANY))
     broken["output"][:] = value
-    state = host_state(capped_sgd(CAP), **broken)
+    state = host_state(RULES[optimizer], **broken)
     apply = kernel.make_updates(
-        model(MANY, architecture), CAP, loss_interval=1, threads=1
+        model(MANY, architecture), CAP, loss_interval=1, threads=1, optimizer=optimizer
     )
     with np.errstate(invalid="ignore"):
         after, _ = apply(state, batch(MANY))
@@ -188,23 +292,25 @@ def test_a_thread_that_cannot_start_ends_the_others(monkeypatch):
     assert threading.active_count() == before
 
 
-def test_what_is_compiled_is_found_again_by_dtype_and_the_text_of_all_sources():
-    """Numba itself would look at one file only, and mix dtypes up."""
+def test_what_is_compiled_is_found_again_by_its_types_and_the_text_of_all_sources():
+    """Numba itself would look at one file only, and could mix up dtypes."""
     names = {
-        kernel._work(dtype).py_func.__qualname__ for dtype in ("float32", "float64")
+        apply_on_thread(dtype, optimizer).py_func.__qualname__
+        for dtype in ("float32", "float64")
+        for optimizer in OPTIMIZERS
     }
-    assert len(names) == 2
-    assert all(name.endswith(kernel._SOURCES) for name in names)
+    assert len(names) == 4
+    assert all(name.endswith(thread.SOURCES) for name in names)
 
 
 def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_not():
     apply = kernel.make_updates(model(MANY, "cbow"), CAP, loss_interval=1, threads=1)
     state, _ = apply(start(MANY), batch(MANY))
-    frozen = Batch(*(x.view() for x in batch(MANY)))
-    for x in frozen:
+    frozen = jax.tree.map(lambda x: x.view(), batch(MANY))
+    for x in jax.tree.leaves(frozen):
         x.flags.writeable = False
     apply(state, frozen)
-    assert len(kernel._work("float32").signatures) == 1
+    assert len(apply_on_thread("float32", "sgd").signatures) == 1
 
 
 def test_large_scores_keep_small_derivatives():

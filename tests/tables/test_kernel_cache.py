@@ -75,7 +75,7 @@ def test_damage_is_named_and_compiled_anew(folder, caplog, ending, damage):
     damage(path)
     is_damaged = path.read_bytes() != whole
     assert added(compiled()) == ((0, 1) if is_damaged else (1, 0))
-    line = f"Cache file {path} is damaged: it is made anew."
+    line = f"Cache file {path} is damaged: it is rebuilt."
     assert caplog.messages == [line] * is_damaged
     assert is_damaged or (damage, ending) == (cut, "nbi")  # which is that short
     assert added(compiled()) == (1, 0)
@@ -160,5 +160,5 @@ def test_a_run_by_the_kernel_survives_a_damaged_cache(tmp_path, folder):
         assert done.returncode == 0, done.stderr
         for path in files(folder):
             cut(path)
-    assert done.stderr.count(" is damaged: it is made anew.") >= 1
+    assert done.stderr.count(" is damaged: it is rebuilt.") >= 1
     assert "Traceback" not in done.stderr

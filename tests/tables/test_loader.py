@@ -1,16 +1,22 @@
 """Superblocks: the same from both loaders, in order, and whole."""
 
 import dataclasses
+import functools
 import threading
 
+import jax
 import numpy as np
 import pytest
 
-from embedder.tables import encode as encoding
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
-from embedder.tables.loader import epoch_superblocks, loss_interval, superblock_size
+from embedder.tables.loader import (
+    cut,
+    epoch_superblocks,
+    loss_interval,
+    superblock_size,
+)
 from legacy.blocks import loss_interval as oracle_interval
 
 SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
@@ -25,7 +31,7 @@ def make_source(encoded, sample: float = 1e-2) -> BlockSource:
 @pytest.fixture
 def source(monkeypatch, sequences) -> BlockSource:
     """Over several shards."""
-    monkeypatch.setattr(encoding, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1000)
     return make_source(encode(sequences_corpus(sequences), 1))
 
 
@@ -35,13 +41,13 @@ def superblocks(name, source, *, size=16, workers=2) -> list[tuple[Updates, int]
 
 def updates_of(superblocks) -> Updates:
     """The real updates, one after another."""
-    parts = [[x[:num] for x in updates] for updates, num in superblocks]
-    return Updates(*(np.concatenate(xs) for xs in zip(*parts, strict=True)))
+    parts = [cut(updates, 0, num) for updates, num in superblocks]
+    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
 def assert_same(actual: Updates, desired: Updates) -> None:
-    for name, a, b in zip(Updates._fields, actual, desired, strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
+    assert_equal = functools.partial(np.testing.assert_array_equal, strict=True)
+    jax.tree.map(assert_equal, actual, desired)
 
 
 @pytest.mark.parametrize("name", ["memory", "tfdata"])
@@ -60,22 +66,25 @@ def test_what_comes_after_an_update_is_the_rest_of_all(name, source):
     for done in (0, last_of_shard, last_of_shard + 3, len(whole) - 2):
         after = tuple(whole.position[done, 1:].tolist())
         rest = epoch_superblocks(name, source, 1, size=16, workers=2, after=after)
-        assert_same(updates_of(rest), Updates(*(x[done + 1 :] for x in whole)))
+        assert_same(updates_of(rest), cut(whole, done + 1, None))
     after = tuple(whole.position[-1, 1:].tolist())
     assert not list(epoch_superblocks(name, source, 1, size=16, workers=2, after=after))
 
 
 def test_superblocks_are_full_but_the_last(source):
     made = superblocks("memory", source)
-    assert all(len(updates) == 16 for updates, _ in made)
+    assert all(updates.num_updates == 16 for updates, _ in made)
     assert all(num == 16 for _, num in made[:-1]) and 0 < made[-1][1] < 16
 
 
 def test_last_superblock_is_filled_with_empty_updates(source):
     updates, num = superblocks("memory", source)[-1]
-    rest = Updates(*(x[num:] for x in updates))
-    assert (rest.sequence == -1).all()
-    assert not any(x.any() for x in (rest.ids, rest.radius, rest.noise, rest.progress))
+    rest = cut(updates, num, None)
+    assert (rest.blocks.sequence == -1).all()
+    assert not any(
+        x.any()
+        for x in (rest.blocks.ids, rest.blocks.radius, rest.blocks.noise, rest.progress)
+    )
 
 
 @pytest.mark.parametrize("name", ["memory", "tfdata"])

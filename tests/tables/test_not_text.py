@@ -1,4 +1,4 @@
-"""Tables, graphs and binary files are recognised; prose never is taken for one."""
+"""Tables, graphs and binary files are recognised; prose never is."""
 
 import gzip
 import io
@@ -127,7 +127,7 @@ def test_exported_vectors_among_texts_are_named(capsys):
 
 @pytest.mark.row("B20")
 @pytest.mark.parametrize("kind", PROSE)
-def test_prose_is_not_taken_for_a_table(kind):
+def test_prose_is_no_table(kind):
     Path("a.txt").write_bytes(PROSE[kind])
     check_text(Path("a.txt"))
 
@@ -153,7 +153,7 @@ def test_tables_are_refused_by_their_names(capsys, name, is_in_glob):
 
 
 @pytest.mark.row("B20")
-def test_names_that_say_nothing_of_tables_are_fine():
+def test_other_names_are_accepted():
     for name in ("text8", "a.v2.txt", "a.en", "a.csv.txt", "README.md", "a.tok.gz"):
         data = b"a b c\n"
         Path(name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -175,7 +175,7 @@ def test_the_api_refuses_tables_as_the_command_line_does():
 
 @pytest.mark.row("B20")
 @pytest.mark.parametrize("cut", [0, 9, -9])
-def test_a_damaged_gzip_is_left_to_its_reader(cut):
+def test_a_damaged_gzip_is_refused_by_its_reader(cut):
     Path("a.txt.gz").write_bytes(gzip.compress(CSV * 99)[:cut])
     with pytest.raises(ValueError, match="is not a whole .gz file|is a CSV table"):
         list(text_corpus("a.txt.gz").chunks())

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embedder.tables import objective
+from embedder.tables import cbow, objective, skipgram
 from embedder.tables.objective import Pairs, Rows
 
 LOG_2 = math.log(2)
@@ -15,7 +15,7 @@ LOG_2 = math.log(2)
 def pairs_of(sequence, radius, *, tile, window) -> Pairs:
     sequence = np.array([sequence], np.int32)
     radius = np.array([radius], np.int8)
-    return objective.pairs(
+    return objective.pairs_of(
         sequence, radius, tile=tile, window=window, dtype=jnp.float32
     )
 
@@ -42,25 +42,25 @@ def cbow_rows(pairs: Pairs, num_noise: int) -> Rows:
 def test_pairs_count_contexts_within_radius_and_sequence(tile):
     """Tokens a b | c d: b sees a, c sees d; a radius of 2 does not cross."""
     pairs = pairs_of([0, 0, 1, 1], [1, 1, 2, 1], tile=tile, window=2)
-    np.testing.assert_array_equal(pairs.count.reshape(-1), [1, 1, 1, 1])
+    np.testing.assert_array_equal(pairs.num_contexts.reshape(-1), [1, 1, 1, 1])
 
 
 @pytest.mark.parametrize("tile", [1, 2, 4])
 def test_pairs_cross_tiles_but_not_the_block(tile):
     pairs = pairs_of([0, 0, 0, 0], [3, 2, 1, 3], tile=tile, window=3)
-    np.testing.assert_array_equal(pairs.count.reshape(-1), [3, 3, 2, 3])
+    np.testing.assert_array_equal(pairs.num_contexts.reshape(-1), [3, 3, 2, 3])
 
 
 def test_pairs_leave_padding_out():
     pairs = pairs_of([0, 0, -1, -1], [3, 3, 0, 0], tile=2, window=3)
-    np.testing.assert_array_equal(pairs.count.reshape(-1), [1, 1, 0, 0])
+    np.testing.assert_array_equal(pairs.num_contexts.reshape(-1), [1, 1, 0, 0])
     assert pairs.mask.sum() == 2
 
 
 def test_skipgram_weights_worked_by_hand():
     """a b c with radii 1 1 2: a-b, b-a, b-c, c-a, c-b; K = 2, negative = 4."""
     pairs = pairs_of([0, 0, 0], [1, 1, 2], tile=3, window=2)
-    weights = objective.skipgram_weights(pairs, negative=4, num_noise=2)
+    weights = skipgram.row_weights(pairs, negative=4, num_noise=2)
     np.testing.assert_array_equal(weights.input[0, 0], [1, 2, 2])
     halo, noise = [0, 0], [2 * 5, 2 * 5]
     output = [*halo, 2, 2, 1, *halo, *noise]
@@ -70,7 +70,7 @@ def test_skipgram_weights_worked_by_hand():
 def test_cbow_weights_worked_by_hand():
     """a's context is b; b's a and c; c's a and b."""
     pairs = pairs_of([0, 0, 0], [1, 1, 2], tile=3, window=2)
-    weights = objective.cbow_weights(pairs, negative=4, num_noise=2)
+    weights = cbow.row_weights(pairs, negative=4, num_noise=2)
     input = [0, 0, 0.5 + 0.5, 1 + 0.5, 0.5, 0, 0]
     np.testing.assert_allclose(weights.input[0, 0], input)
     np.testing.assert_array_equal(weights.output[0, 0], [1, 1, 1, 2 * 3, 2 * 3])
@@ -80,19 +80,17 @@ def test_ids_are_gathered_by_tile_with_halo_and_noise():
     """Tokens 1 2 | 3 4 with a window of 1; beyond the block stands id 0."""
     ids = jnp.array([[1, 2, 3, 4]])
     noise = jnp.array([[[7], [8]]])
-    skipgram = objective.skipgram_ids(ids, noise, window=1)
-    np.testing.assert_array_equal(skipgram.input[0], [[1, 2], [3, 4]])
-    np.testing.assert_array_equal(
-        skipgram.output[0], [[0, 1, 2, 3, 7], [2, 3, 4, 0, 8]]
-    )
-    cbow = objective.cbow_ids(ids, noise, window=1)
-    np.testing.assert_array_equal(cbow.input[0], [[0, 1, 2, 3], [2, 3, 4, 0]])
-    np.testing.assert_array_equal(cbow.output[0], [[1, 2, 7], [3, 4, 8]])
+    found = skipgram.row_ids(ids, noise, window=1)
+    np.testing.assert_array_equal(found.input[0], [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(found.output[0], [[0, 1, 2, 3, 7], [2, 3, 4, 0, 8]])
+    means = cbow.row_ids(ids, noise, window=1)
+    np.testing.assert_array_equal(means.input[0], [[0, 1, 2, 3], [2, 3, 4, 0]])
+    np.testing.assert_array_equal(means.output[0], [[1, 2, 7], [3, 4, 8]])
 
 
 @pytest.mark.parametrize("x", [-1e4, -20.0, 0.0, 20.0, 1e4])
 def test_softplus_and_its_derivative_are_right_at_the_ends(x):
-    value, slope = jax.value_and_grad(objective._softplus)(x)
+    value, slope = jax.value_and_grad(objective.softplus)(x)
     assert float(value) == pytest.approx(np.logaddexp(0, x), rel=1e-6)
     assert float(slope) == pytest.approx(1 / (1 + np.exp(min(-x, 700))), rel=1e-6)
 
@@ -102,7 +100,7 @@ def test_gradient_alone_computes_no_logarithm():
     pairs = pairs_of([0] * 4, [2] * 4, tile=2, window=2)
 
     def loss(rows):
-        return objective.skipgram_loss(rows, pairs, negative=5)
+        return skipgram.loss(rows, pairs, negative=5)
 
     rows = skipgram_rows(pairs, 3)
     gradient = jax.jit(jax.grad(loss)).lower(rows).compile().as_text()
@@ -113,7 +111,7 @@ def test_gradient_alone_computes_no_logarithm():
 
 @pytest.mark.parametrize(
     ("function", "rows_of"),
-    [(objective.skipgram_loss, skipgram_rows), (objective.cbow_loss, cbow_rows)],
+    [(skipgram.loss, skipgram_rows), (cbow.loss, cbow_rows)],
     ids=["skipgram", "cbow"],
 )
 def test_types_stay_strict(function, rows_of):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from embedder.tables import lookup as tables
+from embedder.tables.objective import Rows
 
 
 def test_initial_input_is_uniform_within_half_over_d():
@@ -28,8 +29,8 @@ def test_initial_input_is_the_same_in_both_dtypes():
 def test_lookup_gathers_rows_of_both_tables():
     lookup = tables.tables(5, 3, dtype=np.float32, seed=1)
     ids = np.array([4, 0, 4], np.int32)
-    params = lookup.init(None, ids, ids)
+    params = lookup.init(None, Rows(ids, ids))
     assert set(params["tables"]) == {"input", "output"}
-    input_rows, output_rows = lookup.apply(params, ids, ids[:1])
+    input_rows, output_rows = lookup.apply(params, Rows(ids, ids[:1]))
     np.testing.assert_array_equal(input_rows, params["tables"]["input"][ids])
     np.testing.assert_array_equal(output_rows, np.zeros((1, 3)))

@@ -4,33 +4,45 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.engine.rules import capped_sgd
+from embedder.engine.rules import capped_sgd, rowwise_adagrad
 from embedder.engine.state import device_state
-from embedder.tables import update
-from embedder.tables.blocks import Updates
+from embedder.run.checkpoints import Checkpoints, arrays_of, tree_of
+from embedder.tables import skipgram, update
+from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.lookup import tables
-from embedder.tables.update import Batch, Model, host_state, make_updates
+from embedder.tables.objective import Rows
+from embedder.tables.update import (
+    Batch,
+    Model,
+    accumulators_of,
+    distinct_rows,
+    host_state,
+    make_updates,
+    objective_of,
+)
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 
 CASE = Case("tiled", 30, (4, 1, 32), tile=8, noise=6)
 OPTIMIZER = capped_sgd(5.0)
+ADAGRAD = rowwise_adagrad()
+RULES = pytest.mark.parametrize("rule", [OPTIMIZER, ADAGRAD], ids=["sgd", "adagrad"])
+HALVES = slice(0, 10), slice(10, 20)
 TABLES = random_tables((CASE.num_rows, 8), "float32")
 
 
 def model(architecture="skipgram") -> Model:
     lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float32"), seed=0)
-    return Model(lookup, architecture, CASE.window, NEGATIVE)
+    return Model(lookup, objective_of(architecture), CASE.window, NEGATIVE)
 
 
-def state():
-    return device_state(host_state(OPTIMIZER, *TABLES))
+def state(rule=OPTIMIZER):
+    return device_state(host_state(rule, *TABLES))
 
 
 def batch(updates: Updates | None = None) -> Batch:
     updates = updates or CASE.updates()
-    fields = updates.ids, updates.sequence, updates.radius, updates.noise
-    return Batch(*fields, rate=np.full(4, 0.05, np.float32))
+    return Batch(updates.blocks, rate=np.full(4, 0.05, np.float32))
 
 
 def tables_after(batch, **options) -> tuple[np.ndarray, np.ndarray]:
@@ -54,31 +66,111 @@ def test_updates_report_every_nth_loss_and_change_nothing_by_it():
     assert int(seldom.step) == 4
 
 
+@RULES
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
-def test_dense_updates_equal_updates_by_rows(architecture):
+def test_dense_updates_equal_updates_by_rows(architecture, rule):
     after = [
-        make_updates(model(architecture), OPTIMIZER, update=kind, loss_interval=1)(
-            state(), batch()
+        make_updates(model(architecture), rule, update=kind, loss_interval=1)(
+            state(rule), batch()
         )
         for kind in ("rows", "dense")
     ]
     (rows, rows_loss), (dense, dense_loss) = after
     np.testing.assert_allclose(rows_loss.total, dense_loss.total, rtol=1e-6)
-    for name in ("input", "output"):
-        np.testing.assert_allclose(
-            rows.params["tables"][name],
-            dense.params["tables"][name],
-            rtol=1e-5,
-            atol=1e-6,
-        )
+    for ours, theirs in zip(
+        jax.tree.leaves((rows.params, rows.opt_state)),
+        jax.tree.leaves((dense.params, dense.opt_state)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_empty_updates_change_nothing():
+@RULES
+def test_empty_updates_change_nothing(rule):
     empty = CASE.updates()
-    for values, fill in ((empty.ids, 0), (empty.sequence, -1), (empty.radius, 0)):
+    for values, fill in (
+        (empty.blocks.ids, 0),
+        (empty.blocks.sequence, -1),
+        (empty.blocks.radius, 0),
+    ):
         values[:] = fill
-    for after, table in zip(tables_after(batch(empty)), TABLES, strict=True):
-        np.testing.assert_array_equal(after, table, strict=True)
+    apply = make_updates(model(), rule, update="rows", loss_interval=1)
+    after, _ = apply(state(rule), batch(empty))
+    for table, before in zip(after.params["tables"].values(), TABLES, strict=True):
+        np.testing.assert_array_equal(table, before, strict=True)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(after.opt_state))
+
+
+@pytest.mark.parametrize("kind", ["rows", "dense"])
+def test_adagrad_by_hand(kind):
+    """Token 1 twice, each the context of the other; noise is 2; two of padding.
+
+    By symmetry G(v1) = 2 (s(v1.u2) u2 - s(-v1.u1) u1), G(u1) = -2 s(-v1.u1) v1 and
+    G(u2) = 2 s(v1.u2) v1, with s the logistic function. Rows 0 and 3 have no gradient.
+    """
+    v, u = (x.astype(np.float64) for x in random_tables((4, 3), "float64"))
+    lookup = tables(4, 3, dtype=np.dtype("float64"), seed=0)
+    small = Model(lookup, skipgram, window=1, negative=1)
+    blocks = Blocks(
+        ids=np.array([[[1, 1, 0, 0]]] * 2, np.int32),
+        sequence=np.array([[[0, 0, -1, -1]]] * 2, np.int32),
+        radius=np.array([[[1, 1, 0, 0]]] * 2, np.int8),
+        noise=np.full((2, 1, 1, 1), 2, np.int32),
+    )
+    twice = Batch(blocks, rate=np.array([0.1, 0.05]))
+    apply = make_updates(small, ADAGRAD, update=kind, loss_interval=1)
+    with jax.enable_x64(True):
+        after, _ = apply(device_state(host_state(ADAGRAD, v, u)), twice)
+    v, u, a, b = v.copy(), u.copy(), np.zeros(4), np.zeros(4)
+    for rate in twice.rate:
+        miss = 1 / (1 + np.exp(v[1] @ u[1]))
+        hit = 1 / (1 + np.exp(-v[1] @ u[2]))
+        gradient_v1 = 2 * (hit * u[2] - miss * u[1])
+        gradients_u = {1: -2 * miss * v[1], 2: 2 * hit * v[1]}
+        a[1] += (gradient_v1**2).mean()
+        v[1] -= rate * gradient_v1 / (a[1] ** 0.5 + 1e-8)
+        for row, gradient in gradients_u.items():
+            b[row] += (gradient**2).mean()
+            u[row] -= rate * gradient / (b[row] ** 0.5 + 1e-8)
+    for actual, desired in (
+        (after.params["tables"], {"input": v, "output": u}),
+        (accumulators_of(after), {"input": a, "output": b}),
+    ):
+        for name in desired:
+            assert actual[name].dtype == np.float64
+            np.testing.assert_allclose(actual[name], desired[name], rtol=1e-13)
+
+
+def test_distinct_rows_of_repeated_ids():
+    ids = np.array([[[7, 2], [7, 7]], [[0, 1], [2, 3]]], np.int32)  # of two updates
+    rows, slots = distinct_rows(Rows(ids, ids))
+    assert rows.input[0, :2].tolist() == [2, 7]
+    assert (rows.input[0, 2:] > 2**31 - 6).all()  # of no table
+    assert (np.diff(rows.input[0]) > 0).all()
+    assert slots.input[0].tolist() == [1, 0, 1, 1]
+    assert rows.input[1].tolist() == slots.input[1].tolist() == [0, 1, 2, 3]
+    assert rows.output.dtype == slots.output.dtype == np.int32
+
+
+@pytest.mark.parametrize("update", ["rows", "dense"])
+def test_adagrad_goes_on_from_a_saved_state_to_the_same_bits(tmp_path, update):
+    """20 updates are 10, a checkpoint, and 10."""
+    case = CASE._replace(size=(20, 1, 32))
+    every = Batch(case.updates().blocks, rate=np.full(20, 0.05, np.float32))
+    halves = [jax.tree.map(lambda x, part=part: x[part], every) for part in HALVES]
+    apply = make_updates(model(), ADAGRAD, update=update, loss_interval=1)
+    whole, _ = apply(state(ADAGRAD), every)
+    half, _ = apply(state(ADAGRAD), halves[0])
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(10, arrays_of(jax.device_get(half)), {})
+    checkpoints.wait()
+    start = tree_of(checkpoints.read(10).arrays, host_state(ADAGRAD, *TABLES))
+    again, _ = apply(device_state(start), halves[1])
+    for ours, theirs in zip(
+        jax.tree.leaves(again), jax.tree.leaves(whole), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+    assert all(np.any(a) for a in accumulators_of(again).values())
 
 
 def test_a_row_of_more_weight_than_the_cap_moves_in_proportion_to_the_cap():
@@ -88,7 +180,7 @@ def test_a_row_of_more_weight_than_the_cap_moves_in_proportion_to_the_cap():
         optimizer = capped_sgd(cap)
         step = make_updates(model(), optimizer, update="rows", loss_interval=1)
         updates = CASE.updates()
-        updates.ids[:] = 7
+        updates.blocks.ids[:] = 7
         one = jax.tree.map(lambda x: x[:1], batch(updates))
         before = TABLES[0]
         after, _ = step(device_state(host_state(optimizer, *TABLES)), one)
@@ -121,27 +213,30 @@ def test_the_state_is_donated():
     assert before.params["tables"]["input"].is_deleted()
 
 
-def test_tables_are_not_copied_by_an_update():
+@RULES
+def test_tables_are_not_copied_by_an_update(rule):
     """A gather or a scatter too many makes XLA copy a table in each step."""
     case = Case("large", 50_000, (4, 1, 32), tile=8, noise=6)
     lookup = tables(case.num_rows, 8, dtype=np.dtype("float32"), seed=0)
-    large = Model(lookup, "skipgram", case.window, NEGATIVE)
-    step = make_updates(large, OPTIMIZER, update="rows", loss_interval=1)
-    start = device_state(host_state(OPTIMIZER, *random_tables((50_000, 8), "float32")))
+    large = Model(lookup, skipgram, case.window, NEGATIVE)
+    step = make_updates(large, rule, update="rows", loss_interval=1)
+    start = device_state(host_state(rule, *random_tables((50_000, 8), "float32")))
     text = step.lower(start, batch(case.updates())).compile().as_text()
-    copies = [line for line in text.splitlines() if "f32[50000,8]" in line]
+    shape = "f32[50000" if rule.sums_rows else "f32[50000,8]"  # accumulators as well
+    copies = [line for line in text.splitlines() if shape in line]
     assert copies
     assert not [line for line in copies if " copy(" in line and "while" not in line]
 
 
+@RULES
 @pytest.mark.parametrize("kind", ["rows", "dense"])
-def test_float64_tables_stay_float64(kind):
+def test_float64_tables_stay_float64(kind, rule):
     """Their steps are no numbers of float32 either."""
     before = random_tables((CASE.num_rows, 8), "float64")
     lookup = tables(CASE.num_rows, 8, dtype=np.dtype("float64"), seed=0)
-    double = Model(lookup, "skipgram", CASE.window, NEGATIVE)
-    step = make_updates(double, OPTIMIZER, update=kind, loss_interval=1)
-    start = device_state(host_state(OPTIMIZER, *before))
+    double = Model(lookup, skipgram, CASE.window, NEGATIVE)
+    step = make_updates(double, rule, update=kind, loss_interval=1)
+    start = device_state(host_state(rule, *before))
     with jax.enable_x64(True):
         state, losses = step(start, batch()._replace(rate=np.full(4, 0.05)))
     for name, table in zip(("input", "output"), before, strict=True):

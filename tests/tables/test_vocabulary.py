@@ -1,4 +1,4 @@
-"""Which tokens are known, and how likely they are kept."""
+"""The vocabulary: selection, ids, subsampling, files."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_min_count_above_all_is_refused_with_the_most_frequent():
         select_tokens(np.array([2, 3]), "ab", min_count=4)
 
 
-def test_ids_are_places():
+def test_ids_are_positions():
     assert Vocabulary(["x", "y"], np.array([2, 1])).ids == {"x": 0, "y": 1}
 
 

@@ -1,4 +1,4 @@
-"""Word similarities and analogies: by hand, and beside gensim on the same vectors."""
+"""Word similarities and analogies: by hand, and as in gensim on equal vectors."""
 
 import os
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_pairs_by_hand(write):
     assert (result.num_pairs, result.num_used, result.num_unknown) == (5, 4, 1)
 
 
-def test_pairs_take_the_first_spelling(write):
+def test_pairs_use_the_first_spelling(write):
     vectors = Vectors(
         ["us", "US", "them", "me"],
         np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32),
@@ -89,7 +89,7 @@ def test_pairs_take_the_first_spelling(write):
     assert evaluate_pairs(vectors, path).spearman == pytest.approx(0.75**0.5)
 
 
-def test_pairs_of_one_cosine_correlate_with_nothing(write):
+def test_a_constant_cosine_has_correlation_0(write):
     path = write("man\twoman\t1\nman\tapple\t2\nwoman\tapple\t3\n")
     assert evaluate_pairs(ROYAL, path) == PairsResult(0.0, 0.0, 3, 3, 0)
 
@@ -148,14 +148,14 @@ def test_analogies_by_hand(write):
 
 
 @pytest.mark.parametrize(("restrict_vocab", "used"), [(3, 0), (4, 1), (5, 1), (99, 1)])
-def test_analogies_look_at_the_first_keys_only(write, restrict_vocab, used):
+def test_analogies_use_the_first_keys_only(write, restrict_vocab, used):
     text = ": s\nman woman king queen\n"
     score = analogies(write, text, restrict_vocab=restrict_vocab).total
     assert (score.num_correct, score.num_used) == (used, used)
     assert score.num_unknown == 1 - used
 
 
-def test_an_answer_behind_the_restriction_does_not_count_against(write):
+def test_a_question_with_an_answer_outside_the_vocabulary_is_not_used(write):
     better = Vectors(
         [*ROYAL.keys, "empress"],
         np.vstack([ROYAL.matrix, [[-0.29, 1, 0.71]]]).astype(np.float32),
@@ -186,7 +186,7 @@ def test_a_vocabulary_of_question_words_alone_has_no_answer(write):
     assert (score.num_correct, score.num_used) == (0, 1)
 
 
-def test_analogies_do_not_depend_on_the_chunk(write, monkeypatch):
+def test_analogies_do_not_depend_on_the_chunk_size(write, monkeypatch):
     vectors, text = related_words()
     whole = analogies(write, text, vectors)
     monkeypatch.setattr(evaluate, "CHUNK_VALUES", 5000)
@@ -215,7 +215,7 @@ def test_restrict_vocab_is_checked(write):
         analogies(write, "", restrict_vocab=0)
 
 
-# --- beside gensim
+# --- compared with gensim
 
 
 def related_words(seed: int = 0) -> tuple[Vectors, str]:

@@ -1,4 +1,4 @@
-"""Files of vectors: round trips, gensim and word2vec.c on the other side, damage."""
+"""Files of vectors: round trips, exchange with gensim and word2vec.c, damage."""
 
 import gzip
 import os
@@ -14,13 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from embedder.vectors.export import (
-    ENDINGS,
-    pack_strings,
-    read_vectors,
-    unpack_strings,
-    write_vectors,
-)
+from embedder.disk.arrays import pack_strings, unpack_strings
+from embedder.vectors import export
+from embedder.vectors.export import VectorFormat, endings, read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
 
 WORD2VEC = (".txt", ".vec", ".txt.gz", ".vec.gz", ".bin")
@@ -191,7 +187,7 @@ def test_parquet_columns(tmp_path):
     assert table.rows() == [("a", 3, [1.0, 0.0, 0.0]), ("b c", 1, [0.0, 1.0, 0.0])]
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", endings())
 def test_equal_vectors_give_equal_bytes(tmp_path, monkeypatch, ending):
     paths = [tmp_path / f"{name}{ending}" for name in ("one", "two")]
     for day, path in enumerate(paths):
@@ -200,7 +196,7 @@ def test_equal_vectors_give_equal_bytes(tmp_path, monkeypatch, ending):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-# --- beside gensim and word2vec.c
+# --- compared with gensim and word2vec.c
 
 
 @pytest.mark.parametrize("ending", WORD2VEC)
@@ -249,7 +245,7 @@ def test_word2vec_c_binary(tmp_path):
     ],
     ids=["crlf", "no-newline", "tabs", "other-spellings", "mixed"],
 )
-def test_text_of_other_writers(tmp_path, text):
+def test_text_of_other_programs(tmp_path, text):
     (tmp_path / "v.VEC").write_bytes(text.encode())
     vectors = read_vectors(tmp_path / "v.VEC")
     assert vectors.keys == ["a", "b"]
@@ -291,6 +287,24 @@ def test_unknown_ending(name):
         assert str(error.value) == message
 
 
+def test_a_format_is_one_entry(tmp_path, monkeypatch):
+    def write(vectors: Vectors, path: Path) -> None:
+        path.write_text(",".join(vectors.keys))
+
+    def read(path: Path) -> Vectors:
+        return Vectors(path.read_text().split(","), np.eye(2))
+
+    added = VectorFormat((".keys",), write, read)
+    monkeypatch.setattr(export, "FORMATS", (*export.FORMATS, added))
+    write_vectors(Vectors(["a", "b"], np.eye(2)), tmp_path / "v.KEYS")
+    assert (tmp_path / "v.KEYS").read_text() == "a,b"
+    assert_same(
+        read_vectors(tmp_path / "v.KEYS"), Vectors(["a", "b"], np.eye(2)), counts=False
+    )
+    with pytest.raises(ValueError, match="`path` must end in .*.parquet or .keys, got"):
+        read_vectors(tmp_path / "v.other")
+
+
 def test_missing_file_and_folder(tmp_path):
     for path in (tmp_path / "v.txt", tmp_path / "folder.npz"):
         (tmp_path / "folder.npz").mkdir(exist_ok=True)
@@ -300,11 +314,11 @@ def test_missing_file_and_folder(tmp_path):
         write_vectors(SMALL, tmp_path / "none" / "v.txt")
 
 
-# --- never a half file
+# --- atomic writes
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_full_disk_leaves_the_old_file(tmp_path, ending):
+@pytest.mark.parametrize("ending", endings())
+def test_full_disk_keeps_the_old_file(tmp_path, ending):
     resource = pytest.importorskip("resource")
     path = tmp_path / f"v{ending}"
     path.write_bytes(b"old")
@@ -321,7 +335,7 @@ def test_full_disk_leaves_the_old_file(tmp_path, ending):
     assert os.listdir(tmp_path) == [path.name]
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", endings())
 def test_files_have_the_usual_mode_and_links_stay(tmp_path, ending):
     usual = tmp_path / "usual"
     usual.touch()

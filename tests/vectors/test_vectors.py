@@ -1,4 +1,4 @@
-"""Vectors: lookup, neighbours by hand and beside gensim, ties, scale, validation."""
+"""Vectors: lookup, neighbours by hand and as in gensim, ties, scale, validation."""
 
 import numpy as np
 import pytest
@@ -129,7 +129,7 @@ def test_most_similar_agrees_with_gensim(dtype):
 
 
 @pytest.mark.parametrize("topn", [1, 3, 50, 199, 996])
-def test_equal_rows_tie_by_id_wherever_they_stand(topn):
+def test_equal_rows_tie_by_id_at_any_position(topn):
     rng = np.random.default_rng(3)
     matrix = rng.standard_normal((997, 37)).astype(np.float32)
     twins = rng.permutation(997)[:200].tolist()
@@ -222,7 +222,7 @@ def test_topn_is_checked(topn, error):
         HAND.most_similar("east", topn=True)
 
 
-def test_a_query_must_name_a_token():
+def test_a_query_must_have_a_token():
     with pytest.raises(ValueError, match="`positive` or `negative` must have a token"):
         HAND.most_similar([], [])
 
@@ -265,7 +265,7 @@ def test_other_floats_and_orders_are_converted(given_dtype, order, kept):
     assert vectors.counts.dtype == np.int64
 
 
-def test_the_matrix_is_not_copied_nor_locked_for_its_owner():
+def test_the_matrix_is_not_copied_and_stays_writable_for_its_owner():
     matrix = np.ones((2, 3), np.float32)
     assert np.shares_memory(Vectors(["a", "b"], matrix).matrix, matrix)
     assert matrix.flags.writeable

@@ -1,46 +1,47 @@
-"""Numba's cache of compiled functions, with damage found and without errors of disks.
+"""Numba's cache of compiled functions, which finds damage and survives failing disks.
 
-Numba unpickles what its files hold, and code of flipped bytes would be run. Here every
-file ends with a digest, which is checked before. Numba reads past it.
+Numba unpickles its files, and would run code with flipped bits. Here every file ends
+with a digest, which is checked before the file is read. Numba ignores the digest.
 """
 
 import contextlib
 import io
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from numba.core import caching
+from numba.core.dispatcher import Dispatcher
 
-from embedder.disk.sealed import read_sealed, sealed
+from embedder.disk.cache_files import read_cache_file, with_digest
 from embedder.errors import InputNotFoundError
 
 _log = logging.getLogger(__name__)
 
 
-def kept(function: Callable) -> Callable:
-    """`function`, a function of `numba.njit`, which now keeps its code in files.
+def kept(function: Dispatcher) -> Dispatcher:
+    """`function` of `numba.njit`, which from now on keeps its code in files.
 
-    They lie where those of Numba's own `cache=True` do. Where no folder takes them, the
-    log says so, and nothing is kept.
+    The files are in the folder of Numba's own `cache=True`. If no folder can be written
+    to, that is logged, and nothing is kept.
     """
     try:
-        function._cache = _Cache(function.py_func)
+        function._cache = _Cache(function.py_func)  # type: ignore[attr-defined]  # a private name
     except RuntimeError:  # Numba found no folder
         _log.info("No folder takes compiled code: it is not kept (NUMBA_CACHE_DIR).")
     return function
 
 
 class _Files(caching.IndexDataCacheFile):
-    """The files of one function, sealed."""
+    """The files of one function, each with a digest at its end."""
 
     def _load_index(self):
-        whole = read_sealed(self._index_path) is not None
+        whole = read_cache_file(self._index_path) is not None
         return super()._load_index() if whole else {}
 
     def _load_data(self, name):
-        if read_sealed(self._data_path(name)) is None:
+        if read_cache_file(self._data_path(name)) is None:
             raise InputNotFoundError(name)  # so Numba compiles it
         return super()._load_data(name)
 
@@ -49,11 +50,11 @@ class _Files(caching.IndexDataCacheFile):
         content = io.BytesIO()
         yield content
         with super()._open_for_write(filepath) as file:
-            file.write(sealed(content.getvalue()))
+            file.write(with_digest(content.getvalue()))
 
 
 class _InHome(caching.UserWideCacheLocator):
-    """The user's cache folder; without a home Numba would make a folder named ~."""
+    """The user's cache folder; without a home Numba alone would make a folder ~."""
 
     @classmethod
     def from_function(cls, py_func, py_file):
@@ -62,7 +63,7 @@ class _InHome(caching.UserWideCacheLocator):
         return super().from_function(py_func, py_file)
 
 
-class _Places(caching.CompileResultCacheImpl):
+class _Locators(caching.CompileResultCacheImpl):
     _locator_classes = [
         _InHome if each is caching.UserWideCacheLocator else each
         for each in caching.CompileResultCacheImpl._locator_classes
@@ -70,7 +71,7 @@ class _Places(caching.CompileResultCacheImpl):
 
 
 class _Cache(caching.FunctionCache):
-    _impl_class = _Places
+    _impl_class = _Locators
 
     def __init__(self, py_func):
         super().__init__(py_func)

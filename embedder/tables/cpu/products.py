@@ -1,8 +1,9 @@
-"""Matrix products, derivatives and losses of four tokens at a time, for `kernel.py`.
+"""Matrix products, derivatives and losses of four tokens at a time.
 
-Arrays have two axes; vectors are filled up with zeros to a multiple of LANES. A letter
-is a row: `x` tokens, `y` positions, `z` noise; `g` and `f` are scores of tokens with
-positions and with noise, or the derivatives by them. Rows and columns come in fours.
+Arrays have two axes; rows are padded with zeros to a multiple of LANES. `x` are rows of
+tokens, `y` of positions, `z` of noise; `g` and `f` are the scores of tokens with
+positions and with noise, or the derivatives of the loss by them. Rows and columns come
+in fours. Numbers in brackets are equations of embedder/ALGORITHM.md.
 """
 
 import math
@@ -97,30 +98,31 @@ def combine_columns(out, base, g, start, stop, reach, x):
 
 @compiled()
 def context_errors(g, i, first, last, window):
-    """Scores of four tokens to derivatives of softplus(-score), 0 where no pair is."""
+    """Replaces the scores g of four tokens by the derivatives of softplus(-g), (9):
+    e_tj = -sigma(-g), and 0 where token t and position j are no pair, (32)."""
     for q in range(i, i + 4):
-        low, high, own = first[q], last[q], window + q
+        low, high, itself = first[q], last[q], window + q
         for c in range(g.shape[1]):
             error = -sigmoid(-g[q, c])
-            is_pair = (c >= low) & (c <= high) & (c != own)
+            is_pair = (c >= low) & (c <= high) & (c != itself)
             g[q, c] = error if is_pair else cast_like(0, error)
 
 
 @compiled()
 def noise_errors(f, i, scale, num_noise):
-    """Scores of four tokens to derivatives of scale softplus(score)."""
+    """Replaces the scores f of four tokens by the derivatives of scale softplus(f),
+    (10): e_tk = scale sigma(f), (32) and (36)."""
     for q in range(i, i + 4):
-        of_token = scale[q]
         for k in range(f.shape[1]):
-            error = of_token * sigmoid(f[q, k])
+            error = scale[q] * sigmoid(f[q, k])
             f[q, k] = error if k < num_noise else cast_like(0, error)
 
 
 @compiled()
 def context_loss(scores, i, first, last, window):
-    """Sum of softplus(-score) over the pairs of four tokens; see `noise_loss`.
+    """Sum of softplus(-score) over the pairs of four tokens, (7); as `noise_loss`.
 
-    A token has at most 254 contexts, and as many factors.
+    A token has at most 254 contexts, so one product has room for all factors.
     """
     loss = 0.0
     for q in range(i, i + 4):
@@ -136,10 +138,10 @@ def context_loss(scores, i, first, last, window):
 
 @compiled()
 def noise_loss(scores, i, scale, num_noise):
-    """Sum of scale softplus(score) over the noise of four tokens.
+    """Sum of scale softplus(score) over the noise of four tokens, (7) and (8).
 
-    log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)), and logarithms of factors up to 2
-    are that of their product, which has room for a thousand.
+    log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). The logarithms of factors up to 2
+    add up to the logarithm of their product; a float64 has room for a thousand factors.
     """
     loss = 0.0
     for q in range(i, i + 4):
@@ -168,11 +170,11 @@ def sigmoid(x):
 # Without "reassoc", which would add up the two parts of ln 2.
 @compiled(fastmath={"contract"})
 def exp(x):
-    """exp(x) to some units in the last place, of x held to -87 and 87.
+    """exp(x) to some units in the last place; x is clipped to [-87, 87].
 
     exp(x) = 2^n exp(r) with r = x - n ln 2, ln 2 in two parts (Cody and Waite), and
-    |r| <= ln(2) / 2, where 14 terms of the series are enough for float64. Numba has no
-    exp for vectors of its own.
+    |r| <= ln(2) / 2, where 14 terms of the series are enough for float64. Numba itself
+    does not vectorize exp.
     """
     x = min(max(x, cast_like(-87, x)), cast_like(87, x))
     n = np.floor(x * cast_like(1.4426950408889634, x) + cast_like(0.5, x))

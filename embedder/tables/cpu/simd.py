@@ -1,20 +1,24 @@
-"""Vectors of sixteen numbers, to write kernels with in Numba.
+"""Vectors of LANES numbers for compiled code, and what else Numba lacks.
 
 Numba compiles loops for the processor that it runs on, but does not keep sums in
-registers over two loops. These functions say which vectors there are; LLVM does the
-rest, on every processor that it knows. Arrays are C-contiguous, with two axes where
+registers over two loops. These functions name the vectors; LLVM maps them to the
+registers of any processor that it knows. Arrays are C-contiguous, with two axes where
 rows are meant; no index is checked.
 """
 
 import functools
 import sys
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, cast
 
+import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import extending, njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model
 
 LANES = 16
+_INTP_BITS = 8 * np.dtype(np.intp).itemsize
 # No flag that would let a NaN or an infinity vanish.
 compiled = functools.partial(
     njit,
@@ -23,6 +27,13 @@ compiled = functools.partial(
     fastmath={"reassoc", "contract", "nsz", "arcp", "afn"},
 )
 _FUSED = ("contract",)  # products and sums may become fused operations
+
+P = ParamSpec("P")
+
+
+def intrinsic(function: Callable[Concatenate[Any, P], Any]) -> Callable[P, Any]:
+    """Numba's `intrinsic`, typed as compiled code calls it: without the context."""
+    return cast(Callable[P, Any], extending.intrinsic(function))
 
 
 class _Vector(types.Type):
@@ -41,7 +52,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def _element_pointer(context, builder, array, arguments):
-    """Where `array[row, column]` is."""
+    """Pointer to `array[row, column]`; arguments are these three."""
     values = context.make_array(array)(context, builder, arguments[0])
     width = builder.extract_value(values.shape, 1)
     offset = builder.add(builder.mul(arguments[1], width), arguments[2])
@@ -49,7 +60,7 @@ def _element_pointer(context, builder, array, arguments):
 
 
 def _splat(builder, scalar):
-    """A vector that has `scalar` in every lane."""
+    """A vector with `scalar` in every lane."""
     kind = ir.VectorType(scalar.type, LANES)
     first = builder.insert_element(kind(ir.Undefined), scalar, ir.IntType(32)(0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
@@ -57,7 +68,7 @@ def _splat(builder, scalar):
 
 
 def _lanes(builder, low, high, numbers):
-    """The lanes with these numbers of two vectors, one after the other."""
+    """The lanes `numbers` of the concatenation of two vectors."""
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(numbers)), list(numbers))
     return builder.shuffle_vector(low, high, mask)
 
@@ -104,13 +115,23 @@ def add_scaled(typingctx, total, array, row, column, vector):
     """`total + array[row, column] * vector`."""
 
     def codegen(context, builder, signature, arguments):
-        total, *place, vector = arguments
-        pointer = _element_pointer(context, builder, array, place)
+        total, *element, vector = arguments
+        pointer = _element_pointer(context, builder, array, element)
         scalar = _splat(builder, builder.load(pointer))
         product = builder.fmul(scalar, vector, flags=_FUSED)
         return builder.fadd(total, product, flags=_FUSED)
 
     return total(total, array, types.intp, types.intp, total), codegen
+
+
+@intrinsic
+def add(typingctx, left, right):
+    """`left + right`, lane by lane."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.fadd(*arguments)
+
+    return left(left, left), codegen
 
 
 @intrinsic
@@ -139,8 +160,8 @@ def add_product(typingctx, total, left, right):
 
 @intrinsic
 def store_sums(typingctx, array, row, column, vectors):
-    """Sums of the lanes of sixteen vectors, four by four from `array[row, column]` on:
-    that of vector 4 q + c at `array[row + q, column + c]`."""
+    """Stores the sums of the lanes of sixteen vectors as four rows of four numbers:
+    the sum of vector 4 q + c in `array[row + q, column + c]`."""
 
     def codegen(context, builder, signature, arguments):
         left = cgutils.unpack_tuple(builder, arguments[3], LANES)
@@ -156,13 +177,13 @@ def store_sums(typingctx, array, row, column, vectors):
             numbers = range(4 * quarter, 4 * quarter + 4)
             four = _lanes(builder, left[0], left[0], numbers)
             below = builder.add(arguments[1], integer(quarter))
-            place = [arguments[0], below, arguments[2]]
-            pointer = _element_pointer(context, builder, array, place)
+            element = [arguments[0], below, arguments[2]]
+            pointer = _element_pointer(context, builder, array, element)
             of_four = builder.bitcast(pointer, four.type.as_pointer())
             builder.store(four, of_four, align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    integer = ir.IntType(types.intp.bitwidth)
+    integer = ir.IntType(_INTP_BITS)
     return types.void(array, types.intp, types.intp, vectors), codegen
 
 
@@ -195,7 +216,7 @@ def two_to_the(typingctx, power):
 
 @intrinsic
 def prefetch_row(typingctx, array, row):
-    """Asks the memory for `array[row]`, which will soon be read."""
+    """Prefetches `array[row]` into the caches."""
     line = 64 // (array.dtype.bitwidth // 8)
 
     def codegen(context, builder, signature, arguments):
@@ -209,8 +230,8 @@ def prefetch_row(typingctx, array, row):
         )
         zero = width.type(0)
         with cgutils.for_range_slice(builder, zero, width, width.type(line)) as (at, _):
-            place = [arguments[0], arguments[1], at]
-            pointer = _element_pointer(context, builder, array, place)
+            element = [arguments[0], arguments[1], at]
+            pointer = _element_pointer(context, builder, array, element)
             address = builder.bitcast(pointer, byte_pointer)
             builder.call(function, [address, integer(0), integer(3), integer(1)])
         return context.get_dummy_value()
@@ -220,7 +241,7 @@ def prefetch_row(typingctx, array, row):
 
 @intrinsic
 def increment(typingctx, counter):
-    """Adds 1 to `counter[0]`, seen by all threads."""
+    """Adds 1 to `counter[0]`, atomically."""
 
     def codegen(context, builder, signature, arguments):
         pointer = context.make_array(counter)(context, builder, arguments[0]).data
@@ -232,7 +253,7 @@ def increment(typingctx, counter):
 
 @intrinsic
 def read(typingctx, counter):
-    """`counter[0]`, as any thread left it."""
+    """`counter[0]`, read atomically."""
 
     def codegen(context, builder, signature, arguments):
         pointer = context.make_array(counter)(context, builder, arguments[0]).data
@@ -242,8 +263,8 @@ def read(typingctx, counter):
 
 
 @intrinsic
-def give_way(typingctx):
-    """Lets another thread have the core."""
+def yield_thread(typingctx):
+    """Lets another thread run on this core."""
     name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
     def codegen(context, builder, signature, arguments):

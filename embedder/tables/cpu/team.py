@@ -1,22 +1,22 @@
-"""How many threads work on the updates of the kernel, beside other programs.
+"""How many threads run the kernel when other programs use the cores too.
 
-The threads of an update wait for each other twice in some 40 microseconds. Where
-another program runs on the core of one of them, all wait until the scheduler gives that
-core back, and the team is slower than one thread alone. The number of threads does not
-change the vectors, so it may change at any time.
+The threads of an update wait for each other twice in some 40 microseconds. When another
+program takes the core of one thread, all of them wait until the scheduler gives that
+core back, and the team is slower than one thread alone. The vectors do not depend on
+the number of threads, so it may change at any time.
 """
 
-_UNDISTURBED = 0.8  # share of its time that a thread has a core on a quiet machine
-_MEMORY = 0.7  # weight of the earlier measurements of a size when a new one comes
-_TRIALS = 0.05  # share of the time that may be lost by trials of other sizes
-_FIRST_TRIALS = 0.02  # seconds that the first trials may lose
+_UNDISTURBED = 0.8  # share of the time that a thread has a core on an idle machine
+_MEMORY = 0.7  # weight of earlier measurements of a size, when there is a new one
+_TRIALS = 0.05  # share of the time that trials of other sizes may cost
+_FIRST_TRIALS = 0.02  # seconds that the first trials may cost
 
 
 class TeamSize:
-    """Picks the number of threads that does the most updates a second.
+    """Picks the number of threads that applies the most updates a second.
 
-    That is all of them until one has a core for less than 0.8 of the time. From then on
-    smaller numbers are tried in turn, and the fastest is used, until all threads have
+    It starts with all threads. When one of them has a core for less than 0.8 of the
+    time, it tries smaller numbers in turn and uses the fastest, until all threads have
     their cores again and are the fastest.
 
     Args:
@@ -26,28 +26,28 @@ class TeamSize:
     def __init__(self, threads: int):
         self.threads = threads
         self.is_disturbed = False
-        """Whether another program has lately taken a core from the team."""
+        """Whether another program has recently taken a core of the team."""
         self._sizes = sorted({threads, max(1, threads - 1), max(1, threads // 2), 1})
         self._begin_trials()
 
     @property
     def best(self) -> int:
-        """Threads that do the most updates a second, as far as that is known."""
+        """The number of threads with the most updates a second, as far as is known."""
         return max(self._sizes, key=lambda size: (self._rate(size), size))
 
     def trial(self) -> int | None:
-        """Threads that some updates should be tried with now; None: no trial is due."""
+        """The number of threads to time some updates with; None: no trial is due."""
         if not self.is_disturbed or self._credit < 0:
             return None
         others = [size for size in self._sizes if size != self.best]
         return min(others, key=self._num_calls.__getitem__)
 
     def record(self, size: int, updates: int, seconds: float, share: float) -> None:
-        """Takes in how long `updates` took.
+        """Records how long `updates` took.
 
         Args:
-          size: threads that worked on them.
-          share: of its time, that the thread with the least had a core.
+          size: the number of threads that applied them.
+          share: the smallest share of the time that a thread of them had a core.
         """
         has_cores = share >= _UNDISTURBED
         if self.is_disturbed:
@@ -63,7 +63,7 @@ class TeamSize:
         self._seconds = dict.fromkeys(self._sizes, 0.0)
         self._num_calls = dict.fromkeys(self._sizes, 0)
         self._credit = _FIRST_TRIALS
-        """Seconds that trials may still lose."""
+        """Seconds that trials may still cost."""
 
     def _measure(self, size: int, updates: int, seconds: float) -> None:
         best = self.best
@@ -76,6 +76,6 @@ class TeamSize:
         self._seconds[size] = _MEMORY * self._seconds[size] + seconds
 
     def _rate(self, size: int) -> float:
-        """Updates a second over time: one slow call counts for many fast ones."""
+        """Updates a second, over all recorded time: a slow call outweighs fast ones."""
         seconds = self._seconds[size]
         return self._updates[size] / seconds if seconds else 0.0

@@ -1,30 +1,18 @@
-"""A tile of an update on one core: its rows, their weights, gradients and loss.
+"""A tile of an update on one core: its contexts, its rows and their weights.
 
-Axis letters are those of `embedder.tables.objective`. Here M counts the tiles of an
-update (N G), sizes with a dash are filled up for work in fours, and all vectors are
-filled up with zeros to a multiple of LANES. `m` is a tile of its update, `c` one of its
-positions, counted from W before its first token; `place` is (update, block, tile of the
-block, tile of the update, B, W).
+Axis letters and numbered equations are those of embedder/ALGORITHM.md. Here M counts
+the tiles of an update (N G), a dash marks a size that is padded to a multiple of four,
+and rows are padded with zeros to a multiple of LANES. A position `c` of a tile is
+counted from W before its first token.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from embedder.tables.cpu.products import (
-    combine_columns,
-    combine_rows,
-    context_errors,
-    context_loss,
-    noise_errors,
-    noise_loss,
-    scores,
-    sigmoid,
-    softplus,
-)
+from embedder.tables.blocks import Blocks
 from embedder.tables.cpu.simd import (
     LANES,
-    cast_like,
     compiled,
     load,
     prefetch_row,
@@ -32,29 +20,47 @@ from embedder.tables.cpu.simd import (
 )
 
 
-class Gathered(NamedTuple):
-    """What the threads leave for each other: the rows that the tiles gathered.
+class Tables(NamedTuple):
+    """The tables [V, D], padded; or the accumulators of their rows, [V]."""
 
-    A tile has room for R rows: B' for its tokens, C' for its positions, K' for noise.
-    Those that are there are listed. The key of a row is its id, for the output table
-    plus V.
+    input: np.ndarray
+    output: np.ndarray
+
+
+class TileIndex(NamedTuple):
+    """Which tile, and its sizes."""
+
+    update: int  # s, in the batch
+    block: int  # n, in the update
+    tile: int  # g, in the block
+    number: int  # m, in the update
+    size: int  # B
+    window: int  # W
+
+
+class Gathered(NamedTuple):
+    """The rows that the tiles gathered, and their gradients: shared by all threads.
+
+    A tile has room for R rows: B' of its tokens, C' of its positions, K' of noise. It
+    lists those that have a gradient. The key of a row is its id; of the output table,
+    its id plus V.
     """
 
-    count: np.ndarray  # i64[M], how many are listed
+    num_rows: np.ndarray  # i64[M], how many are listed
     keys: np.ndarray  # i64[M, R], listed
     weights: np.ndarray  # [M, R], listed
-    places: np.ndarray  # i64[M, R], listed: where their gradients are
+    gradient_slots: np.ndarray  # i64[M, R], listed: index in `gradients`
     gradients: np.ndarray  # [M R, D]
 
 
-class Tile(NamedTuple):
-    """What a thread needs for a tile."""
+class TileBuffers(NamedTuple):
+    """The memory in which a thread computes a tile."""
 
     tokens: np.ndarray  # [B', D], rows of its tokens
     positions: np.ndarray  # [C', D]
     noise: np.ndarray  # [K', D]
-    means: np.ndarray  # [B', D], CBOW: means of contexts
-    errors: np.ndarray  # [B', D], CBOW: gradients of the means
+    means: np.ndarray  # [B', D], CBOW: h, means of contexts
+    errors: np.ndarray  # [B', D], CBOW: dL/dh
     context_terms: np.ndarray  # [B', C'], scores, then derivatives; CBOW: 1/n_t
     noise_terms: np.ndarray  # [B', K'], scores, then derivatives
     noise_scale: np.ndarray  # [B'], how often each noise term counts
@@ -62,51 +68,63 @@ class Tile(NamedTuple):
     position_weights: np.ndarray  # [C']
     first: np.ndarray  # i64[B'], first position among a token and its contexts
     last: np.ndarray  # i64[B'], last; where there is no context, not after the first
-    begin: np.ndarray  # i64[T], where the sequence of each token begins in the block
+    begin: np.ndarray  # i64[T], first token of the sequence of each token of a block
     end: np.ndarray  # i64[T], and its last token
 
 
 def tile_sizes(tile: int, window: int, num_noise: int) -> tuple[int, int, int]:
     """Room for the tokens, positions and noise of a tile: B', C' and K'.
 
-    The contexts of four tokens are worked on in fours from wherever they begin, so that
-    positions need up to three rows beyond their own.
+    The contexts of four tokens are computed in fours from their first one, so positions
+    need up to three rows more.
     """
     return round_up(tile, 4), round_up(tile + 2 * window, 4) + 4, round_up(num_noise, 4)
 
 
 def new_gathered(num_tiles: int, num_rows: int, width: int, dtype) -> Gathered:
+    """For M tiles of R rows; `width` is D, padded."""
     size = num_tiles, num_rows
     return Gathered(
-        np.zeros(num_tiles, np.int64),
-        np.zeros(size, np.int64),
-        np.zeros(size, dtype),
-        np.zeros(size, np.int64),
-        np.zeros((num_tiles * num_rows, width), dtype),
+        num_rows=np.zeros(num_tiles, np.int64),
+        keys=np.zeros(size, np.int64),
+        weights=np.zeros(size, dtype),
+        gradient_slots=np.zeros(size, np.int64),
+        gradients=np.zeros((num_tiles * num_rows, width), dtype),
     )
 
 
-def new_tile(sizes: tuple[int, int, int], width: int, block: int, dtype) -> Tile:
+def new_buffers(
+    sizes: tuple[int, int, int], width: int, block: int, dtype
+) -> TileBuffers:
+    """For tiles of `sizes` B', C', K' in blocks of T tokens; `width` is D, padded."""
     tile, positions, noise = sizes
-    return Tile(
-        *(np.zeros((rows, width), dtype) for rows in (*sizes, tile, tile)),
-        *(np.zeros((tile, columns), dtype) for columns in (positions, noise)),
-        *(np.zeros(size, dtype) for size in (tile, tile, positions)),
-        np.zeros(tile, np.int64),
-        np.full(tile, -1),
-        *(np.zeros(block, np.int64) for _ in range(2)),
+    return TileBuffers(
+        tokens=np.zeros((tile, width), dtype),
+        positions=np.zeros((positions, width), dtype),
+        noise=np.zeros((noise, width), dtype),
+        means=np.zeros((tile, width), dtype),
+        errors=np.zeros((tile, width), dtype),
+        context_terms=np.zeros((tile, positions), dtype),
+        noise_terms=np.zeros((tile, noise), dtype),
+        noise_scale=np.zeros(tile, dtype),
+        token_weights=np.zeros(tile, dtype),
+        position_weights=np.zeros(positions, dtype),
+        first=np.zeros(tile, np.int64),
+        last=np.full(tile, -1),
+        begin=np.zeros(block, np.int64),
+        end=np.zeros(block, np.int64),
     )
 
 
 @compiled()
-def prefetch(tables, ids, noise, s, n, g):
-    """Asks the memory for the rows of a tile; its positions are near its tokens."""
-    size = ids.shape[2] // noise.shape[2]
+def prefetch(tables: Tables, blocks: Blocks, s, n, g):
+    """Prefetches the rows of a tile; its contexts are near its tokens."""
+    size = blocks.ids.shape[2] // blocks.noise.shape[2]
     for t in range(g * size, (g + 1) * size):
-        prefetch_row(tables[0], ids[s, n, t])
-        prefetch_row(tables[1], ids[s, n, t])
-    for k in range(noise.shape[3]):
-        prefetch_row(tables[1], noise[s, n, g, k])
+        prefetch_row(tables[0], blocks.ids[s, n, t])
+        prefetch_row(tables[1], blocks.ids[s, n, t])
+    for k in range(blocks.noise.shape[3]):
+        prefetch_row(tables[1], blocks.noise[s, n, g, k])
 
 
 @compiled()
@@ -124,100 +142,73 @@ def find_sequences(sequence, s, n, begin, end):
 
 
 @compiled()
-def find_contexts(place, radius, own):
-    """First and last position of each token and its contexts, in a tile."""
-    s, n, g, m, size, window = place
-    offset = window - g * size
-    for i in range(size):
-        t = g * size + i
-        r = min(np.int64(radius[s, n, t]), window)
-        own.first[i] = max(t - r, own.begin[t]) + offset
-        own.last[i] = min(t + r, own.end[t]) + offset
+def find_contexts(at: TileIndex, radius, buffers: TileBuffers):
+    """First and last position of each token and its contexts, ALGORITHM.md (6)."""
+    offset = at.window - at.tile * at.size
+    for i in range(at.size):
+        t = at.tile * at.size + i
+        r = min(int(radius[at.update, at.block, t]), at.window)
+        buffers.first[i] = max(t - r, buffers.begin[t]) + offset
+        buffers.last[i] = min(t + r, buffers.end[t]) + offset
 
 
 @compiled()
-def weigh_skipgram(place, share, own):
-    """Weights of tokens and positions; positions of contexts, from and to; pairs."""
-    s, n, g, m, size, window = place
-    one = cast_like(1, share)
-    own.position_weights[:] = 0
-    start, stop, pairs = len(own.position_weights), 0, 0
-    for i in range(size):
-        first, last = own.first[i], own.last[i]
-        count = last - first
-        own.token_weights[i] = count
-        own.noise_scale[i] = share * cast_like(count, share)
-        if count > 0:
-            start, stop = min(start, first), max(stop, last + 1)
-            pairs += count
-            for c in range(first, last + 1):
-                own.position_weights[c] += one
-            own.position_weights[window + i] -= one
-    return (start, stop), pairs
+def band_of_four(buffers: TileBuffers, i):
+    """First position of the contexts of four tokens, and the one after the last."""
+    start, stop = buffers.context_terms.shape[1], 0
+    for q in range(i, i + 4):
+        if buffers.last[q] > buffers.first[q]:
+            start, stop = min(start, buffers.first[q]), max(stop, buffers.last[q] + 1)
+    return start, stop
 
 
 @compiled()
-def weigh_cbow(place, share, own):
-    """Weights of tokens and positions; positions of contexts, from and to; active
-    tokens. It leaves 1/n_t in `own.context_terms`."""
-    s, n, g, m, size, window = place
-    own.position_weights[:] = 0
-    own.context_terms[:] = 0
-    start, stop, active = len(own.position_weights), 0, 0
-    for i in range(size):
-        first, last = own.first[i], own.last[i]
-        is_active = last > first
-        own.token_weights[i] = is_active
-        own.noise_scale[i] = share if is_active else cast_like(0, share)
-        if is_active:
-            start, stop = min(start, first), max(stop, last + 1)
-            active += 1
-            each = cast_like(1, share) / cast_like(last - first, share)
-            for c in range(first, last + 1):
-                if c != window + i:
-                    own.context_terms[i, c] = each
-                    own.position_weights[c] += each
-    return (start, stop), active
+def load_rows(
+    at: TileIndex,
+    band,
+    token_table,
+    noise_weight,
+    tables: Tables,
+    blocks: Blocks,
+    gathered: Gathered,
+    buffers: TileBuffers,
+):
+    """Copies the rows of a tile to its buffers, and lists them in `gathered`.
 
-
-@compiled()
-def load_rows(place, band, of_tokens, noise_weight, tables, ids, noise, gathered, own):
-    """Copies the rows of a tile, and lists them.
-
-    Rows of tokens are of table `of_tokens`, 0 or 1, those of positions of the other.
+    Rows of tokens are in table `token_table`, 0 or 1, rows of positions in the other.
     """
-    of_positions = 1 - of_tokens
-    s, n, g, m, size, window = place
-    num_tokens, num_positions = own.context_terms.shape
+    s, n, m = at.update, at.block, at.number
+    position_table, start = 1 - token_table, at.tile * at.size
+    num_tokens, num_positions = buffers.context_terms.shape
     num_keys, base = len(tables[0]), m * gathered.keys.shape[1]
     count = 0
-    for i in range(size):
-        if own.token_weights[i] > 0:
-            row = ids[s, n, g * size + i]
-            _copy(tables[of_tokens], row, own.tokens, i)
-            gathered.keys[m, count] = of_tokens * num_keys + row
-            gathered.weights[m, count] = own.token_weights[i]
-            gathered.places[m, count] = base + i
+    for i in range(at.size):
+        if buffers.token_weights[i] > 0:
+            row = blocks.ids[s, n, start + i]
+            _copy(tables[token_table], row, buffers.tokens, i)
+            gathered.keys[m, count] = token_table * num_keys + row
+            gathered.weights[m, count] = buffers.token_weights[i]
+            gathered.gradient_slots[m, count] = base + i
             count += 1
     base += num_tokens
     for c in range(band[0], band[1]):
-        if own.position_weights[c] > 0:
-            row = ids[s, n, g * size - window + c]
-            _copy(tables[of_positions], row, own.positions, c)
-            gathered.keys[m, count] = of_positions * num_keys + row
-            gathered.weights[m, count] = own.position_weights[c]
-            gathered.places[m, count] = base + c
+        if buffers.position_weights[c] > 0:
+            row = blocks.ids[s, n, start - at.window + c]
+            _copy(tables[position_table], row, buffers.positions, c)
+            gathered.keys[m, count] = position_table * num_keys + row
+            gathered.weights[m, count] = buffers.position_weights[c]
+            gathered.gradient_slots[m, count] = base + c
             count += 1
     base += num_positions
     if noise_weight > 0:
-        for k in range(noise.shape[3]):
-            row = noise[s, n, g, k]
-            _copy(tables[1], row, own.noise, k)
+        for k in range(blocks.noise.shape[3]):
+            row = blocks.noise[s, n, at.tile, k]
+            _copy(tables[1], row, buffers.noise, k)
             gathered.keys[m, count] = num_keys + row
             gathered.weights[m, count] = noise_weight
-            gathered.places[m, count] = base + k
+            gathered.gradient_slots[m, count] = base + k
             count += 1
-    gathered.count[m] = count
+    gathered.num_rows[m] = count
 
 
 @compiled()
@@ -226,81 +217,6 @@ def _copy(table, row, out, i):
         store(out, i, d, load(table, row, d))
 
 
-@compiled()
-def differentiate_skipgram(place, band, gradients, num_noise, report, own):
-    """Leaves the gradients of the rows of a tile; its loss, where it is reported."""
-    s, n, g, m, size, window = place
-    num_tokens, num_positions = own.context_terms.shape
-    num_noise_rows = len(own.noise)
-    base = m * (num_tokens + num_positions + num_noise_rows)
-    contexts, negatives = own.context_terms, own.noise_terms
-    loss = 0.0
-    for i in range(0, num_tokens, 4):
-        start, stop = band_of_four(own, i)
-        scores(own.tokens, i, own.positions, start, stop, contexts)
-        scores(own.tokens, i, own.noise, 0, num_noise_rows, negatives)
-        if report:
-            loss += context_loss(contexts, i, own.first, own.last, window)
-            loss += noise_loss(negatives, i, own.noise_scale, num_noise)
-        context_errors(contexts, i, own.first, own.last, window)
-        noise_errors(negatives, i, own.noise_scale, num_noise)
-        terms = contexts, own.positions, start, stop
-        combine_rows(gradients, base + i, i, terms, negatives, own.noise)
-    base += num_tokens
-    start, reach = band[0] - band[0] % 4, 2 * window
-    combine_columns(gradients, base, contexts, start, band[1], reach, own.tokens)
-    base += num_positions
-    combine_columns(gradients, base, negatives, 0, num_noise_rows, -1, own.tokens)
-    return loss
-
-
-@compiled()
-def differentiate_cbow(place, band, gradients, num_noise, report, own):
-    """Leaves the gradients of the rows of a tile; its loss, where it is reported."""
-    s, n, g, m, size, window = place
-    num_tokens, num_positions = own.context_terms.shape
-    num_noise_rows = len(own.noise)
-    base = m * (num_tokens + num_positions + num_noise_rows)
-    shares, negatives = own.context_terms, own.noise_terms
-    loss = 0.0
-    for i in range(0, num_tokens, 4):
-        start, stop = band_of_four(own, i)
-        terms = shares, own.positions, start, stop
-        combine_rows(own.means, i, i, terms, negatives, own.noise[:0])
-        scores(own.means, i, own.noise, 0, num_noise_rows, negatives)
-        if report:
-            loss += noise_loss(negatives, i, own.noise_scale, num_noise)
-        noise_errors(negatives, i, own.noise_scale, num_noise)
-        terms = shares, own.positions, 0, 0
-        combine_rows(own.errors, i, i, terms, negatives, own.noise)
-    for i in range(size):
-        if own.last[i] > own.first[i]:
-            score = cast_like(0, own.noise_scale[i])
-            for d in range(own.means.shape[1]):
-                score += own.means[i, d] * own.tokens[i, d]
-            if report:
-                loss += softplus(-score)
-            error = -sigmoid(-score)
-            for d in range(own.means.shape[1]):
-                own.errors[i, d] += error * own.tokens[i, d]
-                gradients[base + i, d] = error * own.means[i, d]
-    base += num_tokens
-    start, reach = band[0] - band[0] % 4, 2 * window
-    combine_columns(gradients, base, shares, start, band[1], reach, own.errors)
-    base += num_positions
-    combine_columns(gradients, base, negatives, 0, num_noise_rows, -1, own.means)
-    return loss
-
-
-@compiled()
-def band_of_four(own, i):
-    """Positions of the contexts of four tokens, from and to."""
-    start, stop = own.context_terms.shape[1], 0
-    for q in range(i, i + 4):
-        if own.last[q] > own.first[q]:
-            start, stop = min(start, own.first[q]), max(stop, own.last[q] + 1)
-    return start, stop
-
-
 def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is at least `number`."""
     return -(-number // multiple) * multiple

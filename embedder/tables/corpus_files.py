@@ -1,26 +1,34 @@
-"""Which files a text corpus is: one, those that a glob matches, those of a folder."""
+"""The files of a corpus: one file, the matches of a glob, or those in a folder."""
 
 import functools
 import glob
 import logging
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from embedder.disk.digests import SUMS
+from embedder.disk.digests import DIGESTS_FILE
 from embedder.errors import InputError, InputNotFoundError
+from embedder.tables.corpus_formats import endings, has_ending
 
-_RUN = ("config.toml", "corpus.json", SUMS)  # files by which a run is recognised
+_RUN = (
+    "config.toml",
+    "corpus.json",
+    DIGESTS_FILE,
+)  # a folder with all of them is a run's
 _STREAM = re.compile(r"/dev/(stdin|stdout|stderr|fd/.*)|/proc/[^/]+/fd/.*")
 _log = logging.getLogger(__name__)
 
 
-def text_files(source: str | os.PathLike) -> list[Path]:
-    """The files of a corpus, in its order; of a glob or a folder none that runs wrote.
+def corpus_files(source: str | os.PathLike[str]) -> list[Path]:
+    """The files of the corpus at `source`, sorted.
+
+    Files that runs wrote are left out of a folder and of the matches of a glob.
 
     Raises:
-      FileNotFoundError: there is no such file, or no match, or no text in the folder.
-      ValueError: one is not a regular file.
+      InputNotFoundError: no file exists at `source`, matches, or is in the folder.
+      InputError: a file is not a regular file.
     """
     path = Path(source)
     if os.fspath(source) == "-" or _STREAM.fullmatch(os.path.abspath(path)):
@@ -31,8 +39,8 @@ def text_files(source: str | os.PathLike) -> list[Path]:
     if path.is_dir():
         return _checked(
             source,
-            sorted(p for p in path.iterdir() if p.suffix in (".txt", ".gz")),
-            f"Corpus {source} is a folder without .txt or .gz files.",
+            sorted(p for p in path.iterdir() if has_ending(p)),
+            f"Corpus {source} is a folder without {' or '.join(endings())} files.",
         )
     if path.exists():
         _check_regular(path)
@@ -43,11 +51,13 @@ def text_files(source: str | os.PathLike) -> list[Path]:
     raise InputNotFoundError(f"Corpus {source} does not exist.")
 
 
-def _checked(source, found: list[Path], otherwise: str) -> list[Path]:
-    """`found` without folders and without files that runs wrote."""
+def _checked(
+    source: str | os.PathLike[str], found: list[Path], if_none: str
+) -> list[Path]:
+    """`found` without folders and files that runs wrote; `if_none` is a message."""
     paths = [path for path in found if not path.is_dir()]
     if not paths:
-        raise InputNotFoundError(otherwise)
+        raise InputNotFoundError(if_none)
     is_run = functools.cache(_is_run)
     kept = [p for p in paths if not any(map(is_run, _parents(p)))]
     if not kept:
@@ -59,7 +69,7 @@ def _checked(source, found: list[Path], otherwise: str) -> list[Path]:
     return kept
 
 
-def _parents(path: Path):
+def _parents(path: Path) -> Sequence[Path]:
     return Path(os.path.abspath(path)).parents
 
 
@@ -68,7 +78,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _check_regular(path: Path) -> None:
-    """Refuses what is neither a file nor missing; opening it names a missing one."""
+    """Refuses pipes, devices and folders; a missing file fails when it is opened."""
     if path.exists() and not path.is_file():
         raise InputError(
             f"Corpus {path} must be a regular file: it is read more than once."

@@ -3,19 +3,19 @@ import numpy as np
 import optax
 import pytest
 
-from embedder.encoders.networks import encoder, initial_params
+from embedder.encoders.networks import MLP, initial_params, make_encoder
 from embedder.encoders.update import (
     Batches,
-    fill,
     initial_state,
-    sums_of,
+    loss_sums,
+    pad_batches,
     updates_function,
 )
 from embedder.engine.exchange import Exchange
 
-NETWORK = encoder((3, 5, 2), dtype="float64", seed=1)
+ENCODER = make_encoder(MLP((3, 5, 2)), dtype="float64", seed=1)
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
-UPDATES = jax.jit(updates_function(NETWORK, OPTIMIZER, Exchange()))
+UPDATES = jax.jit(updates_function(ENCODER, OPTIMIZER, Exchange()))
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(9, 3))
 LABELS = RNG.integers(2, size=9).astype(np.int32)
@@ -23,7 +23,7 @@ IDS = RNG.permutation(9)[:8].reshape(2, 4).astype(np.int32)  # two updates of fo
 
 
 def first_state():
-    return initial_state(initial_params(NETWORK), OPTIMIZER)
+    return initial_state(initial_params(ENCODER), OPTIMIZER)
 
 
 def batches(ids=IDS, num: int | None = None, weights=None) -> Batches:
@@ -49,7 +49,7 @@ def assert_same(actual, desired, **tolerance) -> None:
         np.testing.assert_allclose(ours, theirs, **({"rtol": 0} | tolerance))
 
 
-def test_initial_state_has_no_updates_behind_it():
+def test_initial_state_is_at_step_0_with_zero_slots():
     state = first_state()
     assert state.step == 0
     slots = jax.tree.leaves(state.opt_state)
@@ -58,10 +58,10 @@ def test_initial_state_has_no_updates_behind_it():
 
 
 def test_examples_of_no_weight_change_nothing():
-    filled = np.concatenate([IDS, [[8, 0], [8, 8]]], axis=1)
+    padded = np.concatenate([IDS, [[8, 0], [8, 8]]], axis=1)
     weights = np.repeat([[1.0, 0.0]], [4, 2], axis=1).repeat(2, axis=0)
     assert_same(
-        after(batches(filled, weights=weights)),
+        after(batches(padded, weights=weights)),
         after(batches()),
         rtol=1e-12,
         atol=1e-14,
@@ -72,12 +72,12 @@ def test_an_order_within_a_batch_changes_nothing():
     assert_same(after(batches(IDS[:, ::-1])), after(batches()), rtol=1e-12, atol=1e-14)
 
 
-def test_batches_by_ids_are_those_by_features():
+def test_batches_by_ids_equal_batches_by_features():
     assert_same(after(by_ids()), after(batches()))
 
 
 @pytest.mark.parametrize("num", [0, 1])
-def test_updates_after_the_real_ones_are_not_done(num):
+def test_padding_updates_are_not_applied(num):
     state, sums = after(batches(num=num))
     desired, some = after(batches(IDS[:num])) if num else (first_state(), None)
     assert_same(state, desired)
@@ -87,49 +87,49 @@ def test_updates_after_the_real_ones_are_not_done(num):
         assert not num or values[0] == getattr(some, name)[0]
 
 
-def test_two_calls_do_what_one_does():
+def test_two_calls_equal_one():
     with jax.enable_x64(True):
         state, _ = UPDATES(first_state(), batches(IDS[:1]))
         twice, _ = UPDATES(state, batches(IDS[1:]))
     assert_same(jax.device_get(twice), after(batches())[0])
 
 
-def test_sums_leave_out_examples_of_no_weight():
-    weights, sums = np.array([1.0, 0.0, 1.0, 0.0]), jax.jit(sums_of, static_argnums=0)
+def test_padding_is_not_in_the_sums():
+    weights, sums = np.array([1.0, 0.0, 1.0, 0.0]), jax.jit(loss_sums, static_argnums=0)
     with jax.enable_x64(True):
         params = first_state().params
         part = FEATURES[:4], LABELS[:4], weights
         some, kept = (
-            jax.device_get(sums(NETWORK, params, *(x[::step] for x in part)))
+            jax.device_get(sums(ENCODER, params, *(x[::step] for x in part)))
             for step in (1, 2)
         )
     assert_same(some, kept, rtol=1e-12)
     assert some.num_examples == 2
 
 
-# --- fill
+# --- padding
 
 
-def test_fill_adds_examples_of_no_weight():
-    filled = fill(batches(), 6)
-    assert filled.features.shape == (2, 6, 3)
-    assert filled.labels.shape == (2, 6)
-    assert filled.weights.tolist() == 2 * [[1, 1, 1, 1, 0, 0]]
-    assert filled.num.tolist() == [2]
+def test_padding_has_weight_zero():
+    padded = pad_batches(batches(), 6)
+    assert padded.features.shape == (2, 6, 3)
+    assert padded.labels.shape == (2, 6)
+    assert padded.weights.tolist() == 2 * [[1, 1, 1, 1, 0, 0]]
+    assert padded.num.tolist() == [2]
 
 
-def test_fill_leaves_the_whole_set_as_it_is():
-    filled = fill(by_ids(), 6)
-    assert filled.features is FEATURES and filled.labels is LABELS
-    assert filled.ids.tolist() == [[*row, 0, 0] for row in IDS]
-    assert filled.weights.sum() == 8
+def test_the_whole_set_of_examples_is_not_padded():
+    padded = pad_batches(by_ids(), 6)
+    assert padded.features is FEATURES and padded.labels is LABELS
+    assert padded.ids.tolist() == [[*row, 0, 0] for row in IDS]
+    assert padded.weights.sum() == 8
 
 
-def test_fill_leaves_full_batches_alone():
+def test_full_batches_are_not_padded():
     full = batches()
-    assert fill(full, 4) is full
+    assert pad_batches(full, 4) is full
 
 
 @pytest.mark.parametrize("made", [batches, by_ids])
-def test_filled_batches_do_what_the_others_do(made):
-    assert_same(after(fill(made(), 6)), after(made()), rtol=1e-12, atol=1e-14)
+def test_padding_changes_no_update(made):
+    assert_same(after(pad_batches(made(), 6)), after(made()), rtol=1e-12, atol=1e-14)

@@ -3,10 +3,14 @@ import numpy as np
 import pytest
 
 from embedder.encoders.networks import (
-    encoder,
+    MLP,
+    arrays_of,
     initial_params,
+    layers_in,
     layers_of,
+    make_encoder,
     module_names,
+    network_in,
     params_of,
     scaled,
 )
@@ -35,8 +39,10 @@ def features(dtype: str) -> np.ndarray:
 
 @dtypes
 @pytest.mark.parametrize("seed", [0, 7, 2**64 - 1])
-def test_initial_params_are_those_of_the_oracle(dtype, seed):
-    actual = layers_of(initial_params(encoder(WIDTHS, dtype=dtype, seed=seed)))
+def test_initial_params_equal_those_of_the_oracle(dtype, seed):
+    actual = layers_of(
+        initial_params(make_encoder(MLP(WIDTHS), dtype=dtype, seed=seed))
+    )
     for ours, theirs in zip(
         actual, oracle.initial_layers(WIDTHS, dtype, seed), strict=True
     ):
@@ -45,28 +51,31 @@ def test_initial_params_are_those_of_the_oracle(dtype, seed):
 
 
 def test_initial_params_are_of_numpy_and_named_by_module():
-    params = initial_params(encoder(WIDTHS, dtype="float32", seed=1))
+    params = initial_params(make_encoder(MLP(WIDTHS), dtype="float32", seed=1))
     assert module_names(3) == ["hidden/~/linear_0", "hidden/~/linear_1", "classes"]
     assert {*params} == {*module_names(3)}
     assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(params))
 
 
 @dtypes
-@pytest.mark.parametrize(("name", "place"), [("embed", -2), ("scores", -1)])
-def test_encoder_gives_what_the_oracle_gives(dtype, name, place):
-    network, layers = encoder(WIDTHS, dtype=dtype, seed=0), random_layers(dtype)
+@pytest.mark.parametrize(("name", "layer"), [("embed", -2), ("scores", -1)])
+def test_an_encoder_equals_the_oracle(dtype, name, layer):
+    encoder, layers = (
+        make_encoder(MLP(WIDTHS), dtype=dtype, seed=0),
+        random_layers(dtype),
+    )
     with jax.enable_x64(dtype == "float64"):
-        actual = getattr(network, name)(params_of(layers), features(dtype))
-    desired = oracle.activations(layers, features(dtype))[place]
+        actual = getattr(encoder, name)(params_of(layers), features(dtype))
+    desired = oracle.activations(layers, features(dtype))[layer]
     assert actual.dtype == dtype
     np.testing.assert_allclose(actual, desired, **TOLERANCE[dtype])
 
 
-def test_encoder_takes_no_notice_of_other_rows():
-    network = encoder(WIDTHS, dtype="float32", seed=0)
+def test_rows_do_not_affect_each_other():
+    encoder = make_encoder(MLP(WIDTHS), dtype="float32", seed=0)
     params, x = params_of(random_layers("float32")), features("float32")
-    whole = network.scores(params, x)
-    np.testing.assert_allclose(network.scores(params, x[2:3]), whole[2:3], rtol=1e-6)
+    whole = encoder.scores(params, x)
+    np.testing.assert_allclose(encoder.scores(params, x[2:3]), whole[2:3], rtol=1e-6)
 
 
 @dtypes
@@ -74,19 +83,19 @@ def test_scaled_pixels_are_from_0_to_1(dtype):
     pixels = np.arange(256, dtype=np.uint8).reshape(4, 8, 8)
     with jax.enable_x64(dtype == "float64"):
         actual = np.asarray(scaled(pixels, np.dtype(dtype)))
-    desired = oracle.scaled(pixels.reshape(4, 64), dtype)
+    desired = oracle.scaled(pixels.reshape(4, 64), dtype).reshape(4, 8, 8)
     rtol = np.finfo(dtype).eps  # XLA multiplies by 1 / 255
     np.testing.assert_allclose(actual, desired, rtol=rtol, strict=True)
     assert (actual.min(), actual.max()) == (0, 1)
 
 
-def test_scaled_leaves_other_numbers_as_they_are():
+def test_scaled_changes_only_u8():
     x = np.array([[[0.0, 255.0], [-3.0, 1e6]]], np.float32)
-    np.testing.assert_array_equal(scaled(x, np.dtype("float32")), x.reshape(1, 4))
+    np.testing.assert_array_equal(scaled(x, np.dtype("float32")), x)
 
 
 @dtypes
-def test_layers_of_params_of_layers_are_the_same(dtype):
+def test_layers_survive_the_round_trip_through_params(dtype):
     layers = random_layers(dtype)
     again = layers_of(params_of(layers))
     assert [(w.shape, b.shape) for w, b in again] == [
@@ -97,6 +106,21 @@ def test_layers_of_params_of_layers_are_the_same(dtype):
             np.testing.assert_array_equal(a, b, strict=True)
 
 
-def test_layers_of_more_than_ten_are_in_order():
+def test_more_than_ten_layers_stay_in_order():
     layers = [(np.full((1, 1), i), np.full(1, i)) for i in range(12)]
     assert [int(b[0]) for _, b in layers_of(params_of(layers))] == [*range(12)]
+    assert [int(b[0]) for _, b in layers_in(arrays_of(layers))] == [*range(12)]
+
+
+def test_the_network_of_an_encoder_file_is_found_by_its_arrays():
+    network = MLP(WIDTHS)
+    params = params_of(random_layers("float32"))
+    arrays = network.to_arrays(params)
+    assert network_in(arrays) == network
+    again = network.to_params(arrays)
+    assert all(again[m][n] is params[m][n] for m in params for n in params[m])
+
+
+def test_num_params_is_the_number_of_their_values():
+    params = initial_params(make_encoder(MLP(WIDTHS), dtype="float32", seed=1))
+    assert MLP(WIDTHS).num_params == sum(x.size for x in jax.tree.leaves(params))

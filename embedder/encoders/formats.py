@@ -1,0 +1,58 @@
+"""The formats of examples; to add one, write its module and list it here."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from embedder.encoders.examples import ExampleSet, Source
+from embedder.encoders.idx import open_idx
+from embedder.encoders.image_folder import open_image_folder
+from embedder.encoders.images import IMAGES
+from embedder.encoders.npz import open_npz
+from embedder.encoders.options import EncoderOptions
+from embedder.encoders.parquet import open_parquet
+from embedder.errors import InputError, InputNotFoundError
+
+
+class Format(NamedTuple):
+    """A format of examples."""
+
+    description: str  # for messages
+    open: Callable[[Source], ExampleSet | None]  # None: the source has another format
+
+
+FORMATS = (
+    Format("an idx file of images (...images-idx3-ubyte, .gz) or its folder", open_idx),
+    Format("an .npz file", open_npz),
+    Format("a .parquet file", open_parquet),
+    Format(
+        f"a folder with a folder of images ({', '.join(IMAGES)}) for each class",
+        open_image_folder,
+    ),
+)
+"""All formats; the first that knows a source opens it."""
+
+DESCRIPTION = ", or ".join(each.description for each in FORMATS)
+"""What a source of examples can be, for messages."""
+
+
+def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> ExampleSet:
+    """The examples at the path `source`, in any of the formats.
+
+    Args:
+      workers: threads that decode images.
+
+    Raises:
+      InputNotFoundError: there is no such path, or a folder without examples.
+      InputError: it has none of the formats.
+    """
+    where = Source(source, options, workers)
+    if not where.path.exists():
+        raise InputNotFoundError(f"DATA {source} does not exist.")
+    if not where.path.is_dir() and not where.path.is_file():
+        raise InputError(f"DATA {source} must be a regular file or a folder.")
+    for each in FORMATS:
+        found = each.open(where)
+        if found is not None:
+            return found
+    error = InputNotFoundError if where.path.is_dir() else InputError
+    raise error(f"DATA {source} must be {DESCRIPTION}.")

@@ -1,0 +1,332 @@
+"""Reads the command line with tyro.
+
+Wrong arguments are an InputError of one line. Names are checked here; tyro reports
+wrong values in a box of several lines, of which the message is kept.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import io
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+)
+
+from embedder.arguments import (
+    VERBS,
+    Analogy,
+    Convert,
+    Devices,
+    Embed,
+    Evaluate,
+    Export,
+    Neighbors,
+    Parity,
+    Train,
+    Verb,
+    Verify,
+)
+from embedder.config import (
+    FAMILIES,
+    Config,
+    make_config,
+    nearest,
+    read_toml,
+    with_options,
+)
+from embedder.errors import InputError
+
+_POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
+
+
+def parse(arguments: list[str]) -> Verb:
+    """The verb in `arguments`, with its options; for -h prints help and exits.
+
+    Raises:
+      OSError, InputError: they are wrong, or the --config file is.
+    """
+    if arguments and arguments[0] in VERBS:
+        arguments = _with_flags_of_now(arguments, VERBS[arguments[0]])
+    _check_names(arguments)
+    if {"-h", "--help"} & set(arguments):
+        return _parse(arguments, Config())
+    with _one_line_errors():
+        verb = _parse(arguments, _config_file(arguments))
+        if isinstance(verb, Train) and verb.config is None:
+            return _with_settings_of_a_run(verb, arguments)
+        return verb
+
+
+def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
+    """Defaults come from the run of --resume, or from the run in the workdir."""
+    from embedder.run.inputs import base_of, source_of
+    from embedder.run.workdir import Workdir
+
+    if verb.resume is not None:
+        path = Workdir(verb.resume).config
+        if not path.exists():
+            return verb
+        before = read_toml(path)
+        found = _parse(arguments, before)
+        assert isinstance(found, Train)
+        if found.run.optimizer == before.run.optimizer or before.run.model != "tokens":
+            return found
+        # What the run resolved for its optimizer is not meant for another one.
+        fresh = with_options(before, alpha=None, max_pairs_per_row=None)
+        return _parse(arguments, fresh)
+    if verb.workdir is None or verb.corpus is not None:
+        return verb
+    run = Workdir(verb.workdir)
+    if not run.is_started:
+        return verb
+    base, same = base_of(run), _parse(arguments, read_toml(run.config))
+    assert isinstance(same, Train)  # as before, with other defaults
+    return dataclasses.replace(
+        same,
+        corpus=source_of(run),
+        resume=None if base is None else run.base,
+        grow=base is not None and base["grow"],
+    )
+
+
+def _parse(arguments: list[str], defaults: Config) -> Verb:
+    sections = _sections(defaults)
+    parity = {name: value for name, value in sections.items() if name != "save"}
+    devices = {name: value for name, value in parity.items() if name != "encoder"}
+    command = tyro.conf.subcommand
+    verbs = (
+        Annotated[Train, command("train", default=Train(**sections))]
+        | Annotated[Devices, command("devices", default=Devices(**devices))]
+        | Annotated[Neighbors, command("neighbors")]
+        | Annotated[Analogy, command("analogy")]
+        | Annotated[Evaluate, command("evaluate")]
+        | Annotated[Embed, command("embed")]
+        | Annotated[Export, command("export")]
+        | Annotated[Convert, command("convert")]
+        | Annotated[Verify, command("verify")]
+        | Annotated[Parity, command("parity", default=Parity(**parity))]
+    )
+    return tyro.cli(
+        verbs,
+        prog="embedder",
+        description="Trains embeddings and uses them. --debug, with any verb, prints "
+        "the traceback of an error.",
+        args=arguments,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+        registry=_registry(),
+    )
+
+
+def _sections(config: Config) -> dict[str, Any]:
+    """The sections of all families, by the names that verbs have for them."""
+    families = {name: section() for name, section in FAMILIES.items()}
+    families[config.run.model] = config.family
+    shared = {"run": config.run, "devices": config.devices, "save": config.save}
+    return families | shared
+
+
+def settings(verb: Train | Devices | Parity) -> Config:
+    """The config from the sections of a verb; sections that it lacks have defaults.
+
+    Raises:
+      InputError: a setting of another family is given.
+    """
+    sections = [getattr(verb, name, None) for name in _sections(Config())]
+    values: dict[str, Any] = {}
+    for section in filter(None, sections):
+        values |= {
+            f.name: getattr(section, f.name) for f in dataclasses.fields(section)
+        }
+    return make_config(values)
+
+
+def _check_names(arguments: list[str]) -> None:
+    """Refuses an unknown verb or flag, and a value for a flag that takes none."""
+    verb = arguments[0] if arguments else ""
+    if verb in ("", "-h", "--help") or verb.startswith("--tyro-"):
+        return
+    if verb not in VERBS:
+        raise InputError(
+            f"Unknown verb `{verb}`{nearest(verb, VERBS)} The verbs are "
+            f"{', '.join(VERBS)}."
+        )
+    if verb == "parity" and arguments[1:2] and not arguments[1].startswith("-"):
+        raise InputError(f"Give the corpus as --corpus {arguments[1]}.")
+    flags = _flags(VERBS[verb]) | {"--help": bool}
+    for argument in itertools.takewhile(lambda a: a != "--", arguments[1:]):
+        name, equals, value = argument.partition("=")
+        flag = name.replace("_", "-")
+        if flag.startswith("--") and flag not in flags:
+            is_positional = flag in _POSITIONAL
+            hint = ": give it without." if is_positional else nearest(flag, flags)
+            raise InputError(f"Unknown option `{name}`{hint}")
+        if equals and flags.get(flag) is bool:
+            raise InputError(f"`{name}` must be without a value, got {value!r}.")
+
+
+def _with_flags_of_now(arguments: list[str], verb: type) -> list[str]:
+    """`arguments` with former flags and values replaced by those of now.
+
+    Raises:
+      InputError: a flag is given by both its names.
+    """
+    settings = list(_settings(verb))
+    values = {_flag(f.name): f.metadata["former_values"] for f in settings}
+    former = {
+        _flag(f.metadata["formerly"]): _flag(f.name)
+        for f in settings
+        if f.metadata["formerly"]
+    }
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    found: list[str] = []
+    given: dict[str, str] = {}  # name now -> name as given
+    before = ""  # the flag whose value comes next
+    for argument in arguments[:end]:
+        name, equals, value = argument.partition("=")
+        if not name.startswith("--"):
+            found.append(values.get(before, {}).get(argument, argument))
+            before = ""
+            continue
+        flag = _flag(name)
+        before = former.get(flag, flag)
+        if given.setdefault(before, flag) != flag:
+            raise InputError(
+                f"`{before}` and its former name are both given: leave out the former."
+            )
+        value = values.get(before, {}).get(value, value)
+        found.append((before if flag in former else name) + equals + value)
+    return found + arguments[end:]
+
+
+def _settings(verb: type) -> Iterator[dataclasses.Field]:
+    """The fields of all sections of a verb."""
+    for option in dataclasses.fields(verb):
+        if dataclasses.is_dataclass(option.type):
+            yield from dataclasses.fields(option.type)
+
+
+def _flag(name: str) -> str:
+    """The flag of a setting, or a flag spelled with dashes."""
+    return "--" + name.removeprefix("--").replace("_", "-")
+
+
+def _flags(section) -> dict[str, Any]:
+    """The flags of a verb or a section of the config, with their types."""
+    flags: dict[str, Any] = {}
+    for option in dataclasses.fields(section):
+        if dataclasses.is_dataclass(option.type):
+            flags |= _flags(option.type)
+        elif tyro.conf.Positional not in getattr(option.type, "__metadata__", ()):
+            flags[_flag(option.name)] = option.type
+    return flags
+
+
+def _config_file(arguments: list[str]) -> Config:
+    """The settings in the --config file: defaults of the flags."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    with contextlib.suppress(argparse.ArgumentError, SystemExit):
+        with contextlib.redirect_stderr(io.StringIO()):
+            path = parser.parse_known_args(arguments)[0].config
+        return Config() if path is None else read_toml(path)
+    return Config()  # no value: tyro will say so
+
+
+def _registry() -> ConstructorRegistry:
+    """Readers of numbers and paths, with their messages about wrong text."""
+    readers: dict[Any, tuple[str, str, Callable[[str], object]]] = {
+        int: ("INT", "an integer", int),
+        float: ("FLOAT", "a number", float),
+        Path: ("PATH", "a path", _path),
+    }
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        for kind, reader in readers.items():
+            if info.type is kind:
+                return _constructor(*reader)
+            if info.type == kind | None:
+                return _optional(_constructor(*reader))
+        return None
+
+    return registry
+
+
+def _constructor(metavar: str, rule: str, read: Callable) -> PrimitiveConstructorSpec:
+    def from_text(texts: list[str]):
+        try:
+            return read(texts[0])
+        except ValueError:
+            raise InputError(f"must be {rule}, got {texts[0]!r}.") from None
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=from_text,
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _optional(spec: PrimitiveConstructorSpec) -> PrimitiveConstructorSpec:
+    """`spec`, but the text `none` is None."""
+    return dataclasses.replace(
+        spec,
+        instance_from_str=lambda texts: (
+            None if texts[0].lower() == "none" else spec.instance_from_str(texts)
+        ),
+        str_from_instance=lambda value: [
+            str(value).lower() if value is None else str(value)
+        ],
+    )
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise InputError("an empty path means the current folder: write . for that")
+    return Path(text)
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turns what tyro prints before it exits into an InputError of one line."""
+    errors, before = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "10000"  # a very wide terminal: no message is broken
+    try:
+        with contextlib.redirect_stderr(errors):
+            yield
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise InputError(_one_line(errors.getvalue())) from None
+    finally:
+        os.environ.pop("COLUMNS", None)
+        if before is not None:
+            os.environ["COLUMNS"] = before
+
+
+def _one_line(box: str) -> str:
+    """The message in tyro's box, which has no frame where the output is ASCII."""
+    parts = re.split(r"(?m)^[│ ]*[─-]{3,}[│ ]*$", box.strip())
+    is_framed = parts[0].startswith("╭")
+    message = parts[0].partition("\n")[2] if is_framed else "".join(parts[1:2])
+    shallow = [line for line in message.splitlines() if not re.match(r"│?\s{8}", line)]
+    text = " ".join(" ".join(line.strip("│ ") for line in shallow).split())
+    text = re.sub(r"^Error parsing (?!__tyro)(\S+):", r"`\1`", text)
+    text = re.sub(r"^Error parsing \S+: ", "", text)
+    text = re.sub(r"^Unrecognized options: ", "Not understood: ", text)
+    unread = r" Could not find valid parse for arguments: \[(.*?)\].*"
+    text = re.sub(unread, r" must be numbers, got \1.", text)
+    text = text.removesuffix(" Expected 1 values.")
+    return text or "Wrong usage: see embedder --help."

@@ -1,0 +1,187 @@
+"""config.toml and corpus.json: the settings and the data that a run was started with.
+
+corpus.json has the path of the corpus, its manifest (name, size, time and digest of
+each file), the run that was resumed, and the settings that were left open: those that
+`plan` resolves, as `alpha`, by the size of the corpus. config.toml has them resolved.
+"""
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from embedder.config import (
+    Config,
+    differences,
+    different_options,
+    options_of,
+    read_toml,
+    to_toml,
+)
+from embedder.disk.digests import check_digest, read_digests
+from embedder.disk.files import short_reason
+from embedder.errors import InputError
+from embedder.run.workdir import Workdir, write_text
+
+_log = logging.getLogger(__name__)
+
+Manifest = list[dict[str, Any]]
+"""Facts about each file of a corpus, by which a changed one is recognised."""
+
+
+def write_settings(
+    workdir: Workdir,
+    config: Config,
+    source: str | None,
+    manifest: Manifest,
+    base: dict[str, Any] | None = None,
+    *,
+    given: Config | None = None,
+) -> None:
+    """Writes config.toml and corpus.json.
+
+    Args:
+      config: resolved settings.
+      given: the settings before `plan` resolved them; None: `config` itself.
+    """
+    corpus = {
+        "source": source and os.path.abspath(source),
+        "manifest": manifest,
+        "resume": base,
+        "open": _open(given or config, config),
+    }
+    write_text(workdir.corpus, json.dumps(corpus, indent=2) + "\n")
+    write_text(workdir.config, to_toml(config))
+
+
+def _open(given: Config, resolved: Config) -> dict[str, Any]:
+    """Settings that were open, with their values as given."""
+    after = options_of(resolved)
+    return {
+        name: value for name, value in options_of(given).items() if value != after[name]
+    }
+
+
+def check_same(
+    workdir: Workdir,
+    config: Config,
+    manifest: Manifest,
+    base: dict[str, Any] | None = None,
+    *,
+    force: bool = False,
+) -> None:
+    """Refuses settings or data other than those that the run was started with.
+
+    Args:
+      config: resolved settings.
+      force: accept another corpus, with a warning.
+
+    Raises:
+      InputError: names what differs.
+    """
+    found = differences(read_toml(workdir.config), config)
+    if not _is_same_base(workdir, base):
+        found.append("`resume` of another run (--workdir alone resumes its own)")
+    if _corpus(workdir, "manifest", (list,)) != manifest:
+        if force:
+            _log.warning("%s was started with another corpus.", workdir.path)
+        else:
+            found.append("another corpus")
+    if found:
+        raise InputError(
+            f"{workdir.path} holds a run with other settings: "
+            f"{', '.join(found)}. Give another --workdir, or --overwrite "
+            "to start anew."
+        )
+
+
+def is_same(
+    workdir: Workdir,
+    given: Config,
+    manifest: Manifest,
+    base: dict[str, Any] | None = None,
+) -> bool:
+    """Whether the run was started with these settings and data, told without planning.
+
+    False also where only planning tells: a setting is open now, and was given then. A
+    setting that was open then and is open now became what it would become again.
+    """
+    resolved, now = options_of(read_toml(workdir.config)), options_of(given)
+    was_open = _corpus(workdir, "open", (dict, type(None))) or {}
+    again = {
+        name: resolved[name]
+        for name, value in was_open.items()
+        if name in now and json.dumps(now[name]) == json.dumps(value)
+    }
+    return (
+        not different_options(resolved, now | again)
+        and _is_same_base(workdir, base)
+        and _corpus(workdir, "manifest", (list,)) == manifest
+    )
+
+
+def source_of(workdir: Workdir) -> str | None:
+    """Path of the corpus of the run; None: the demo corpus."""
+    return _corpus(workdir, "source", (str, type(None)))
+
+
+def base_of(workdir: Workdir) -> dict[str, Any] | None:
+    """The run whose vectors were the start: path, grow, and sha256 of its model."""
+    return _corpus(workdir, "resume", (dict, type(None)))
+
+
+def _is_same_base(workdir: Workdir, base: dict[str, Any] | None) -> bool:
+    """Whether the run started from the vectors of `base`, wherever they were."""
+    before = base_of(workdir)
+    if before is None or base is None:
+        return before is base
+    return all(before[name] == base[name] for name in ("grow", "sha256"))
+
+
+def check_apart(workdir: Workdir, base: Path) -> None:
+    """Refuses a base in the folder of the run, which would overwrite it.
+
+    Raises:
+      InputError: it is there.
+    """
+    path, folder = base.resolve(), workdir.path.resolve()
+    if folder in (path, *path.parents) and path != workdir.base.resolve():
+        raise InputError(
+            "`workdir` must be another folder than that of the run to resume, "
+            f"{base}: give --workdir NEW."
+        )
+
+
+def _corpus(workdir: Workdir, key: str, kinds: tuple[type, ...]) -> Any:
+    try:
+        value = json.loads(workdir.corpus.read_text(encoding="utf-8")).get(key)
+        if not isinstance(value, kinds):
+            raise InputError(f"`{key}` is {value!r}")
+        return value
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        reason = short_reason(error)
+        raise InputError(
+            f"{workdir.corpus} is damaged ({reason}): give another --workdir, or "
+            "--overwrite to start anew."
+        ) from error
+
+
+def check_sound(workdir: Workdir) -> None:
+    """Refuses to resume a run whose settings or inputs were changed or damaged.
+
+    Raises:
+      InputError: a file differs from its checksum.
+    """
+    try:
+        sums = read_digests(workdir.path)
+        for path in (workdir.config, workdir.corpus, workdir.base, workdir.vocabulary):
+            if path.name in sums:
+                check_digest(path, sums[path.name])
+    except FileNotFoundError:
+        return  # it was killed before it had written them
+    except ValueError as error:
+        raise InputError(
+            f"{workdir.path} is damaged: {error}. `embedder verify` tells more; give "
+            "another --workdir, or --overwrite to start anew."
+        ) from error

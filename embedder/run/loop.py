@@ -1,0 +1,193 @@
+"""Trains a planned run: starts or resumes it, saves, and writes the results."""
+
+import logging
+from collections.abc import Callable
+from typing import Generic, NamedTuple
+
+from embedder.config import Config, to_toml
+from embedder.disk.files import name_file_in_errors
+from embedder.engine.epochs import Snapshot, Status, run_epochs
+from embedder.engine.memory import memory_lines
+from embedder.hosts import processes
+from embedder.problem import AnyTraining, Problem, Training
+from embedder.run import workdir as folder
+from embedder.run.checkpoints import CheckpointError, Checkpoints
+from embedder.run.events import Events
+from embedder.run.inputs import write_settings
+from embedder.run.resuming import (
+    check_best,
+    reproducibility_facts,
+    resume_snapshot,
+    snapshot_of,
+    start_or_broadcast,
+)
+from embedder.run.saving import Saver
+from embedder.run.stopping import Stop
+from embedder.run.workdir import Workdir
+from embedder.vectors.vectors import Vectors
+
+_DIVERGED = 10  # times the loss of the initial vectors: far above any useful loss
+_log = logging.getLogger(__name__)
+
+
+class RestartOptions(NamedTuple):
+    """What to do where a run was started before."""
+
+    overwrite: bool = False  # start anew
+    step: int | None = None  # resume from this checkpoint; None: the newest
+    force: bool = False  # resume although the corpus files have changed
+    force_lock: bool = False  # although the lock names another host
+
+
+class Plan(NamedTuple, Generic[AnyTraining]):
+    """A run before its first update."""
+
+    run: Workdir
+    problem: Problem[AnyTraining]
+    training: AnyTraining
+    given: Config  # settings before `plan` resolved them
+    source: str | None
+
+
+def train_plan(
+    plan: Plan[AnyTraining],
+    restart: RestartOptions,
+    on_status: Callable[[Status], None],
+    stop: Stop,
+) -> Vectors:
+    """Trains to the end and writes the results; returns the vectors.
+
+    Raises:
+      FloatingPointError: training diverged.
+      Stopped: `stop` was requested, and the run is saved.
+    """
+    run, problem, training = plan.run, plan.problem, plan.training
+    save = training.config.save
+    checkpoints = Checkpoints(run.checkpoints, save.keep)
+    with processes.fail_together(), name_file_in_errors(run.path):
+        resumed = None
+        if processes.is_first():
+            resumed = _resumed(plan, checkpoints, restart)
+            if resumed is None:
+                _write_start(plan)
+    start = start_or_broadcast(resumed, training)
+    for line in memory_lines(training) if processes.is_first() else ():
+        _log.info(line)
+    saver = Saver(
+        *(checkpoints, save.interval, stop),
+        saves_best=training.config.saves_best,
+        start=start.position,
+        facts={
+            "origin": reproducibility_facts(training),
+            "config": to_toml(training.config),
+        },
+    )
+    with name_file_in_errors(run.path):
+        end = _run_epochs(run, training, start, saver, on_status)
+        if save.result == "best":
+            end = _best(checkpoints, training, end)
+        if processes.is_first():
+            return problem.finish(run, training, end)
+        return problem.vectors(training, end)
+
+
+def _resumed(
+    plan: Plan[AnyTraining], checkpoints: Checkpoints, restart: RestartOptions
+) -> Snapshot | None:
+    """Where the run in the folder resumes; None: it starts."""
+    if restart.overwrite or not plan.run.is_started:
+        return None
+    start = resume_snapshot(checkpoints, plan.training, restart.step)
+    if start is None:
+        return None
+    if plan.training.config.save.result == "best":
+        check_best(checkpoints, start.position)
+    folder.truncate_metrics(plan.run, len(start.position.history))
+    return start
+
+
+def _write_start(plan: Plan[AnyTraining]) -> None:
+    """Writes what is known before the first update, into a cleared folder."""
+    run, problem, training = plan.run, plan.problem, plan.training
+    folder.clear(run)
+    problem.begin(run, training)
+    write_settings(
+        run,
+        training.config,
+        plan.source,
+        problem.manifest,
+        problem.base,
+        given=plan.given,
+    )
+    folder.seal(run)
+
+
+def _run_epochs(
+    run: Workdir,
+    training: Training,
+    start: Snapshot,
+    saver: Saver,
+    on_status: Callable[[Status], None],
+) -> Snapshot:
+    """Trains all epochs after `start`, with metrics and checkpoints in the folder."""
+    is_first = processes.is_first()
+    events = Events(run.events, start.position.epoch)
+
+    def handle(status: Status) -> None:
+        if status.is_epoch_end:
+            _check_diverged(training, status)
+            if is_first:
+                folder.append_metrics(run, _metrics(status))
+                rates = {status.rate_name: status.rate}
+                events.add(status.epoch + 1, status.metrics | rates)
+        on_status(status)
+        saver(status)
+
+    try:
+        return run_epochs(training, start.state, handle, start.position, saver.pause)
+    finally:
+        saver.finish()
+        events.close()
+
+
+def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapshot:
+    """The snapshot after the best epoch; `end` if its checkpoint cannot be read."""
+    if not end.position.best:
+        return end
+    score, updates = end.position.best
+    best = None
+    if processes.is_first():
+        try:
+            best = snapshot_of(checkpoints.read(updates), training)
+            _log.info(
+                "The best is epoch %d, with a score of %.4f.",
+                best.position.epoch,
+                score,
+            )
+        except CheckpointError as error:
+            _log.warning("%s: the last epoch is the result, not the best.", error)
+    if not processes.broadcast_flag(best is not None):
+        return end
+    return start_or_broadcast(best, training)
+
+
+def _check_diverged(training: Training, status: Status) -> None:
+    if status.loss > _DIVERGED * training.start_loss:
+        raise FloatingPointError(
+            f"The loss of epoch {status.epoch + 1} is {status.loss:.4g}, of the "
+            f"initial parameters {training.start_loss:.4g}: "
+            f"{training.divergence_message}"
+        )
+
+
+def _metrics(status: Status) -> dict[str, float | None]:
+    """The line of an epoch in metrics.jsonl."""
+    return {
+        "epoch": status.epoch + 1,
+        **status.metrics,
+        status.rate_name: status.rate,
+        status.unit: status.items,
+        "seconds": round(status.seconds, 3),
+        "compile_seconds": round(status.compile_seconds, 3),
+        f"{status.unit}_per_second": round(status.items_per_second),
+    }

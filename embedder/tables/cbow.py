@@ -1,0 +1,95 @@
+"""CBOW with negative sampling: the mean of the contexts predicts the token.
+
+    L = sum over t with n_t > 0 of
+            [ softplus(-h_t.u_t) + (negative/K) sum_k softplus(h_t.u_k) ]
+    h_t = (1/n_t) sum_{j in ctx(t)} v_j
+
+with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
+n_t their number, and k over the K noise ids of the tile of t. The gradients, which JAX
+derives from `loss` and the oracle and the CPU kernel compute by hand, are
+
+    dL/dh_t = -sigmoid(-h_t.u_t) u_t + (negative/K) sum_k sigmoid(h_t.u_k) u_k
+    dL/dv_j = sum_{t: j in ctx(t)} (1/n_t) dL/dh_t
+    dL/du_t = -sigmoid(-h_t.u_t) h_t
+    dL/du_k = (negative/K) sum_t sigmoid(h_t.u_k) h_t
+
+A tile gathers the input rows of its C positions, and the output rows of its B tokens
+and K noise ids. Axis letters are those of `objective.py`.
+
+Reference: Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546, eq. 4.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from embedder.tables.objective import (
+    Pairs,
+    Rows,
+    SumColumns,
+    all_columns,
+    einsum,
+    halo,
+    softplus,
+    split_tiles,
+)
+
+
+def row_ids(ids_NT, noise_NGK, *, window: int) -> Rows:
+    """Ids of the gathered rows: input i32[N, G, C], output i32[N, G, B + K]."""
+    tile = ids_NT.shape[1] // noise_NGK.shape[1]
+    tokens_NGB = split_tiles(ids_NT, tile)
+    return Rows(
+        halo(ids_NT, tile, window, fill=0),
+        jnp.concatenate([tokens_NGB, noise_NGK], axis=2),
+    )
+
+
+def row_weights(pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
+    """Number of terms that each gathered row is in: [N, G, C] and [N, G, B + K].
+
+    Input row: the sum of 1/n_t over the tokens of the tile that it is a context of.
+    Output row: 1 for a token that has a context; as noise: (negative/K) times the
+    number of these in the tile.
+    """
+    active_NGB = _active(pairs)
+    noise_NG1 = negative / num_noise * active_NGB.sum(axis=2, keepdims=True)
+    noise_NGK = jnp.broadcast_to(noise_NG1, (*noise_NG1.shape[:2], num_noise))
+    return Rows(
+        input=_mean_weights(pairs).sum(axis=2),
+        output=jnp.concatenate([active_NGB, noise_NGK], axis=2),
+    )
+
+
+def loss(
+    rows: Rows,
+    pairs: Pairs,
+    *,
+    negative: int,
+    sum_columns: SumColumns = all_columns,
+) -> jax.Array:
+    """L of an update, a scalar, from the gathered rows."""
+    tile = pairs.mask.shape[2]
+    target_NGBD, noise_NGKD = rows.output[:, :, :tile], rows.output[:, :, tile:]
+    mean_NGBD = einsum("ngbc,ngcd->ngbd", _mean_weights(pairs), rows.input)
+    positive_NGB = sum_columns(einsum("ngbd,ngbd->ngb", mean_NGBD, target_NGBD))
+    noise_NGBK = sum_columns(einsum("ngbd,ngkd->ngbk", mean_NGBD, noise_NGKD))
+    each_NGB = softplus(-positive_NGB) + (
+        negative / noise_NGKD.shape[2] * softplus(noise_NGBK).sum(axis=-1)
+    )
+    return (_active(pairs) * each_NGB).sum()
+
+
+def num_terms(pairs: Pairs) -> jax.Array:
+    """Number of tokens that have a context, a scalar."""
+    return _active(pairs).sum()
+
+
+def _mean_weights(pairs: Pairs) -> jax.Array:
+    """1/n_t for each context of a token, else 0, [N, G, B, C]."""
+    mask_NGBC = pairs.mask.astype(pairs.num_contexts.dtype)
+    return mask_NGBC / jnp.maximum(pairs.num_contexts, 1)[..., jnp.newaxis]
+
+
+def _active(pairs: Pairs) -> jax.Array:
+    """1 for a token that has a context, else 0, [N, G, B]."""
+    return (pairs.num_contexts > 0).astype(pairs.num_contexts.dtype)

@@ -1,0 +1,82 @@
+"""Skip-gram with negative sampling: each token predicts each of its contexts.
+
+    L = sum_t [ sum_{j in ctx(t)} softplus(-v_t.u_j)
+                + (negative/K) n_t sum_k softplus(v_t.u_k) ]
+
+with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
+n_t their number, and k over the K noise ids of the tile of t. The gradients, which JAX
+derives from `loss` and the oracle and the CPU kernel compute by hand, are
+
+    dL/dv_t = -sum_j sigmoid(-v_t.u_j) u_j + (negative/K) n_t sum_k sigmoid(v_t.u_k) u_k
+    dL/du_j = -sum_t sigmoid(-v_t.u_j) v_t
+    dL/du_k = (negative/K) sum_t n_t sigmoid(v_t.u_k) v_t
+
+A tile gathers the input rows of its B tokens, and the output rows of its C positions
+and K noise ids. Axis letters are those of `objective.py`.
+
+Reference: Mikolov et al. 2013, arXiv:1310.4546, eq. 4; noise ids shared by a tile as
+in Ji et al. 2016, arXiv:1604.04661.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from embedder.tables.objective import (
+    Pairs,
+    Rows,
+    SumColumns,
+    all_columns,
+    einsum,
+    halo,
+    softplus,
+    split_tiles,
+)
+
+
+def row_ids(ids_NT, noise_NGK, *, window: int) -> Rows:
+    """Ids of the gathered rows: input i32[N, G, B], output i32[N, G, C + K]."""
+    tile = ids_NT.shape[1] // noise_NGK.shape[1]
+    positions_NGC = halo(ids_NT, tile, window, fill=0)
+    return Rows(
+        split_tiles(ids_NT, tile), jnp.concatenate([positions_NGC, noise_NGK], axis=2)
+    )
+
+
+def row_weights(pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
+    """Number of terms that each gathered row is in: [N, G, B] and [N, G, C + K].
+
+    Input row: n_t. Output row: the tokens of the tile that have it as context; as
+    noise: (negative/K) times the sum of n_t over the tile.
+    """
+    terms_NGBR = _terms(pairs, negative, num_noise)
+    return Rows(input=pairs.num_contexts, output=terms_NGBR.sum(axis=2))
+
+
+def loss(
+    rows: Rows,
+    pairs: Pairs,
+    *,
+    negative: int,
+    sum_columns: SumColumns = all_columns,
+) -> jax.Array:
+    """L of an update, a scalar, from the gathered rows."""
+    num_positions = pairs.mask.shape[3]
+    num_noise = rows.output.shape[2] - num_positions
+    score_NGBR = sum_columns(einsum("ngbd,ngrd->ngbr", rows.input, rows.output))
+    sign_R = jnp.where(jnp.arange(rows.output.shape[2]) < num_positions, -1, 1)
+    sign_111R = sign_R.astype(score_NGBR.dtype)[jnp.newaxis, jnp.newaxis, jnp.newaxis]
+    terms_NGBR = _terms(pairs, negative, num_noise)
+    return (terms_NGBR * softplus(sign_111R * score_NGBR)).sum()
+
+
+def num_terms(pairs: Pairs) -> jax.Array:
+    """Number of pairs, a scalar."""
+    return pairs.num_contexts.sum()
+
+
+def _terms(pairs: Pairs, negative: int, num_noise: int) -> jax.Array:
+    """How often each score counts, [N, G, B, R]: 1 for a pair, (negative/K) n_t."""
+    mask_NGBC = pairs.mask.astype(pairs.num_contexts.dtype)
+    noise_NGB1 = negative / num_noise * pairs.num_contexts[..., jnp.newaxis]
+    noise_NGBK = jnp.broadcast_to(noise_NGB1, (*noise_NGB1.shape[:3], num_noise))
+    return jnp.concatenate([mask_NGBC, noise_NGBK], axis=3)

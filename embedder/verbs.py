@@ -1,0 +1,305 @@
+"""The verbs of the command line, each a function here.
+
+What computes is imported by the verb that needs it, so that `--help` answers at once.
+"""
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embedder.arguments import (
+    Analogy,
+    Convert,
+    Devices,
+    Embed,
+    Evaluate,
+    Export,
+    Neighbors,
+    Parity,
+    Train,
+    Verb,
+    Verify,
+)
+from embedder.config import Config
+from embedder.errors import InputError, InputNotFoundError
+from embedder.limits import check_program
+from embedder.parsing import settings
+from embedder.terminal import say, say_done, shown
+
+if TYPE_CHECKING:
+    from embedder.engine.epochs import Status
+    from embedder.run.stopping import Stop
+    from embedder.vectors.vectors import Vectors
+
+
+def run_verb(verb: Verb) -> int:
+    """Runs a verb; returns the exit code."""
+    match verb:
+        case Train():
+            _train(verb)
+        case Devices():
+            _devices(verb)
+        case Neighbors():
+            _neighbors(verb)
+        case Analogy():
+            _analogy(verb)
+        case Evaluate():
+            _evaluate(verb)
+        case Embed():
+            _embed(verb)
+        case Export():
+            _export(verb)
+        case Convert():
+            _convert(verb)
+        case Verify():
+            return _verify(verb)
+        case Parity():
+            return _parity(verb)
+    return 0
+
+
+def _train(args: Train) -> None:
+    check_program(args.run.loader)
+    from embedder.hosts.joining import join
+    from embedder.hosts.processes import is_first
+    from embedder.problem import open_base
+    from embedder.run.loop import RestartOptions
+    from embedder.run.stopping import Stop
+    from embedder.run.train import run_training
+
+    config = settings(args)
+    join(args.peers)
+    if args.dry_run:
+        _preview(args, config)
+        return
+    restart = RestartOptions(args.overwrite, args.step, args.force, args.force_lock)
+    base, stop = open_base(args.resume, args.grow), Stop()
+    with stop.listening(), _shown_progress(stop) as on_status:
+        run = run_training(
+            *(config, args.workdir, args.corpus, base, args.cache, restart),
+            on_status=on_status,
+            stop=stop,
+        )
+    if is_first() and run.vectors is not None:
+        done = "done"
+        if run.was_finished:
+            done = "finished before: --overwrite starts anew"
+        rows, size = run.vectors.matrix.shape
+        say_done(
+            f"{shown(str(run.workdir))}: {done}. {rows} vectors of {size} numbers."
+        )
+
+
+def _preview(args: Train, config: Config) -> None:
+    from embedder.hosts.processes import fail_together, is_first
+    from embedder.problem import open_base
+    from embedder.run.preview import preview
+
+    with fail_together():
+        if is_first():
+            base = open_base(args.resume, args.grow)
+            say(preview(config, args.corpus, base, cache=args.cache))
+
+
+def _devices(args: Devices) -> None:
+    from embedder.hosts.joining import join
+    from embedder.hosts.processes import is_first
+    from embedder.tables.device_report import devices_report
+
+    join(args.peers)
+    report = devices_report(settings(args), args.vocabulary)
+    if is_first():
+        say(report)
+
+
+def _ignore(status: "Status") -> None:
+    """Shows nothing: only the first process shows the progress."""
+
+
+def _shown_progress(
+    stop: "Stop",
+) -> AbstractContextManager[Callable[["Status"], None]]:
+    """A function that shows the progress of a run, in the first process."""
+    from embedder.hosts.processes import is_first
+    from embedder.run.progress import progress
+
+    return progress(stop) if is_first() else contextlib.nullcontext(_ignore)
+
+
+def _read(path: Path) -> "Vectors":
+    """The vectors of a run, or of a file."""
+    from embedder.run.workdir import Workdir
+    from embedder.vectors.export import read_vectors
+
+    if not path.exists():
+        raise InputNotFoundError(f"RUN {path} does not exist.")
+    if not path.is_dir():
+        return read_vectors(path)
+    run = Workdir(path)
+    if not run.is_finished:
+        raise InputNotFoundError(
+            f"RUN {path} holds no finished run: {run.vectors} is missing."
+        )
+    return read_vectors(run.vectors)
+
+
+def _neighbors(args: Neighbors) -> None:
+    vectors = _read(args.run)
+    if not args.words:
+        raise InputError("WORD: give at least one token to look up.")
+    labels = _labels(args.run)
+    for word in args.words:
+        _print_ranking(word, vectors.most_similar(word, topn=args.topn), labels)
+
+
+def _analogy(args: Analogy) -> None:
+    answers = _read(args.run).analogy(args.a, args.b, args.c, topn=args.topn)
+    _print_ranking(f"{args.a} : {args.b} = {args.c} : ?", answers)
+
+
+def _labels(run: Path) -> dict[str, str]:
+    """Example -> label, of a run of an encoder; empty for a run of tables."""
+    from embedder.disk.digests import check_digest, read_digests
+    from embedder.disk.files import check_utf8_path
+    from embedder.disk.parquet import read_table
+    from embedder.run.workdir import Workdir
+
+    path = Workdir(run).labels
+    if not path.exists():
+        return {}
+    check_utf8_path(path, "The path of a run")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            check_digest(path, read_digests(run).get(path.name))
+        frame = read_table(path).select("key", "label")
+    except ValueError as error:
+        raise InputError(f"{path} is not a whole file of labels: {error}.") from error
+    return dict(zip(frame["key"], frame["label"], strict=True))
+
+
+def _print_ranking(
+    title: str, ranking: list[tuple[str, float]], labels: dict[str, str] | None = None
+) -> None:
+    def named(key: str) -> str:
+        label = f" ({labels[key]})" if labels and key in labels else ""
+        return shown(key + label)
+
+    say(named(title))
+    for token, similarity in ranking:
+        say(f"  {similarity:6.3f}  {named(token)}")
+
+
+def _evaluate(args: Evaluate) -> None:
+    if not args.pairs and not args.analogies:
+        raise InputError("Give at least one of --pairs FILE and --analogies FILE.")
+    vectors = _read(args.run)
+    for path in args.pairs:
+        _print_pairs(vectors, path)
+    for path in args.analogies:
+        _print_analogies(vectors, path, args.restrict_vocab)
+
+
+def _print_pairs(vectors: "Vectors", path: Path) -> None:
+    from embedder.vectors.evaluate import evaluate_pairs
+
+    result = evaluate_pairs(vectors, path)
+    say(
+        f"{shown(path.name)}: Spearman {result.spearman:.3f}, "
+        f"Pearson {result.pearson:.3f}, {result.num_used} of {result.num_pairs} pairs "
+        f"({result.num_unknown} out of vocabulary)"
+    )
+
+
+def _print_analogies(vectors: "Vectors", path: Path, restrict_vocab: int) -> None:
+    from embedder.vectors.evaluate import evaluate_analogies
+
+    result = evaluate_analogies(vectors, path, restrict_vocab=restrict_vocab)
+    for section in (*result.sections, result.total):
+        say(
+            f"{shown(path.name)}: {shown(section.name)}: "
+            f"{100 * section.accuracy:.1f} %, {section.num_correct} of "
+            f"{section.num_used} ({section.num_unknown} out of vocabulary)"
+        )
+
+
+def _embed(args: Embed) -> None:
+    from embedder.disk.files import name_file_in_errors
+    from embedder.encoders.embedding import embed_files
+    from embedder.run.workdir import check_target
+    from embedder.vectors.export import write_vectors
+
+    if not args.files:
+        raise InputError("FILE: give at least one image or .npy file.")
+    if args.to is not None:
+        check_target(args.to, "`to`")
+    found = embed_files(args.run, args.files)
+    if args.to is not None:
+        with name_file_in_errors(args.to):
+            write_vectors(found.vectors, args.to)
+        say_done(f"{len(found.vectors)} vectors in {shown(str(args.to))}")
+        return
+    nearest: list[list[tuple[str, float]]] = [[]] * len(found.predictions)
+    if args.run.is_dir():
+        nearest = _read(args.run).nearest_to(found.vectors.matrix, args.topn)
+    labels = _labels(args.run)
+    for (key, label, share), near in zip(found.predictions, nearest, strict=True):
+        _print_ranking(f"{key}: {label} ({share:.3f})", near, labels)
+
+
+def _export(args: Export) -> None:
+    from embedder.disk.files import name_file_in_errors
+    from embedder.run.workdir import check_target
+    from embedder.vectors.export import write_vectors
+
+    check_target(args.to, "`to`")
+    vectors = _read(args.run)
+    with name_file_in_errors(args.to):
+        write_vectors(vectors, args.to)
+    say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
+
+
+def _convert(args: Convert) -> None:
+    from migration.convert import model_to_run, run_to_model
+
+    if args.source.is_dir():
+        model = run_to_model(args.source, args.target, overwrite=args.overwrite)
+    else:
+        model = model_to_run(
+            args.source,
+            args.target,
+            overwrite=args.overwrite,
+            force_lock=args.force_lock,
+        )
+    num_rows, size = model.input.shape
+    say_done(f"{shown(str(args.target))}: done. {num_rows} vectors of {size} numbers.")
+
+
+def _verify(args: Verify) -> int:
+    from embedder.run.verify import verify
+
+    findings = []
+    for finding in verify(args.run):
+        say(shown(str(finding)))
+        findings.append(finding)
+    faults = sum(bool(finding.fault) for finding in findings)
+    say(f"{shown(str(args.run))}: {len(findings) - faults} whole, {faults} not.")
+    return 1 if faults else 0
+
+
+def _parity(args: Parity) -> int:
+    from migration.parity.report import compare
+
+    config = settings(args)
+    passed = compare(
+        config,
+        args.corpus,
+        words=args.words,
+        seeds=args.seeds,
+        rungs=args.rungs,
+        pairs=args.pairs,
+        analogies=args.analogies,
+        as_json=args.json,
+    )
+    return 0 if passed else 1
