@@ -24,8 +24,8 @@ from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import Layout
 from embedder.tables import loader
 from embedder.tables.encoded import Encoded
+from embedder.tables.prepare import Batch
 from embedder.tables.training import Training
-from embedder.tables.update import Batch
 from embedder.tables.vocabulary import Vocabulary
 
 _SUPERBLOCKS = 4

@@ -126,7 +126,7 @@ def _config_and_batch(num_blocks: int, settings: dict[str, Any]):
 
     from embedder.config import Config, resolve, with_options
     from embedder.tables.blocks import Blocks
-    from embedder.tables.update import Batch
+    from embedder.tables.prepare import Batch
 
     config = with_options(
         Config(), blocks_per_update=num_blocks, vector_size=settings["vector_size"]

@@ -19,9 +19,9 @@ from bench.results import Results, Table, write_results
 from bench.stages import first_superblocks
 from embedder.config import Config, with_options
 from embedder.tables.cpu import kernel, products, rows, skipgram, tiles
+from embedder.tables.prepare import Batch
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training
-from embedder.tables.update import Batch
 
 _TOKEN_TABLE = 0  # the table with the rows of tokens, in skip-gram
 

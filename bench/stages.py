@@ -19,9 +19,9 @@ from embedder.config import Config, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.engine.tfdata import import_tensorflow
 from embedder.tables import loader
+from embedder.tables.prepare import Batch
 from embedder.tables.problem import open_corpus, plan
 from embedder.tables.training import Training
-from embedder.tables.update import Batch
 
 _SUPERBLOCKS = 8
 

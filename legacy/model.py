@@ -41,7 +41,7 @@ _MEMBERS = (
     "loss_history",
 )
 _ACCUMULATORS = "input_accumulator", "output_accumulator"
-_ADAGRAD_ALPHA = 0.1  # learning rate at the start, of both architectures
+_ADAGRAD_ALPHA = 0.2  # learning rate at the start, of both architectures
 
 
 class _Rule(NamedTuple):

@@ -23,7 +23,7 @@ from embedder.config import (
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import Interval, read_interval
 from embedder.tables.options import (
-    default_adagrad_alpha,
+    ADAGRAD_ALPHA,
     default_alpha,
     default_block,
     default_max_pairs_per_row,
@@ -264,7 +264,7 @@ def test_the_default_of_alpha_bounds_min_alpha():
     message = "`min_alpha` must be a number from 0 to `alpha`, got 0.03"
     with pytest.raises(ValueError, match=message):
         with_options(Config(), min_alpha=0.03)
-    first = default_adagrad_alpha("skipgram")
+    first = ADAGRAD_ALPHA
     adagrad = with_options(Config(), optimizer="adagrad", min_alpha=first)
     assert resolve(adagrad, 100).tables.alpha == first
     assert resolve(adagrad, 100).tables.max_pairs_per_row is None

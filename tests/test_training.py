@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 
 import jax
@@ -7,6 +8,8 @@ import pytest
 from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import ONE_DEVICE, Layout
+from embedder.errors import InputError
+from embedder.tables import cpu
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.options import TablesOptions
@@ -68,3 +71,11 @@ def test_both_backends_leave_the_same_arrays(sequences, dtype):
         np.testing.assert_allclose(ours, np.asarray(theirs), rtol=rtol, atol=rtol)
         assert type(ours) is np.ndarray and ours.dtype == dtype
         assert ours.flags.c_contiguous and not ours.flags.writeable
+
+
+def test_an_objective_without_a_kernel_is_compiled_by_xla(monkeypatch):
+    monkeypatch.setattr(cpu, "OBJECTIVES", ("skipgram",))
+    cbow = TablesOptions(architecture="cbow")
+    assert pick_backend(cbow, LONG, ONE_DEVICE) == "xla"
+    with pytest.raises(InputError, match="`backend` must be 'xla' with .* 'cbow'"):
+        pick_backend(dataclasses.replace(cbow, backend="numba"), LONG, ONE_DEVICE)

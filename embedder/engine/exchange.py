@@ -23,27 +23,31 @@ class Exchange(NamedTuple):
     tables: str | None = None  # shards the tables
     split: TableSplit = "replicated"
 
-    def gather(self, lookup, params, ids, asked):
+    def gather(self, lookup, params, ids, requested_ids):
         """The rows of `ids`, [N, ..., D] each, by `lookup(params, *ids)`.
 
-        Of tables sharded by rows, each device looks up its own rows of `asked`, the
-        ids of all devices from `all_of_tables`; then rows are exchanged. Of tables
-        sharded by columns, D are the columns of this device.
+        Of tables sharded by rows, each device looks up the rows of
+        `requested_ids` that it has; then rows are exchanged. Of tables sharded by
+        columns, D are the columns of this device.
         """
         if self.split != "rows":
             return tuple(lookup(params, *ids))
         tables = params["tables"].values()
-        own = [self.own_ids(t, x) for t, x in zip(tables, asked, strict=True)]
+        indices = [
+            self.row_indices(t, x) for t, x in zip(tables, requested_ids, strict=True)
+        ]
         found = [
-            jnp.where((x < len(table))[..., jnp.newaxis], rows, 0)
-            for table, x, rows in zip(tables, own, lookup(params, *own), strict=True)
+            jnp.where((index < len(table))[..., jnp.newaxis], rows, 0)
+            for table, index, rows in zip(
+                tables, indices, lookup(params, *indices), strict=True
+            )
         ]
         return tuple(
             jax.lax.psum_scatter(rows, self.tables, scatter_dimension=0, tiled=True)
             for rows in found
         )
 
-    def all_of_tables(self, ids):
+    def requested_ids(self, ids):
         """`ids` [S, N, ...] of all devices that hold one copy of the tables together.
 
         None where each device has all rows.
@@ -52,7 +56,7 @@ class Exchange(NamedTuple):
             return None
         return _all(ids, self.tables, axis=1)
 
-    def own_ids(self, table, ids):
+    def row_indices(self, table, ids):
         """`ids` as indices of this device's `table`; len(table) for rows of others.
 
         That index is out of range: a scatter drops it.
@@ -62,7 +66,7 @@ class Exchange(NamedTuple):
         index = ids - jax.lax.axis_index(self.tables) * len(table)
         return jnp.where((index >= 0) & (index < len(table)), index, len(table))
 
-    def local_ids(self, table, ids):
+    def ascending_indices(self, table, ids):
         """Ascending `ids` as ascending indices of this device's `table`.
 
         Indices of rows of other devices are out of range, negative ones too.

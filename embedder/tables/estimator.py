@@ -49,7 +49,7 @@ class EmbeddingTrainer:
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
         None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1; of
-        adagrad 0.1.
+        adagrad 0.2.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.

@@ -24,6 +24,9 @@ Architecture = Literal["skipgram", "cbow"]
 OPTIMIZERS = "sgd", "adagrad"
 """The choices of `optimizer` for tables."""
 
+ADAGRAD_ALPHA = 0.2
+"""Learning rate of Adagrad at the start, for any corpus, ALGORITHM.md (53)."""
+
 
 _BELOW_ALPHA = "a number from 0 to `alpha`"
 
@@ -74,7 +77,7 @@ class TablesOptions:
     """Blocks whose gradients are summed in one update."""
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
     """Learning rate at the start; none: by the size of the corpus, 0.05 to 0.025,
-    for cbow 0.2 to 0.1; of adagrad 0.1."""
+    for cbow 0.2 to 0.1; of adagrad 0.2."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end. It falls linearly."""
     max_pairs_per_row: float | None = setting(
@@ -136,16 +139,11 @@ def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 
-def default_adagrad_alpha(architecture: Architecture) -> float:
-    """Learning rate of row-wise Adagrad at the start, for a corpus of any size."""
-    return {"skipgram": 0.1, "cbow": 0.1}[architecture]
-
-
 def _default_alpha(
     optimizer: str, architecture: Architecture, num_tokens: float
 ) -> float:
     if optimizer == "adagrad":
-        return default_adagrad_alpha(architecture)
+        return ADAGRAD_ALPHA
     return default_alpha(architecture, num_tokens)
 
 

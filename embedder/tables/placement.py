@@ -10,7 +10,8 @@ from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.rules import RowRule
 from embedder.engine.state import TrainState
 from embedder.tables.blocks import PADDING, Blocks
-from embedder.tables.update import Batch, Model, host_state, updates_function
+from embedder.tables.prepare import Batch, Model
+from embedder.tables.update import host_state, updates_function
 
 TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
 """Axis 1, the blocks of S updates, is sharded."""

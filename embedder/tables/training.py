@@ -21,7 +21,7 @@ from embedder.engine.program import PlacedState, Program
 from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
-from embedder.tables import loader
+from embedder.tables import cpu, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import Encoded
@@ -29,13 +29,8 @@ from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
-from embedder.tables.update import (
-    Batch,
-    Model,
-    accumulators_of,
-    initial_state,
-    objective_of,
-)
+from embedder.tables.prepare import Batch, Model, objective_of
+from embedder.tables.update import accumulators_of, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
 
@@ -215,15 +210,21 @@ def pick_backend(
     """The compiler of the updates of a run over `num_words` in all its epochs.
 
     Raises:
-      InputError: `backend` is numba, which is not installed.
+      InputError: `backend` is numba, which is not installed or has no such kernel.
     """
     if options.backend == "numba" and not _has_numba():
         raise InputError(
             "`backend` is 'numba', which cannot be imported: pip install numba."
         )
+    has_kernel = options.architecture in cpu.OBJECTIVES
+    if options.backend == "numba" and not has_kernel:
+        raise InputError(
+            f"`backend` must be 'xla' with `architecture` {options.architecture!r}, "
+            "got 'numba'."
+        )
     if options.backend != "auto":
         return options.backend
-    is_long = num_words >= _LONG_RUN and options.update == "rows"
+    is_long = num_words >= _LONG_RUN and options.update == "rows" and has_kernel
     is_one_cpu = layout.mode == "jit" and jax.default_backend() == "cpu"
     if is_long and is_one_cpu and _has_numba():
         return "numba"

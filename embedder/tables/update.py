@@ -17,23 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from embedder.engine.exchange import Exchange
 from embedder.engine.rules import RowRule, plus_rows
 from embedder.engine.state import TrainState
-from embedder.tables import cbow, skipgram
-from embedder.tables.blocks import Blocks
-from embedder.tables.objective import Objective, Pairs, Rows, pairs_of
-from embedder.tables.options import Architecture
+from embedder.tables.objective import Pairs, Rows
+from embedder.tables.prepare import Batch, Model, Prepared, distinct_rows, prepare
 
 Accumulators = dict[str, np.ndarray]
 """What an optimizer accumulates for each row, [V], by the name of the table."""
-
-
-class Batch(NamedTuple):
-    """The data of S updates."""
-
-    blocks: Blocks  # [S, N, ...]
-    rate: Any  # [S], learning rates, in the dtype of the tables
 
 
 class Loss(NamedTuple):
@@ -43,63 +33,11 @@ class Loss(NamedTuple):
     num_terms: jax.Array
 
 
-class Gathered(NamedTuple):
-    """The rows that an update gathers, for the blocks of one device or of all."""
-
-    ids: Rows  # i32[N, G, R]
-    weights: Rows  # [N, G, R], pair terms of each occurrence
-
-
-class Distinct(NamedTuple):
-    """The distinct rows of an update, of all blocks; M occurrences have M slots.
-
-    Slots are numbered by ascending id. A slot without a row has an id that is out of
-    range of every table.
-    """
-
-    ids: Rows  # i32[M], the row of each slot: distinct and ascending
-    slots: Rows  # i32[M], the slot of each occurrence
-
-
-class Prepared(NamedTuple):
-    """All of an update that does not depend on the tables; S of them with an axis [S].
-
-    Computed for all updates of a call at once.
-    """
-
-    pairs: Pairs  # of the blocks of this device
-    own: Rows | None  # ids of the rows of these blocks; None: those in `every`
-    asked: Rows | None  # ids of all devices that hold one copy of the tables together
-    every: Gathered  # of all blocks of the update
-    rate: jax.Array  # learning rate
-    distinct: Distinct | None = None  # only for rules that sum rows
-
-
 class Carry(NamedTuple):
     """What one update hands to the next within a call."""
 
     state: TrainState
     zeros: dict[str, jax.Array]  # [V], by table: to sum row weights in, if a rule has
-
-
-class Model(NamedTuple):
-    """What all updates of a run share."""
-
-    tables: hk.Transformed
-    objective: Objective
-    window: int
-    negative: int
-    exchange: Exchange = Exchange()
-    num_columns: int | None = None  # D of whole tables; None: as a device has
-
-
-def objective_of(architecture: Architecture) -> Objective:
-    """The objective of that name."""
-    match architecture:
-        case "skipgram":
-            return skipgram
-        case "cbow":
-            return cbow
 
 
 def initial_state(model: Model, optimizer: RowRule) -> TrainState:
@@ -188,7 +126,7 @@ def updates_function(
     def updates(state: TrainState, batches: Batch):
         prepared = prepare(model, batches)
         if sums_rows:
-            prepared = prepared._replace(distinct=distinct_rows(prepared.every.ids))
+            prepared = prepared._replace(distinct=distinct_rows(prepared.gathered.ids))
         groups = jax.tree.map(
             lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), prepared
         )
@@ -203,57 +141,6 @@ def updates_function(
     return updates
 
 
-def prepare(model: Model, batches: Batch) -> Prepared:
-    """All of S updates that does not depend on the tables."""
-    blocks = jax.tree.map(  # [S, N, ...] -> [S N, ...]
-        lambda x: x.reshape(-1, *x.shape[2:]), batches.blocks
-    )
-    objective = model.objective
-    ids = objective.row_ids(blocks.ids, blocks.noise, window=model.window)
-    num_tiles, num_noise = blocks.noise.shape[1:]
-    pairs = pairs_of(
-        blocks.sequence,
-        blocks.radius,
-        tile=blocks.ids.shape[1] // num_tiles,
-        window=model.window,
-        dtype=batches.rate.dtype,
-    )
-    weights = objective.row_weights(pairs, negative=model.negative, num_noise=num_noise)
-    ids, pairs, weights = jax.tree.map(
-        lambda x: x.reshape(*batches.blocks.ids.shape[:2], *x.shape[1:]),
-        (ids, pairs, weights),
-    )
-    exchange = model.exchange
-    return Prepared(
-        pairs=pairs,
-        own=ids if exchange.blocks else None,
-        asked=exchange.all_of_tables(ids),
-        every=exchange.all_blocks(Gathered(ids, weights), axis=1),
-        rate=batches.rate,
-    )
-
-
-def distinct_rows(ids: Rows) -> Distinct:
-    """The distinct rows of S updates, by ids [S, ...] of their occurrences."""
-    found = [jax.vmap(_distinct)(x.reshape(len(x), -1)) for x in ids]
-    return Distinct(*(Rows(*each) for each in zip(*found, strict=True)))
-
-
-def _distinct(ids):
-    """The row of each slot and the slot of each occurrence, i32[M] both."""
-    index = jnp.arange(len(ids), dtype=ids.dtype)
-    ascending, order = jax.lax.sort((ids, index), num_keys=1, is_stable=False)
-    is_new = jnp.concatenate(
-        [jnp.zeros(1, ids.dtype), (ascending[1:] != ascending[:-1]).astype(ids.dtype)]
-    )
-    slots = jnp.cumsum(is_new, dtype=ids.dtype)
-    no_rows = index + (np.iinfo(ids.dtype).max - len(ids))  # ascending too
-    return (
-        no_rows.at[slots].set(ascending, indices_are_sorted=True),
-        jnp.zeros_like(ids).at[order].set(slots, unique_indices=True),
-    )
-
-
 def update_rows(model: Model, optimizer: RowRule, carry: Carry, update: Prepared):
     """The carry after one update by gathered rows, and its `Loss` of own blocks."""
     state = carry.state
@@ -262,9 +149,11 @@ def update_rows(model: Model, optimizer: RowRule, carry: Carry, update: Prepared
     tables = state.params["tables"]
     ids, weights, zeros = {}, {}, {}
     for name, table in tables.items():
-        ids[name] = model.exchange.own_ids(table, getattr(update.every.ids, name))
+        ids[name] = model.exchange.row_indices(
+            table, getattr(update.gathered.ids, name)
+        )
         weights[name], zeros[name] = _totals(
-            carry.zeros[name], ids[name], getattr(update.every.weights, name)
+            carry.zeros[name], ids[name], getattr(update.gathered.weights, name)
         )
     deltas, opt_state = optimizer.transformation.update(
         gradients._asdict(), state.opt_state, weights=weights, rate=update.rate
@@ -288,7 +177,7 @@ def update_summed_rows(
     ids, sums = {}, {}
     for name, table in tables.items():
         all_ids, slots = (getattr(rows, name) for rows in update.distinct)
-        ids[name] = model.exchange.local_ids(table, all_ids)
+        ids[name] = model.exchange.ascending_indices(table, all_ids)
         sums[name] = _row_sums(slots, getattr(gradients, name))
     deltas, opt_state = optimizer.transformation.update(
         {"tables": sums},
@@ -310,15 +199,15 @@ def update_dense(model: Model, optimizer: RowRule, carry: Carry, update: Prepare
     state = carry.state
 
     def total(params):
-        rows = model.tables.apply(params, _own_ids(update))
+        rows = model.tables.apply(params, _local_ids(update))
         return _loss(model, rows, update.pairs)
 
     value, gradients = jax.value_and_grad(total)(state.params)
     tables = state.params["tables"]
     weights = {
         name: _row_totals(
-            getattr(update.every.ids, name),
-            getattr(update.every.weights, name),
+            getattr(update.gathered.ids, name),
+            getattr(update.gathered.weights, name),
             len(table),
         )
         for name, table in tables.items()
@@ -340,8 +229,8 @@ def row_gradients(model: Model, params: hk.Params, update: Prepared):
     gathered = model.exchange.gather(
         lambda params, *ids: model.tables.apply(params, Rows(*ids)),
         params,
-        _own_ids(update),
-        update.asked,
+        _local_ids(update),
+        update.requested_ids,
     )
     # Without the barrier XLA gathers again inside the loss, and then copies the table.
     rows = jax.lax.optimization_barrier(Rows(*gathered))
@@ -352,8 +241,8 @@ def row_gradients(model: Model, params: hk.Params, update: Prepared):
     return Loss(value, terms), gradients
 
 
-def _own_ids(update: Prepared) -> Rows:
-    return update.every.ids if update.own is None else update.own
+def _local_ids(update: Prepared) -> Rows:
+    return update.gathered.ids if update.local_ids is None else update.local_ids
 
 
 def _loss(model: Model, rows: Rows, pairs: Pairs):

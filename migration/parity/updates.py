@@ -14,16 +14,9 @@ from embedder.config import Config
 from embedder.engine.rules import linear_rate
 from embedder.tables.blocks import Updates
 from embedder.tables.objective import Rows
+from embedder.tables.prepare import Batch, Gathered, prepare
 from embedder.tables.training import TablesProgram
-from embedder.tables.update import (
-    Batch,
-    Gathered,
-    Loss,
-    accumulators_of,
-    host_state,
-    prepare,
-    row_gradients,
-)
+from embedder.tables.update import Loss, accumulators_of, host_state, row_gradients
 from migration.parity import equations
 from migration.parity.difference import Difference, difference
 from migration.parity.tolerances import TOLERANCE
@@ -193,7 +186,7 @@ def _port_rows(sample: Sample) -> tuple[Loss, Rows, Gathered]:
 
     def function(params, batch):
         update = jax.tree.map(lambda values: values[0], prepare(model, batch))
-        return *row_gradients(model, params, update), update.every
+        return *row_gradients(model, params, update), update.gathered
 
     with jax.enable_x64(sample.dtype == "float64"):
         first = jax.tree.map(lambda values: values[:1], sample.batch)

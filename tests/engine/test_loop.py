@@ -8,8 +8,9 @@ from embedder.engine.rules import capped_sgd
 from embedder.engine.state import device_state
 from embedder.tables import skipgram
 from embedder.tables.lookup import tables
+from embedder.tables.prepare import Model
 from embedder.tables.training import host_batches
-from embedder.tables.update import Loss, Model, host_state, make_updates
+from embedder.tables.update import Loss, host_state, make_updates
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 

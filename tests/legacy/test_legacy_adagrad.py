@@ -283,10 +283,10 @@ def test_alpha_is_one_for_both_architectures_and_all_corpora():
         default_alpha(architecture, num_tokens, "adagrad")
         for architecture in ("skipgram", "cbow")
         for num_tokens in (0, 1e6, math.inf)
-    } == {0.1}
+    } == {0.2}
 
 
 def test_min_alpha_is_bounded_by_the_alpha_of_adagrad():
-    assert check_settings(DEFAULTS | ADAGRAD | {"min_alpha": 0.1})
+    assert check_settings(DEFAULTS | ADAGRAD | {"min_alpha": 0.2})
     with pytest.raises(ValueError, match="`min_alpha` must be"):
-        check_settings(DEFAULTS | ADAGRAD | {"min_alpha": 0.11})
+        check_settings(DEFAULTS | ADAGRAD | {"min_alpha": 0.21})

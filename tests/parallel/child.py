@@ -26,8 +26,8 @@ from embedder.tables import loader  # noqa: E402
 from embedder.tables.blocks import Updates  # noqa: E402
 from embedder.tables.corpus import sequences_corpus  # noqa: E402
 from embedder.tables.encode import encode  # noqa: E402
+from embedder.tables.prepare import Batch  # noqa: E402
 from embedder.tables.training import Training  # noqa: E402
-from embedder.tables.update import Batch  # noqa: E402
 from migration.parity.encoder import encoder_ladder  # noqa: E402
 from migration.parity.updates import (  # noqa: E402
     Sample,

@@ -20,7 +20,7 @@ from embedder.tables.cpu.simd import cast_like, compiled
 from embedder.tables.cpu.thread import Constants, LossTerms, Thread
 from embedder.tables.cpu.tiles import Gathered, Tables, TileBuffers
 from embedder.tables.encode import encode
-from embedder.tables.update import Batch
+from embedder.tables.prepare import Batch
 from migration.parity import training, updates
 from tests.parity.test_rungs_can_fail import (
     CONFIG,

@@ -12,7 +12,7 @@ from embedder.config import with_options
 from embedder.run.train import train as train_run
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.estimator import EmbeddingTrainer
-from embedder.tables.options import default_adagrad_alpha
+from embedder.tables.options import ADAGRAD_ALPHA
 from tests.commands import error_line
 
 OLD = "a b c d a c a b\n" * 30
@@ -132,7 +132,7 @@ def test_another_optimizer_starts_with_accumulators_of_0(capsys):
     assert not any(x.any() for x in model("new").accumulators.values())
     settings = model("new").settings
     assert settings["cap"] is None
-    assert settings["alpha"] == default_adagrad_alpha("skipgram")  # not of the base
+    assert settings["alpha"] == ADAGRAD_ALPHA  # not of the base
 
 
 def test_sgd_goes_on_from_the_tables_of_adagrad(old_adagrad, capsys):

@@ -13,14 +13,8 @@ from embedder.tables.blocks import Blocks
 from embedder.tables.cpu import kernel, products, rows, simd, thread
 from embedder.tables.cpu.thread import apply_on_thread
 from embedder.tables.lookup import tables
-from embedder.tables.update import (
-    Batch,
-    Model,
-    accumulators_of,
-    host_state,
-    make_updates,
-    objective_of,
-)
+from embedder.tables.prepare import Batch, Model, objective_of
+from embedder.tables.update import accumulators_of, host_state, make_updates
 from migration.parity.updates import random_tables
 from tests.parity.cases import CASES, NEGATIVE, Case
 

@@ -11,15 +11,8 @@ from embedder.tables import skipgram, update
 from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.lookup import tables
 from embedder.tables.objective import Rows
-from embedder.tables.update import (
-    Batch,
-    Model,
-    accumulators_of,
-    distinct_rows,
-    host_state,
-    make_updates,
-    objective_of,
-)
+from embedder.tables.prepare import Batch, Model, distinct_rows, objective_of
+from embedder.tables.update import accumulators_of, host_state, make_updates
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 

@@ -1,1 +1,4 @@
-"""The kernel: updates of tables compiled by Numba for the cores of a CPU."""
+"""The updates of tables as a kernel for the cores of a CPU, compiled by Numba."""
+
+OBJECTIVES = "skipgram", "cbow"
+"""The objectives that the kernel has: a module each, here and in `embedder.tables`."""

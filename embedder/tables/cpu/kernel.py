@@ -38,7 +38,8 @@ from embedder.tables.cpu.tiles import (
     round_up,
     tile_sizes,
 )
-from embedder.tables.update import Batch, Loss, Model, accumulators_of
+from embedder.tables.prepare import Batch, Model
+from embedder.tables.update import Loss, accumulators_of
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _LINE = 64  # bytes of a cache line

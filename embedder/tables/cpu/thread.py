@@ -39,7 +39,7 @@ from embedder.tables.cpu.tiles import (
     load_rows,
     prefetch,
 )
-from embedder.tables.update import Batch
+from embedder.tables.prepare import Batch
 
 _MODULES = rows, skipgram, cbow, tiles, products, simd
 _FILES = (__file__, *(module.__file__ for module in _MODULES))

@@ -1,0 +1,128 @@
+"""The part of updates that does not depend on the tables.
+
+It is computed once for all updates of a call, outside their loop: which rows each
+update gathers, their pairs and weights, and for rules that need it the distinct rows.
+"""
+
+from typing import Any, NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from embedder.engine.exchange import Exchange
+from embedder.tables import cbow, skipgram
+from embedder.tables.blocks import Blocks
+from embedder.tables.objective import Objective, Pairs, Rows, pairs_of
+from embedder.tables.options import Architecture
+
+
+class Batch(NamedTuple):
+    """The data of S updates."""
+
+    blocks: Blocks  # [S, N, ...]
+    rate: Any  # [S], learning rates, in the dtype of the tables
+
+
+class Model(NamedTuple):
+    """What all updates of a run share."""
+
+    tables: hk.Transformed
+    objective: Objective
+    window: int
+    negative: int
+    exchange: Exchange = Exchange()
+    num_columns: int | None = None  # D of whole tables; None: as a device has
+
+
+def objective_of(architecture: Architecture) -> Objective:
+    """The objective of that name."""
+    match architecture:
+        case "skipgram":
+            return skipgram
+        case "cbow":
+            return cbow
+
+
+class Gathered(NamedTuple):
+    """The rows that an update gathers, for the blocks of one device or of all."""
+
+    ids: Rows  # i32[N, G, R]
+    weights: Rows  # [N, G, R], pair terms of each occurrence
+
+
+class Distinct(NamedTuple):
+    """The distinct rows of an update, of all blocks; M occurrences have M slots.
+
+    Slots are numbered by ascending id. A slot without a row has an id that is out of
+    range of every table.
+    """
+
+    ids: Rows  # i32[M], the row of each slot: distinct and ascending
+    slots: Rows  # i32[M], the slot of each occurrence
+
+
+class Prepared(NamedTuple):
+    """All of an update that does not depend on the tables; S of them with an axis [S].
+
+    Computed for all updates of a call at once.
+    """
+
+    pairs: Pairs  # of the blocks of this device
+    local_ids: Rows | None  # of these blocks; None: `gathered` has no others
+    requested_ids: Rows | None  # by all devices that share one copy of the tables
+    gathered: Gathered  # of all blocks of the update
+    rate: jax.Array  # learning rate
+    distinct: Distinct | None = None  # only for rules that sum rows
+
+
+def prepare(model: Model, batches: Batch) -> Prepared:
+    """All of S updates that does not depend on the tables."""
+    blocks = jax.tree.map(  # [S, N, ...] -> [S N, ...]
+        lambda x: x.reshape(-1, *x.shape[2:]), batches.blocks
+    )
+    objective = model.objective
+    ids = objective.row_ids(blocks.ids, blocks.noise, window=model.window)
+    num_tiles, num_noise = blocks.noise.shape[1:]
+    pairs = pairs_of(
+        blocks.sequence,
+        blocks.radius,
+        tile=blocks.ids.shape[1] // num_tiles,
+        window=model.window,
+        dtype=batches.rate.dtype,
+    )
+    weights = objective.row_weights(pairs, negative=model.negative, num_noise=num_noise)
+    ids, pairs, weights = jax.tree.map(
+        lambda x: x.reshape(*batches.blocks.ids.shape[:2], *x.shape[1:]),
+        (ids, pairs, weights),
+    )
+    exchange = model.exchange
+    return Prepared(
+        pairs=pairs,
+        local_ids=ids if exchange.blocks else None,
+        requested_ids=exchange.requested_ids(ids),
+        gathered=exchange.all_blocks(Gathered(ids, weights), axis=1),
+        rate=batches.rate,
+    )
+
+
+def distinct_rows(ids: Rows) -> Distinct:
+    """The distinct rows of S updates, by ids [S, ...] of their occurrences."""
+    found = [jax.vmap(_distinct)(x.reshape(len(x), -1)) for x in ids]
+    return Distinct(*(Rows(*each) for each in zip(*found, strict=True)))
+
+
+def _distinct(ids):
+    """The row of each slot and the slot of each occurrence, i32[M] both."""
+    index = jnp.arange(len(ids), dtype=ids.dtype)
+    ascending, order = jax.lax.sort((ids, index), num_keys=1, is_stable=False)
+    is_new = jnp.concatenate(
+        [jnp.zeros(1, ids.dtype), (ascending[1:] != ascending[:-1]).astype(ids.dtype)]
+    )
+    slots = jnp.cumsum(is_new, dtype=ids.dtype)
+    no_rows = index + (np.iinfo(ids.dtype).max - len(ids))  # ascending too
+    return (
+        no_rows.at[slots].set(ascending, indices_are_sorted=True),
+        jnp.zeros_like(ids).at[order].set(slots, unique_indices=True),
+    )
