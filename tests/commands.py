@@ -1,4 +1,7 @@
-"""What tests of the command line share."""
+"""What tests of the command line and of other processes share."""
+
+import subprocess
+import sys
 
 OF_A_RUN = ("devices: ", "memory: ", "on each device: ")
 
@@ -9,3 +12,10 @@ def error_line(capsys) -> str:
     assert line.startswith("embedder: ")
     assert [each for each in before if not each.startswith(OF_A_RUN)] == []
     return line
+
+
+def run_python(*arguments, **options) -> subprocess.CompletedProcess[str]:
+    """What a new interpreter with these arguments did and printed."""
+    command = [sys.executable, *map(str, arguments)]
+    pipes = {"capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run(command, **pipes | options)

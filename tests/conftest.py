@@ -16,6 +16,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
 jax.config.update("jax_enable_compilation_cache", False)  # every test compiles its own
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # so do the processes of tests
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # whose packages are these
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As under nohup. Processes of tests inherit it, and tests interrupt them.
     signal.signal(signal.SIGINT, signal.default_int_handler)

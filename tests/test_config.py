@@ -28,62 +28,8 @@ from embedder.tables.options import (
     default_block,
     default_max_pairs_per_row,
 )
-
-OUT_OF_RANGE = [
-    ("min_count", 0, "an integer >= 1"),
-    ("window", 0, "an integer from 1 to 127"),
-    ("window", 128, "an integer from 1 to 127"),
-    ("sample", -0.1, "a number from 0 to 1"),
-    ("sample", 1.1, "a number from 0 to 1"),
-    ("sample", math.nan, "a number from 0 to 1"),
-    ("ns_exponent", math.inf, "a finite number"),
-    ("block", 0, "a positive multiple of `tile`"),
-    ("block", 17, "a positive multiple of `tile`"),
-    ("tile", 0, "an integer >= 1"),
-    ("noise", 0, "an integer >= 1"),
-    ("blocks_per_update", 0, "an integer >= 1"),
-    ("workers", 0, "an integer >= 1"),
-    ("loader", "torch", "'tfdata' or 'memory'"),
-    ("architecture", "skip", "'skipgram' or 'cbow'"),
-    ("vector_size", 0, "an integer >= 1"),
-    ("negative", -1, "an integer >= 1"),
-    ("dtype", "float16", "'float32' or 'float64'"),
-    ("epochs", -1, "an integer >= 0"),
-    ("alpha", 0.0, "a finite number > 0"),
-    ("alpha", math.inf, "a finite number > 0"),
-    ("min_alpha", 0.04, "a number from 0 to `alpha`"),
-    ("min_alpha", -1.0, "a number from 0 to `alpha`"),
-    ("max_pairs_per_row", 0.0, "a number > 0"),
-    ("max_pairs_per_row", math.nan, "a number > 0"),
-    ("update", "all", "'rows' or 'dense'"),
-    ("save_every", "10 days", "a number of updates, a time as 30s, .*, or never"),
-    ("save_every", 0, "a number of updates, a time as 30s, .*, or never"),
-    ("keep", 0, "an integer >= 1"),
-    ("seed", -1, r"an integer from 0 to 2\*\*64 - 1"),
-    ("seed", 2**64, r"an integer from 0 to 2\*\*64 - 1"),
-]
-WRONG_TYPE = [
-    ("window", "5", "an integer"),
-    ("window", 5.0, "an integer"),
-    ("epochs", True, "an integer"),
-    ("block", "64", "a positive multiple"),
-    ("sample", "0.1", "a number"),
-    ("alpha", False, "a finite number"),
-    ("save_every", 1.5, "a number of updates"),
-]
-
-
-@pytest.mark.row("B8")
-@pytest.mark.parametrize(("name", "value", "rule"), OUT_OF_RANGE)
-def test_option_out_of_range_is_refused(name, value, rule):
-    with pytest.raises(ValueError, match=f"`{name}` must be {rule}, got {value!r}"):
-        with_options(Config(), **{name: value})
-
-
-@pytest.mark.parametrize(("name", "value", "rule"), WRONG_TYPE)
-def test_option_of_the_wrong_type_is_refused(name, value, rule):
-    with pytest.raises(TypeError, match=f"`{name}` must be {rule}.*, got {value!r}"):
-        with_options(Config(), **{name: value})
+from legacy import blocks
+from legacy.model import default_cap as oracle_cap
 
 
 @pytest.mark.parametrize(
@@ -105,11 +51,6 @@ def test_intervals_are_read(text, interval):
 
 def test_a_number_of_updates_may_be_a_number():
     assert with_options(Config(), save_every=100).save.save_every == "100"
-
-
-def test_integer_beyond_all_floats_is_refused():
-    with pytest.raises(ValueError, match="`alpha` must be a finite number > 0, got 1"):
-        with_options(Config(), alpha=10**400)
 
 
 def test_numpy_numbers_become_python_numbers():
@@ -136,9 +77,6 @@ def test_block_is_checked_against_the_tile_given_with_it():
 def test_unknown_option_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="option `windo`, did you mean `window`?"):
         with_options(Config(), windo=3)
-
-
-def test_unknown_option_without_a_near_one_is_refused():
     with pytest.raises(ValueError, match=r"Unknown option `qqq`\.$"):
         with_options(Config(), qqq=3)
 
@@ -160,7 +98,7 @@ def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
 
 @pytest.mark.parametrize(("tile", "block"), [(1, 64), (16, 64), (48, 96), (100, 100)])
 def test_default_block_is_64_in_whole_tiles(tile, block):
-    assert default_block(tile) == block
+    assert default_block(tile) == block == blocks.default_block(tile)
 
 
 @pytest.mark.parametrize(
@@ -169,16 +107,14 @@ def test_default_block_is_64_in_whole_tiles(tile, block):
 )
 def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
     assert default_max_pairs_per_row(alpha, tokens) == pytest.approx(cap)
+    assert oracle_cap(alpha, tokens) == pytest.approx(cap)
 
 
-def test_resolve_leaves_nothing_open():
+def test_resolve_leaves_nothing_open_and_keeps_what_is_given():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
     assert (resolved.tables.block, resolved.tables.alpha) == (64, 0.05)
     assert resolved.tables.max_pairs_per_row == 32.0
     assert None not in options_of(resolved).values()
-
-
-def test_resolve_keeps_what_is_given():
     given = with_options(Config(), block=32, alpha=0.2, max_pairs_per_row=math.inf)
     assert resolve(given, 10**6) == given
 
@@ -204,6 +140,7 @@ def test_toml_may_leave_out_tables_and_have_a_byte_order_mark(tmp_path):
     ("text", "message"),
     [
         ("x = [", "is not valid TOML"),
+        (b"\xff", "is not valid TOML"),
         ("[tokns]\nwindow = 3", r"unknown table \[tokns\], did you mean `tokens`\?"),
         ("[data]\nwindw = 3", r"key `windw` in \[data\], did you mean `window`\?"),
         ("[data]\nqqq = 3", r"unknown key `qqq` in \[data\]\."),
@@ -219,15 +156,8 @@ def test_toml_may_leave_out_tables_and_have_a_byte_order_mark(tmp_path):
 )
 def test_bad_toml_is_refused_with_the_file(tmp_path, text, message):
     path = tmp_path / "my config.toml"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=f"my config.toml.*{message}"):
-        read_toml(path)
-
-
-def test_toml_that_is_not_utf8_is_refused(tmp_path):
-    path = tmp_path / "config.toml"
-    path.write_bytes(b"\xff")
-    with pytest.raises(ValueError, match="config.toml is not valid TOML"):
         read_toml(path)
 
 

@@ -1,13 +1,9 @@
 """What is loaded when: a slow import must not stand before a quick answer."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.commands import run_python
+
 HEAVY = {"tensorflow", "jax", "polars", "scipy", "optax", "haiku"}
 HELP = """
 import contextlib, io
@@ -20,13 +16,8 @@ with contextlib.redirect_stdout(io.StringIO()):
 def loaded_by(code: str) -> set[str]:
     """Packages that a new interpreter has loaded after `code`."""
     code += "\nimport sys; print(*{name.split('.')[0] for name in sys.modules})"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
 

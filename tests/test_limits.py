@@ -11,7 +11,6 @@ import pytest
 from embedder import limits
 from embedder.limits import Limit, check_program, check_room, memory_limit
 
-ROOT = Path(__file__).parents[1]
 GROUPS = "sys/fs/cgroup"
 NONE = "9223372036854771712\n"  # what version 1 says where there is no limit
 
@@ -141,20 +140,24 @@ def test_room_is_what_the_limit_says(monkeypatch):
     assert str(error.value) == message
 
 
+def train_within(folder: Path, size: int, *options: str):
+    """`embedder train` whose address space may have `size` bytes."""
+    (folder / "text.txt").write_text("a b c d\n" * 20)
+    limit = ["bash", "-c", 'ulimit -v "$0"; exec "$@"', str(size // 1024)]
+    command = [sys.executable, "-m", "embedder.cli", "train", "text.txt"]
+    return subprocess.run(
+        [*limit, *command, "--workdir", "run", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
 @pytest.mark.row("F33")
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
 def test_a_small_address_space_is_one_line_and_no_abort(tmp_path, loader):
-    (tmp_path / "text.txt").write_text("a b c d\n" * 20)
-    command = [sys.executable, "-m", "embedder.cli", "train", "text.txt"]
-    done = subprocess.run(
-        ["bash", "-c", 'ulimit -v 1500000; exec "$@"', "-", *command]
-        + ["--loader", loader, "--workdir", "run"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = train_within(tmp_path, 1_500_000 * 1024, "--loader", loader)
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert "of address space (ulimit -v): raise that limit." in line
@@ -165,18 +168,8 @@ def test_a_small_address_space_is_one_line_and_no_abort(tmp_path, loader):
 @pytest.mark.row("F33")
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
 def test_what_is_asked_for_the_program_is_enough(tmp_path, loader):
-    (tmp_path / "text.txt").write_text("a b c d\n" * 20)
     address_space, _, of_core = limits._PROGRAM[loader]
     size = address_space + len(os.sched_getaffinity(0)) * of_core + 64 * 2**20
-    command = [sys.executable, "-m", "embedder.cli", "train", "text.txt"]
-    command += ["--loader", loader, "--workdir", "run", "--epochs", "1"]
-    done = subprocess.run(
-        ["bash", "-c", 'ulimit -v "$0"; exec "$@"', str(size // 1024), *command]
-        + ["--min-count", "1", "--vector-size", "8"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    options = ["--epochs", "1", "--min-count", "1", "--vector-size", "8"]
+    done = train_within(tmp_path, size, "--loader", loader, *options)
     assert done.returncode == 0, done.stderr

@@ -1,13 +1,11 @@
 """Forks of processes that have trained: what hangs is refused, what works goes on."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.commands import run_python
+
 PARENT = """
 import os, pickle, signal, sys, warnings
 warnings.simplefilter("ignore")  # JAX warns of every fork
@@ -45,14 +43,7 @@ REFUSED = (
 
 
 def output(tmp_path: Path, code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", PARENT + code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-c", PARENT + code, cwd=tmp_path)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout
 

@@ -2,10 +2,8 @@
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from bench import cpu, gpu, quality, results, small, systems
 from embedder import Vectors, read_vectors
 from embedder.tables.corpus import text_corpus
 from embedder.tables.encode import encode
+from tests.commands import run_python
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}
@@ -182,13 +181,7 @@ def test_a_corpus_survives_a_file_of_ids(tmp_path, text_file):
 
 @pytest.mark.slow
 def test_gpu_bench_runs_with_jax_numpy_haiku_and_optax_alone(tmp_path, small_data):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, small_data / "encoded.npz", tmp_path],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_python("-c", WITHOUT, small_data / "encoded.npz", tmp_path)
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()[-2:]
     assert [row.split(" | ")[:2] for row in rows] == [["| 1", "1"], ["| 1", "2"]]

@@ -3,7 +3,7 @@ import numpy as np
 import optax
 import pytest
 
-from embedder.encoders.networks import MLP, initial_params, layers_of, make_encoder
+from embedder.encoders.networks import MLP, initial_params, make_encoder
 from embedder.encoders.update import (
     Batches,
     initial_state,
@@ -12,7 +12,6 @@ from embedder.encoders.update import (
     updates_function,
 )
 from embedder.engine.exchange import Exchange
-from legacy import network as oracle
 
 ENCODER = make_encoder(MLP((3, 5, 2)), dtype="float64", seed=1)
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
@@ -56,33 +55,6 @@ def test_initial_state_is_at_step_0_with_zero_slots():
     slots = jax.tree.leaves(state.opt_state)
     assert [type(x) for x in slots] == 4 * [np.ndarray]
     assert all(x.dtype == np.float64 and not x.any() for x in slots)
-
-
-def test_an_update_follows_the_mean_gradient():
-    """By the gradients that the oracle has by hand."""
-    state, _ = after(batches(IDS[:1]))
-    layers = [oracle.Layer(*layer) for layer in layers_of(first_state().params)]
-    slopes = [oracle.Layer(*map(np.empty_like, layer)) for layer in layers]
-    oracle.gradients(layers, FEATURES[IDS[0]], LABELS[IDS[0]], 4, into=slopes)
-    desired = [
-        tuple(x - 0.1 * g for x, g in zip(layer, slope, strict=True))
-        for layer, slope in zip(layers, slopes, strict=True)
-    ]
-    assert_same(layers_of(state.params), desired, rtol=1e-12, atol=1e-14)
-
-
-def test_sums_are_of_the_parameters_before_each_update():
-    _, sums = after(batches())
-    middle, _ = after(batches(IDS[:1]))
-    for number, state in enumerate((first_state(), middle)):
-        scores = oracle.activations(
-            [oracle.Layer(*layer) for layer in layers_of(state.params)],
-            FEATURES[IDS[number]],
-        )[-1]
-        desired = oracle.loss_sums(scores, LABELS[IDS[number]])
-        np.testing.assert_allclose(sums.loss[number], desired.loss, rtol=1e-12)
-        assert sums.num_correct[number] == desired.correct
-        assert sums.num_examples[number] == 4
 
 
 def test_examples_of_no_weight_change_nothing():

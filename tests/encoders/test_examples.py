@@ -145,31 +145,24 @@ def test_damaged_idx_is_refused(tmp_path, data, message):
         read(path)
 
 
-@pytest.mark.parametrize("cut", [100, 9, 4, 1])
-def test_idx_in_a_gz_cut_short_is_refused(tmp_path, cut):
-    path = tmp_path / "x-images-idx3.gz"
-    values = np.random.default_rng(0).integers(0, 256, (4, 10, 10))
-    path.write_bytes(gzip.compress(idx(values))[:-cut])
-    with pytest.raises(ValueError, match="x-images-idx3.gz is not a whole .gz file"):
-        idx_format.read_idx(path)
+PACKED = gzip.compress(idx(np.random.default_rng(0).integers(0, 256, (4, 10, 10))))
+OTHER = gzip.compress(idx(X), compresslevel=0).replace(b"\x0a\x0b", b"\x0a\x0a")
 
 
 @pytest.mark.parametrize(
-    "data", [b"", idx(X), gzip.compress(idx(X))[:12] + b"\xff" * 30], ids=len
+    ("data", "message"),
+    [
+        *((PACKED[:-cut], "a whole .gz file: ") for cut in (100, 9, 4, 1)),
+        *((b"", "an idx file"), (idx(X), "a whole .gz file: ")),
+        (PACKED[:12] + b"\xff" * 30, "an idx file|a whole .gz file: "),
+        (OTHER, "a whole .gz file: CRC check failed"),
+    ],
+    ids=["cut_100", "cut_9", "cut_4", "cut_1", "empty", "plain", "damaged", "checksum"],
 )
-def test_idx_in_no_gz_is_refused(tmp_path, data):
+def test_idx_in_a_damaged_gz_is_refused(tmp_path, data, message):
     path = tmp_path / "x-images-idx3.gz"
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="x-images-idx3.gz is not "):
-        idx_format.read_idx(path)
-
-
-def test_idx_in_a_gz_of_another_sum_is_refused(tmp_path):
-    data = bytearray(gzip.compress(idx(X), compresslevel=0))
-    data[-20] ^= 1
-    path = tmp_path / "x-images-idx3.gz"
-    path.write_bytes(data)
-    with pytest.raises(ValueError, match="is not a whole .gz file: CRC check failed"):
+    with pytest.raises(ValueError, match=f"x-images-idx3.gz is not ({message})"):
         idx_format.read_idx(path)
 
 
@@ -211,22 +204,6 @@ def test_npz_label_is_the_one_that_is_named(tmp_path, others):
     found = read(path, label="kind")
     np.testing.assert_array_equal(found.features, X)
     assert [found.classes[i] for i in found.labels] == list("abba")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [
-        *(("u1", "u1"), ("i1", "f4"), ("u2", "f4"), (">i4", "f4"), ("?", "f4")),
-        *(("f2", "f4"), ("f4", "f4"), (">f4", "f4"), ("f8", "f8"), (">f8", "f8")),
-        *(("i8", "f8"), ("u8", "f8")),
-    ],
-)
-def test_features_come_in_three_dtypes(tmp_path, dtype, expected):
-    x = np.asfortranarray(ROWS.astype(dtype))
-    found = read(write_npz(tmp_path / "a.npz", X=x, y=Y))
-    desired = ROWS.astype(dtype).astype(expected)
-    np.testing.assert_array_equal(found.features, desired, strict=True)
-    assert found.features.dtype.isnative
 
 
 @pytest.mark.parametrize(
@@ -351,23 +328,19 @@ def entry_with(data: bytes, offset: int, value: int) -> bytes:
     return data[:place] + bytes([value]) + data[place + 1 :]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: b"X,y\n1,2\n",
-        lambda data: data[: len(data) // 2],
-        lambda data: data[:-1],
-        lambda data: data.replace(bytes(X.data), bytes(24)),
-        lambda data: entry_with(data, 8, 1),
-        lambda data: entry_with(data, 6, 255),
-        lambda data: entry_with(data, 10, 99),
-    ],
-    ids=[
-        *("empty", "text", "half", "one_byte", "checksum"),
-        *("encrypted", "version", "packing"),
-    ],
-)
+DAMAGE = {
+    "empty": lambda data: b"",
+    "text": lambda data: b"X,y\n1,2\n",
+    "half": lambda data: data[: len(data) // 2],
+    "one byte": lambda data: data[:-1],
+    "checksum": lambda data: data.replace(bytes(X.data), bytes(24)),
+    "encrypted": lambda data: entry_with(data, 8, 1),
+    "version": lambda data: entry_with(data, 6, 255),
+    "packing": lambda data: entry_with(data, 10, 99),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_npz_is_refused(tmp_path, damage):
     path = write_npz(tmp_path / "a.npz", X=X, y=Y)
     data = path.read_bytes()
@@ -380,6 +353,16 @@ def test_damaged_npz_is_refused(tmp_path, damage):
 # --- parquet
 
 
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Parquet is read without the process that tries it first."""
+
+    def read_table(path, most):
+        return pl.read_parquet(path, glob=False)
+
+    monkeypatch.setattr(parquet, "read_table", read_table)
+
+
 def test_parquet_features_are_its_other_columns_in_order(tmp_path):
     columns = {"b": [1, 2], "label": ["z", "a"], "a": [0.5, 1.5], "c": [True, False]}
     found = read(write_parquet(tmp_path / "a.parquet", **columns))
@@ -390,6 +373,7 @@ def test_parquet_features_are_its_other_columns_in_order(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [pl.List(pl.UInt8), pl.Array(pl.UInt8, 2), pl.UInt8])
+@pytest.mark.usefixtures("in_this_process")
 def test_parquet_bytes_stay_bytes(tmp_path, dtype):
     rows = [[1, 255], [3, 4]] if dtype.is_nested() else [1, 255]
     path = write_parquet(
@@ -399,6 +383,7 @@ def test_parquet_bytes_stay_bytes(tmp_path, dtype):
     np.testing.assert_array_equal(read(path).features, desired, strict=True)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_parquet_lists_and_numbers_are_concatenated(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", x=[[1.0, 2]], y=[3.0], label=[0])
     np.testing.assert_array_equal(read(path).features, [[1, 2, 3]])
@@ -407,6 +392,7 @@ def test_parquet_lists_and_numbers_are_concatenated(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "expected"), [(["p", "ä ö"], ["p", "ä ö"]), ([20, -3], ["20", "-3"])]
 )
+@pytest.mark.usefixtures("in_this_process")
 def test_parquet_keys_and_labels_are_named(tmp_path, keys, expected):
     columns = {"name": keys, "kind": pl.Series(["u", "v"], dtype=pl.Categorical)}
     path = write_parquet(tmp_path / "a.parquet", x=[1.0, 2], **columns)
@@ -452,11 +438,8 @@ def test_parquet_that_looks_like_a_glob_is_that_file(tmp_path):
         *("empty_lists", "no_rows", "no_lists"),
     ],
 )
-def test_parquet_without_examples_is_refused(tmp_path, monkeypatch, columns, message):
-    def no_trial(path, most):  # of a good file
-        return pl.read_parquet(path, glob=False)
-
-    monkeypatch.setattr(parquet, "read_table", no_trial)
+@pytest.mark.usefixtures("in_this_process")
+def test_parquet_without_examples_is_refused(tmp_path, columns, message):
     path = write_parquet(tmp_path / "a.parquet", **columns)
     with pytest.raises(ValueError, match=message):
         read(path)
@@ -472,12 +455,14 @@ def test_parquet_without_examples_is_refused(tmp_path, monkeypatch, columns, mes
     ],
     ids=["null", "empty", "twice", "lists"],
 )
+@pytest.mark.usefixtures("in_this_process")
 def test_parquet_keys_that_no_vectors_can_have_are_refused(tmp_path, keys, message):
     path = write_parquet(tmp_path / "a.parquet", x=[1, 2], label=[1, 2], name=keys)
     with pytest.raises(ValueError, match=message):
         read(path, key="name")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_parquet_without_the_key_that_is_named_is_refused(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", x=[1], label=[1])
     with pytest.raises(ValueError, match=r"`key` must be a column of .*, got 'name'"):
@@ -530,12 +515,9 @@ def test_image_of_any_mode_becomes_rgb(tmp_path, mode, colour, expected):
     desired = np.array([[expected] * 2], np.uint8)
     actual = read_image(tmp_path / "a.png")
     np.testing.assert_array_equal(actual, desired, strict=True)
-
-
-def test_mode_L_reads_an_image_without_colours(tmp_path):
-    Image.new("RGB", (3, 2), (70, 70, 70)).save(tmp_path / "a.png")
-    actual = read_image(tmp_path / "a.png", mode="L")
-    np.testing.assert_array_equal(actual, np.full((2, 3), 70, np.uint8), strict=True)
+    grey = read_image(tmp_path / "a.png", mode="L")
+    if mode != "RGBA":
+        np.testing.assert_array_equal(grey, desired[..., 0], strict=True)
 
 
 def test_images_are_scaled_to_the_size_that_is_given(tmp_path):
@@ -594,15 +576,23 @@ def test_a_cache_that_another_run_made_meanwhile_is_used(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-@pytest.mark.parametrize("size", [0, 50, -1])
-def test_damaged_cache_is_refused(tmp_path, size):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:50],
+        lambda data: data[:-1],
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    ],
+    ids=["empty", "cut", "one_byte", "flipped_bit"],
+)
+def test_damaged_cache_is_refused(tmp_path, damage):
     write_images(tmp_path / "data")
     read(tmp_path / "data", tmp_path / "cache")
     (path,) = (tmp_path / "cache").glob("*/images.npy")
-    path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(
-        ValueError, match="Cache file .*images.npy is damaged .* delete"
-    ):
+    path.write_bytes(damage(path.read_bytes()))
+    message = "Cache file .*images.npy is damaged .* delete"
+    with pytest.raises(ValueError, match=message):
         read(tmp_path / "data", tmp_path / "cache")
 
 
@@ -667,29 +657,25 @@ def test_image_of_another_format_is_refused(tmp_path, kind):
         read_image(tmp_path / "a.png")
 
 
-def test_pipe_among_images_is_refused(tmp_path):
-    write_images(tmp_path)
-    os.mkfifo(tmp_path / "cat" / "pipe.png")
-    with pytest.raises(ValueError, match="DATA .*pipe.png must be a regular file"):
-        opened(tmp_path)
-
-
 @pytest.mark.row("B19")
 @pytest.mark.parametrize("kind", ["idx", "npz", "parquet", "images", "cached images"])
 def test_examples_that_change_while_they_are_read_are_refused(
     tmp_path, monkeypatch, kind
 ):
     """The file gets another time of change, right after it was read."""
-    reader, module, source = {
-        "idx": ("read_idx", idx_format, lambda: write_mnist(tmp_path)),
-        "npz": ("read_npz", npz, lambda: write_npz(tmp_path / "a.npz", X=X, y=Y)),
-        "parquet": (
-            "read_parquet",
-            parquet,
-            lambda: write_parquet(tmp_path / "a.parquet", x=[1.0, 2.0], label=[0, 1]),
-        ),
-    }.get(kind, ("read_image", images, lambda: write_images(tmp_path / "data")))
-    found, read_it = opened(source()), getattr(module, reader)
+    reader = f"read_{kind}"
+    match kind:
+        case "idx":
+            source, module = write_mnist(tmp_path), idx_format
+        case "npz":
+            source, module = write_npz(tmp_path / "a.npz", X=X, y=Y), npz
+        case "parquet":
+            module = parquet
+            source = write_parquet(tmp_path / "a.parquet", x=[1.0, 2.0], label=[0, 1])
+        case _:
+            source = write_images(tmp_path / "data")
+            reader, module = "read_image", images
+    found, read_it = opened(source), getattr(module, reader)
 
     def read_and_touch(path, *options):
         result = read_it(path, *options)
@@ -742,11 +728,12 @@ def test_file_of_no_known_kind_is_refused(tmp_path, name):
         opened(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a-images-idx3"])
+@pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a-images-idx3", "c/a.png"])
 def test_pipe_is_refused(tmp_path, name):
+    (tmp_path / "c").mkdir()
     os.mkfifo(tmp_path / name)
-    with pytest.raises(ValueError, match=f"DATA .*{name} must be a regular file or a"):
-        opened(tmp_path / name)
+    with pytest.raises(ValueError, match="DATA .* must be a regular file"):
+        opened(tmp_path if "/" in name else tmp_path / name)
 
 
 @pytest.mark.parametrize(

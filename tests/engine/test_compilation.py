@@ -1,15 +1,13 @@
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import pytest
 
 from embedder.engine import compilation
+from tests.commands import run_python
 
-ROOT = Path(__file__).parents[2]
 TRAIN = """
 from embedder import EmbeddingTrainer
 EmbeddingTrainer(min_count=1, vector_size=100, epochs=1).fit([["a", "b"] * 9000])
@@ -20,15 +18,9 @@ def compiled_programs(
     cache: Path, is_damaged: bool = False, **variables: str
 ) -> set[str]:
     """Trains in a new process; the files that are in the cache folder then."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     del environment["JAX_ENABLE_COMPILATION_CACHE"]
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN],
-        env=environment | variables,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_python("-c", TRAIN, env=environment | variables)
     assert done.returncode == 0, done.stderr
     lines = [f"Cache file {path} is damaged" for path in cache.rglob("jit_updates*")]
     assert done.stderr.count("\n") == (len(lines) if is_damaged else 0), done.stderr
@@ -166,24 +158,12 @@ def test_whether_a_device_was_used_is_known():
         "from embedder.engine.compilation import _has_started as started; import jax; "
         "before = started(); jax.devices(); print(before, started())"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-c", code)
     assert done.stdout == "False True\n"
 
 
 def test_the_flag_does_no_harm_on_a_cpu():
     code = "import jax; print(jax.jit(lambda x: x + 1)(1), jax.default_backend())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "XLA_FLAGS": FLAG, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    environment = {**os.environ, "XLA_FLAGS": FLAG, "JAX_PLATFORMS": "cpu"}
+    done = run_python("-c", code, env=environment)
     assert (done.stdout, done.returncode) == ("2 cpu\n", 0)

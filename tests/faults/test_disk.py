@@ -16,7 +16,6 @@ from embedder.limits import Limit
 from embedder.run import checkpoints as checkpoint
 from tests.commands import error_line
 
-ROOT = Path(__file__).parents[2]
 OPTIONS = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
 OPTIONS += ["--epochs", "3", "--sample", "0"]
 FILLER = ".filler.00000000.tmp"
@@ -104,7 +103,6 @@ def limited(size: int, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", limit, str(size), *command, "--workdir", "run"]
         + [*OPTIONS, *options],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
@@ -126,15 +124,7 @@ def test_a_quota_ends_the_run_with_the_path_and_3_and_loses_nothing():
 def small_disk(tmp_path):
     """A disk of its own at `run`, of 300 kB; only root can make one."""
     Path("run").mkdir()
-    command = [
-        "mount",
-        "-t",
-        "tmpfs",
-        "-o",
-        "size=300k",
-        "tmpfs",
-        str(tmp_path / "run"),
-    ]
+    command = "mount -t tmpfs -o size=300k tmpfs".split() + [str(tmp_path / "run")]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("a disk cannot be mounted here")
     yield tmp_path / "run"
@@ -227,22 +217,21 @@ def test_memory_is_said_before_it_is_taken(capsys, options):
 
 
 @pytest.mark.row("F33")
-def test_the_limit_of_a_container_is_what_a_run_must_fit_in(capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("memory", "must fit in the 0.0 MiB of its container (/sys/fs/cgroup/memory."),
+        (
+            "devices",
+            "and it has 0.0 MiB of its container (/sys/fs/cgroup/memory.max): ",
+        ),
+    ],
+)
+def test_the_limit_of_a_container_is_what_a_run_must_fit_in(
+    capsys, monkeypatch, module, message
+):
     limit = Limit(1000, "its container (/sys/fs/cgroup/memory.max)")
-    monkeypatch.setattr("embedder.engine.memory.memory_limit", lambda: limit)
+    monkeypatch.setattr(f"embedder.engine.{module}.memory_limit", lambda: limit)
     assert train() == 2
-    line = error_line(capsys)
-    assert (
-        "must fit in the 0.0 MiB of its container (/sys/fs/cgroup/memory.max)" in line
-    )
-    assert not Path("run").exists()
-
-
-@pytest.mark.row("F33")
-def test_the_limit_of_a_container_is_what_a_cpu_holds(capsys, monkeypatch):
-    limit = Limit(1000, "its container (/sys/fs/cgroup/memory.max)")
-    monkeypatch.setattr("embedder.engine.devices.memory_limit", lambda: limit)
-    assert train() == 2
-    line = error_line(capsys)
-    assert "and it has 0.0 MiB of its container (/sys/fs/cgroup/memory.max): " in line
+    assert message in error_line(capsys)
     assert not Path("run").exists()

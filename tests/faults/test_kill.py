@@ -4,13 +4,13 @@ import hashlib
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.commands import run_python
+
 SHARED = ("--epochs", "3", "--save-every", "16")
 TABLES = ("corpus.txt", "--vector-size", "5", "--min-count", "1", "--block", "32")
 TABLES += ("--blocks-per-update", "2")
@@ -33,16 +33,9 @@ def embedder(
     event: int, number: int, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     """`embedder train`, that gets the signal `number` at the event."""
-    return subprocess.run(
-        [sys.executable, "-m", "tests.faults.child", str(event), str(number)]
-        + ["train", *arguments, "--workdir", "run", *SHARED],
-        env=os.environ
-        | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-        | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    command = ["-m", "tests.faults.child", event, number, "train", *arguments]
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    return run_python(*command, "--workdir", "run", *SHARED, env=os.environ | devices)
 
 
 def digests() -> dict[str, str]:
@@ -93,13 +86,7 @@ def test_a_killed_run_ends_as_one_that_never_was(
 
 def verb(event: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Any verb, in a process that is killed at the event."""
-    return subprocess.run(
-        [sys.executable, "-m", "tests.faults.child", str(event), "9", *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    return run_python("-m", "tests.faults.child", event, 9, *arguments)
 
 
 @pytest.mark.slow

@@ -1,8 +1,5 @@
 """Caches that runs share: remnants of dead ones are removed, live ones are left."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +9,8 @@ from embedder.cli import main
 from embedder.tables import encode as encoding
 from embedder.tables.corpus import text_corpus
 from embedder.tables.encode import encode_cached
+from tests.commands import run_python
 
-ROOT = Path(__file__).parents[2]
 FAST = ["--loader", "memory", "--epochs", "1"]
 TABLES = ["text.txt", "--vector-size", "4", "--min-count", "1"]
 ENCODER = ["images", "--model", "encoder"]
@@ -50,12 +47,8 @@ def parts(cache: str) -> list[Path]:
 @pytest.mark.parametrize("cache", ["cache", "one/cache"])
 def test_a_run_removes_what_a_killed_one_left_in_its_cache(capsys, arguments, cache):
     command = ["train", *arguments, *FAST]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *command, "--workdir", "one", "--cache", cache],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    places = ["--workdir", "one", "--cache", cache]
+    killed = run_python("-c", KILLED, *command, *places)
     assert (killed.returncode, killed.stdout) == (-9, "dies\n"), killed.stderr
     (part,) = parts(cache)
     assert main([*command, "--workdir", "two", "--cache", cache]) == 0

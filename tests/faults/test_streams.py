@@ -1,7 +1,6 @@
 """Standard output and standard error that fail, and terminals that are closed."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pytest
 
 from embedder.cli import main
 
-ROOT = Path(__file__).parents[2]
 TRAIN = ["train", "text.txt", "--workdir", "run", "--loader", "memory"]
 TRAIN += ["--vector-size", "4", "--min-count", "1", "--sample", "0"]
 ENDLESS = ["--epochs", "100000"]
@@ -29,7 +27,6 @@ def program(*arguments: str, streams: str = "", **pipes) -> subprocess.Popen:
     command = [sys.executable, "-m", "embedder.cli", *arguments]
     return subprocess.Popen(
         ["sh", "-c", f'exec "$@" {streams}', "sh", *command],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
         text=True,
         **pipes,
     )

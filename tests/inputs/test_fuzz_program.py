@@ -7,12 +7,13 @@ compiled.
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tomli_w
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from embedder.cli import main
@@ -79,51 +80,29 @@ def check_tokens(tokens: list[str], seed: int, capsys) -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "text.txt"
         text = text_of(tokens, seed).removeprefix("\ufeff")
-        corpus.write_bytes(b"\xef\xbb\xbf" + text.encode())  # a mark at the beginning
+        corpus.write_bytes(b"\xef\xbb\xbf" + text.encode())  # a byte order mark
         code, run = train(corpus)
         assert code == 0, capsys.readouterr().err
         check_done(run, {*re.split(BLANKS, text)} - {""})
 
 
-def check_bytes(data: bytes, ending: str, capsys) -> None:
+def check_run(
+    capsys, *arguments: str, name="text.txt", data=b"", config=None, refused=""
+) -> None:
+    """A run by these arguments and this `config` is done, or one line refuses it."""
     with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / f"text{ending}"
+        corpus, toml = Path(folder) / name, Path(folder) / "c.toml"
         corpus.write_bytes(text_of([], 0).encode() + data)
-        capsys.readouterr()
-        code, run = train(corpus)
-        errors = capsys.readouterr().err
-        if code:
-            check_error(code, errors)
-            assert f"text{ending} is not" in errors and not run.exists()
-        else:
-            check_done(run)
-
-
-def check_options(options: list[tuple[str, str]], capsys) -> None:
-    arguments = [part for option in options for part in option]
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "text.txt"
-        corpus.write_text(text_of([], 0))
+        if config is not None:
+            toml.write_text(tomli_w.dumps(config), encoding="utf-8")
+            arguments = (*arguments, "--config", str(toml))
         capsys.readouterr()
         code, run = train(corpus, *arguments)
         errors = capsys.readouterr().err
         if code:
             check_error(code, errors)
-            assert not (run / "vectors.safetensors").exists()
-        else:
-            check_done(run)
-
-
-def check_config(tables: dict, capsys) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        corpus, config = Path(folder) / "text.txt", Path(folder) / "c.toml"
-        corpus.write_text(text_of([], 0))
-        config.write_text(tomli_w.dumps(tables), encoding="utf-8")
-        capsys.readouterr()
-        code, run = train(corpus, "--config", str(config))
-        errors = capsys.readouterr().err
-        if code:
-            check_error(code, errors)
+            assert refused in errors
+            assert not (run if refused else run / "vectors.safetensors").exists()
         else:
             check_done(run)
 
@@ -181,86 +160,65 @@ CONFIGS = st.dictionaries(
 )
 
 
-def few(number: int):
-    return settings(
-        max_examples=number,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
+def few_or_many(few: int, many: int):
+    """How many examples a test draws; many of them are slow."""
+    numbers = [few, pytest.param(many, marks=pytest.mark.slow)]
+    return pytest.mark.parametrize("number", numbers)
+
+
+def for_all(number: int, check: Callable[..., None], **strategies) -> None:
+    options = {"deadline": None, "derandomize": True, "max_examples": number}
+    settings(**options)(given(**strategies)(check))()
 
 
 @pytest.mark.row("B4", "B12")
-@given(tokens=TOKEN_LISTS, seed=st.integers(0, 2**32))
-@few(6)
-@example(tokens=HOSTILE[:12], seed=0)
-@example(tokens=HOSTILE[12:24], seed=1)
-@example(tokens=HOSTILE[24:], seed=2)
-def test_any_tokens_get_vectors(tokens, seed, capsys):
-    check_tokens(tokens, seed, capsys)
+@few_or_many(3, 60)
+def test_any_tokens_get_vectors(number, capsys):
+    @example(tokens=HOSTILE[:12], seed=0)
+    @example(tokens=HOSTILE[12:24], seed=1)
+    @example(tokens=HOSTILE[24:], seed=2)
+    @example(tokens=[";0"], seed=0)
+    @example(tokens=["a,0"], seed=0)
+    @example(tokens=["a,0,b"], seed=1)
+    def check(tokens, seed):
+        check_tokens(tokens, seed, capsys)
 
-
-@pytest.mark.slow
-@pytest.mark.row("B4", "B12")
-@given(tokens=TOKEN_LISTS, seed=st.integers(0, 2**32))
-@few(60)
-@example(tokens=[";0"], seed=0)
-@example(tokens=["a,0"], seed=0)
-@example(tokens=["a,0,b"], seed=1)
-def test_any_of_many_tokens_get_vectors(tokens, seed, capsys):
-    check_tokens(tokens, seed, capsys)
+    for_all(number, check, tokens=TOKEN_LISTS, seed=st.integers(0, 2**32))
 
 
 @pytest.mark.row("B2", "B4")
-@given(data=BYTES, ending=ENDINGS)
-@few(6)
-@example(data=b"a\0", ending=".txt")
-@example(data=b"\xff", ending=".txt")
-@example(data=b"", ending=".gz")
-def test_a_text_that_ends_in_any_bytes_is_read_or_refused(data, ending, capsys):
-    check_bytes(data, ending, capsys)
+@few_or_many(6, 40)
+def test_a_text_that_ends_in_any_bytes_is_read_or_refused(number, capsys):
+    @example(data=b"a\0", ending=".txt")
+    @example(data=b"\xff", ending=".txt")
+    @example(data=b"", ending=".gz")
+    def check(data, ending):
+        name = f"text{ending}"
+        check_run(capsys, name=name, data=data, refused=f"{name} is not")
 
-
-@pytest.mark.slow
-@pytest.mark.row("B2", "B4")
-@given(data=BYTES, ending=ENDINGS)
-@few(40)
-def test_a_text_that_ends_in_any_of_many_bytes_is_read_or_refused(data, ending, capsys):
-    check_bytes(data, ending, capsys)
+    for_all(number, check, data=BYTES, ending=ENDINGS)
 
 
 @pytest.mark.row("B8")
-@given(options=OPTIONS)
-@few(15)
-@example(options=[("--alpha", "1e30")])
-@example(options=[("--seed", "9" * 5000)])
-def test_any_options_are_used_or_refused(options, capsys):
-    check_options(options, capsys)
+@few_or_many(15, 100)
+def test_any_options_are_used_or_refused(number, capsys):
+    @example(options=[("--alpha", "1e30")])
+    @example(options=[("--seed", "9" * 5000)])
+    def check(options):
+        check_run(capsys, *(part for option in options for part in option))
 
-
-@pytest.mark.slow
-@pytest.mark.row("B8")
-@given(options=OPTIONS)
-@few(100)
-def test_any_of_many_options_are_used_or_refused(options, capsys):
-    check_options(options, capsys)
+    for_all(number, check, options=OPTIONS)
 
 
 @pytest.mark.row("B8", "B14")
-@given(tables=CONFIGS)
-@few(10)
-@example(tables={"train": {"alpha": 1e30}})
-@example(tables={"train": {"smple": 1}})
-def test_any_config_is_used_or_refused(tables, capsys):
-    check_config(tables, capsys)
+@few_or_many(10, 100)
+def test_any_config_is_used_or_refused(number, capsys):
+    @example(tables={"train": {"alpha": 1e30}})
+    @example(tables={"train": {"smple": 1}})
+    def check(tables):
+        check_run(capsys, config=tables)
 
-
-@pytest.mark.slow
-@pytest.mark.row("B8", "B14")
-@given(tables=CONFIGS)
-@few(100)
-def test_any_of_many_configs_is_used_or_refused(tables, capsys):
-    check_config(tables, capsys)
+    for_all(number, check, tables=CONFIGS)
 
 
 @pytest.mark.row("B1", "B15")

@@ -10,7 +10,6 @@ import pytest
 
 from legacy import FeatureEncoder
 from legacy.network import (
-    OPTIMIZERS,
     Layer,
     activations,
     apply_update,
@@ -18,11 +17,9 @@ from legacy.network import (
     gradients,
     initial_layers,
     layers_of,
-    log_softmax,
     loss_sums,
     num_parameters,
     num_slots,
-    scaled,
     split,
 )
 
@@ -70,17 +67,10 @@ def test_initial_layers_have_their_variance_and_no_biases():
         assert np.abs(layer.weights).max() <= math.sqrt(6 / inputs)
         np.testing.assert_allclose(layer.weights.var(), 2 / inputs, rtol=0.02)
         assert not layer.biases.any()
-
-
-def test_initial_layers_in_float32_are_those_in_float64_rounded():
-    for a, b in zip(*(initial_layers(WIDTHS, d, 3) for d in ("f4", "f8")), strict=True):
-        np.testing.assert_array_equal(a.weights, b.weights.astype("f4"), strict=True)
-
-
-def test_scaled_bytes_become_numbers_from_0_to_1():
-    found = scaled(np.array([[0, 51, 255]], np.uint8), "float32")
-    desired = np.array([[0, 0.2, 1]], np.float32)
-    np.testing.assert_array_equal(found, desired, strict=True)
+    single = initial_layers((50, 400, 300), "f4", seed=3)
+    for layer, double in zip(single, layers, strict=True):
+        rounded = double.weights.astype("f4")
+        np.testing.assert_array_equal(layer.weights, rounded, strict=True)
 
 
 def test_activations_by_hand():
@@ -112,12 +102,6 @@ def test_loss_by_hand(scores, y, loss, correct):
     assert (found.correct, found.examples) == (correct, len(y))
 
 
-def test_log_softmax_by_hand():
-    found = log_softmax(np.array([[0, LN3], [1000, 0]]))
-    desired = np.array([[-math.log(4), math.log(3 / 4)], [0, -1000]])
-    np.testing.assert_allclose(found, desired, rtol=1e-15)
-
-
 @pytest.mark.parametrize("widths", [WIDTHS, (3, 4, 2)], ids=len)
 def test_gradients_are_finite_differences(widths):
     parameters, layers = random_layers(widths)
@@ -138,34 +122,6 @@ def test_gradients_are_finite_differences(widths):
     # Rounding of the loss over the step, 1e-16 / 1e-5, and the square of the step.
     np.testing.assert_allclose(actual, desired, rtol=1e-8, atol=1e-10)
     assert np.abs(desired).max() > 0.05
-
-
-def test_gradients_of_the_scores_by_hand():
-    """softmax - one-hot is (3/4, 1/4) - (0, 1)."""
-    layers = [Layer(np.eye(2), np.zeros(2)), Layer(np.eye(2), np.array([LN3, 0]))]
-    into = layers_of(np.empty(12), (2, 2, 2))
-    sums = gradients(layers, np.ones((1, 2)), np.array([1]), 1, into)
-    np.testing.assert_allclose(into[1].biases, [3 / 4, -3 / 4], rtol=1e-15)
-    np.testing.assert_allclose(into[1].weights, [[3 / 4, -3 / 4]] * 2, rtol=1e-15)
-    np.testing.assert_allclose(sums.loss, math.log(4), rtol=1e-15)
-
-
-def test_gradients_of_parts_add_up():
-    _, layers = random_layers()
-    x, y = examples(6)[0], np.array([0, 1, 1, 0, 1, 0])
-    found = np.zeros((3, num_parameters(WIDTHS)))
-    for row, part in zip(found, (slice(6), slice(2), slice(2, 6)), strict=True):
-        gradients(layers, x[part], y[part], 6, layers_of(row, WIDTHS))
-    np.testing.assert_allclose(found[1] + found[2], found[0], rtol=1e-12, atol=1e-15)
-
-
-def test_gradients_of_no_examples_are_zero():
-    _, layers = random_layers()
-    into = np.full(num_parameters(WIDTHS), np.nan)
-    sums = gradients(
-        layers, np.empty((0, 3)), np.empty(0, int), 4, layers_of(into, WIDTHS)
-    )
-    assert not into.any() and sums == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -196,14 +152,6 @@ def test_two_updates_by_hand(optimizer, options, desired):
         np.testing.assert_allclose(parameters, desired[step - 1], rtol=1e-15)
 
 
-@pytest.mark.parametrize("gradient", [1e-3, 5.0, -70.0])
-def test_first_update_of_adam_is_the_rate_whatever_the_gradient(gradient):
-    parameters = np.zeros(1)
-    arguments = 0.01, 1, parameters, np.zeros((2, 1)), np.array([gradient])
-    apply_update("adam", OPTIMIZERS["adam"], *arguments)
-    np.testing.assert_allclose(parameters, -0.01 * np.sign(gradient), rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("num", "fraction", "num_train"), [(10, 0.3, 7), (10, 0.0, 10), (3, 0.1, 3)]
 )
@@ -218,9 +166,6 @@ def test_batches_are_all_examples_and_the_last_is_shorter():
     found = [batch.tolist() for batch in batches(train, 2, seed=1, epoch=0)]
     assert [len(batch) for batch in found] == [2, 2, 1]
     assert sorted(sum(found, [])) == train.tolist()
-
-
-def test_batches_are_others_in_each_epoch_and_of_each_seed():
     orders = {
         tuple(np.concatenate(list(batches(np.arange(9), 4, seed, epoch))))
         for seed in (0, 1)
@@ -232,34 +177,12 @@ def test_batches_are_others_in_each_epoch_and_of_each_seed():
 # --- training
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_fit_is_its_updates_one_after_another(optimizer):
-    """9 examples in batches of 4, 4 and 1, twice."""
-    x, labels = examples(9)
-    y = (labels == "yes").astype(int)
-    parameters, gradient = np.empty((2, num_parameters(WIDTHS)))
-    parameters[:] = flat(initial_layers(WIDTHS, "float64", seed=7))
-    slots, step = np.zeros((num_slots(optimizer), len(parameters))), 0
-    layers = layers_of(parameters, WIDTHS)
-    for epoch in range(2):
-        for batch in batches(np.arange(9), 4, 7, epoch):
-            step += 1
-            into = layers_of(gradient, WIDTHS)
-            gradients(layers, x[batch], y[batch], len(batch), into)
-            options = OPTIMIZERS[optimizer]
-            apply_update(optimizer, options, 0.1, step, parameters, slots, gradient)
-    found = fitted(optimizer=optimizer, learning_rate=0.1, seed=7)
-    assert step == 6
-    np.testing.assert_allclose(flat(found.layers_), parameters, rtol=1e-12)
-
-
-@pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize(
-    "arguments",
-    [{"optimizer_args": {"momentum": 0.9}}, {"optimizer": "adam"}],
+    ("workers", "arguments"),
+    [(3, {"optimizer_args": {"momentum": 0.9}}), (2, {"optimizer": "adam"})],
     ids=["sgd", "adam"],
 )
-def test_workers_equal_one_worker(arguments, workers):
+def test_workers_equal_one_worker(workers, arguments):
     """The last batch has one example, so that most workers have none of it."""
     arguments |= {"validation_fraction": 0.25, "learning_rate": 0.05}
     one, several = (fitted(12, workers=n, **arguments) for n in (1, workers))
@@ -269,13 +192,6 @@ def test_workers_equal_one_worker(arguments, workers):
     for a, b in zip(several.history_, one.history_, strict=True):
         np.testing.assert_allclose(list(a.values()), list(b.values()), rtol=1e-12)
     assert multiprocessing.active_children() == []
-
-
-def test_fit_learns():
-    x, y = examples(100)
-    encoder = FeatureEncoder((3, 8, 2), learning_rate=0.1, epochs=40).fit(x, y)
-    assert encoder.score(x, y) > 0.95
-    assert encoder.history_[-1]["train_loss"] < encoder.history_[0]["train_loss"] / 2
 
 
 def test_fit_is_reproducible_and_starts_afresh():
@@ -291,36 +207,6 @@ def test_fit_computes_in_its_dtype(dtype):
     encoder = fitted(dtype=dtype)
     found = [*(encoder.layers_[0]), encoder.transform(examples()[0])]
     assert {array.dtype for array in found} == {np.dtype(dtype)}
-
-
-def test_fit_of_no_epochs_is_the_first_weights():
-    encoder = fitted(epochs=0, seed=4)
-    expected = flat(initial_layers(WIDTHS, "float64", seed=4))
-    np.testing.assert_array_equal(flat(encoder.layers_), expected)
-    assert encoder.history_ == []
-
-
-def test_fit_without_layers_has_128_hidden_units():
-    encoder = fitted(layers=None)
-    assert [layer.weights.shape for layer in encoder.layers_] == [(3, 128), (128, 2)]
-
-
-def test_fit_takes_examples_of_any_axes_flat():
-    x, y = examples(8)
-    cubes = np.concatenate([x, x], axis=1).reshape(8, 3, 2)
-    encoder = FeatureEncoder((6, 4, 2), epochs=1).fit(cubes, y)
-    assert encoder.n_features_in_ == 6
-    found = encoder.transform(cubes.reshape(8, 6))
-    np.testing.assert_array_equal(encoder.transform(cubes), found)
-
-
-def test_examples_that_are_held_out_are_not_trained_on():
-    x, y = examples(10)
-    changed = np.concatenate([x[:7], -x[7:]])
-    arguments = {"layers": WIDTHS, "validation_fraction": 0.3, "epochs": 2}
-    first, second = (FeatureEncoder(**arguments).fit(each, y) for each in (x, changed))
-    np.testing.assert_array_equal(flat(first.layers_), flat(second.layers_))
-    assert first.history_ != second.history_
 
 
 def test_history_validates_after_each_epoch():
@@ -340,22 +226,14 @@ def test_history_has_the_training_before_each_update():
     shares = untrained.predict_proba(x)[np.arange(9), (y == "yes").astype(int)]
     np.testing.assert_allclose(found[0]["train_loss"], -np.log(shares).mean())
     assert found[0]["train_accuracy"] == untrained.score(x, y)
-
-
-def test_history_without_validation_has_none_of_it():
-    (found,) = fitted(epochs=1).history_
-    assert list(found) == ["train_loss", "train_accuracy", "val_loss", "val_accuracy"]
-    assert found["val_loss"] is found["val_accuracy"] is None
-
-
-DIVERGING = {"layers": None, "learning_rate": 1e30, "dtype": "float32", "epochs": 5}
+    assert found[0]["val_loss"] is found[0]["val_accuracy"] is None
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_fit_raises_when_it_diverges(workers):
     message = "^Training diverged in epoch .: .*`learning_rate`"
     with pytest.raises(FloatingPointError, match=message):
-        fitted(**DIVERGING, workers=workers)
+        fitted(layers=None, learning_rate=1e30, dtype="float32", workers=workers)
 
 
 # --- use
@@ -384,11 +262,6 @@ def test_use_is_the_same_for_many_rows_at_once(by_hand):
     np.testing.assert_array_equal(by_hand.transform(x), np.maximum(x, 0))
 
 
-def test_bytes_are_used_as_numbers_from_0_to_1(by_hand):
-    found = by_hand.transform(np.array([[0, 255]], np.uint8))
-    assert found.tolist() == [[0, 1]]
-
-
 @pytest.mark.parametrize(
     ("x", "message"),
     [
@@ -399,22 +272,19 @@ def test_bytes_are_used_as_numbers_from_0_to_1(by_hand):
     ],
     ids=["features", "axes", "text", "no_rows"],
 )
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform"])
-def test_use_of_the_wrong_features_is_refused(by_hand, method, x, message):
-    with pytest.raises(ValueError, match=message):
-        getattr(by_hand, method)(x)
+def test_use_of_the_wrong_features_is_refused(by_hand, x, message):
+    for use in (by_hand.predict, by_hand.predict_proba, by_hand.transform):
+        with pytest.raises(ValueError, match=message):
+            use(x)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        *("predict", "predict_proba", "transform", "save"),
-    ],
-)
-def test_use_before_fit_is_refused(tmp_path, method):
-    argument = tmp_path / "a.npz" if method == "save" else np.zeros((1, 2))
+def test_use_before_fit_is_refused(tmp_path):
+    encoder, x = FeatureEncoder(), np.zeros((1, 2))
+    for use in (encoder.predict, encoder.predict_proba, encoder.transform):
+        with pytest.raises(RuntimeError, match="is not trained yet: call `fit` first"):
+            use(x)
     with pytest.raises(RuntimeError, match="is not trained yet: call `fit` first"):
-        getattr(FeatureEncoder(), method)(argument)
+        encoder.save(tmp_path / "a.npz")
 
 
 # --- files
@@ -439,37 +309,9 @@ def test_file_gives_back_the_encoder(saved):
     np.testing.assert_array_equal(loaded.classes_, encoder.classes_, strict=True)
     assert loaded.history_ == encoder.history_
     assert loaded.n_features_in_ == 3
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("optimizer", "optimizer_args", "learning_rate", "batch_size", "epochs"),
-        *("validation_fraction", "seed", "workers", "dtype"),
-        "layers",
-    ],
-)
-def test_file_gives_back_the_arguments(saved, name):
-    encoder, path = saved
-    assert getattr(FeatureEncoder.load(path), name) == getattr(encoder, name)
-
-
-def test_file_gives_back_what_it_computes(saved):
-    encoder, path = saved
+    assert loaded._settings() == encoder._settings()
     x, _ = examples(20)
-    loaded = FeatureEncoder.load(path)
-    np.testing.assert_array_equal(loaded.transform(x), encoder.transform(x))
-    np.testing.assert_array_equal(loaded.predict(x), encoder.predict(x))
-
-
-@pytest.mark.parametrize(
-    "y", [[3, 1, 3], [0.5, 2, 0.5], [True, False, True], np.array(list("aba"), object)]
-)
-def test_file_gives_back_labels_of_any_kind(tmp_path, y):
-    encoder = FeatureEncoder(epochs=0).fit(np.eye(3), y)
-    encoder.save(tmp_path / "a.npz")
-    found = FeatureEncoder.load(tmp_path / "a.npz").predict(np.eye(3))
-    np.testing.assert_array_equal(found, encoder.predict(np.eye(3)))
+    np.testing.assert_array_equal(loaded.predict_proba(x), encoder.predict_proba(x))
 
 
 def test_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch, saved):
@@ -499,55 +341,11 @@ def text(string: str) -> np.ndarray:
     return np.frombuffer(string.encode(), np.uint8)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda path: b"",
-        lambda path: b"no zip\n" * 100,
-        lambda path: path.read_bytes()[:100],
-        lambda path: path.read_bytes()[:-1],
-        lambda path: path.read_bytes().replace(b'"seed"', b'"sead"'),
-        lambda path: with_members(path, format=None),
-        lambda path: with_members(path, format=text("embedder-encoder-model 2")),
-        lambda path: with_members(path, settings=text("{}")),
-        lambda path: with_members(path, settings=text("{")),
-        lambda path: with_members(path, history=text("[")),
-        lambda path: with_members(path, classes=None),
-        lambda path: with_members(path, classes=np.array([None, 1])),
-        lambda path: with_members(path, biases_1=None),
-    ],
-    ids=[
-        *("empty", "text", "cut", "one_byte", "checksum", "no_format", "format_2"),
-        *("no_settings", "settings", "history", "no_classes", "pickle", "no_biases"),
-    ],
-)
-def test_damaged_file_is_refused_in_one_line(saved, damage):
-    _, path = saved
-    path.write_bytes(damage(path))
-    with pytest.raises(
-        ValueError, match="a.npz is not a whole encoder file: "
-    ) as error:
-        FeatureEncoder.load(path)
-    assert "\n" not in str(error.value)
-
-
 def test_file_with_wrong_settings_names_them(saved):
     encoder, path = saved
     settings = encoder._settings() | {"epochs": -1}
     path.write_bytes(with_members(path, settings=text(json.dumps(settings))))
     with pytest.raises(ValueError, match="`epochs` must be an integer >= 0, got -1"):
-        FeatureEncoder.load(path)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"weights_2": None}, {"biases_1": np.zeros(9)}, {"classes": np.arange(5)}],
-    ids=["no_last_layer", "biases", "classes"],
-)
-def test_file_of_layers_that_do_not_fit_is_refused(saved, changes):
-    _, path = saved
-    path.write_bytes(with_members(path, **changes))
-    with pytest.raises(ValueError, match="a.npz is not a whole encoder file: "):
         FeatureEncoder.load(path)
 
 
@@ -561,78 +359,30 @@ def test_file_is_of_plain_arrays(saved):
     assert names == {"format", "settings", "classes", "history"} | arrays
 
 
-def test_absent_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="none.npz does not exist"):
-        FeatureEncoder.load(tmp_path / "none.npz")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("epochs", np.int64(1)), ("learning_rate", np.float32(0.1))],
-    ids=["integer", "float"],
-)
-def test_file_takes_numbers_of_numpy(tmp_path, name, value):
-    fitted(**{name: value}).save(tmp_path / "a.npz")
-    loaded = getattr(FeatureEncoder.load(tmp_path / "a.npz"), name)
-    assert loaded == value and type(loaded) is type(value.item())
-
-
 # --- arguments
 
-POSITIVE, COUNT = "a finite number > 0", "an integer >= 1"
-
 
 @pytest.mark.parametrize(
-    ("name", "rule", "values"),
+    ("name", "rule", "value"),
     [
-        ("learning_rate", POSITIVE, [0, -0.1, math.nan, math.inf]),
-        ("batch_size", COUNT, [0, -1]),
-        ("epochs", "an integer >= 0", [-1]),
-        ("validation_fraction", r"a number in \[0, 1\)", [-0.1, 1, 1.0, math.nan]),
-        ("seed", r"from 0 to 2\*\*64 - 1", [-1, 2**64]),
-        ("workers", COUNT, [0, -2]),
-        ("dtype", "float32 or float64", ["float16", "f4", ""]),
-        ("optimizer", "sgd or adam", ["adagrad", ""]),
-        ("optimizer_args", r"of \['momentum'\]", [{"b1": 0.9}]),
-        ("layers", "three widths or more", [(), (3, 2), (3, 0, 2), (3, -4, 2)]),
-        ("layers", "go from 3 features to 2 classes", [(4, 5, 2), (3, 5, 9)]),
+        ("optimizer", "be sgd or adam", "adagrad"),
+        ("optimizer_args", r"be of \['momentum'\]", {"b1": 0.9}),
+        ("layers", "be three widths or more", (3, 2)),
+        ("layers", "be three widths or more", (3, 0, 2)),
+        ("layers", "go from 3 features to 2 classes", (4, 5, 2)),
+        ("layers", "go from 3 features to 2 classes", (3, 5, 9)),
     ],
 )
-def test_fit_refuses_values(name, rule, values):
-    for value in values:
-        shown = "'b1'" if name == "optimizer_args" else repr(value)
-        with pytest.raises(ValueError) as error:
-            fitted(**{name: value})
-        assert str(error.value).endswith(f", got {shown}.")
-        assert error.match(f"^`{name}` must (be )?{rule}, got ")
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("learning_rate", ["0.1", None, True]),
-        ("batch_size", [1.5, "4", True]),
-        ("epochs", [2.0, None]),
-        ("validation_fraction", ["0.1", False]),
-        ("seed", [1.0, None]),
-        ("workers", [2.0, None, True]),
-        ("dtype", [np.float32, None]),
-        ("optimizer", [None, ["sgd"]]),
-    ],
-)
-def test_fit_refuses_types(name, values):
-    for value in values:
-        with pytest.raises(TypeError) as error:
-            fitted(**{name: value})
-        assert str(error.value).startswith(f"`{name}` must be ")
-        assert str(error.value).endswith(f", got {value!r}.")
+def test_fit_refuses_values(name, rule, value):
+    with pytest.raises(ValueError, match=f"^`{name}` must {rule}, got .*\\.$"):
+        fitted(**{name: value})
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         *(("layers", 5), ("layers", "345"), ("layers", (3, 2.5, 2))),
-        ("layers", (3, True, 2)),
+        *(("layers", (3, True, 2)), ("optimizer", None)),
         *(("optimizer_args", 5), ("optimizer_args", {"momentum": "0.9"})),
         ("optimizer_args", {"momentum": math.nan}),
     ],

@@ -107,76 +107,17 @@ def test_tokens_with_white_space_are_converted(tmp_path, caplog):
     run_to_model(tmp_path / "run", tmp_path / "back.npz")
 
 
-def altered(model, **changes):
-    """The members of a model file, some of them changed."""
-    with np.load(model) as members:
-        return dict(members) | changes
-
-
-def as_bytes(text: str):
-    return np.frombuffer(text.encode(), np.uint8)
-
-
-WRONG = {
-    "future": ({"format": as_bytes("embedder-table-model 2")}, "format"),
-    "foreign": ({"format": as_bytes("other")}, "format"),
-    "pickle": (
-        {"counts": np.array([{"a": 1}], dtype=object)},
-        "`counts` holds pickled objects",
-    ),
-    "shape": ({"input": np.zeros((3, 8))}, "`input`"),
-    "nan": ({"output": np.full((60, 8), np.nan)}, "finite"),
-    "names": ({"settings": as_bytes('{"window": 0}')}, "other names"),
-    "not_json": ({"settings": as_bytes("{")}, "Expecting"),
-    "dtype": ({"token_ends": np.zeros(60, np.int32)}, "`token_ends` is int32[60]"),
-    "counts": ({"counts": np.zeros(60, np.int64)}, "`counts` must be 60 numbers >= 1"),
-    "counts_0d": ({"counts": np.array(1)}, "`counts` is int64[]"),
-    "block_1d": ({"block": np.array([64, 64])}, "`block` is int64[2]"),
-    "losses_2d": (
-        {"loss_history": np.zeros((2, 2))},
-        "`loss_history` is float64[2, 2]",
-    ),
-    "endian": ({"input": np.zeros((60, 8), ">f8")}, "`input` must be float64[60, 8]"),
-    "deep": ({"settings": as_bytes("[" * 200_000)}, "recursion"),
-}
-
-
-@pytest.mark.parametrize("changes, word", WRONG.values(), ids=WRONG.keys())
-def test_wrong_model_files_are_refused_in_a_line(
-    tmp_path, capsys, model, changes, word
-):
-    wrong = tmp_path / "wrong.npz"
-    np.savez(wrong, **altered(model, **changes))
-    assert main(["convert", str(wrong), str(tmp_path / "run")]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"embedder: {wrong} is not a whole model file: ")
-    assert word in error and error.count("\n") == 1
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "name, value", [("window", 0), ("alpha", "fast"), ("dtype", "float16")]
-)
-def test_settings_out_of_bounds_are_refused(tmp_path, capsys, model, name, value):
-    with np.load(model) as members:
-        settings = json.loads(members["settings"].tobytes()) | {name: value}
-    changed = altered(model, settings=as_bytes(json.dumps(settings)))
-    np.savez(tmp_path / "wrong.npz", **changed)
-    assert main(["convert", str(tmp_path / "wrong.npz"), str(tmp_path / "run")]) == 2
-    error = capsys.readouterr().err
-    assert f"`{name}`" in error and error.count("\n") == 1
-
-
-def test_a_repeated_token_is_refused(tmp_path, capsys, model):
-    with np.load(model) as members:
-        ends = members["token_ends"]
-        tokens = members["tokens"].copy()
-    length = int(ends[1] - ends[0])
-    assert length == ends[0]
-    tokens[length : 2 * length] = tokens[:length]
-    np.savez(tmp_path / "wrong.npz", **altered(model, tokens=tokens))
-    assert main(["convert", str(tmp_path / "wrong.npz"), str(tmp_path / "run")]) == 2
-    assert "twice" in capsys.readouterr().err
+def test_a_damaged_model_is_refused_in_a_line(tmp_path, capsys, model):
+    """What is damage: see the tests of model files."""
+    data = bytearray(model.read_bytes())
+    data[len(data) // 2] ^= 1
+    for damaged in (b"", data):
+        model.write_bytes(damaged)
+        assert main(["convert", str(model), str(tmp_path / "run")]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"embedder: {model} is not a whole model file: ")
+        assert error.count("\n") == 1
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -214,43 +155,6 @@ def test_wrong_targets_are_refused_in_a_line(tmp_path, capsys, model, argv, mess
     assert main(["convert", *(text.format(**paths) for text in argv)]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"PK\x03\x04", b"\x80\x04\x95gensim's own save is a pickle."],
-    ids=["empty", "cut_short", "pickle"],
-)
-def test_other_files_are_refused(tmp_path, capsys, data):
-    other = tmp_path / "other.npz"
-    other.write_bytes(data)
-    assert main(["convert", str(other), str(tmp_path / "run")]) == 2
-    assert "is not a whole model file" in capsys.readouterr().err
-
-
-def test_a_damaged_model_is_refused(tmp_path, capsys, model):
-    data = bytearray(model.read_bytes())
-    data[len(data) // 2] ^= 1
-    model.write_bytes(data)
-    assert main(["convert", str(model), str(tmp_path / "run")]) == 2
-    assert "is not a whole model file" in capsys.readouterr().err
-
-
-def test_a_header_that_claims_too_much_is_refused(tmp_path, capsys, model):
-    import io
-    import zipfile
-
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f8", "fortran_order": False, "shape": (10**9, 10**6)}
-    )
-    wrong = tmp_path / "wrong.npz"
-    with zipfile.ZipFile(model) as old, zipfile.ZipFile(wrong, "w") as new:
-        for info in old.infolist():
-            is_input = info.filename == "input.npy"
-            new.writestr(info, header.getvalue() if is_input else old.read(info))
-    assert main(["convert", str(wrong), str(tmp_path / "run")]) == 2
-    assert "claims shape" in capsys.readouterr().err
 
 
 def test_convert_by_command_both_ways(tmp_path, capsys, model):

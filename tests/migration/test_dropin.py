@@ -1,24 +1,16 @@
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.commands import run_python
+
 PROGRAM = Path(__file__).with_name("old_program.py")
 
 
 def run(*arguments, ok=True) -> str:
     """What a new interpreter prints: on standard output, or of its error."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_python("-W", "error", *arguments)
     assert (done.returncode == 0) == ok, done.stderr
     return done.stdout if ok else done.stderr
 

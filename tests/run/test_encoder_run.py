@@ -105,9 +105,6 @@ def test_train_leaves_every_file_it_names(run):
         "SHA256SUMS",
         *("model.npz", "vectors.safetensors"),
     }
-
-
-def test_train_writes_settings_with_nothing_open(run):
     options = options_of(read_toml(run / "config.toml"))
     assert options["layers"] == (4, 128, 3)
     assert options["optimizer_args"] == ("momentum=0.5",)
@@ -162,27 +159,18 @@ def test_train_repeats_itself_to_the_bit(run, loader):
     assert results(Path("again")) == results(run)
 
 
-def test_train_with_no_epochs_writes_the_first_vectors():
-    assert train("points.npz", "r", "--epochs", "0") == 0
-    assert read_encoder(Path("r/model.npz")).history == []
-    assert len(read_vectors("r/vectors.safetensors")) == 60
-
-
-def test_train_without_a_workdir_names_it_after_the_data(capsys):
-    assert main(["train", "points.npz", *FAST, "--epochs", "0"]) == 0
-    assert capsys.readouterr().out.startswith("embedder-points: done. 60 vectors of")
-
-
 def test_train_takes_names_and_labels_of_parquet(capsys):
     columns = {f"x{i}": X[:, i] for i in range(4)}
     names = {"colour": Y, "name": [f"p{i}" for i in range(60)]}
     pl.DataFrame(columns | names).write_parquet("points.parquet")
     options = "--label", "colour", "--key", "name", "--layers", "4", "5", "3"
-    assert train("points.parquet", "r", *options, "--epochs", "0") == 0
-    frame = pl.read_parquet("r/labels.parquet")
+    assert main(["train", "points.parquet", *FAST, *options, "--epochs", "0"]) == 0
+    frame = pl.read_parquet("embedder-points/labels.parquet")
     assert frame["key"].to_list() == names["name"]
     assert frame["label"].to_list() == Y.tolist()
-    assert "60 vectors of 5 numbers" in capsys.readouterr().out
+    assert read_encoder(Path("embedder-points/model.npz")).history == []
+    line = "embedder-points: done. 60 vectors of 5 numbers"
+    assert capsys.readouterr().out.startswith(line)
 
 
 def test_train_names_images_by_their_files(images):
@@ -225,21 +213,12 @@ def test_finished_run_is_said_to_be(run, capsys):
     assert (run / "vectors.safetensors").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize(
-    ("options", "difference"),
-    [
-        (["--batch-size", "9"], "`batch_size` 8 there, 9 now"),
-        (["--layers", "4", "5", "3"], r"`layers` \(4, 128, 3\) there, \(4, 5, 3\) now"),
-        (["--optimizer", "adam", "--optimizer-args", "b1=0.5"], "`optimizer` 'sgd' th"),
-        (["--dtype", "float64"], "`dtype` 'float32' there, 'float64' now"),
-    ],
-)
-def test_other_settings_are_refused_with_the_difference(
-    run, capsys, options, difference
-):
-    data = str(run.parent / "points.npz")
-    assert train(data, run, *MOMENTUM, *options) == 2
-    assert re.search(f"other settings: {difference}", error_line(capsys))
+def test_other_settings_are_refused_with_the_difference(run, capsys):
+    data, layers = str(run.parent / "points.npz"), ("--layers", "4", "5", "3")
+    assert train(data, run, *MOMENTUM, "--batch-size", "9", *layers) == 2
+    line = error_line(capsys)
+    assert "`batch_size` 8 there, 9 now" in line
+    assert "`layers` (4, 128, 3) there, (4, 5, 3) now" in line
 
 
 def test_other_examples_are_refused(run, capsys):
@@ -275,20 +254,11 @@ def test_a_stopped_run_refuses_other_labels(stopped, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ["--window", "3"],
-            "`window` applies only to .* = 'tokens', got 3 with 'encoder'.",
-        ),
-        (
-            ["--vector-size", "7"],
-            "`vector_size` applies only to .*, got 7 with",
-        ),
+        (["--window", "3"], "`window` applies only to .* 'tokens', got 3 with 'encod"),
+        (["--vector-size", "7"], "`vector_size` applies only to .*, got 7 with"),
         (["--layers", "5", "6", "2"], "from 4 features to 3 classes, got 5 6 2."),
         (["--layers", "4", "3"], r"`layers` must be three widths .* got \(4, 3\)."),
         (["--layers", "x"], "`--layers` must be numbers, got 'x'."),
-        (["--batch-size", "0"], "`batch_size` must be an integer >= 1, got 0."),
-        (["--learning-rate", "0"], "`learning_rate` must be a finite .* got 0.0."),
-        (["--validation-fraction", "1"], r"`validation_fraction` .* \[0, 1\), got 1.0"),
         (
             ["--validation-fraction", "0.999"],
             "`validation_fraction` 0.999 of 60 examples leaves none to train on.",
@@ -340,18 +310,6 @@ def test_wrong_data_is_one_line_and_leaves_nothing(capsys, data, message):
     assert sorted(Path().iterdir()) == before
 
 
-def test_a_config_file_names_the_optimizer_in_words(capsys):
-    Path("c.toml").write_text('[model]\nmodel = "encoder"\n[encoder]\noptimizer = 5\n')
-    assert train("points.npz", "r", "--config", "c.toml") == 2
-    assert "`optimizer` must be text, got 5." in error_line(capsys)
-
-
-def test_diverged_training_is_one_line_and_leaves_no_vectors(capsys):
-    assert train("points.npz", "r", "--learning-rate", "1e30") == 3
-    assert "Give a smaller `learning_rate`." in error_line(capsys)
-    assert not Path("r/vectors.safetensors").exists()
-
-
 # --- vectors of examples
 
 
@@ -365,29 +323,18 @@ def test_neighbors_prints_labels(run, capsys):
     assert lines[1] == f"  {cosine:6.3f}  {key} ({Y[int(key)]})"
 
 
-def test_neighbors_of_a_file_have_no_labels(run, capsys):
-    path = str(run / "vectors.safetensors")
-    assert main(["neighbors", path, "0", "--topn", "1"]) == 0
-    assert capsys.readouterr().out.startswith("0\n")
-
-
-def test_analogy_answers_by_examples(run, capsys):
+def test_other_verbs_take_the_vectors_of_examples(run, images, capsys):
+    assert main(["neighbors", str(run / "vectors.safetensors"), "0"]) == 0
+    assert capsys.readouterr().out.startswith("0\n")  # a file has no labels
     assert main(["analogy", str(run), "0", "1", "2", "--topn", "1"]) == 0
     assert capsys.readouterr().out.startswith("0 : 1 = 2 : ?\n")
-
-
-def test_evaluate_scores_pairs_of_examples(run, capsys):
     Path("pairs.tsv").write_text("0\t1\t3\n2\t3\t4\n0\tcat\t5\n")
     assert main(["evaluate", str(run), "--pairs", "pairs.tsv"]) == 0
     assert "2 of 3 pairs (1 out of vocabulary)" in capsys.readouterr().out
-
-
-def test_export_writes_the_vectors_of_the_run(images, capsys):
     assert main(["export", str(images), "--to", "out.txt"]) == 0
     assert capsys.readouterr().out == "16 vectors in out.txt\n"
-    actual, desired = (
-        read_vectors(p) for p in ("out.txt", images / "vectors.safetensors")
-    )
+    desired = read_vectors(images / "vectors.safetensors")
+    actual = read_vectors("out.txt")
     assert actual.keys == desired.keys
     np.testing.assert_array_equal(actual.matrix, desired.matrix)
 
@@ -496,17 +443,16 @@ def test_embed_refuses_in_one_line(run, images, tables, capsys, arguments, messa
     assert re.search(message, error_line(capsys))
 
 
-@pytest.mark.parametrize("verb", ["embed", "neighbors"])
-@pytest.mark.parametrize("damage", ["text", "columns"])
-def test_damaged_labels_are_one_line(run, capsys, verb, damage):
+def test_damaged_labels_are_one_line(run, capsys):
     np.save("x.npy", X[:1])
     shutil.copytree(run, "copy")
-    if damage == "text":
-        Path("copy/labels.parquet").write_text("text")
-    else:
-        pl.DataFrame({"key": ["0"]}).write_parquet("copy/labels.parquet")
-    assert main([verb, "copy", {"embed": "x.npy", "neighbors": "0"}[verb]]) == 2
-    assert "labels.parquet is not a whole file of labels: " in error_line(capsys)
+    Path("copy/labels.parquet").write_text("text")
+    message = "labels.parquet is not a whole file of labels: "
+    assert main(["embed", "copy", "x.npy"]) == 2
+    assert message in error_line(capsys)
+    pl.DataFrame({"key": ["0"]}).write_parquet("copy/labels.parquet")
+    assert main(["neighbors", "copy", "0"]) == 2
+    assert message in error_line(capsys)
 
 
 def test_damaged_model_is_one_line(run, capsys):

@@ -48,37 +48,6 @@ def test_updates_have_the_shapes_and_dtypes_they_say(encoded):
         assert (array.dtype, array.shape) == (np.dtype(dtype), shape), name
 
 
-def test_tokens_of_a_shard_are_packed_in_order_then_blocks_are_shuffled(encoded):
-    made = source(encoded)
-    updates = made.updates(0, 0)
-    shard = int(made.shard_order(0)[0])
-    ids, lengths = encoded.read(shard)
-    num_blocks = -(-len(ids) // 8)
-    rng = np.random.default_rng([1, 0, shard])
-    rng.integers(0, 2**32, size=len(ids), dtype=np.uint32)  # keep
-    order = rng.permutation(num_blocks)
-    packed = np.full((num_blocks, 8), -1)
-    packed.reshape(-1)[: len(ids)] = np.repeat(np.arange(len(lengths)), lengths)
-    visited = updates.blocks.sequence.reshape(-1, 8)[:num_blocks]
-    np.testing.assert_array_equal(visited, packed[order])
-    tokens = np.empty((num_blocks, 8), np.int32)
-    tokens[order] = updates.blocks.ids.reshape(-1, 8)[:num_blocks]
-    np.testing.assert_array_equal(tokens.reshape(-1)[: len(ids)], ids)
-
-
-def test_padding_has_no_sequence_and_no_radius(encoded):
-    updates = source(encoded).updates(0, 0)
-    padding = updates.blocks.sequence < 0
-    assert padding.any()
-    assert (
-        not updates.blocks.ids[padding].any()
-        and not updates.blocks.radius[padding].any()
-    )
-    assert (
-        updates.blocks.radius[~padding].min() == 1 and updates.blocks.radius.max() == 3
-    )
-
-
 def test_last_update_is_filled_with_empty_blocks(encoded):
     made = source(encoded, shape=SHAPE._replace(blocks_per_update=7))
     updates = made.updates(0, 0)
@@ -88,19 +57,6 @@ def test_last_update_is_filled_with_empty_blocks(encoded):
     assert 0 < empty < 7
     assert (updates.blocks.sequence[-1, -empty:] == -1).all()
     assert not updates.blocks.noise[-1, -empty:].any()
-
-
-def test_same_place_gives_the_same_updates(encoded):
-    made = source(encoded, sample=1e-2)
-    assert_same(made.updates(1, 2), made.updates(1, 2))
-
-
-@pytest.mark.parametrize("other", [(2, 0), (1, 1)], ids=["seed", "epoch"])
-def test_other_seeds_and_epochs_give_other_updates(encoded, other):
-    seed, epoch = other
-    first = source(encoded).updates(0, 0)
-    second = source(encoded, seed=seed).updates(epoch, 0)
-    assert not np.array_equal(first.blocks.noise[:5], second.blocks.noise[:5])
 
 
 def test_epoch_visits_every_shard_once(encoded):
@@ -116,18 +72,6 @@ def test_epoch_visits_every_shard_once(encoded):
                 updates.blocks.ids[updates.blocks.sequence >= 0], minlength=len(counts)
             )
         np.testing.assert_array_equal(counts, encoded.vocabulary.counts)
-
-
-def test_sample_drops_frequent_tokens(encoded):
-    counts = encoded.vocabulary.counts
-    updates = source(encoded, sample=1e-3).updates(0, 0)
-    whole = source(encoded).updates(0, 0)
-    most = [
-        (made.blocks.ids[made.blocks.sequence >= 0] == 0).sum()
-        for made in (updates, whole)
-    ]
-    share = counts[0] / counts.sum()
-    assert most[0] < most[1] * 2 * np.sqrt(1e-3 / share)
 
 
 def test_position_is_epoch_place_and_first_block(encoded):

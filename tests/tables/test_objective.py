@@ -57,24 +57,6 @@ def test_pairs_leave_padding_out():
     assert pairs.mask.sum() == 2
 
 
-def test_skipgram_loss_of_zero_tables_is_log_2_for_each_term():
-    """Each of 6 pairs has its positive and counts for 5 negatives."""
-    pairs = pairs_of([0, 0, 0], [2, 2, 2], tile=3, window=2)
-    rows = skipgram_rows(pairs, num_noise=4)
-    loss = skipgram.loss(rows, pairs, negative=5)
-    assert float(loss) == pytest.approx(6 * (1 + 5) * LOG_2)
-    assert float(skipgram.num_terms(pairs)) == 6
-
-
-def test_cbow_loss_of_zero_tables_is_log_2_for_each_term():
-    """3 active centres; the fourth token is a sequence of its own."""
-    pairs = pairs_of([0, 0, 0, 1], [2, 2, 2, 2], tile=4, window=2)
-    rows = cbow_rows(pairs, num_noise=4)
-    loss = cbow.loss(rows, pairs, negative=5)
-    assert float(loss) == pytest.approx(3 * (1 + 5) * LOG_2)
-    assert float(cbow.num_terms(pairs)) == 3
-
-
 def test_skipgram_weights_worked_by_hand():
     """a b c with radii 1 1 2: a-b, b-a, b-c, c-a, c-b; K = 2, negative = 4."""
     pairs = pairs_of([0, 0, 0], [1, 1, 2], tile=3, window=2)

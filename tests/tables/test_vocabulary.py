@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import legacy.vocabulary as oracle
 from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
@@ -35,24 +36,18 @@ def test_ids_are_positions():
     assert Vocabulary(["x", "y"], np.array([2, 1])).ids == {"x": 0, "y": 1}
 
 
-def test_keep_limit_by_hand():
+@pytest.mark.parametrize("limit", [keep_limit, oracle.keep_limit])
+def test_keep_limit_by_hand(limit):
     # s/f = 0.01/0.04 = 1/4: p = 1/2 + 1/4; s/f = 1: p = 1.
-    limit = keep_limit(np.array([4, 1, 95]), 0.01)
-    assert limit.dtype == np.uint32
-    assert limit[:2].tolist() == [3 * 2**30 - 1, ALL]
-
-
-def test_sample_0_keeps_all():
-    assert keep_limit(np.array([99, 1]), 0.0).tolist() == [ALL, ALL]
-
-
-def test_least_probability_is_one_draw():
-    assert keep_limit(np.array([1, 1]), 1e-300).tolist() == [0, 0]
-
-
-def test_vocabulary_of_one_is_subsampled():
+    found = limit(np.array([4, 1, 95]), 0.01)
+    assert found.dtype == np.uint32
+    assert found[:2].tolist() == [3 * 2**30 - 1, ALL]
     # f = 1, s = 1/4: p = 1/2 + 1/4.
-    assert keep_limit(np.array([7]), 0.25).tolist() == [3 * 2**30 - 1]
+    assert limit(np.array([7]), 0.25).tolist() == [3 * 2**30 - 1]
+    for sample in (0, 1):
+        assert limit(np.array([99, 1]), sample).tolist() == [ALL, ALL]
+    # p is far below 2**-32: the limit is 0, not -1.
+    assert limit(np.array([1, 1]), 1e-300).tolist() == [0, 0]
 
 
 def test_expected_tokens_by_hand():

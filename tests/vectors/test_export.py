@@ -89,18 +89,18 @@ def test_whole_round_trip(ending, vectors):
     assert_same(round_trip(vectors, ending), vectors, counts=True)
 
 
-@settings(deadline=None, max_examples=8)  # a process each
-@example(vectors=BLANK_KEYS)
-@given(vectors=some_vectors(keys) | some_vectors(keys, width=64))
-def test_parquet_round_trip(vectors):
-    assert_same(round_trip(vectors, ".parquet"), vectors, counts=True)
+@pytest.mark.parametrize("number", [30, pytest.param(40, marks=pytest.mark.slow)])
+def test_parquet_round_trip(monkeypatch, number):
+    if number == 30:  # without the process that tries each file first
+        monkeypatch.setattr("embedder.disk.parquet.read_table", pl.read_parquet)
 
+    @settings(deadline=None, max_examples=number)
+    @example(vectors=BLANK_KEYS)
+    @given(vectors=some_vectors(keys) | some_vectors(keys, width=64))
+    def check(vectors):
+        assert_same(round_trip(vectors, ".parquet"), vectors, counts=True)
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=40)
-@given(vectors=some_vectors(keys) | some_vectors(keys, width=64))
-def test_many_parquet_round_trips(vectors):
-    assert_same(round_trip(vectors, ".parquet"), vectors, counts=True)
+    check()
 
 
 @given(st.lists(keys, min_size=1))
@@ -200,7 +200,7 @@ def test_equal_vectors_give_equal_bytes(tmp_path, monkeypatch, ending):
 
 
 @pytest.mark.parametrize("ending", WORD2VEC)
-def test_gensim_reads_ours(tmp_path, ending):
+def test_gensim_reads_ours_and_ours_reads_gensim(tmp_path, ending):
     keyed = pytest.importorskip("gensim.models").KeyedVectors
     path = tmp_path / f"v{ending}"
     write_vectors(SMALL, path)
@@ -209,14 +209,7 @@ def test_gensim_reads_ours(tmp_path, ending):
     np.testing.assert_array_equal(
         found.vectors.view(np.uint32), SMALL.matrix.view(np.uint32)
     )
-
-
-@pytest.mark.parametrize("ending", WORD2VEC)
-def test_ours_reads_gensim(tmp_path, ending):
-    keyed = pytest.importorskip("gensim.models").KeyedVectors(2)
-    keyed.add_vectors(SMALL.keys, SMALL.matrix)
-    path = tmp_path / f"v{ending}"
-    keyed.save_word2vec_format(str(path), binary=ending == ".bin")
+    found.save_word2vec_format(str(path), binary=ending == ".bin")
     assert_same(read_vectors(path), SMALL, counts=False)
 
 
@@ -421,20 +414,6 @@ def test_damaged_binary(tmp_path, data, error, match):
         read_vectors(tmp_path / "v.bin")
 
 
-@pytest.mark.parametrize("ending", endings())
-def test_cut_or_overwritten_files_never_give_other_keys(tmp_path, ending):
-    path = tmp_path / f"v{ending}"
-    write_vectors(SMALL, path)
-    whole = path.read_bytes()
-    for size in [*range(0, len(whole) - 2, 7), len(whole) // 2]:
-        path.write_bytes(whole[:size])
-        with pytest.raises((ValueError, EOFError), match="v"):
-            read_vectors(path)
-    path.write_bytes(b"\x00" * len(whole))
-    with pytest.raises((ValueError, EOFError), match=path.name):
-        read_vectors(path)
-
-
 TOKENS, TOKEN_ENDS = pack_strings(["a", "bc"])
 PARTS = {"vectors": np.eye(2), "tokens": TOKENS, "token_ends": TOKEN_ENDS}
 
@@ -470,45 +449,29 @@ def test_inconsistent_arrays(tmp_path, ending, change, match):
 
 
 @pytest.mark.row("B11")
-def test_npz_with_pickled_objects_is_refused(tmp_path):
+def test_npz_with_pickles_or_packed_is_refused(tmp_path):
     path = tmp_path / "v.npz"
     np.savez(path, **PARTS | {"vectors": np.array([[{}], [1]], object)})
     with pytest.raises(ValueError, match="whole vectors file: .*pickled objects"):
         read_vectors(path)
-
-
-@pytest.mark.row("B11")
-def test_npz_bombs_are_refused_before_they_are_read(tmp_path):
-    path = tmp_path / "v.npz"
     np.savez_compressed(path, **PARTS)
     with pytest.raises(ValueError, match="`vectors` is compressed"):
         read_vectors(path)
-    np.savez(path, **PARTS | {"vectors": np.zeros((2, 2000))})
-    data = path.read_bytes()
-    assert data.count(b"(2, 2000), }   ") == 1
-    path.write_bytes(data.replace(b"(2, 2000), }   ", b"(2, 20000000)} "))
-    with pytest.raises(ValueError, match=r"claims shape \(2, 20000000\)"):
-        read_vectors(path)
+
+
+def vector(*rows) -> pl.Series:
+    return pl.Series(rows, dtype=pl.Array(pl.Float32, 1))
 
 
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
         ({"key": ["a"]}, "it has no columns key String and vector Array: key String"),
-        (
-            {"key": [1], "vector": pl.Series([[1.0]], dtype=pl.Array(pl.Float32, 1))},
-            "Int",
-        ),
+        ({"key": [1], "vector": vector([1.0])}, "Int"),
         ({"key": ["a"], "vector": [[1.0, 2.0]]}, "vector List"),
+        ({"key": ["a"], "vector": vector([None])}, "got nan at row 0"),
         (
-            {
-                "key": ["a"],
-                "vector": pl.Series([[None]], dtype=pl.Array(pl.Float32, 1)),
-            },
-            "got nan at row 0",
-        ),
-        (
-            {"key": [None], "vector": pl.Series([[1]], dtype=pl.Array(pl.Float32, 1))},
+            {"key": [None], "vector": vector([1])},
             "it has no columns|`keys` must be a list of strings",
         ),
     ],

@@ -1,8 +1,5 @@
 """Vectors: lookup, neighbours by hand and as in gensim, ties, scale, validation."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from embedder.vectors import vectors as module
 from embedder.vectors.vectors import Vectors, unit_rows
+from tests.commands import run_python
 
 # Cosines: east-south .6, north-south .8, east-north 0, twin = east.
 HAND = Vectors(
@@ -29,13 +27,7 @@ def random_vectors(num: int, size: int, seed: int = 0, dtype=np.float32) -> Vect
 def test_lookup():
     assert len(HAND) == 5
     assert "north" in HAND and "up" not in HAND
-    assert HAND.key_to_index == {
-        "east": 0,
-        "north": 1,
-        "south": 2,
-        "zero": 3,
-        "twin": 4,
-    }
+    assert HAND.key_to_index == {key: row for row, key in enumerate(HAND.keys)}
     np.testing.assert_array_equal(HAND["south"], np.float32([3, 4]))
     assert list(HAND) == HAND.keys
     assert repr(HAND) == "Vectors(5 keys, 2 dimensions)"
@@ -65,59 +57,46 @@ def test_similarity_by_hand(a, b, cosine):
     assert type(HAND.similarity(a, b)) is float
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        (
-            {"positive": "east"},
-            [("twin", 1.0), ("south", 0.6), ("north", 0.0), ("zero", 0.0)],
-        ),
-        (  # (1, 1) / sqrt 2 . (.6, .8) = 1.4 / sqrt 2
-            {"positive": ["east", "north"], "topn": 2},
-            [("south", 1.4 / 2**0.5), ("twin", 0.5**0.5)],
-        ),
-        (  # (.6, .8) - (1, 0) = (-.4, .8), of length sqrt .8
-            {"positive": ["south"], "negative": "east"},
-            [("north", 0.8 / 0.8**0.5), ("zero", 0.0), ("twin", -0.4 / 0.8**0.5)],
-        ),
-        (
-            {"negative": ["east"], "topn": 3},
-            [("north", 0.0), ("zero", 0.0), ("south", -0.6)],
-        ),
-        (
-            {"positive": ["east", "north", "north"], "topn": 1},
-            [("south", 2.2 / 5**0.5)],
-        ),
-        (  # nothing is near to nothing: by id
-            {"positive": "east", "negative": "twin"},
-            [("north", 0.0), ("south", 0.0), ("zero", 0.0)],
-        ),
-        (
-            {"positive": "zero", "topn": 2},
-            [("east", 0.0), ("north", 0.0)],
-        ),
-        (
-            {"positive": ["south", "south"], "topn": 9},
-            [("north", 0.8), ("east", 0.6), ("twin", 0.6), ("zero", 0.0)],
-        ),
-        ({"positive": ["east", "north", "south", "zero", "twin"]}, []),
-    ],
-    ids=[
-        "one",
-        "mean",
-        "minus",
-        "only-minus",
-        "weighted",
-        "cancels",
-        "zero",
-        "repeated",
-        "all",
-    ],
-)
+HALF, LENGTH = 2**0.5, 0.8**0.5  # of (1, 1), of (-.4, .8)
+QUERIES = {
+    "one": (
+        {"positive": "east"},
+        {"twin": 1.0, "south": 0.6, "north": 0.0, "zero": 0.0},
+    ),
+    "mean": (  # (1, 1) / sqrt 2 . (.6, .8)
+        {"positive": ["east", "north"], "topn": 2},
+        {"south": 1.4 / HALF, "twin": 1 / HALF},
+    ),
+    "minus": (  # (.6, .8) - (1, 0)
+        {"positive": ["south"], "negative": "east"},
+        {"north": 0.8 / LENGTH, "zero": 0.0, "twin": -0.4 / LENGTH},
+    ),
+    "only-minus": (
+        {"negative": ["east"], "topn": 3},
+        {"north": 0.0, "zero": 0.0, "south": -0.6},
+    ),
+    "weighted": (
+        {"positive": ["east", "north", "north"], "topn": 1},
+        {"south": 2.2 / 5**0.5},
+    ),
+    "cancels": (  # nothing is near to nothing: by id
+        {"positive": "east", "negative": "twin"},
+        {"north": 0.0, "south": 0.0, "zero": 0.0},
+    ),
+    "zero": ({"positive": "zero", "topn": 2}, {"east": 0.0, "north": 0.0}),
+    "repeated": (
+        {"positive": ["south", "south"], "topn": 9},
+        {"north": 0.8, "east": 0.6, "twin": 0.6, "zero": 0.0},
+    ),
+    "all": ({"positive": ["east", "north", "south", "zero", "twin"]}, {}),
+}
+
+
+@pytest.mark.parametrize(("query", "expected"), QUERIES.values(), ids=QUERIES)
 def test_most_similar_by_hand(query, expected):
     found = HAND.most_similar(**query)
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [s for _, s in found] == pytest.approx([s for _, s in expected], abs=1e-15)
+    assert [key for key, _ in found] == [*expected]
+    assert [s for _, s in found] == pytest.approx([*expected.values()], abs=1e-15)
     assert all(type(score) is float for _, score in found)
 
 
@@ -297,5 +276,4 @@ def test_import_is_light():
         "import sys, embedder.vectors.evaluate, embedder.vectors.export\n"
         "print(sorted({'jax', 'polars', 'scipy', 'safetensors'} & set(sys.modules)))"
     )
-    run = [sys.executable, "-c", code]
-    assert subprocess.run(run, capture_output=True, text=True).stdout.strip() == "[]"
+    assert run_python("-c", code).stdout == "[]\n"
