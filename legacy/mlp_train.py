@@ -51,20 +51,20 @@ def train(settings, widths, x, y) -> tuple[list[Layer], list[dict[str, float]]]:
     options = OPTIMIZERS[optimizer] | (settings["optimizer_args"] or {})
     if workers == 1:
         plan = _Plan(settings, options, widths, None)
-        sums = [_work(rows, [x, y], plan, 0, 1)]
+        sums = [_work([rows], [x, y], plan, 0, 1)]
     else:
         barrier = multiprocessing.get_context("spawn").Barrier(workers)
         plan = _Plan(settings, options, widths, barrier)
-        sums = run_workers(_work, rows, [x, y], plan, workers)
+        sums = run_workers(_work, [rows], [x, y], plan, workers)
     history = [_summary(parts) for parts in zip(*sums, strict=True)]
     _check_finite(history, rows[0])
     return layers_of(rows[0].copy(), widths), history
 
 
-def _work(rows, arrays, plan: _Plan, worker: int, num_workers: int):
+def _work(state, arrays, plan: _Plan, worker: int, num_workers: int):
     """Trains all epochs with the others; the sums of this worker's own examples."""
     with np.errstate(all="ignore"):  # what diverges is told at the end
-        return _epochs(rows, arrays, plan, worker, num_workers)
+        return _epochs(*state, arrays, plan, worker, num_workers)
 
 
 def _epochs(rows, arrays, plan: _Plan, worker: int, num_workers: int):
