@@ -77,7 +77,7 @@ SURFACES = {
     "config": (CONFIGS | RUNS, config),
     "estimator": (
         ESTIMATORS,
-        lambda each: embedder.EmbeddingTrainer(**each).fit([["a"]]),
+        lambda each: embedder.EmbeddingTrainer(**each),
     ),
     "oracle": (ESTIMATORS, lambda each: legacy.EmbeddingTrainer(**each)),
     "encoder config": (ENCODERS, config_of_encoder),
