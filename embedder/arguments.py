@@ -37,8 +37,8 @@ class Train:
     cache: Path | None = None
     """Folder of encoded corpora, which runs can share; none: cache in the workdir."""
     resume: Path | None = None
-    """Start from the vectors of this run or model file, with its settings as defaults.
-    """
+    """Start from the vectors of this run or model file. The run's settings are the
+    defaults, and so is its corpus."""
     grow: bool = False
     """With --resume: add vectors for new tokens. Without it new tokens are skipped."""
     overwrite: bool = False

@@ -73,17 +73,13 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     from embedder.run.workdir import Workdir
 
     if verb.resume is not None:
-        path = Workdir(verb.resume).config
-        if not path.exists():
+        run = Workdir(verb.resume)
+        if not run.config.exists():
             return verb
-        before = read_toml(path)
-        found = _parse(arguments, before)
-        assert isinstance(found, Train)
-        if found.run.optimizer == before.run.optimizer or before.run.model != "tokens":
-            return found
-        # What the run resolved for its optimizer is not meant for another one.
-        fresh = with_options(before, alpha=None, max_pairs_per_row=None)
-        return _parse(arguments, fresh)
+        found = _with_settings_of_a_base(arguments, read_toml(run.config))
+        if verb.corpus is None and run.is_started:
+            found = dataclasses.replace(found, corpus=source_of(run))
+        return found
     if verb.workdir is None or verb.corpus is not None:
         return verb
     run = Workdir(verb.workdir)
@@ -97,6 +93,19 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
         resume=None if base is None else run.base,
         grow=base is not None and base["grow"],
     )
+
+
+def _with_settings_of_a_base(arguments: list[str], before: Config) -> Train:
+    """The command with the settings of the run of --resume as defaults."""
+    found = _parse(arguments, before)
+    assert isinstance(found, Train)
+    if found.run.optimizer == before.run.optimizer or before.run.model != "tokens":
+        return found
+    # What the run resolved for its optimizer is not meant for another one.
+    fresh = with_options(before, alpha=None, max_pairs_per_row=None)
+    found = _parse(arguments, fresh)
+    assert isinstance(found, Train)
+    return found
 
 
 def _parse(arguments: list[str], defaults: Config) -> Verb:

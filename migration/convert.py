@@ -41,7 +41,7 @@ def model_to_run(
         raise InputExistsError(_taken(target.path))
     with folder.locked(target, force_lock), name_file_in_errors(target.path):
         folder.remove_parts(target)
-        with folder.part(target) as made:
+        with folder.temporary_run(target) as made:
             _write_run(made, path, read)
             folder.clear(target)  # all that can fail has succeeded
             for file in made.files:

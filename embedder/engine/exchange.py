@@ -24,11 +24,11 @@ class Exchange(NamedTuple):
     split: TableSplit = "replicated"
 
     def gather(self, lookup, params, ids, requested_ids):
-        """The rows of `ids`, [N, ..., D] each, by `lookup(params, *ids)`.
+        """The rows of `ids`, [N, ..., D] each, by `lookup(params, *ids)`; forward only.
 
-        Of tables sharded by rows, each device looks up the rows of
-        `requested_ids` that it has; then rows are exchanged. Of tables sharded by
-        columns, D are the columns of this device.
+        Of tables sharded by rows, each device looks up the rows of `requested_ids` that
+        it has; then a reduce-scatter gives each device the rows of its `ids`. Of tables
+        sharded by columns, D are the columns of this device.
         """
         if self.split != "rows":
             return tuple(lookup(params, *ids))
@@ -78,14 +78,15 @@ class Exchange(NamedTuple):
     def sum_columns(self, scores):
         """Dot products over all columns, from those over the columns of this device.
 
-        All devices have the same result, so a gradient is not summed over devices.
+        An all-reduce forward and the identity backward: all devices have the same
+        scores, so each has the whole gradient of its own columns.
         """
         if self.split != "columns":
             return scores
         return _sum_forward(scores, self.tables)
 
     def all_blocks(self, values, axis: int = 0):
-        """The arrays of this device's blocks, gathered over all blocks along `axis`."""
+        """All-gather along `axis` of arrays of blocks: ids, weights, row gradients."""
         return _all(values, self.blocks, axis) if self.blocks else values
 
     def sum_blocks(self, values):

@@ -76,6 +76,11 @@ def largest(number: int) -> int:
     return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
+def barrier() -> None:
+    """Waits until every process has called this."""
+    largest(0)
+
+
 def broadcast_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays of the first process, in all; others pass some of the same shapes."""
     with jax.enable_x64(True):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from embedder.engine.epochs import Status
 
 _STALLED = 60.0  # seconds without an update, after which it warns
-_LEAP = 3.0  # times the mean loss of the epoch so far: warns above it
+_SPIKE = 3.0  # times the mean loss of the epoch so far: warns above it
 _log = logging.getLogger(__name__)
 
 
@@ -93,10 +93,10 @@ class Watch:
         """Warns once per epoch that the loss has leapt."""
         if self._leapt == status.epoch or status.is_epoch_end:
             return
-        if 0 < _LEAP * status.loss < status.recent_loss:
+        if 0 < _SPIKE * status.loss < status.recent_loss:
             self._leapt = status.epoch
             _log.warning(
-                "The loss leaps: %.4g near update %d, in epoch %d, whose mean so far "
+                "The loss spikes: %.4g near update %d, in epoch %d, whose mean so far "
                 "is %.4g.",
                 status.recent_loss,
                 status.updates,

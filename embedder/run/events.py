@@ -1,4 +1,4 @@
-"""Metrics of a run as TensorBoard events."""
+"""Metrics of a run as TensorBoard events; `loop.py` writes metrics.jsonl."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

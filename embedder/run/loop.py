@@ -119,7 +119,7 @@ def _write_start(plan: Plan[AnyTraining]) -> None:
         problem.base,
         given=plan.given,
     )
-    folder.seal(run)
+    folder.write_checksums(run)
 
 
 def _run_epochs(

@@ -12,7 +12,7 @@ from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.stopping import Stop, Stopped
 from embedder.settings import Interval
 
-_SAVE, _STOP, _FAIL = 1, 100, 1000  # requests, by urgency; _STOP: plus the signal
+_SAVE, _STOP, _FAIL = 1, 100, 1000  # the largest of all processes wins; _STOP + signal
 _MEET_EVERY = 16  # calls of updates, of which about ten take a second
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Saver:
           OSError: writing failed twice.
           Stopped: the run is saved.
         """
-        self._stop.is_awaited = True
+        self._stop.is_polled = True
         self._watch.beat(status)
         self._calls += 1
         if processes.num_processes() == 1:
@@ -89,7 +89,7 @@ class Saver:
 
     def finish(self) -> None:
         """Waits for the checkpoint being written; then a signal stops at once."""
-        self._stop.is_awaited = False
+        self._stop.is_polled = False
         self._watch.end()
         try:
             self._checkpoints.wait()
@@ -141,4 +141,4 @@ class Saver:
             arrays = arrays_of(state)
             self._checkpoints.save(position.updates, arrays, facts, status.best)
         if processes.num_processes() > 1:
-            processes.largest(0)  # waits: the first may have waited for its disk
+            processes.barrier()  # the first may have waited for its disk

@@ -24,7 +24,7 @@ class Stop:
     def __init__(self) -> None:
         self.number = 0
         """Number of the signal; 0: none was received."""
-        self.is_awaited = False
+        self.is_polled = False
         """Whether `number` is polled; if not, a signal stops the run at once."""
         self._came = 0.0  # time of the first signal
 
@@ -56,5 +56,5 @@ class Stop:
                 os._exit(128 + number)
             return
         self.number, self._came = number, now
-        if not self.is_awaited:
+        if not self.is_polled:
             raise Stopped(number)

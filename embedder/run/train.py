@@ -1,4 +1,4 @@
-"""The composition root: from a config and a source to a folder of results."""
+"""Entry point of a run: opens the data, plans, trains, and writes the results."""
 
 import contextlib
 from collections.abc import Callable
@@ -103,20 +103,20 @@ def run_training(
             check_path(run.path)
             if base is not None:
                 inputs.check_apart(run, base.path)
-            is_known = False
+            is_same = False
             if processes.is_first():
                 folder.check_free(run)
                 _check_step(run, restart)
-                is_known = _is_known(run, config, problem, restart)
+                is_same = _is_finished_as_given(run, config, problem, restart)
                 if restart.overwrite or not run.is_finished:  # else it is only read
                     stack.enter_context(folder.locked(run, restart.force_lock))
                     folder.remove_parts(run)
         processes.check_agreement(_input_facts(config, problem))
-        if processes.broadcast_flag(is_known):
+        if processes.broadcast_flag(is_same):
             return _finished_before(run)
         training = _plan_together(config, run, problem, cache or run.cache)
         with processes.fail_together():
-            is_finished = processes.is_first() and _is_finished(
+            is_finished = processes.is_first() and _check_and_is_finished(
                 run, training.config, problem, restart
             )
         if processes.broadcast_flag(is_finished):
@@ -145,7 +145,7 @@ def _plan_together(
     with processes.fail_together():
         if processes.is_first():
             is_shared = cache != run.cache
-            with folder.made(cache, is_shared), name_file_in_errors(cache):
+            with folder.created_folder(cache, is_shared), name_file_in_errors(cache):
                 training = problem.plan(config, cache)
                 check_memory(training.memory, training.memory_advice)
     with processes.fail_together():
@@ -174,7 +174,7 @@ def _training_facts(training: Training) -> dict[str, object]:
     }
 
 
-def _is_known(
+def _is_finished_as_given(
     run: Workdir, given: Config, problem: Problem[Any], restart: RestartOptions
 ) -> bool:
     """Whether `run` is finished with these settings and data, told without planning.
@@ -188,7 +188,7 @@ def _is_known(
     return inputs.is_same(run, given, problem.manifest, problem.base)
 
 
-def _is_finished(
+def _check_and_is_finished(
     run: Workdir, config: Config, problem: Problem[Any], restart: RestartOptions
 ) -> bool:
     """Whether `run` is finished; `config` is resolved.

@@ -153,7 +153,7 @@ def check_target(path: Path, argument: str) -> None:
             )
 
 
-def seal(workdir: Workdir) -> None:
+def write_checksums(workdir: Workdir) -> None:
     """Writes checksums of the files that exist."""
     write_digests(workdir.path, [p for p in workdir.files if p != workdir.sums])
 
@@ -161,12 +161,12 @@ def seal(workdir: Workdir) -> None:
 def finish(workdir: Workdir, vectors: Vectors) -> None:
     """Writes the checksums of all files, then the vectors: the run is finished."""
 
-    def seal_all(part: Path) -> None:
+    def write_all_checksums(part: Path) -> None:
         others = {*workdir.files, *workdir.events.glob("*")} - {workdir.sums}
         paths = sorted({*others, workdir.vectors})
         write_digests(workdir.path, paths, temporary={workdir.vectors: part})
 
-    write_vectors(vectors, workdir.vectors, before_rename=seal_all)
+    write_vectors(vectors, workdir.vectors, before_rename=write_all_checksums)
 
 
 def clear(workdir: Workdir) -> None:
@@ -191,7 +191,7 @@ def remove_parts(workdir: Workdir) -> None:
 
 
 @contextmanager
-def part(workdir: Workdir) -> Iterator[Workdir]:
+def temporary_run(workdir: Workdir) -> Iterator[Workdir]:
     """A temporary run inside this one; its files are moved here when all are whole."""
     made = Workdir(workdir.path / f".run.{uuid.uuid4().hex[:8]}.tmp")
     made.path.mkdir()
@@ -222,7 +222,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def made(folder: Path, is_shared: bool = False) -> Iterator[None]:
+def created_folder(folder: Path, is_shared: bool = False) -> Iterator[None]:
     """Creates `folder` for the body; if that fails, removes what was created.
 
     Of a shared folder, only folders that are still empty.

@@ -18,13 +18,13 @@ from embedder.tables.vocabulary import keep_limit
 class Blocks(NamedTuple):
     """Blocks of T tokens, in G tiles with K noise ids each: the fields of a block.
 
-    Here alone they are declared. Arrays are of NumPy, or of JAX on devices; leading
+    No other place lists them. Arrays are of NumPy, or of JAX on devices; leading
     axes are updates S and blocks N, or fewer.
     """
 
     ids: Any  # i32[S, N, T]
     sequence: Any  # i32[S, N, T], number of the sequence in its shard
-    radius: Any  # i8[S, N, T], the window that each token drew
+    radius: Any  # i8[S, N, T], radius b_t of each token, from 1 to W, (3)
     noise: Any  # i32[S, N, G, K]
 
 

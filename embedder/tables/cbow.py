@@ -1,20 +1,21 @@
 """CBOW with negative sampling: the mean of the contexts predicts the token.
 
     L = sum over t with n_t > 0 of
-            [ softplus(-h_t.u_t) + (negative/K) sum_k softplus(h_t.u_k) ]
+            [ softplus(-h_t.u_t) + (negative/K) sum_k softplus(h_t.u_k) ]       (8)
     h_t = (1/n_t) sum_{j in ctx(t)} v_j
 
 with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
-n_t their number, and k over the K noise ids of the tile of t. The gradients, which JAX
-derives from `loss` and the oracle and the CPU kernel compute by hand, are
+n_t their number, and k over the K noise ids of the tile of t. The gradients are derived
+by JAX (`update.row_gradients`), and by hand in the oracle and in `cpu/cbow.py`:
 
-    dL/dh_t = -sigmoid(-h_t.u_t) u_t + (negative/K) sum_k sigmoid(h_t.u_k) u_k
-    dL/dv_j = sum_{t: j in ctx(t)} (1/n_t) dL/dh_t
-    dL/du_t = -sigmoid(-h_t.u_t) h_t
-    dL/du_k = (negative/K) sum_t sigmoid(h_t.u_k) h_t
+    dL/dh_t = -sigmoid(-h_t.u_t) u_t + (negative/K) sum_k sigmoid(h_t.u_k) u_k (37)
+    dL/dv_j = sum_{t: j in ctx(t)} (1/n_t) dL/dh_t                             (38)
+    dL/du_t = -sigmoid(-h_t.u_t) h_t                                           (39)
+    dL/du_k = (negative/K) sum_t sigmoid(h_t.u_k) h_t                          (40)
 
 A tile gathers the input rows of its C positions, and the output rows of its B tokens
-and K noise ids. Axis letters are those of `objective.py`.
+and K noise ids. Axis letters are those of `objective.py`, numbers those of
+`embedder/ALGORITHM.md`.
 
 Reference: Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546, eq. 4.
 """

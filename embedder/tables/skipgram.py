@@ -1,18 +1,20 @@
 """Skip-gram with negative sampling: each token predicts each of its contexts.
 
     L = sum_t [ sum_{j in ctx(t)} softplus(-v_t.u_j)
-                + (negative/K) n_t sum_k softplus(v_t.u_k) ]
+                + (negative/K) n_t sum_k softplus(v_t.u_k) ]                    (7)
 
 with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
-n_t their number, and k over the K noise ids of the tile of t. The gradients, which JAX
-derives from `loss` and the oracle and the CPU kernel compute by hand, are
+n_t their number, and k over the K noise ids of the tile of t. The gradients are derived
+by JAX (`update.row_gradients`), and by hand in the oracle and in `cpu/skipgram.py`:
 
-    dL/dv_t = -sum_j sigmoid(-v_t.u_j) u_j + (negative/K) n_t sum_k sigmoid(v_t.u_k) u_k
-    dL/du_j = -sum_t sigmoid(-v_t.u_j) v_t
-    dL/du_k = (negative/K) sum_t n_t sigmoid(v_t.u_k) v_t
+    dL/dv_t = -sum_j sigmoid(-v_t.u_j) u_j
+              + (negative/K) n_t sum_k sigmoid(v_t.u_k) u_k                    (33)
+    dL/du_j = -sum_t sigmoid(-v_t.u_j) v_t                                     (34)
+    dL/du_k = (negative/K) sum_t n_t sigmoid(v_t.u_k) v_t                      (35)
 
 A tile gathers the input rows of its B tokens, and the output rows of its C positions
-and K noise ids. Axis letters are those of `objective.py`.
+and K noise ids. Axis letters are those of `objective.py`, numbers those of
+`embedder/ALGORITHM.md`.
 
 Reference: Mikolov et al. 2013, arXiv:1310.4546, eq. 4; noise ids shared by a tile as
 in Ji et al. 2016, arXiv:1604.04661.

@@ -1,4 +1,4 @@
-"""Stalls and leaps of the loss are logged while they happen."""
+"""Stalls and spikes of the loss are logged while they happen."""
 
 import threading
 from types import SimpleNamespace
@@ -118,7 +118,7 @@ def test_a_leap_of_the_loss_is_said_once_an_epoch(watch, caplog):
     assert caplog.text == ""
     watch.beat(status(9, recent=6.1))
     watch.beat(status(10, recent=7))
-    assert "The loss leaps: 6.1 near update 9, in epoch 1" in caplog.text
+    assert "The loss spikes: 6.1 near update 9, in epoch 1" in caplog.text
     assert len(caplog.records) == 1
     watch.beat(status(20, recent=9, epoch=1))
     assert len(caplog.records) == 2

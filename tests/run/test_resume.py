@@ -71,6 +71,17 @@ def test_without_grow_it_is_partial_fit():
     assert new.loss_history == trainer.loss_history
 
 
+def test_without_a_corpus_it_is_that_of_the_run(capsys):
+    """Not the demo corpus; and not in the folder of the run itself."""
+    assert main(["train", "--resume", "old", "--workdir", "new", "--epochs", "1"]) == 0
+    corpora = [
+        json.loads(Path(run, "corpus.json").read_text()) for run in ("old", "new")
+    ]
+    assert corpora[0]["source"] == corpora[1]["source"] is not None
+    assert corpora[0]["manifest"] == corpora[1]["manifest"]
+    assert model("new").loss_history[:2] == model("old").loss_history
+
+
 def test_all_rows_learn():
     assert resume("--grow") == 0
     old, new = model("old"), model("new")

@@ -144,7 +144,7 @@ def test_a_signal_saves_and_stops():
     disk, stop = Disk(), Stop()
     save = saver(disk, stop)
     save(status(1))
-    assert stop.is_awaited and not disk.saved
+    assert stop.is_polled and not disk.saved
     stop.number = 15
     with pytest.raises(Stopped, match="Stopped after 2 updates, which are") as caught:
         save(status(2))
@@ -157,4 +157,4 @@ def test_when_all_is_trained_a_signal_stops_at_once():
     save = saver(Disk(), stop)
     save(status(1))
     save.finish()
-    assert not stop.is_awaited
+    assert not stop.is_polled

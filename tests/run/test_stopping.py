@@ -26,7 +26,7 @@ def test_a_signal_that_nobody_awaits_stops_at_once(number):
 def test_a_signal_that_is_awaited_is_kept():
     stop = Stop()
     with stop.listening():
-        stop.is_awaited = True
+        stop.is_polled = True
         os.kill(os.getpid(), signal.SIGTERM)
     assert stop.number == signal.SIGTERM
 
@@ -62,7 +62,7 @@ from embedder.run.stopping import Stop
 stopping.time.monotonic = iter([100.0, 100.1, 100.3]).__next__
 stop = Stop()
 with stop.listening():
-    stop.is_awaited = True
+    stop.is_polled = True
     os.kill(os.getpid(), {int(number)})
     print("first", flush=True)
     os.kill(os.getpid(), {int(number)})

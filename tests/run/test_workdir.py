@@ -120,7 +120,7 @@ def test_write_text_keeps_the_old_file_where_it_fails(run):
 
 
 def test_made_makes_parents_that_stay(tmp_path):
-    with folder.made(tmp_path / "a" / "b"):
+    with folder.created_folder(tmp_path / "a" / "b"):
         pass
     assert (tmp_path / "a" / "b").is_dir()
 
@@ -128,7 +128,7 @@ def test_made_makes_parents_that_stay(tmp_path):
 def test_made_takes_back_only_what_it_made(tmp_path):
     (tmp_path / "old").mkdir()
     with pytest.raises(KeyboardInterrupt):
-        with folder.made(tmp_path / "old" / "a" / "b"):
+        with folder.created_folder(tmp_path / "old" / "a" / "b"):
             (tmp_path / "old" / "a" / "b" / "file").touch()
             raise KeyboardInterrupt
     assert list((tmp_path / "old").iterdir()) == []
