@@ -13,6 +13,8 @@ from tests.commands import error_line
 
 TABLES = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
 TABLES += ["--sample", "0", "--max-pairs-per-row", "inf", "--alpha", "1e30"]
+ADAGRAD = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
+ADAGRAD += ["--sample", "0", "--optimizer", "adagrad", "--alpha", "1e30"]
 ENCODER = ["--model", "encoder", "--loader", "memory", "--learning-rate", "1e30"]
 
 
@@ -38,9 +40,10 @@ def checkpoints() -> list[int]:
     ("source", "options", "setting"),
     [
         ("text.txt", TABLES, "`alpha` or `max_pairs_per_row`"),
+        ("text.txt", ADAGRAD, "Give a smaller `alpha`."),
         ("examples.npz", ENCODER, "`learning_rate`"),
     ],
-    ids=["tables", "encoder"],
+    ids=["tables", "adagrad", "encoder"],
 )
 def test_what_is_not_finite_ends_the_run_with_the_setting(
     capsys, source, options, setting

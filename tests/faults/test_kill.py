@@ -17,12 +17,14 @@ TABLES += ("--blocks-per-update", "2")
 MEMORY = ("--loader", "memory")
 ENCODER = ("examples.npz", "--model", "encoder", "--optimizer", "adam")
 ENCODER += ("--validation-fraction", "0.2", "--batch-size", "4")
+ADAGRAD = ("--optimizer", "adagrad")  # more state than SGD
+ROWS = ("--table-sharding", "rows", *ADAGRAD)
 TWO = ("--devices", "2", "--mode")
 MODES = {
     "jit": (*TABLES, *MEMORY, "--backend", "xla"),
     "jit, tf.data": TABLES,
-    "numba": (*TABLES, *MEMORY, "--backend", "numba"),
-    "sharded": (*TABLES, *MEMORY, *TWO, "sharded", "--table-sharding", "rows"),
+    "numba": (*TABLES, *MEMORY, "--backend", "numba", *ADAGRAD),
+    "sharded": (*TABLES, *MEMORY, *TWO, "sharded", *ROWS),
     "pmap": (*TABLES, *MEMORY, *TWO, "pmap"),
     "encoder": (*ENCODER, *MEMORY),
     "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),
