@@ -1,12 +1,14 @@
 """An encoder in one `.npz` file, in the format of `legacy`.
 
 Members: `format` (bytes of a name and a version), `settings` and `history` (UTF-8 JSON:
-constructor arguments, metrics of each epoch), `classes` [C], the parameters (of an MLP
-`weights_0` [F, .], `biases_0` [.], `weights_1` and so on), and optionally `shape` i64[]
-and `kind`, the shape of an example and the bytes of its dtype. Nothing is pickled, and
-the checksums of zip show damage.
+arguments of `FeatureEncoder` and `Network.settings`, metrics of each epoch), `classes`
+[C], the parameters (of an MLP `weights_0` [F, .], `biases_0` [.], `weights_1` and so
+on), and optionally `shape` i64[] and `kind`, the shape of an example and the bytes of
+its dtype. A setting that a file lacks has its default. Nothing is pickled, and the
+checksums of zip show damage.
 """
 
+import dataclasses
 import json
 import math
 import zipfile
@@ -17,17 +19,20 @@ import numpy as np
 
 from embedder.disk.arrays import read_stored_array
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
-from embedder.encoders.networks import network_in
+from embedder.encoders.networks import Network, network_in
+from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError, InputNotFoundError
+from embedder.options import RunOptions
 
 _FORMAT = b"embedder-encoder-model 1"
 _MEMBERS = {"format", "settings", "classes", "history", "shape", "kind"}
 _DTYPES = ("uint8", "float32", "float64")  # of an example
-ENCODER_SETTINGS = (
-    *("layers", "optimizer", "optimizer_args", "learning_rate", "batch_size"),
+_TRAINING = (
+    *("optimizer", "optimizer_args", "learning_rate", "batch_size"),
     *("epochs", "validation_fraction", "seed", "workers", "dtype"),
 )
-"""Settings that the file holds: the arguments of `FeatureEncoder`."""
+ENCODER_SETTINGS = ("layers", *_TRAINING)
+"""Settings that every file holds: the arguments of `FeatureEncoder`."""
 
 
 class EncoderFile(NamedTuple):
@@ -39,6 +44,12 @@ class EncoderFile(NamedTuple):
     history: list[dict[str, float | None]]  # metrics of each epoch
     example_shape: tuple[int, ...]
     example_dtype: str
+
+    @property
+    def network(self) -> Network:
+        """The network of `arrays`."""
+        options = network_options(self.settings)
+        return network_in(options, self.arrays, self.example_shape)
 
 
 def write_encoder(path: Path, model: EncoderFile) -> None:
@@ -80,16 +91,16 @@ def _read(archive: zipfile.ZipFile) -> EncoderFile:
     if found != _FORMAT:
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT!r}")
     names = {name.removesuffix(".npy") for name in archive.namelist()}
-    settings = json.loads(read_stored_array(archive, "settings").tobytes())
-    if not isinstance(settings, dict) or set(settings) != set(ENCODER_SETTINGS):
-        raise InputError("`settings` has other names than the arguments of an encoder")
-    settings["layers"] = settings["layers"] and tuple(settings["layers"])
+    settings = _settings(archive)
     classes = read_stored_array(archive, "classes")
     arrays = {n: read_stored_array(archive, n) for n in sorted(names - _MEMBERS)}
-    num_features = _check(arrays, len(classes), settings["dtype"])
-    shape: tuple[int, ...] = (num_features,)
+    shape: tuple[int, ...] | None = None
     if "shape" in names:
         shape = tuple(read_stored_array(archive, "shape").tolist())
+    network = network_in(network_options(settings), arrays, shape)
+    _check(network, arrays, len(classes), settings["dtype"])
+    shape = network.example_shape if shape is None else shape
+    num_features = math.prod(network.example_shape)
     if min(shape, default=0) < 1 or math.prod(shape) != num_features:
         raise InputError(f"`shape` is {shape}, of {num_features} features")
     dtype = settings["dtype"]
@@ -103,15 +114,30 @@ def _read(archive: zipfile.ZipFile) -> EncoderFile:
     return EncoderFile(settings, classes, arrays, history, shape, dtype)
 
 
-def _check(arrays: dict[str, np.ndarray], num_classes: int, dtype: str) -> int:
-    """Number of features of the network whose parameters are `arrays`."""
-    network = network_in(arrays)
+def _settings(archive: zipfile.ZipFile) -> dict[str, Any]:
+    found = json.loads(read_stored_array(archive, "settings").tobytes())
+    known = {*ENCODER_SETTINGS, *(f.name for f in dataclasses.fields(EncoderOptions))}
+    if not isinstance(found, dict) or not known.issuperset(found):
+        raise InputError("`settings` has other names than those of an encoder")
+    layers = network_options(found).layers or None
+    return {"dtype": RunOptions.dtype} | found | {"layers": layers}
+
+
+def network_options(settings: dict[str, Any]) -> EncoderOptions:
+    """The settings of the network, of those in a file; the others have defaults."""
+    own = {n: x for n, x in settings.items() if n not in _TRAINING and x is not None}
+    return EncoderOptions(**own)
+
+
+def _check(
+    network: Network, arrays: dict[str, np.ndarray], num_classes: int, dtype: str
+) -> None:
+    """Checks that the parameters are finite, and that there is a score per class."""
     for name, array in arrays.items():
         if array.dtype != dtype or not np.isfinite(array).all():
             raise InputError(f"`{name}` is not finite numbers of {dtype}")
     if network.num_classes != num_classes:
         raise InputError(f"it has {num_classes} classes, its layers another number")
-    return math.prod(network.example_shape)
 
 
 def _json(values: Any) -> np.ndarray:

@@ -42,7 +42,7 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
         keys.extend([name] if single else [f"{name}:{i}" for i in range(len(features))])
         parts.append(features)
     x = np.concatenate(parts)
-    encoder, params = load_encoder(model.arrays)
+    encoder, params = load_encoder(model.network, model.arrays)
     probability = probabilities(encoder, params, x)
     labels = [str(model.classes[i]) for i in probability.argmax(axis=1)]
     best = probability.max(axis=1).tolist()

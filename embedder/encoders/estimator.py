@@ -23,7 +23,7 @@ from embedder.encoders.artefact import (
     write_encoder,
 )
 from embedder.encoders.examples import Examples
-from embedder.encoders.networks import Layer, arrays_of, layers_in, layers_of
+from embedder.encoders.networks import MLP, Layer, arrays_of, layers_in, layers_of
 from embedder.encoders.outputs import embed, load_encoder, probabilities, scores
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import Status, run_epochs
@@ -159,9 +159,15 @@ class FeatureEncoder(
 
         Raises:
           InputNotFoundError: there is no such file.
-          InputError: it is not an encoder file, or it is damaged.
+          InputError: it is not an encoder file, it is damaged, or its network is not
+            an `MLP`.
         """
         model = read_encoder(Path(path))
+        if other := sorted(model.settings.keys() - set(ENCODER_SETTINGS)):
+            raise InputError(
+                f"{path} has a network that FeatureEncoder does not have, by "
+                f"{', '.join(f'`{name}`' for name in other)}: use `embedder embed`."
+            )
         encoder = cls(**model.settings)
         encoder.classes_, encoder.history_ = model.classes, model.history
         encoder.n_features_in_ = math.prod(model.example_shape)
@@ -207,7 +213,8 @@ class FeatureEncoder(
     def _outputs(self, function, X) -> np.ndarray:
         check_is_fitted(self)
         x = validate_data(self, _flat(X), reset=False, dtype=_DTYPES)
-        return function(*load_encoder(arrays_of(self.layers_)), x)
+        arrays = arrays_of(self.layers_)
+        return function(*load_encoder(MLP.of_arrays(arrays), arrays), x)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

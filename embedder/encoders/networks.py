@@ -1,14 +1,17 @@
 """Networks over features, in Haiku; the last hidden layer is the embedding.
 
-To add a network: write a class like `MLP`, and let `network_for` (of new settings) and
-`network_in` (of a file) return it. Nothing else knows which networks there are.
+To add a network: write a class like `MLP` here, add its settings to `EncoderOptions`,
+and let `network_for` (of new settings) and `network_in` (of a file) return it. Nothing
+else knows which networks there are, except `FeatureEncoder`: like the oracle, it is an
+`MLP` only.
 
 Axis letters: B examples of a batch, F features, E values of an embedding, C classes.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import haiku as hk
@@ -34,12 +37,22 @@ Initializer = Callable[[Sequence[int], Any], jax.Array]
 Forward = Callable[[jax.Array], jax.Array]
 
 
-class Network(Protocol):
-    """An architecture: hashable, without parameters."""
+class Network(Hashable, Protocol):
+    """An architecture without parameters, as a frozen dataclass.
+
+    It is a key of caches: networks of two classes must not be equal.
+    """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The values of `EncoderOptions` that give this network; others have defaults.
+
+        A run keeps them in its settings, and its encoder file stores them.
+        """
 
     @property
     def example_shape(self) -> tuple[int, ...]:
-        """Shape of the features of an example, here or flattened."""
+        """Shape of the features of an example; those of a batch may be flattened."""
 
     @property
     def vector_size(self) -> int:
@@ -66,7 +79,8 @@ class Network(Protocol):
         """The parameters that `to_arrays` made `arrays` of."""
 
 
-class MLP(NamedTuple):
+@dataclass(frozen=True)
+class MLP:
     """Multilayer perceptron with ReLU, over flattened features.
 
     h_0 = x, h_i = relu(h_{i-1} W_i + b_i); the last h is the embedding, and the scores
@@ -74,6 +88,27 @@ class MLP(NamedTuple):
     """
 
     layers: tuple[int, ...]  # widths, from F to C
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "MLP":
+        """The MLP whose parameters are `arrays`; InputError if there is none."""
+        _check_names(arrays)
+        layers = layers_in(arrays)
+        if len(layers) < 2:
+            raise InputError(f"it has {len(layers)} layers")
+        for number, (weights, biases) in enumerate(layers):
+            if weights.ndim != 2 or biases.shape != weights.shape[1:]:
+                shapes = f"{weights.shape} and {biases.shape}"
+                raise InputError(f"layer {number} is {shapes}")
+        for (first, _), (second, _) in itertools.pairwise(layers):
+            if first.shape[1] != second.shape[0]:
+                shapes = f"{first.shape} and {second.shape}"
+                raise InputError(f"layers of {shapes} do not fit")
+        return cls((len(layers[0][0]), *(len(biases) for _, biases in layers)))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"layers": self.layers}
 
     @property
     def example_shape(self) -> tuple[int, ...]:
@@ -107,7 +142,7 @@ class MLP(NamedTuple):
 
 def network_for(
     options: EncoderOptions, example_shape: tuple[int, ...], num_classes: int
-) -> MLP:
+) -> Network:
     """The network of the settings for such examples.
 
     Raises:
@@ -124,12 +159,26 @@ def network_for(
     return MLP(layers)
 
 
-def network_in(arrays: Mapping[str, np.ndarray]) -> MLP:
-    """The network that the arrays of an encoder file are parameters of.
+def network_in(
+    options: EncoderOptions,
+    arrays: Mapping[str, np.ndarray],
+    example_shape: tuple[int, ...] | None = None,
+) -> Network:
+    """The network of an encoder file, whose parameters are `arrays`.
+
+    Args:
+      options: the `Network.settings` that the file holds; those that it lacks have
+        their defaults.
+      example_shape: the shape in the file; files of `legacy` have none.
 
     Raises:
-      InputError: they are not the parameters of one network.
+      InputError: they are not the parameters of such a network.
     """
+    return MLP.of_arrays(arrays)
+
+
+def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
+    """Checks that they are weights_0, biases_0 and so on."""
     num_layers = sum(name.startswith("weights_") for name in arrays)
     known = {f"{kind}_{i}" for kind in ("weights", "biases") for i in range(num_layers)}
     if not arrays.keys() <= known:  # checksums do not cover names
@@ -137,16 +186,6 @@ def network_in(arrays: Mapping[str, np.ndarray]) -> MLP:
         raise InputError(f"{unknown} are not members of an encoder")
     if missing := sorted(known - arrays.keys()):
         raise InputError(f"it has no {missing[0]!r}")
-    layers = layers_in(arrays)
-    if len(layers) < 2:
-        raise InputError(f"it has {len(layers)} layers")
-    for number, (weights, biases) in enumerate(layers):
-        if weights.ndim != 2 or biases.shape != weights.shape[1:]:
-            raise InputError(f"layer {number} is {weights.shape} and {biases.shape}")
-    for (first, _), (second, _) in itertools.pairwise(layers):
-        if first.shape[1] != second.shape[0]:
-            raise InputError(f"layers of {first.shape} and {second.shape} do not fit")
-    return MLP((len(layers[0][0]), *(len(biases) for _, biases in layers)))
 
 
 class Encoder(NamedTuple):
@@ -196,7 +235,7 @@ def scaled(x: Array, dtype: np.dtype) -> jax.Array:
 
 
 def initial_params(encoder: Encoder) -> dict[str, dict[str, np.ndarray]]:
-    """The first parameters, in NumPy: {module: {"w": [in, out], "b": [out]}}."""
+    """The first parameters, in NumPy: {module: {name: array}}."""
     x = np.zeros((1, *encoder.network.example_shape), encoder.dtype)
     with jax.enable_x64(True):  # else float64 becomes float32
         params = encoder.init(None, x)
@@ -239,8 +278,10 @@ def layers_in(arrays: Mapping[str, np.ndarray]) -> list[Layer]:
 
 
 class _HeUniform:
-    """Weights uniform with variance 2 / in (He et al. 2015, arXiv:1502.01852).
+    """Weights uniform with variance 2 / fan-in (He et al. 2015, arXiv:1502.01852).
 
+    The fan-in, the number of inputs of an output, is the product of all axes but the
+    last: of weights [in, out], of convolution kernels [height, width, in, out].
     One generator of NumPy draws the layers in order, as the oracle does.
     """
 
@@ -248,7 +289,7 @@ class _HeUniform:
         self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
 
     def __call__(self, shape: Sequence[int], dtype: Any) -> jax.Array:
-        bound = (6 / shape[0]) ** 0.5
+        bound = (6 / math.prod(shape[:-1])) ** 0.5
         values = (2 * self._rng.random(tuple(shape)) - 1) * bound
         return jnp.asarray(values.astype(dtype))
 

@@ -18,7 +18,6 @@ from embedder.encoders.networks import (
     Network,
     Params,
     make_encoder,
-    network_in,
 )
 from embedder.encoders.update import loss_sums
 from embedder.threads import use_threads
@@ -26,14 +25,11 @@ from embedder.threads import use_threads
 _GROUP = 1024  # examples that are computed at once
 
 
-def load_encoder(arrays: Mapping[str, np.ndarray]) -> tuple[Encoder, Params]:
-    """The encoder with the parameters `arrays` of an encoder file.
-
-    Raises:
-      InputError: `arrays` are not the parameters of one network.
-    """
+def load_encoder(
+    network: Network, arrays: Mapping[str, np.ndarray]
+) -> tuple[Encoder, Params]:
+    """The encoder of `network` with its parameters as `arrays` of an encoder file."""
     use_threads()
-    network = network_in(arrays)
     dtype = next(iter(arrays.values())).dtype.name
     return _encoder(network, dtype), network.to_params(arrays)
 

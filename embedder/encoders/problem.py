@@ -69,7 +69,7 @@ class EncoderProblem:
 def _model(training: EncoderTraining, end: Snapshot) -> EncoderFile:
     names, examples = training.metrics, training.examples
     return EncoderFile(
-        settings=model_settings(training.config),
+        settings=model_settings(training.config) | training.network.settings,
         classes=np.array(examples.classes),
         arrays=training.network.to_arrays(end.state.params),
         history=[dict(zip(names, each, strict=True)) for each in end.position.history],

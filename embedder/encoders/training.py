@@ -72,7 +72,7 @@ class EncoderTraining:
         *("val_loss", "val_accuracy"),
     )
     divergence_message = "training diverged. Give a smaller `learning_rate`."
-    memory_advice = "give --loader tfdata, smaller `layers` or a smaller `batch_size`."
+    memory_advice = "give --loader tfdata, a smaller network or `batch_size`."
     zero_loss_message = "Every prediction is already certain: nothing is learned."
     backend = "xla"
 
@@ -80,7 +80,7 @@ class EncoderTraining:
         options = config.encoder
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         self.network = network_for(options, shape, num_classes)
-        self.config = with_options(config, layers=self.network.layers)
+        self.config = with_options(config, **self.network.settings)
         self.examples = examples
         self.epochs = epochs
         avoid_slow_scatters()
@@ -120,11 +120,6 @@ class EncoderTraining:
             self._is_resident,
         )
         self._resident: tuple[jax.Array, jax.Array] | None = None
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Widths of all layers, from features to classes."""
-        return self.network.layers
 
     @property
     def content(self) -> str:

@@ -86,7 +86,7 @@ def batches_rung(subject: EncoderSubject) -> Iterator[Difference]:
         training = subject.training(dtype=dtype)
         ours = layers_of(training.initial_state().params)
         seed = subject.config.run.seed
-        theirs = network.initial_layers(training.widths, dtype, seed)
+        theirs = network.initial_layers(training.config.encoder.layers, dtype, seed)
         yield from _layers("batches", "first", dtype, ours, theirs, tolerance=0.0)
 
 
@@ -230,7 +230,7 @@ def _adam_in_float32(
         for name, ours, slot in zip(
             ("mean", "square"), moments, oracle.slots, strict=True
         ):
-            theirs = network.layers_of(slot, training.widths)
+            theirs = network.layers_of(slot, training.config.encoder.layers)
             title = f"adam, {name} of gradients"
             yield from _layers(
                 rung, title, "float32", layers_of(ours), theirs, tolerance=tolerance
@@ -279,13 +279,15 @@ def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
     flat = np.concatenate(
         [
             array.ravel()
-            for layer in network.initial_layers(training.widths, dtype, seed)
+            for layer in network.initial_layers(
+                training.config.encoder.layers, dtype, seed
+            )
             for array in layer
         ]
     )
-    layers = network.layers_of(flat, training.widths)
+    layers = network.layers_of(flat, training.config.encoder.layers)
     gradient = np.empty_like(flat)
-    into = network.layers_of(gradient, training.widths)
+    into = network.layers_of(gradient, training.config.encoder.layers)
     slots = np.zeros((network.num_slots(optimizer), len(flat)), dtype)
     given = network.OPTIMIZERS[optimizer]
     given = given | parse_arguments(options.optimizer_args)
@@ -373,7 +375,7 @@ def _case(subject: EncoderSubject, dtype: str) -> _Case:
     rng = np.random.default_rng(0)
     layers = [
         network.Layer(w, rng.normal(scale=0.1, size=b.shape).astype(dtype))
-        for w, b in network.initial_layers(training.widths, dtype, 1)
+        for w, b in network.initial_layers(training.config.encoder.layers, dtype, 1)
     ]
     size = training.config.encoder.batch_size
     raw, y = training.examples.features[:size], training.examples.labels[:size]

@@ -10,8 +10,10 @@ from embedder.encoders.artefact import (
     read_encoder,
     write_encoder,
 )
-from embedder.encoders.networks import arrays_of
+from embedder.encoders.estimator import FeatureEncoder
+from embedder.encoders.networks import MLP, arrays_of
 from embedder.encoders.problem import model_settings
+from embedder.errors import InputError
 
 SETTINGS = model_settings(with_options(Config(), model="encoder")) | {
     "layers": (6, 4, 2)
@@ -66,6 +68,20 @@ def assert_refused(path, reason: str = "whole", *, oracle: bool = True) -> None:
         assert "\n" not in message and len(message) < 300 + len(str(path))
 
 
+def test_the_members_and_settings_of_an_mlp_stay(path):
+    """`legacy` reads no file with other settings."""
+    with np.load(path) as members:
+        assert members.files == [
+            *("format", "settings", "classes", "history", "shape", "kind"),
+            *("weights_0", "weights_1", "biases_0", "biases_1"),
+        ]
+        assert members["settings"].tobytes() == (
+            b'{"layers": [6, 4, 2], "optimizer": "sgd", "optimizer_args": null, '
+            b'"learning_rate": 0.01, "batch_size": 32, "epochs": 5, '
+            b'"validation_fraction": 0.0, "seed": 1, "workers": 1, "dtype": "float32"}'
+        )
+
+
 def test_write_then_read_returns_the_same_encoder(path, model):
     again = read_encoder(path)
     assert again._replace(classes=0, arrays=0) == model._replace(classes=0, arrays=0)
@@ -96,6 +112,22 @@ def test_shape_and_dtype_of_examples_are_optional(path):
     assert (again.example_shape, again.example_dtype) == ((6,), "float32")
 
 
+def test_settings_that_a_file_lacks_have_defaults(path):
+    rewrite(path, settings=text('{"batch_size": 7}'))  # `legacy` has no default
+    again = read_encoder(path)
+    assert again.settings == {"batch_size": 7, "layers": None, "dtype": "float32"}
+    assert again.network == MLP((6, 4, 2))
+    assert FeatureEncoder.load(path).batch_size == 7
+
+
+def test_settings_of_another_network_are_refused_by_feature_encoder(path):
+    """Here `label` takes the part of a setting that a new network adds."""
+    rewrite(path, settings=text(json.dumps(SETTINGS | {"label": "y"})))
+    assert read_encoder(path).settings["label"] == "y"
+    with pytest.raises(InputError, match="FeatureEncoder does not have, by `label`"):
+        FeatureEncoder.load(path)
+
+
 def test_a_write_that_fails_leaves_the_file_as_it_was(path, model):
     before = path.read_bytes()
     with pytest.raises(TypeError):
@@ -122,11 +154,15 @@ def test_a_missing_file_is_named(tmp_path):
         ({"weights_1": None}, "'biases_1'. are not members of an encoder"),
         ({"classes": None}, "no item named 'classes.npy'"),
         ({"history": None}, "no item named 'history.npy'"),
-        ({"settings": text('{"layers": 1}')}, "`settings` has other names"),
+        ({"settings": text('{"layer": null}')}, "`settings` has other names"),
+        ({"settings": text('{"layers": 1}')}, "`layers` must be integers >= 1, got 1"),
         ({"settings": text("[]")}, "`settings` has other names"),
         ({"format": text("embedder-encoder-model 2")}, "its format is b'embedder-enc"),
         ({"settings": text("{")}, "Expecting property name"),
-        ({"settings": text(json.dumps(SETTINGS | {"layers": 5}))}, "not iterable"),
+        (
+            {"settings": text(json.dumps(SETTINGS | {"layers": 5}))},
+            "must be integers >= 1, got 5",
+        ),
         ({"settings": text(json.dumps(SETTINGS | {"dtype": "float64"}))}, "of float64"),
         ({"history": text("[")}, "Expecting value"),
         ({"weights_0": np.ones((6, 3), np.float32)}, r"layer 0 is \(6, 3\) and \(4,\)"),

@@ -4,16 +4,19 @@ import pytest
 
 from embedder.encoders.networks import (
     MLP,
+    _HeUniform,
     arrays_of,
     initial_params,
     layers_in,
     layers_of,
     make_encoder,
     module_names,
+    network_for,
     network_in,
     params_of,
     scaled,
 )
+from embedder.encoders.options import EncoderOptions
 from legacy import network as oracle
 
 WIDTHS = (6, 5, 4, 3)
@@ -116,7 +119,7 @@ def test_the_network_of_an_encoder_file_is_found_by_its_arrays():
     network = MLP(WIDTHS)
     params = params_of(random_layers("float32"))
     arrays = network.to_arrays(params)
-    assert network_in(arrays) == network
+    assert network_in(EncoderOptions(), arrays, (2, 3)) == network
     again = network.to_params(arrays)
     assert all(again[m][n] is params[m][n] for m in params for n in params[m])
 
@@ -124,3 +127,29 @@ def test_the_network_of_an_encoder_file_is_found_by_its_arrays():
 def test_num_params_is_the_number_of_their_values():
     params = initial_params(make_encoder(MLP(WIDTHS), dtype="float32", seed=1))
     assert MLP(WIDTHS).num_params == sum(x.size for x in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize(
+    ("shape", "fan_in"), [((50, 400), 50), ((3, 5, 4, 400), 60)], ids=["linear", "conv"]
+)
+def test_initial_weights_have_variance_2_by_fan_in(shape, fan_in):
+    weights = np.asarray(_HeUniform(1)(shape, np.dtype("float32")))
+    bound = (6 / fan_in) ** 0.5
+    assert 0.99 * bound < np.abs(weights).max() <= bound
+    assert weights.var() == pytest.approx(2 / fan_in, rel=0.02)
+
+
+def test_networks_of_two_classes_are_two_keys_of_a_cache():
+    """A named tuple would equal any other with the same values."""
+
+    class Other(MLP):
+        pass
+
+    assert Other(WIDTHS) != MLP(WIDTHS) and WIDTHS != MLP(WIDTHS)
+    assert hash(MLP(WIDTHS)) == hash(MLP(tuple(WIDTHS)))
+
+
+def test_the_settings_of_a_network_give_it_again():
+    network = MLP(WIDTHS)
+    again = network_for(EncoderOptions(**network.settings), (2, 3), 3)
+    assert again == network
