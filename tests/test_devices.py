@@ -74,6 +74,7 @@ def test_accumulators_take_the_place_of_row_weights(layout, rows):
         for name in ("sgd", "adagrad")
     )
     assert sgd["row weights"] == adagrad["accumulators"] == 2 * rows * 4
+    assert sgd["accumulators"] == adagrad["row weights"] == 0
     assert adagrad["tables"] == sgd["tables"]
     for name in ("prepared updates", "an update"):
         assert adagrad[name] > sgd[name]

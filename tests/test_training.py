@@ -1,4 +1,3 @@
-import dataclasses
 import sys
 
 import jax
@@ -11,6 +10,7 @@ from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.errors import InputError
 from embedder.tables import cpu
 from embedder.tables.corpus import sequences_corpus
+from embedder.tables.cpu import thread
 from embedder.tables.encode import encode
 from embedder.tables.options import TablesOptions
 from embedder.tables.training import Training, pick_backend
@@ -29,24 +29,24 @@ LONG = 10_000_000
     ],
 )
 def test_long_runs_are_compiled_by_numba(options, words, backend):
-    assert pick_backend(TablesOptions(**options), words, ONE_DEVICE) == backend
+    assert pick_backend(with_options(Config(), **options), words, ONE_DEVICE) == backend
 
 
 def test_several_devices_get_xla():
     layout = Layout("sharded", "replicated", 2, 1)
-    assert pick_backend(TablesOptions(), LONG, layout) == "xla"
+    assert pick_backend(Config(), LONG, layout) == "xla"
 
 
 def test_a_gpu_gets_xla(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert pick_backend(TablesOptions(), LONG, ONE_DEVICE) == "xla"
+    assert pick_backend(Config(), LONG, ONE_DEVICE) == "xla"
 
 
 def test_without_numba_xla_does_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    assert pick_backend(TablesOptions(), LONG, ONE_DEVICE) == "xla"
+    assert pick_backend(Config(), LONG, ONE_DEVICE) == "xla"
     with pytest.raises(ValueError, match="`backend` is 'numba', .* pip install numba"):
-        pick_backend(TablesOptions(backend="numba"), LONG, ONE_DEVICE)
+        pick_backend(with_options(Config(), backend="numba"), LONG, ONE_DEVICE)
 
 
 def test_dense_updates_are_not_for_numba():
@@ -73,9 +73,19 @@ def test_both_backends_leave_the_same_arrays(sequences, dtype):
         assert ours.flags.c_contiguous and not ours.flags.writeable
 
 
-def test_an_objective_without_a_kernel_is_compiled_by_xla(monkeypatch):
-    monkeypatch.setattr(cpu, "OBJECTIVES", ("skipgram",))
-    cbow = TablesOptions(architecture="cbow")
-    assert pick_backend(cbow, LONG, ONE_DEVICE) == "xla"
-    with pytest.raises(InputError, match="`backend` must be 'xla' with .* 'cbow'"):
-        pick_backend(dataclasses.replace(cbow, backend="numba"), LONG, ONE_DEVICE)
+@pytest.mark.parametrize(
+    ("kernels", "option", "value"),
+    [("OBJECTIVES", "architecture", "cbow"), ("OPTIMIZERS", "optimizer", "adagrad")],
+)
+def test_what_has_no_kernel_is_compiled_by_xla(monkeypatch, kernels, option, value):
+    config = with_options(Config(), **{option: value})
+    assert pick_backend(config, LONG, ONE_DEVICE) == "numba"
+    monkeypatch.setattr(cpu, kernels, getattr(cpu, kernels)[:1])
+    assert pick_backend(config, LONG, ONE_DEVICE) == "xla"
+    with pytest.raises(InputError, match=f"must be 'xla' with `{option}` '{value}'"):
+        pick_backend(with_options(config, backend="numba"), LONG, ONE_DEVICE)
+
+
+def test_the_kernel_refuses_an_optimizer_that_it_lacks():
+    with pytest.raises(ValueError, match="adam"):
+        thread.apply_on_thread("float32", "adam")

@@ -11,13 +11,14 @@ one compiled update serves all of them. `update_rows` and `update_dense` of
   mean_columns  the mean over the D columns of a table, of values [..., columns here]
 
 Rules work on gradients of rows and of whole tables alike: every leaf is [..., D], a row
-last. A new rule of rows is a transformation of its own here, wrapped in a `RowRule`.
+last. A new rule of rows is a transformation of its own here, wrapped in a `RowRule`,
+which also names the arrays that the rule keeps with a value for each row.
 """
 
 import difflib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,21 @@ import jax.numpy as jnp
 import optax
 
 from embedder.errors import InputError
+
+
+class RowArray(NamedTuple):
+    """An array that a rule keeps for each table, [V] or [V, D]: a value for each row.
+
+    Its name in files is `TABLE_NAME`, such as input_accumulator.
+    """
+
+    name: str
+    field: str  # of the optax state: it holds the tree of the tables
+    minimum: float = -math.inf  # of its values, which are finite
+
+    def of(self, table: str) -> str:
+        """Its name in files for one table."""
+        return f"{table}_{self.name}"
 
 
 class RowRule(NamedTuple):
@@ -37,6 +53,29 @@ class RowRule(NamedTuple):
 
     transformation: optax.GradientTransformationExtraArgs
     sums_rows: bool  # whether it needs summed rows, with their `row_ids`
+    row_arrays: tuple[RowArray, ...] = ()
+
+    def row_state(self, opt_state: optax.OptState) -> dict[str, Any]:
+        """The row arrays in a state of this rule, by `TABLE_NAME`."""
+        return {
+            kept.of(table): array
+            for kept in self.row_arrays
+            for table, array in _of_tables(opt_state, kept).items()
+        }
+
+    def with_row_state(
+        self, opt_state: optax.OptState, row_state: Mapping[str, Any]
+    ) -> optax.OptState:
+        """`opt_state` with the arrays of `row_state`, which are by `TABLE_NAME`."""
+        for kept in self.row_arrays:
+            tables = _of_tables(opt_state, kept)
+            arrays = {"tables": {table: row_state[kept.of(table)] for table in tables}}
+            opt_state = optax.tree.set(opt_state, **{kept.field: arrays})
+        return opt_state
+
+
+def _of_tables(opt_state: optax.OptState, kept: RowArray) -> dict[str, Any]:
+    return optax.tree.get(opt_state, kept.field)["tables"]
 
 
 def capped_sgd(cap: float) -> RowRule:
@@ -58,7 +97,8 @@ def rowwise_adagrad(eps: float = 1e-8) -> RowRule:
     row as in the embedding tables of DLRM, arXiv:1906.00091.
     """
     rule = optax.chain(scale_by_rowwise_adagrad(eps), scale_by_rate())
-    return RowRule(rule, sums_rows=True)
+    accumulator = RowArray("accumulator", field="accumulators", minimum=0)
+    return RowRule(rule, sums_rows=True, row_arrays=(accumulator,))
 
 
 def row_rule(name: str, cap: float | None = None) -> RowRule:

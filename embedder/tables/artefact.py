@@ -3,7 +3,8 @@
 Members: `format` (bytes of a name and a version), `settings` (UTF-8 JSON of the
 constructor's arguments), `block` i64[], `tokens` (UTF-8 bytes of all tokens),
 `token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D] and `loss_history`
-f64[E]; of Adagrad also `input_accumulator` and `output_accumulator` [V]. The setting
+f64[E]; of Adagrad also `input_accumulator` and `output_accumulator` [V], and so for all
+that an optimizer keeps for each row (`engine.rules.RowArray`). The setting
 `optimizer` is left out for SGD, as in files of earlier versions. Nothing is pickled,
 and the checksums of zip reveal damage.
 """
@@ -12,15 +13,19 @@ import json
 import math
 import zipfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from embedder.config import Config, current_name, options_of, with_options
 from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
+from embedder.engine.rules import row_rule
 from embedder.errors import InputError, InputNotFoundError
-from embedder.tables.update import Accumulators
+from embedder.tables.options import OPTIMIZERS
+from embedder.tables.update import TABLES, RowState, state_shapes
 
 MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
@@ -29,7 +34,6 @@ MODEL_SETTINGS = (
 )
 """Settings that a model file holds: the arguments of `EmbeddingTrainer`."""
 
-_ACCUMULATORS = "input_accumulator", "output_accumulator"
 _FORMAT = "embedder-table-model 1"
 _MEMBERS = {
     "format": (np.uint8, 1),
@@ -53,7 +57,7 @@ class ModelFile(NamedTuple):
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [V, D]
     loss_history: list[float]
-    accumulators: Accumulators | None = None  # of Adagrad alone
+    row_state: RowState = MappingProxyType({})  # of the optimizer
 
 
 def model_settings(config: Config) -> dict[str, Any]:
@@ -74,7 +78,7 @@ def write_model(path: Path, model: ModelFile) -> None:
         "counts": model.counts,
         "input": model.input,
         "output": model.output,
-        **_accumulator_members(model),
+        **model.row_state,
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
     with atomic_file(path) as part, open(part, "wb") as file:
@@ -102,16 +106,16 @@ def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
     found = read_stored_array(archive, "format").tobytes()
     if found != _FORMAT.encode():
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
-    names = *_MEMBERS, "input", "output"
-    members = {name: read_stored_array(archive, name) for name in names}
-    if _from_json(members["settings"].tobytes())["optimizer"] == "adagrad":
-        members |= {name: read_stored_array(archive, name) for name in _ACCUMULATORS}
-    return members
+    members = {name: read_stored_array(archive, name) for name in (*_MEMBERS, *TABLES)}
+    names = _row_state_names(_from_json(members["settings"].tobytes())["optimizer"])
+    return members | {name: read_stored_array(archive, name) for name in names}
 
 
-def _accumulator_members(model: ModelFile) -> Accumulators:
-    of_table = model.accumulators or {}
-    return {f"{name}_accumulator": array for name, array in of_table.items()}
+def _row_state_names(optimizer: str) -> list[str]:
+    if optimizer not in OPTIMIZERS:
+        return []  # `_config` refuses it
+    kept = row_rule(optimizer).row_arrays
+    return [array.of(table) for array in kept for table in TABLES]
 
 
 def _model(members: dict[str, np.ndarray]) -> ModelFile:
@@ -129,14 +133,8 @@ def _model(members: dict[str, np.ndarray]) -> ModelFile:
         input=members["input"],
         output=members["output"],
         loss_history=members["loss_history"].tolist(),
-        accumulators=_accumulators(members),
+        row_state={n: members[n] for n in _row_state_names(config.run.optimizer)},
     )
-
-
-def _accumulators(members: dict[str, np.ndarray]) -> Accumulators | None:
-    if not {*_ACCUMULATORS} <= {*members}:
-        return None
-    return {name: members[f"{name}_accumulator"] for name in ("input", "output")}
 
 
 def _config(data: bytes, block: int) -> Config:
@@ -157,27 +155,27 @@ def _check_rows(
         raise InputError("a token is empty, or occurs twice, or there is none")
     if len(counts) != len(tokens) or counts.min() < 1:
         raise InputError(f"`counts` must be {len(tokens)} numbers >= 1")
-    for name in ("input", "output"):
-        table = members[name]
-        if table.shape != (len(tokens), size) or table.dtype != config.run.dtype:
-            raise InputError(
-                f"`{name}` must be {config.run.dtype}{[len(tokens), size]}, got "
-                f"{_described(table)}"
-            )
-        if not np.isfinite(table).all():
+    rule = row_rule(config.run.optimizer)
+    shapes = state_shapes(rule, (len(tokens), size), config.run.dtype)
+    expected = shapes.params["tables"] | rule.row_state(shapes.opt_state)
+    for name, shape in expected.items():
+        if (found := _described(members[name])) != _described(shape):
+            raise InputError(f"`{name}` must be {_described(shape)}, got {found}")
+    for name in TABLES:
+        if not np.isfinite(members[name]).all():
             raise InputError(f"`{name}` is not finite")
-    for name in {*_ACCUMULATORS} & {*members}:
-        array = members[name]
-        if array.shape != (len(tokens),) or array.dtype != config.run.dtype:
-            raise InputError(
-                f"`{name}` must be {config.run.dtype}{[len(tokens)]}, got "
-                f"{_described(array)}"
-            )
-        if not np.isfinite(array).all() or array.min() < 0:
-            raise InputError(f"`{name}` must be finite numbers >= 0")
+    for array in rule.row_arrays:
+        for name in map(array.of, TABLES):
+            _check_values(name, members[name], array.minimum)
 
 
-def _described(array: np.ndarray) -> str:
+def _check_values(name: str, array: np.ndarray, minimum: float) -> None:
+    if not np.isfinite(array).all() or array.min() < minimum:
+        bound = "" if minimum == -math.inf else f" >= {minimum:g}"
+        raise InputError(f"`{name}` must be finite numbers{bound}")
+
+
+def _described(array: np.ndarray | jax.ShapeDtypeStruct) -> str:
     return f"{array.dtype}{list(array.shape)}"
 
 

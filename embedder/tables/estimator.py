@@ -29,7 +29,7 @@ from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.options import OPTIMIZERS
 from embedder.tables.training import Training
-from embedder.tables.update import accumulators_of, host_state
+from embedder.tables.update import host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.vectors import Vectors
@@ -215,7 +215,7 @@ class EmbeddingTrainer:
         self._vocabulary = Vocabulary(model.tokens, model.counts)
         self._block = model.block
         self._state = host_state(
-            row_rule(self.optimizer), model.input, model.output, model.accumulators
+            row_rule(self.optimizer), model.input, model.output, model.row_state
         )
         self._loss_history = model.loss_history
 
@@ -229,7 +229,9 @@ class EmbeddingTrainer:
             input=self._table("input"),
             output=self._table("output"),
             loss_history=self._loss_history,
-            accumulators=accumulators_of(self._state_to_train()),
+            row_state=row_rule(self.optimizer).row_state(
+                self._state_to_train().opt_state
+            ),
         )
 
     def _state_to_train(self) -> TrainState:

@@ -9,10 +9,12 @@ import numpy as np
 from embedder.config import Config
 from embedder.engine.devices import Demand, check_fits
 from embedder.engine.layout import Layout
+from embedder.engine.rules import row_rule
 from embedder.errors import InputError
 from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
 from embedder.tables.loader import superblock_size
+from embedder.tables.update import state_shapes
 
 _ROW_COPIES = 6  # arrays as large as the rows of an update that XLA keeps at once
 
@@ -31,8 +33,7 @@ def memory_needed(
     num_rows = len(encoded.vocabulary)
     width = -(-data.vector_size // 16) * 16  # padded as in the kernel
     table = num_rows * width * np.dtype(config.run.dtype).itemsize
-    sums_rows = config.run.optimizer == "adagrad"
-    accumulator = num_rows * np.dtype(config.run.dtype).itemsize if sums_rows else 0
+    row_state = _row_state_bytes(config, (num_rows, data.vector_size))
     has_checkpoints = config.save.interval != Interval()
     num_shards = min(config.run.workers + 2, len(encoded.shard_tokens))
     shards = num_shards * int(max(encoded.shard_tokens, default=0))
@@ -40,10 +41,10 @@ def memory_needed(
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
     return {
         "tables": 2 * table,
-        "accumulators": 4 * accumulator,  # and the first ones
+        "accumulators": 2 * row_state,  # and the first ones
         "first vectors": table,
         "vectors to write": 2 * table,
-        "checkpoints": 4 * (table + accumulator) if has_checkpoints else 0,  # two
+        "checkpoints": 4 * table + 2 * row_state if has_checkpoints else 0,  # two
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int((shards + superblocks) * per_token),
@@ -64,7 +65,7 @@ def device_bytes(
     data = config.tables
     assert data.block is not None, "`config` must be resolved"
     itemsize = np.dtype(config.run.dtype).itemsize
-    sums_rows = config.run.optimizer == "adagrad"
+    sums_rows = row_rule(config.run.optimizer).sums_rows
     rows, columns = layout.device_shape(*shape)
     blocks = layout.num_blocks(data.blocks_per_update)
     local_blocks = blocks // layout.block_devices  # of one device
@@ -79,11 +80,20 @@ def device_bytes(
     row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     return {
         "tables": 2 * rows * columns * itemsize,
-        "accumulators" if sums_rows else "row weights": 2 * rows * itemsize,
+        "accumulators": _row_state_bytes(config, (rows, columns)),
+        "row weights": 0 if sums_rows else 2 * rows * itemsize,
         "blocks": 2 * size * local_blocks * per_block,
         "prepared updates": 2 * size * (blocks * prepared + local_blocks * pairs),
         "an update": row_copies * blocks * tiles * rows_of_tile * columns * itemsize,
     }
+
+
+def _row_state_bytes(config: Config, shape: tuple[int, int]) -> int:
+    """Bytes of what the optimizer keeps for the rows of both tables [V, D]."""
+    rule = row_rule(config.run.optimizer)
+    shapes = state_shapes(rule, shape, config.run.dtype)
+    arrays = rule.row_state(shapes.opt_state).values()
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
 
 
 def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:

@@ -3,8 +3,9 @@
 import dataclasses
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from embedder.errors import InputError
 from embedder.settings import (
@@ -21,9 +22,6 @@ Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
 
 
-OPTIMIZERS = "sgd", "adagrad"
-"""The choices of `optimizer` for tables."""
-
 ADAGRAD_ALPHA = 0.2
 """Learning rate of Adagrad at the start, for any corpus, ALGORITHM.md (53)."""
 
@@ -37,8 +35,7 @@ def _below_alpha(section, name: str) -> None:
     Of defaults it is the largest; `check_optimizer` knows which one applies.
     """
     alpha = section.alpha or max(
-        _default_alpha(optimizer, section.architecture, math.inf)
-        for optimizer in OPTIMIZERS
+        rule.default_alpha(section.architecture, math.inf) for rule in _RULES.values()
     )
     number(_BELOW_ALPHA, lambda x: 0 <= x <= alpha)(section, name)
 
@@ -116,12 +113,13 @@ class TablesOptions:
         if name not in OPTIMIZERS:
             known = " or ".join(map(repr, OPTIMIZERS))
             raise InputError(f"`optimizer` of tables must be {known}, got {name!r}.")
-        alpha = self.alpha or _default_alpha(name, self.architecture, math.inf)
+        rule = _RULES[name]
+        alpha = self.alpha or rule.default_alpha(self.architecture, math.inf)
         if self.min_alpha > alpha:
             raise InputError(
                 f"`min_alpha` must be {_BELOW_ALPHA}, got {self.min_alpha!r}."
             )
-        if name != "sgd" and self.max_pairs_per_row is not None:
+        if not rule.limits_pairs and self.max_pairs_per_row is not None:
             raise InputError(
                 "`max_pairs_per_row` applies only to `optimizer` = 'sgd', got "
                 f"{self.max_pairs_per_row!r}."
@@ -139,12 +137,20 @@ def default_alpha(architecture: Architecture, num_tokens: float) -> float:
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 
-def _default_alpha(
-    optimizer: str, architecture: Architecture, num_tokens: float
-) -> float:
-    if optimizer == "adagrad":
-        return ADAGRAD_ALPHA
-    return default_alpha(architecture, num_tokens)
+class _Rule(NamedTuple):
+    """The settings of an optimizer of tables."""
+
+    default_alpha: Callable[[Architecture, float], float]
+    limits_pairs: bool  # whether `max_pairs_per_row` applies
+
+
+_RULES = {
+    "sgd": _Rule(default_alpha, limits_pairs=True),
+    "adagrad": _Rule(lambda *corpus: ADAGRAD_ALPHA, limits_pairs=False),
+}
+
+OPTIMIZERS = tuple(_RULES)
+"""The choices of `optimizer` for tables."""
 
 
 def default_block(tile: int) -> int:
@@ -169,11 +175,12 @@ def resolve_options(
 ) -> TablesOptions:
     """`options` with None replaced by what it becomes for `num_tokens`.
 
-    `max_pairs_per_row` stays None with Adagrad, which has no such limit.
+    `max_pairs_per_row` stays None with an optimizer that has no such limit.
     """
     block = options.block or default_block(options.tile)
-    alpha = options.alpha or _default_alpha(optimizer, options.architecture, num_tokens)
-    if optimizer != "sgd":
+    rule = _RULES[optimizer]
+    alpha = options.alpha or rule.default_alpha(options.architecture, num_tokens)
+    if not rule.limits_pairs:
         return dataclasses.replace(options, block=block, alpha=alpha)
     max_pairs = options.max_pairs_per_row or default_max_pairs_per_row(
         alpha, block * options.blocks_per_update

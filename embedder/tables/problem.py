@@ -11,11 +11,12 @@ import numpy as np
 
 from embedder.config import Config, options_of, read_toml, resolve
 from embedder.engine.epochs import Snapshot
+from embedder.engine.rules import row_rule
 from embedder.engine.tfdata import import_tensorflow
 from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base
 from embedder.run import workdir as folder
-from embedder.run.checkpoints import Checkpoints
+from embedder.run.checkpoints import Checkpoints, tree_of
 from embedder.run.inputs import check_sound
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
@@ -23,7 +24,7 @@ from embedder.tables.corpus import Corpus, text_corpus
 from embedder.tables.demo import demo_corpus
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.training import Training
-from embedder.tables.update import Accumulators, accumulators_of
+from embedder.tables.update import state_shapes
 from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
@@ -34,7 +35,6 @@ from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES, is_key
 
-_TABLES = "input", "output"
 _log = logging.getLogger(__name__)
 
 
@@ -144,25 +144,20 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
     vocabulary = read_vocabulary(run.vocabulary)
     before = read_model(run.base).loss_history if run.base.exists() else []
     history = found.facts["place"]["history"]
+    rule = row_rule(config.run.optimizer)
+    shape = len(vocabulary), config.tables.vector_size
+    state = tree_of(found.arrays, state_shapes(rule, shape, config.run.dtype))
     assert config.tables.block is not None, "a run writes resolved settings"
     return ModelFile(
         settings=model_settings(config) | {"workers": 1},
         block=config.tables.block,
         tokens=vocabulary.tokens,
         counts=vocabulary.counts,
-        input=found.arrays["params.tables.input"],
-        output=found.arrays["params.tables.output"],
+        input=state.params["tables"]["input"],
+        output=state.params["tables"]["output"],
         loss_history=before + [metrics[0] for metrics in history],
-        accumulators=_saved_accumulators(found.arrays),
+        row_state=rule.row_state(state.opt_state),
     )
-
-
-def _saved_accumulators(arrays: dict[str, np.ndarray]) -> Accumulators | None:
-    """The accumulators in a checkpoint; None: its optimizer has none."""
-    names = {name: f"opt_state.0.accumulators.tables.{name}" for name in _TABLES}
-    if not {*names.values()} <= {*arrays}:
-        return None
-    return {name: arrays[path] for name, path in names.items()}
 
 
 def _log_optimizer(base: ModelFile, optimizer: str) -> None:
@@ -179,11 +174,10 @@ def _log_optimizer(base: ModelFile, optimizer: str) -> None:
 def _digest(model: ModelFile) -> str:
     """SHA-256 of all that a run reads from a model, independent of its file."""
     digest = hashlib.sha256(Vocabulary(model.tokens, model.counts).digest.encode())
-    accumulators = (model.accumulators or {}).values()
     for array in (
         model.input,
         model.output,
-        *accumulators,
+        *model.row_state.values(),
         np.array(model.loss_history),
     ):
         digest.update(f"{array.dtype}{array.shape}".encode())
@@ -270,5 +264,5 @@ def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
         input=np.asarray(tables["input"]),
         output=np.asarray(tables["output"]),
         loss_history=before + end.position.losses,
-        accumulators=accumulators_of(end.state),
+        row_state=training.program.optimizer.row_state(end.state.opt_state),
     )

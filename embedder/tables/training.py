@@ -27,10 +27,9 @@ from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_sourc
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
-from embedder.tables.options import TablesOptions
 from embedder.tables.placement import TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
-from embedder.tables.update import accumulators_of, initial_state
+from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
 
@@ -59,8 +58,8 @@ class Training:
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
         self._tokens_per_update = tokens_per_update
-        is_sgd = config.run.optimizer == "sgd"
-        smaller = "`alpha` or `max_pairs_per_row`" if is_sgd else "`alpha`"
+        has_limit = options.max_pairs_per_row is not None
+        smaller = "`alpha` or `max_pairs_per_row`" if has_limit else "`alpha`"
         self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
@@ -79,7 +78,7 @@ class Training:
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.source = _source(config, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)
-        self.backend: str = pick_backend(options, num_words, self.layout)
+        self.backend: str = pick_backend(config, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
         self.program = make_program(
             shape[0],
@@ -160,10 +159,13 @@ class Training:
             return state
         tables = state.params["tables"]
         _begin_with(tables, {"input": self._base.input, "output": self._base.output})
-        accumulators = accumulators_of(state)
-        if accumulators is not None and self._base.accumulators is not None:
-            _begin_with(accumulators, self._base.accumulators)
-        return state
+        if self._base.settings["optimizer"] != self.config.run.optimizer:
+            return state
+        rule = self.program.optimizer
+        row_state = rule.row_state(state.opt_state)
+        _begin_with(row_state, self._base.row_state)
+        opt_state = rule.with_row_state(state.opt_state, row_state)
+        return state._replace(opt_state=opt_state)
 
     def rate(self, progress):
         """Learning rate at `progress`, a number or an array."""
@@ -198,37 +200,44 @@ class Training:
         return run_calls(apply, state, placed)
 
 
-def _begin_with(arrays: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> None:
+def _begin_with(arrays: dict[str, np.ndarray], first: RowState) -> None:
     """Replaces the first rows of each of `arrays`."""
     for name, rows in first.items():
         arrays[name] = np.concatenate([rows, arrays[name][len(rows) :]])
 
 
 def pick_backend(
-    options: TablesOptions, num_words: int, layout: Layout
+    config: Config, num_words: int, layout: Layout
 ) -> Literal["xla", "numba"]:
     """The compiler of the updates of a run over `num_words` in all its epochs.
 
     Raises:
       InputError: `backend` is numba, which is not installed or has no such kernel.
     """
+    options = config.tables
     if options.backend == "numba" and not _has_numba():
         raise InputError(
             "`backend` is 'numba', which cannot be imported: pip install numba."
         )
-    has_kernel = options.architecture in cpu.OBJECTIVES
-    if options.backend == "numba" and not has_kernel:
-        raise InputError(
-            f"`backend` must be 'xla' with `architecture` {options.architecture!r}, "
-            "got 'numba'."
-        )
+    lacks = _lacks_kernel(options.architecture, config.run.optimizer)
+    if options.backend == "numba" and lacks:
+        raise InputError(f"`backend` must be 'xla' with {lacks}, got 'numba'.")
     if options.backend != "auto":
         return options.backend
-    is_long = num_words >= _LONG_RUN and options.update == "rows" and has_kernel
+    is_long = num_words >= _LONG_RUN and options.update == "rows" and not lacks
     is_one_cpu = layout.mode == "jit" and jax.default_backend() == "cpu"
     if is_long and is_one_cpu and _has_numba():
         return "numba"
     return "xla"
+
+
+def _lacks_kernel(architecture: str, optimizer: str) -> str:
+    """The setting that no kernel has; empty: there is a kernel."""
+    if architecture not in cpu.OBJECTIVES:
+        return f"`architecture` {architecture!r}"
+    if optimizer not in cpu.OPTIMIZERS:
+        return f"`optimizer` {optimizer!r}"
+    return ""
 
 
 def _has_numba() -> bool:

@@ -8,7 +8,7 @@ without a gradient as they are, and slow, it is there to check the first.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import haiku as hk
@@ -22,8 +22,12 @@ from embedder.engine.state import TrainState
 from embedder.tables.objective import Pairs, Rows
 from embedder.tables.prepare import Batch, Model, Prepared, distinct_rows, prepare
 
-Accumulators = dict[str, np.ndarray]
-"""What an optimizer accumulates for each row, [V], by the name of the table."""
+TABLES = "input", "output"
+"""The names of the tables."""
+
+RowState = Mapping[str, np.ndarray]
+"""What an optimizer keeps for each row, [V] or [V, D], by `TABLE_NAME`; see
+`embedder.engine.rules.RowArray`."""
 
 
 class Loss(NamedTuple):
@@ -52,25 +56,28 @@ def host_state(
     optimizer: RowRule,
     input: np.ndarray,
     output: np.ndarray,
-    accumulators: Accumulators | None = None,
+    row_state: RowState | None = None,
 ) -> TrainState:
     """The state before any update, with these tables [V, D].
 
     Args:
-      accumulators: of an optimizer that has some; None: those at the start.
+      row_state: what the optimizer keeps; None: as it starts.
     """
     params = {"tables": {"input": np.asarray(input), "output": np.asarray(output)}}
     with jax.enable_x64(True):
         opt_state = jax.device_get(optimizer.transformation.init(params))
-    if accumulators is not None:
-        opt_state = optax.tree.set(opt_state, accumulators={"tables": accumulators})
+    if row_state is not None:
+        opt_state = optimizer.with_row_state(opt_state, row_state)
     return TrainState(params, opt_state, np.zeros((), np.int32))
 
 
-def accumulators_of(state: TrainState) -> Accumulators | None:
-    """The accumulators in the state of the optimizer; None: it has none."""
-    found = optax.tree.get(state.opt_state, "accumulators")
-    return None if found is None else found["tables"]
+def state_shapes(optimizer: RowRule, shape: tuple[int, int], dtype: str) -> TrainState:
+    """Shapes and dtypes of a state with tables of `shape` [V, D]; no device is used."""
+    table = jax.ShapeDtypeStruct(shape, np.dtype(dtype))
+    params: Any = {"tables": dict.fromkeys(TABLES, table)}
+    with jax.enable_x64(True):
+        opt_state = jax.eval_shape(optimizer.transformation.init, params)
+    return TrainState(params, opt_state, np.zeros((), np.int32))
 
 
 def make_updates(

@@ -15,7 +15,6 @@ from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
-from embedder.tables.update import accumulators_of
 from migration.convert import model_to_run, run_to_model
 from migration.parity.difference import (
     Difference,
@@ -49,7 +48,8 @@ def epoch_rung(
     training = Training(resolve(config, encoded.num_tokens), encoded, range(1))
     state, place = run_epochs(training, training.initial_state())
     desired = model_of(trainer(legacy.EmbeddingTrainer, config).fit(sequences))
-    ours = _learned(state.params["tables"], place.losses, accumulators_of(state))
+    row_state = training.program.optimizer.row_state(state.opt_state)
+    ours = _learned(state.params["tables"], place.losses, row_state)
     yield from _models("whole epoch", config, ours, desired)
 
 
@@ -157,18 +157,18 @@ def _misplaced(ours, theirs, tolerance: float) -> int:
     return sum(abs(similarity - last) > 2 * tolerance for similarity in only)
 
 
-def _learned(tables, losses, accumulators) -> dict[str, np.ndarray]:
+def _learned(tables, losses, row_state) -> dict[str, np.ndarray]:
     """What training has made, by the names of the report."""
     found = {name: np.asarray(table) for name, table in tables.items()}
     found["loss"] = np.asarray(losses)
-    for name, values in (accumulators or {}).items():
-        found[f"{name} accumulator"] = np.asarray(values)
+    for name, values in row_state.items():
+        found[name.replace("_", " ")] = np.asarray(values)
     return found
 
 
 def _learned_by(model: ModelFile) -> dict[str, np.ndarray]:
     tables = {"input": model.input, "output": model.output}
-    return _learned(tables, model.loss_history, model.accumulators)
+    return _learned(tables, model.loss_history, model.row_state)
 
 
 def _models(

@@ -16,7 +16,7 @@ from embedder.tables.blocks import Updates
 from embedder.tables.objective import Rows
 from embedder.tables.prepare import Batch, Gathered, prepare
 from embedder.tables.training import TablesProgram
-from embedder.tables.update import Loss, accumulators_of, host_state, row_gradients
+from embedder.tables.update import Loss, host_state, row_gradients
 from migration.parity import equations
 from migration.parity.difference import Difference, difference
 from migration.parity.tolerances import TOLERANCE
@@ -127,13 +127,14 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
         )
         state = program.whole_state(state)
     desired = _oracle_state(sample)
-    actual = {"table": state.params["tables"], "accumulator": accumulators_of(state)}
-    for (kind, found), expected in zip(actual.items(), desired, strict=True):
-        if found is not None or expected is not None:
+    row_state = program.optimizer.row_state(state.opt_state)
+    actual = {f"{name}_table": x for name, x in state.params["tables"].items()}
+    actual |= row_state
+    for kind, expected in zip(("table", "accumulator"), desired, strict=True):
+        if kind == "table" or row_state or expected is not None:
             for name, values in zip(("input", "output"), expected, strict=True):
-                yield _difference(
-                    rung, f"{name} {kind}", sample.dtype, found[name], values
-                )
+                found = actual[f"{name}_{kind}"]
+                yield _difference(rung, f"{name} {kind}", sample.dtype, found, values)
 
 
 def _oracle_state(sample: Sample) -> legacy.update.State:

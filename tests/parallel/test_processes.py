@@ -152,9 +152,9 @@ def test_accumulators_are_sharded_over_two_processes(folder):
         assert {code for code, _ in ends(processes)} == {0}
     first, second = (read_model(folder / run / "model.npz") for run in ("one", "two"))
     np.testing.assert_array_equal(second.input, first.input)
-    for name, accumulator in first.accumulators.items():
+    for name, accumulator in first.row_state.items():
         assert accumulator.shape == (len(first.tokens),) and accumulator.all()
-        np.testing.assert_array_equal(second.accumulators[name], accumulator)
+        np.testing.assert_array_equal(second.row_state[name], accumulator)
 
 
 @pytest.mark.slow

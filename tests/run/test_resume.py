@@ -119,11 +119,10 @@ def test_accumulators_go_on_and_those_of_new_rows_start_at_0(old_adagrad):
     assert resume("--grow", "--epochs", "0") == 0
     old, new = model("old"), model("new")
     assert new.settings["optimizer"] == "adagrad"
-    for name in ("input", "output"):
-        assert (old.accumulators[name] > 0).all()
-        np.testing.assert_array_equal(
-            new.accumulators[name], [*old.accumulators[name], 0, 0, 0]
-        )
+    assert {*new.row_state} == {"input_accumulator", "output_accumulator"}
+    for name, accumulator in old.row_state.items():
+        assert (accumulator > 0).all()
+        np.testing.assert_array_equal(new.row_state[name], [*accumulator, 0, 0, 0])
 
 
 def test_adagrad_without_grow_is_partial_fit(old_adagrad):
@@ -132,15 +131,15 @@ def test_adagrad_without_grow_is_partial_fit(old_adagrad):
     trainer.save("partial.npz")
     new, partial = model("new"), read_model(Path("partial.npz"))
     np.testing.assert_array_equal(new.input, partial.input)
-    for name, accumulator in partial.accumulators.items():
-        np.testing.assert_array_equal(new.accumulators[name], accumulator)
+    for name, accumulator in partial.row_state.items():
+        np.testing.assert_array_equal(new.row_state[name], accumulator)
 
 
 def test_another_optimizer_starts_with_accumulators_of_0(capsys):
     assert resume("--epochs", "0", "--optimizer", "adagrad") == 0
     message = "The optimizer is adagrad, that of the base sgd: accumulators start at 0"
     assert message in capsys.readouterr().err
-    assert not any(x.any() for x in model("new").accumulators.values())
+    assert not any(x.any() for x in model("new").row_state.values())
     settings = model("new").settings
     assert settings["cap"] is None
     assert settings["alpha"] == ADAGRAD_ALPHA  # not of the base
@@ -150,7 +149,7 @@ def test_sgd_goes_on_from_the_tables_of_adagrad(old_adagrad, capsys):
     assert resume("--epochs", "0", "--optimizer", "sgd") == 0
     assert "The optimizer is sgd, that of the base adagrad" in capsys.readouterr().err
     np.testing.assert_array_equal(model("new").input, model("old").input)
-    assert model("new").accumulators is None
+    assert not model("new").row_state
 
 
 def test_an_unfinished_run_of_adagrad_will_do(stopped):
@@ -158,7 +157,8 @@ def test_an_unfinished_run_of_adagrad_will_do(stopped):
     stopped(*command)
     more = ["train", "more.txt", "--workdir", "new", "--resume", "half"]
     assert main([*more, "--epochs", "0", "--optimizer", "adagrad"]) == 0
-    assert all(x.any() for x in model("new").accumulators.values())
+    kept = model("new").row_state
+    assert len(kept) == 2 and all(x.any() for x in kept.values())
 
 
 def test_a_stopped_run_of_adagrad_goes_on_to_the_same_bits(old_adagrad, stopped):

@@ -96,12 +96,12 @@ def test_port_and_oracle_write_the_same_members(tmp_path, path, model):
 
 @pytest.fixture
 def adagrad(model) -> ModelFile:
-    accumulators = {
-        "input": np.array([0, 2, 0.5, 1], np.float32),
-        "output": np.zeros(4, np.float32),
+    row_state = {
+        "input_accumulator": np.array([0, 2, 0.5, 1], np.float32),
+        "output_accumulator": np.zeros(4, np.float32),
     }
     settings = SETTINGS | {"cap": None, "optimizer": "adagrad"}
-    return model._replace(settings=settings, accumulators=accumulators)
+    return model._replace(settings=settings, row_state=row_state)
 
 
 def test_a_file_of_adagrad_has_its_accumulators(path, adagrad):
@@ -112,9 +112,10 @@ def test_a_file_of_adagrad_has_its_accumulators(path, adagrad):
         assert again.settings == adagrad.settings
         found = list(members_of(written))
         assert found[-3:] == ["input_accumulator", "output_accumulator", "loss_history"]
-        for name, accumulator in adagrad.accumulators.items():
+        assert {*again.row_state} == {*adagrad.row_state}
+        for name, accumulator in adagrad.row_state.items():
             np.testing.assert_array_equal(
-                again.accumulators[name], accumulator, strict=True
+                again.row_state[name], accumulator, strict=True
             )
 
 
@@ -194,14 +195,14 @@ def test_parts_that_do_not_fit_are_refused(path, read, name, value, reason):
     ],
 )
 def test_wrong_accumulators_are_refused(path, adagrad, read, accumulator, reason):
-    accumulators = adagrad.accumulators | {"output": accumulator}
-    write_model(path, adagrad._replace(accumulators=accumulators))
+    row_state = adagrad.row_state | {"output_accumulator": accumulator}
+    write_model(path, adagrad._replace(row_state=row_state))
     expect_refusal(read, path, f"`output_accumulator` {reason}")
 
 
 @each_reader
 def test_missing_accumulators_are_named(path, adagrad, read):
-    write_model(path, adagrad._replace(accumulators=None))
+    write_model(path, adagrad._replace(row_state={}))
     expect_refusal(read, path, "input_accumulator")
 
 

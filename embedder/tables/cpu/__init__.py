@@ -2,3 +2,6 @@
 
 OBJECTIVES = "skipgram", "cbow"
 """The objectives that the kernel has: a module each, here and in `embedder.tables`."""
+
+OPTIMIZERS = "sgd", "adagrad"
+"""The optimizers that it has; see `rows.py` and `thread.apply_on_thread`."""

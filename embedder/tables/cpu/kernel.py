@@ -17,9 +17,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import optax
 
 from embedder.engine.program import PlacedState, Program
+from embedder.engine.rules import RowRule, row_rule
 from embedder.engine.state import TrainState
 from embedder.tables import skipgram
 from embedder.tables.cpu.rows import new_row_table
@@ -39,8 +39,9 @@ from embedder.tables.cpu.tiles import (
     tile_sizes,
 )
 from embedder.tables.prepare import Batch, Model
-from embedder.tables.update import Loss, accumulators_of
+from embedder.tables.update import Loss
 
+_ACCUMULATORS = "input_accumulator", "output_accumulator"
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _LINE = 64  # bytes of a cache line
 _TRIAL_TOKENS = 2**13  # of a call, to time another number of threads with
@@ -61,6 +62,8 @@ def make_updates(
     to SGD; None: no cap.
     """
 
+    rule = row_rule(optimizer)
+
     @functools.cache
     def team(num_tiles: int) -> TeamSize:
         return TeamSize(min(threads, num_tiles))
@@ -69,8 +72,7 @@ def make_updates(
         given = state.params["tables"]
         dim, dtype = given["input"].shape[1], given["input"].dtype
         tables = Tables(_padded(given["input"]), _padded(given["output"]))
-        accumulators = _accumulators(state)
-        assert (accumulators is None) == (optimizer == "sgd")
+        accumulators = _accumulators(rule, state)
         batch = jax.tree.map(_read_only, batch)
         constants = Constants(
             is_skipgram=model.objective is skipgram,
@@ -82,7 +84,8 @@ def make_updates(
         )
         size = team(math.prod(batch.blocks.noise.shape[1:3]))
         loss = _apply(optimizer, constants, size, tables, accumulators, batch)
-        return _next_state(state, tables, accumulators, dim, len(batch.rate)), loss
+        num_updates = len(batch.rate)
+        return _next_state(rule, state, tables, accumulators, dim, num_updates), loss
 
     return updates
 
@@ -168,12 +171,12 @@ def _padded(table) -> np.ndarray:
     return padded
 
 
-def _accumulators(state: TrainState) -> Tables | None:
+def _accumulators(rule: RowRule, state: TrainState) -> Tables | None:
     """The accumulators [V] of Adagrad; the kernel's own ones are not copied."""
-    given = accumulators_of(state)
-    if given is None:
+    given = rule.row_state(state.opt_state)
+    if not given:
         return None
-    return Tables(_writable(given["input"]), _writable(given["output"]))
+    return Tables._make(_writable(given[name]) for name in _ACCUMULATORS)
 
 
 def _writable(array) -> np.ndarray:
@@ -189,6 +192,7 @@ def _owned(memory: np.ndarray, view: np.ndarray) -> _Owned:
 
 
 def _next_state(
+    rule: RowRule,
     state: TrainState,
     tables: Tables,
     accumulators: Tables | None,
@@ -199,8 +203,9 @@ def _next_state(
     params = {name: _owned(x, x[:, :dim]) for name, x in tables._asdict().items()}
     opt_state = state.opt_state
     if accumulators is not None:
-        sums = {name: _owned(x, x) for name, x in accumulators._asdict().items()}
-        opt_state = optax.tree.set(opt_state, accumulators={"tables": sums})
+        owned = (_owned(x, x) for x in accumulators)
+        row_state = dict(zip(_ACCUMULATORS, owned, strict=True))
+        opt_state = rule.with_row_state(opt_state, row_state)
     step = np.asarray(state.step + num_updates, np.int32)
     return PlacedState(TrainState._make([{"tables": params}, opt_state, step]))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from embedder.tables.blocks import Blocks
-from embedder.tables.cpu import cbow, products, rows, simd, skipgram, tiles
+from embedder.tables.cpu import OPTIMIZERS, cbow, products, rows, simd, skipgram, tiles
 from embedder.tables.cpu.kernel_cache import kept
 from embedder.tables.cpu.rows import (
     RowTable,
@@ -85,7 +85,12 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
     what it calls; and two processes that compile one function for two signatures at the
     same time may exchange their code. So the name holds the dtype, the optimizer and a
     digest of all sources.
+
+    Raises:
+      ValueError: no kernel has this optimizer.
     """
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(optimizer)
 
     def apply(
         thread: Thread,
