@@ -165,7 +165,7 @@ def _log_optimizer(base: ModelFile, optimizer: str) -> None:
     before = base.settings["optimizer"]
     if optimizer != before:
         _log.info(
-            "The optimizer is %s, that of the base %s: accumulators start at 0.",
+            "The optimizer is %s, that of the base %s: its state starts at 0.",
             optimizer,
             before,
         )

@@ -137,7 +137,7 @@ def test_adagrad_without_grow_is_partial_fit(old_adagrad):
 
 def test_another_optimizer_starts_with_accumulators_of_0(capsys):
     assert resume("--epochs", "0", "--optimizer", "adagrad") == 0
-    message = "The optimizer is adagrad, that of the base sgd: accumulators start at 0"
+    message = "The optimizer is adagrad, that of the base sgd: its state starts at 0"
     assert message in capsys.readouterr().err
     assert not any(x.any() for x in model("new").row_state.values())
     settings = model("new").settings

@@ -2,9 +2,10 @@ import math
 
 import jax
 import numpy as np
+import optax
 import pytest
 
-from embedder.engine.rules import capped_sgd, rowwise_adagrad
+from embedder.engine.rules import RowArray, RowRule, capped_sgd, rowwise_adagrad
 from embedder.engine.state import device_state
 from embedder.run.checkpoints import Checkpoints, arrays_of, tree_of
 from embedder.tables import skipgram, update
@@ -12,7 +13,7 @@ from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.lookup import tables
 from embedder.tables.objective import Rows
 from embedder.tables.prepare import Batch, Model, distinct_rows, objective_of
-from embedder.tables.update import host_state, make_updates
+from embedder.tables.update import host_state, make_updates, state_shapes
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
 
@@ -135,6 +136,23 @@ def test_adagrad_by_hand(kind):
         for name in desired:
             assert actual[name].dtype == np.float64
             np.testing.assert_allclose(actual[name], desired[name], rtol=1e-13)
+
+
+def test_a_rule_may_keep_vectors_for_rows():
+    by_name = dict(zip(("input", "output"), TABLES, strict=True))
+    momentum = RowArray("momentum", field="trace")
+    rule = RowRule(optax.trace(0.9), sums_rows=True, row_arrays=(momentum,))
+    given = {f"{name}_momentum": x + 1 for name, x in by_name.items()}
+    kept = rule.row_state(host_state(rule, *TABLES, given).opt_state)
+    fresh = rule.row_state(host_state(rule, *TABLES).opt_state)
+    shapes = state_shapes(rule, TABLES[0].shape, TABLES[0].dtype.name)
+    described = rule.row_state(shapes.opt_state)
+    assert {*kept} == {*fresh} == {*described} == {*given}
+    for name, array in given.items():
+        np.testing.assert_array_equal(kept[name], array, strict=True)
+        assert fresh[name].shape == described[name].shape == array.shape
+        assert fresh[name].dtype == described[name].dtype == array.dtype
+        assert not fresh[name].any()
 
 
 def test_distinct_rows_of_repeated_ids():
