@@ -45,6 +45,7 @@ from embedder.config import (
     with_options,
 )
 from embedder.errors import InputError
+from embedder.tables.options import TablesOptions
 
 _POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
 
@@ -87,6 +88,8 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
         return verb
     base, same = base_of(run), _parse(arguments, read_toml(run.config))
     assert isinstance(same, Train)  # as before, with other defaults
+    if verb.grow and not (base and base["grow"]):
+        raise InputError(f"{run.path} was started without --grow: give --resume too.")
     return dataclasses.replace(
         same,
         corpus=source_of(run),
@@ -97,13 +100,12 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
 
 def _with_settings_of_a_base(arguments: list[str], before: Config) -> Train:
     """The command with the settings of the run of --resume as defaults."""
+    optimizer = _flag_value(arguments, "--optimizer", str)
+    if before.run.model == "tokens" and optimizer not in (None, before.run.optimizer):
+        # The rates and the limit of the run are not meant for another optimizer.
+        rates = {"alpha": None, "min_alpha": TablesOptions().min_alpha}
+        before = with_options(before, **rates, max_pairs_per_row=None)
     found = _parse(arguments, before)
-    assert isinstance(found, Train)
-    if found.run.optimizer == before.run.optimizer or before.run.model != "tokens":
-        return found
-    # What the run resolved for its optimizer is not meant for another one.
-    fresh = with_options(before, alpha=None, max_pairs_per_row=None)
-    found = _parse(arguments, fresh)
     assert isinstance(found, Train)
     return found
 
@@ -241,14 +243,19 @@ def _flags(section) -> dict[str, Any]:
 
 
 def _config_file(arguments: list[str]) -> Config:
-    """The settings in the --config file: defaults of the flags."""
+    """The settings in the file of --config, which are defaults for the flags."""
+    path = _flag_value(arguments, "--config", Path)
+    return Config() if path is None else read_toml(path)
+
+
+def _flag_value(arguments: list[str], flag: str, kind: Callable[[str], Any]) -> Any:
+    """The value of a flag; None: it is not given, or has none, which tyro will say."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", type=Path)
+    parser.add_argument(flag, type=kind, dest="value")
     with contextlib.suppress(argparse.ArgumentError, SystemExit):
         with contextlib.redirect_stderr(io.StringIO()):
-            path = parser.parse_known_args(arguments)[0].config
-        return Config() if path is None else read_toml(path)
-    return Config()  # no value: tyro will say so
+            return parser.parse_known_args(arguments)[0].value
+    return None
 
 
 def _registry() -> ConstructorRegistry:

@@ -145,7 +145,8 @@ def run_epochs(
         on_pause()
         metrics = training.summary(sums.result(), placed)
         history = (*at.history, metrics)
-        if at.losses and at.losses[-1] == metrics[0] != 0:
+        loss, before = metrics[0], at.losses[-2:]
+        if loss and before[-1:] == [loss] and before != [loss, loss]:  # say it once
             _log.warning(
                 "The loss of epoch %d equals that of the epoch before to the last bit: "
                 "nothing is learned.",

@@ -245,6 +245,10 @@ def optimizer_by_name(
         raise InputError(f"`optimizer_args` of {name!r}: {error}") from error
 
 
+_LEFT_OUT = "scale_by", "lbfgs", "noisy"
+"""Parts of others; one that needs more than gradients; a state that is no arrays."""
+
+
 def optimizers() -> dict[str, Callable[..., optax.GradientTransformation]]:
     """The functions of optax whose first argument, `learning_rate`, may be all.
 
@@ -252,7 +256,7 @@ def optimizers() -> dict[str, Callable[..., optax.GradientTransformation]]:
     """
     found: dict[str, Callable[..., optax.GradientTransformation]] = {}
     for name, function in sorted(vars(optax).items()):
-        if inspect.isfunction(function) and not name.startswith(("scale_by", "lbfgs")):
+        if inspect.isfunction(function) and not name.startswith(_LEFT_OUT):
             first, *rest = [*inspect.signature(function).parameters.values(), None]
             needed = [p for p in rest if p and p.default is p.empty]
             if first and first.name == "learning_rate" and not needed:

@@ -128,7 +128,10 @@ def source_of(workdir: Workdir) -> str | None:
 
 def base_of(workdir: Workdir) -> dict[str, Any] | None:
     """The run whose vectors were the start: path, grow, and sha256 of its model."""
-    return _corpus(workdir, "resume", (dict, type(None)))
+    found = _corpus(workdir, "resume", (dict, type(None)))
+    if found is not None and not {"path", "grow", "sha256"} <= {*found}:
+        raise _damaged(workdir, f"`resume` is {found!r}")
+    return found
 
 
 def _is_same_base(workdir: Workdir, base: dict[str, Any] | None) -> bool:
@@ -160,11 +163,14 @@ def _corpus(workdir: Workdir, key: str, kinds: tuple[type, ...]) -> Any:
             raise InputError(f"`{key}` is {value!r}")
         return value
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        reason = short_reason(error)
-        raise InputError(
-            f"{workdir.corpus} is damaged ({reason}): give another --workdir, or "
-            "--overwrite to start anew."
-        ) from error
+        raise _damaged(workdir, short_reason(error)) from error
+
+
+def _damaged(workdir: Workdir, reason: str) -> InputError:
+    return InputError(
+        f"{workdir.corpus} is damaged ({reason}): give another --workdir, or the "
+        "corpus and --overwrite to start anew."
+    )
 
 
 def check_sound(workdir: Workdir) -> None:

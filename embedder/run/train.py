@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from embedder.config import Config, options_of, per_host_names
 from embedder.disk.files import name_file_in_errors
+from embedder.disk.lock import LockedError
 from embedder.engine.epochs import Status
 from embedder.engine.memory import check_memory
 from embedder.errors import InputError
@@ -103,13 +104,14 @@ def run_training(
             check_path(run.path)
             if base is not None:
                 inputs.check_apart(run, base.path)
-            is_same = False
+            is_same = is_locked = False
             if processes.is_first():
                 folder.check_free(run)
                 _check_step(run, restart)
                 is_same = _is_finished_as_given(run, config, problem, restart)
                 if restart.overwrite or not run.is_finished:  # else it is only read
                     stack.enter_context(folder.locked(run, restart.force_lock))
+                    is_locked = True
                     folder.remove_parts(run)
         processes.check_agreement(_input_facts(config, problem))
         if processes.broadcast_flag(is_same):
@@ -119,6 +121,11 @@ def run_training(
             is_finished = processes.is_first() and _check_and_is_finished(
                 run, training.config, problem, restart
             )
+            if processes.is_first() and not (is_finished or is_locked):
+                raise LockedError(
+                    f"{run.path} was finished, and now another process writes there: "
+                    "give the same command again."
+                )
         if processes.broadcast_flag(is_finished):
             return _finished_before(run)
         plan = Plan(run, problem, training, config, source)

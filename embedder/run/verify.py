@@ -65,7 +65,7 @@ def _files(run: Workdir) -> Iterator[Finding]:
     except ValueError as error:
         yield Finding(DIGESTS_FILE, f"is damaged ({error})", _ANEW)
         return
-    settings = {run.config.name, run.corpus.name, run.vocabulary.name}
+    settings = {run.config.name, run.corpus.name, run.base.name, run.vocabulary.name}
     for name, expected in sums.items():
         path = run.path / name
         advice = _AGAIN.format(path=run.vectors)

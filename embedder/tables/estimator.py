@@ -202,7 +202,8 @@ class EmbeddingTrainer:
           FileNotFoundError: there is no such file.
           ValueError: it is not a whole model file.
         """
-        model = read_model(Path(path))
+        with _cap_named():
+            model = read_model(Path(path))
         trainer = cls(**model.settings)
         trainer._keep(model)
         return trainer
@@ -220,9 +221,11 @@ class EmbeddingTrainer:
         self._loss_history = model.loss_history
 
     def _model(self) -> ModelFile:
-        vocabulary = self._trained()
+        vocabulary, table = self._trained(), self.vectors
+        self._config()  # attributes may be set: a file must be one that `load` reads
+        of_table = {"vector_size": table.shape[1], "dtype": table.dtype.name}
         return ModelFile(
-            settings=self._settings(),
+            settings=self._settings() | of_table,
             block=self._block,
             tokens=vocabulary.tokens,
             counts=vocabulary.counts,

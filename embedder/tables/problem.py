@@ -165,7 +165,8 @@ def _log_optimizer(base: ModelFile, optimizer: str) -> None:
     before = base.settings["optimizer"]
     if optimizer != before:
         _log.info(
-            "The optimizer is %s, that of the base %s: its state starts at 0.",
+            "The optimizer is %s, that of the base %s: the state of that one is not "
+            "used.",
             optimizer,
             before,
         )

@@ -160,3 +160,27 @@ def test_a_damaged_finished_run_is_refused(plans, capsys):
         file.write("# changed\n")
     assert train(*TOKENS, "--workdir", "run") == 2
     assert "run is damaged: config.toml" in error_line(capsys) and len(plans) == 1
+
+
+def test_a_run_that_is_overwritten_meanwhile_is_left_alone(monkeypatch, capsys):
+    """Another process starts it anew while this one plans, without the lock."""
+    assert train(*TOKENS, "--alpha", "0.05", "--workdir", "run") == 0
+    plan = TablesProblem.plan
+
+    def plan_late(self, *arguments):
+        Workdir("run").vectors.unlink()
+        return plan(self, *arguments)
+
+    monkeypatch.setattr(TablesProblem, "plan", plan_late)
+    before = Path("run/model.npz").read_bytes()
+    capsys.readouterr()
+    assert train(*TOKENS, "--workdir", "run") == 2
+    assert "now another process writes there" in error_line(capsys)
+    assert Path("run/model.npz").read_bytes() == before
+
+
+def test_grow_needs_the_run_to_resume(capsys):
+    assert train(*TOKENS, "--workdir", "run") == 0
+    capsys.readouterr()
+    assert train("--workdir", "run", "--grow") == 2
+    assert "run was started without --grow: give --resume too." in error_line(capsys)

@@ -137,12 +137,22 @@ def test_adagrad_without_grow_is_partial_fit(old_adagrad):
 
 def test_another_optimizer_starts_with_accumulators_of_0(capsys):
     assert resume("--epochs", "0", "--optimizer", "adagrad") == 0
-    message = "The optimizer is adagrad, that of the base sgd: its state starts at 0"
+    message = "The optimizer is adagrad, that of the base sgd: the state of that"
     assert message in capsys.readouterr().err
     assert not any(x.any() for x in model("new").row_state.values())
     settings = model("new").settings
     assert settings["cap"] is None
     assert settings["alpha"] == ADAGRAD_ALPHA  # not of the base
+
+
+@pytest.mark.parametrize("rates", [[], ["--min-alpha", "0.1"]], ids=["", "given"])
+def test_rates_of_another_optimizer_are_not_those_of_the_run(rates):
+    """`min_alpha` of the run is above the default `alpha` of SGD, and not asked for."""
+    command = ["train", "more.txt", "--workdir", "new", "--resume", "old", *rates]
+    assert main([*command, "--optimizer", "adagrad"]) == 0
+    settings = model("new").settings
+    assert settings["min_alpha"] == (0.1 if rates else 1e-4)
+    assert settings["alpha"] == ADAGRAD_ALPHA
 
 
 def test_sgd_goes_on_from_the_tables_of_adagrad(old_adagrad, capsys):

@@ -226,15 +226,18 @@ def _apply(
     num_tiles *= num_blocks
     num_gathered = num_tiles * sum(sizes)
     gathered = new_gathered(num_tiles, sum(sizes), width, dtype)
-    buffers = [new_buffers(sizes, width, block, dtype) for _ in range(team.threads)]
-    rows = [new_row_table(num_gathered, dtype) for _ in range(team.threads)]
+    scratch = [  # of one thread after another: no two share a cache line
+        (new_buffers(sizes, width, block, dtype), new_row_table(num_gathered, dtype))
+        for _ in range(team.threads)
+    ]
     reports = -(-num_updates // interval), num_tiles
     losses = LossTerms(np.zeros(reports), np.zeros(reports))
     compiled = apply_on_thread(dtype.name, optimizer)
 
     def run_thread(thread: Thread, updates: slice) -> float:
         """Returns the share of the time that the thread had a core."""
-        rows[thread.number].update[:] = 0
+        buffers, rows = scratch[thread.number]
+        rows.update[:] = 0
         first_report = updates.start // interval
         start, cpu_start = time.perf_counter(), time.thread_time()
         compiled(
@@ -244,8 +247,8 @@ def _apply(
             jax.tree.map(lambda array: array[updates], batch),
             constants,
             gathered,
-            buffers[thread.number],
-            rows[thread.number],
+            buffers,
+            rows,
             LossTerms._make(terms[first_report:] for terms in losses),
         )
         return (time.thread_time() - cpu_start) / (time.perf_counter() - start)
