@@ -85,7 +85,6 @@ SMOKE = {
         "--samples 1 --sizes 100 200 --updates 16",
         ["100 |", "200 |"],
         positive=(2, 4),
-        slow=False,
     ),
     "beside": Smoke(
         "--samples 1 --seconds 0.01 --vocabulary-size 100 --updates 16",

@@ -128,6 +128,7 @@ def assert_equal_to_one_process(folder: Path, one_process) -> None:
     assert (vectors(folder / "two") == one_process(folder / "corpus.txt")).all()
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_does(folder, one_process):
     first, second = ends(start_two("--workdir", "two"))
     assert (first[0], second) == (0, (0, []))

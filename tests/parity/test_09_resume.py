@@ -7,7 +7,9 @@ from tests.parity.cases import assert_pass
 
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", pytest.param("adagrad", marks=pytest.mark.slow)]
+)
 def test_training_goes_on_from_a_file_of_either_program(
     sequences, architecture, dtype, optimizer
 ):

@@ -19,7 +19,7 @@ from migration.parity.updates import random_tables
 from tests.parity.cases import CASES, NEGATIVE, Case
 
 ARCHITECTURES = ["skipgram", "cbow"]
-OPTIMIZERS = ["sgd", "adagrad"]
+OPTIMIZERS = ["sgd", pytest.param("adagrad", marks=pytest.mark.slow)]
 CAP = 5.0
 ADAGRAD = rowwise_adagrad()
 RULES = {"sgd": capped_sgd(CAP), "adagrad": ADAGRAD}
@@ -295,7 +295,7 @@ def test_what_is_compiled_is_found_again_by_its_types_and_the_text_of_all_source
     names = {
         apply_on_thread(dtype, optimizer).py_func.__qualname__
         for dtype in ("float32", "float64")
-        for optimizer in OPTIMIZERS
+        for optimizer in RULES
     }
     assert len(names) == 4
     assert all(name.endswith(thread.SOURCES) for name in names)
