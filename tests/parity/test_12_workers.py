@@ -20,16 +20,15 @@ def test_as_many_neighbours_in_common_as_of_two_runs_of_the_oracle_pass():
         assert compare_neighbours(shared, between, "float32").passed == passed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.slow  # not with Adagrad: see decision 52
 def test_the_port_is_as_near_to_the_asynchronous_oracle_as_that_is_to_itself(
-    data_folder, wiki, optimizer
+    data_folder, wiki
 ):
     sets = data_folder / "word-eval"
     measured = scores(
         [sets / "wordsim353.tsv", sets / "simlex999.tsv"],
         [sets / "questions-words.txt"],
     )
-    config = with_options(Config(), vector_size=50, epochs=1, optimizer=optimizer)
+    config = with_options(Config(), vector_size=50, epochs=1)
     options = {"words": 0, "seeds": (1, 2, 3), "scores": measured}
     assert_pass(ladder(subject(config, str(wiki), **options), ["workers"]))

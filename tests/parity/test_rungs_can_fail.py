@@ -19,6 +19,7 @@ from embedder.tables import (
     estimator,
     noise,
     prepare,
+    shards,
     skipgram,
     update,
     vocabulary,
@@ -283,7 +284,7 @@ def lengths_left_in(original, rows):
 
 PLANTED = [
     (vocabulary_rung, encode, "select_tokens", ties_by_last_appearance),
-    (vocabulary_rung, encode, "_cut_long", joined_sequences),
+    (vocabulary_rung, shards, "_cut_long", joined_sequences),
     (distributions_rung, vocabulary, "keep_limit", counts_off_by_one),
     (distributions_rung, noise, "noise_table", counts_off_by_one),
     (blocks_rung, blocks, "draw_noise", ids_off_by_one),
