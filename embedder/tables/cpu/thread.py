@@ -143,7 +143,7 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
     return kept(compiled()(apply))
 
 
-@compiled()
+@compiled(inline="always")
 def _differentiate(
     at: TileIndex,
     report,
