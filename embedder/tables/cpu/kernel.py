@@ -226,7 +226,7 @@ def _apply(
     num_tiles *= num_blocks
     num_gathered = num_tiles * sum(sizes)
     gathered = new_gathered(num_tiles, sum(sizes), width, dtype)
-    scratch = [  # of one thread after another: no two share a cache line
+    scratch = [  # each thread its own
         (new_buffers(sizes, width, block, dtype), new_row_table(num_gathered, dtype))
         for _ in range(team.threads)
     ]

@@ -113,7 +113,7 @@ def noise_errors(f, i, scale, num_noise):
     """Replaces the scores f of four tokens by the derivatives of scale softplus(f),
     (10): e_tk = scale sigma(f), (32) and (36)."""
     for q in range(i, i + 4):
-        of_token = scale[q]  # read once: f might overlap it, for all that LLVM knows
+        of_token = scale[q]  # read once: LLVM cannot know that f does not overlap it
         for k in range(f.shape[1]):
             error = of_token * sigmoid(f[q, k])
             f[q, k] = error if k < num_noise else cast_like(0, error)

@@ -143,7 +143,7 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
     return kept(compiled()(apply))
 
 
-@compiled(inline="always")
+@compiled(inline="always")  # a call would pass some 25 arrays
 def _differentiate(
     at: TileIndex,
     report,
