@@ -220,6 +220,7 @@ _UNITS = {
 }
 
 
+@functools.cache  # each text is parsed once
 def read_interval(value: str) -> Interval:
     """The interval in a text: 100 (updates), 30s, 10min, 2h, 1epoch or never.
 
