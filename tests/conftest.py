@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import orbax.checkpoint  # noqa: F401  see below
 import pytest
 
 from embedder.cli import main
@@ -16,6 +17,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
 jax.config.update("jax_enable_compilation_cache", False)  # every test compiles its own
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # so do the processes of tests
+# Orbax is imported above because a run imports it in a thread that saves: pytest parses
+# `orbax.checkpoint.test_utils` to rewrite its assertions, and two threads that parse at
+# once can fail in CPython 3.11 (AST constructor recursion depth mismatch).
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # whose packages are these
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As under nohup. Processes of tests inherit it, and tests interrupt them.
