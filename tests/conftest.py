@@ -11,12 +11,10 @@ import orbax.checkpoint  # noqa: F401  see below
 import pytest
 
 from embedder.cli import main
-from embedder.engine import epochs
+from embedder.engine import compilation, epochs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
-jax.config.update("jax_enable_compilation_cache", False)  # every test compiles its own
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # so do the processes of tests
 # Orbax is imported above because a run imports it in a thread that saves: pytest parses
 # `orbax.checkpoint.test_utils` to rewrite its assertions, and two threads that parse at
 # once can fail in CPython 3.11 (AST constructor recursion depth mismatch).
@@ -24,6 +22,17 @@ os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # whose packages are 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As under nohup. Processes of tests inherit it, and tests interrupt them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    """Makes JAX load programs that any process of any session compiled before.
+
+    The key of a program is all of its code and of XLA's options: a changed program is
+    compiled. `pytest --cache-clear` removes them.
+    """
+    os.environ["XDG_CACHE_HOME"] = str(config.cache.mkdir("compiled"))
+    compilation.enable_compilation_cache()
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,6 @@ def compiled_programs(
 ) -> set[str]:
     """Trains in a new process; the files that are in the cache folder then."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    del environment["JAX_ENABLE_COMPILATION_CACHE"]
     done = run_python("-c", TRAIN, env=environment | variables)
     assert done.returncode == 0, done.stderr
     lines = [f"Cache file {path} is damaged" for path in cache.rglob("jit_updates*")]
@@ -96,14 +95,15 @@ def test_a_cache_folder_that_cannot_be_made_is_logged(
     path = {"proc": "/proc/1"}.get(where, where)
     monkeypatch.setenv("XDG_CACHE_HOME", path)
     caplog.set_level("INFO")
-    jax.config.update("jax_enable_compilation_cache", True)
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
     try:
         compilation.enable_compilation_cache()
+        assert jax.config.jax_compilation_cache_dir is None
     finally:
-        jax.config.update("jax_enable_compilation_cache", False)
+        jax.config.update("jax_compilation_cache_dir", before)
     (message,) = caplog.messages
     assert message.startswith(f"The compilation cache is off: {path}/embedder/jax: ")
-    assert jax.config.jax_compilation_cache_dir is None
 
 
 FLAG = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
