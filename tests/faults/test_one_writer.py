@@ -28,6 +28,13 @@ def own_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def model():
+    """A model file, which is there before `training` takes all the time of a core."""
+    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0)
+    trainer.fit([["a", "b"]]).save("model.npz")
+
+
+@pytest.fixture
 def training():
     """A process that trains in `run` until it is told to stop."""
     command = [sys.executable, "-m", "embedder.cli", "train", "text.txt"]
@@ -46,9 +53,7 @@ def training():
 
 
 @pytest.mark.row("F21")
-def test_a_second_run_is_refused_and_the_first_goes_on(training, capsys):
-    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0)
-    trainer.fit([["a", "b"]]).save("model.npz")
+def test_a_second_run_is_refused_and_the_first_goes_on(model, training, capsys):
     for options in ([], ["--overwrite"], ["--force-lock"]):
         assert main(["train", "text.txt", "--workdir", "run", *LONG, *options]) == 2
         message = f"run is in use by process {training.pid} of host "
@@ -104,9 +109,9 @@ def test_a_container_goes_on_under_another_host_name(training, capsys, monkeypat
 
 @pytest.mark.row("F21", "F29")
 @pytest.mark.parametrize("verb", ["train", "convert"])
-def test_a_lock_of_another_host_is_left_alone_or_taken_over_by_force(capsys, verb):
-    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0)
-    trainer.fit([["a", "b"]]).save("model.npz")
+def test_a_lock_of_another_host_is_left_alone_or_taken_over_by_force(
+    model, capsys, verb
+):
     Path("run").mkdir()
     owner = json.dumps({"pid": os.getpid(), "host": f"not-{socket.gethostname()}"})
     Path("run/.lock").write_text(owner)

@@ -172,7 +172,7 @@ def for_all(number: int, check: Callable[..., None], **strategies) -> None:
 
 
 @pytest.mark.row("B4", "B12")
-@few_or_many(3, 60)
+@few_or_many(3, 30)
 def test_any_tokens_get_vectors(number, capsys):
     @example(tokens=HOSTILE[:12], seed=0)
     @example(tokens=HOSTILE[12:24], seed=1)
@@ -187,7 +187,7 @@ def test_any_tokens_get_vectors(number, capsys):
 
 
 @pytest.mark.row("B2", "B4")
-@few_or_many(6, 40)
+@few_or_many(6, 20)
 def test_a_text_that_ends_in_any_bytes_is_read_or_refused(number, capsys):
     @example(data=b"a\0", ending=".txt")
     @example(data=b"\xff", ending=".txt")
@@ -200,7 +200,7 @@ def test_a_text_that_ends_in_any_bytes_is_read_or_refused(number, capsys):
 
 
 @pytest.mark.row("B8")
-@few_or_many(15, 100)
+@few_or_many(15, 50)
 def test_any_options_are_used_or_refused(number, capsys):
     @example(options=[("--alpha", "1e30")])
     @example(options=[("--seed", "9" * 5000)])
@@ -211,7 +211,7 @@ def test_any_options_are_used_or_refused(number, capsys):
 
 
 @pytest.mark.row("B8", "B14")
-@few_or_many(10, 100)
+@few_or_many(10, 50)
 def test_any_config_is_used_or_refused(number, capsys):
     @example(tables={"train": {"alpha": 1e30}})
     @example(tables={"train": {"smple": 1}})

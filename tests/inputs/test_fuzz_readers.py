@@ -342,7 +342,7 @@ TABLES = [  # a process for each reading: these take a while
 ]
 SEEDS = [
     pytest.param(reader, seeds, id=f"{reader.name}-{len(seeds)}", marks=marks)
-    for readers, few, many in ((READERS, 100, 700), (TABLES, 4, 20))
+    for readers, few, many in ((READERS, 100, 350), (TABLES, 4, 10))
     for reader in readers
     for seeds, marks in (
         (range(few), []),

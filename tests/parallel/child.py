@@ -53,6 +53,14 @@ def layouts() -> Iterator[Layout]:
                     yield Layout(mode, tables, num_devices // part, part)
 
 
+def layouts_of(architecture: str, optimizer: str) -> list[Layout]:
+    """Every layout on two devices and, by SGD, on eight; else half of the cells."""
+    every = [*layouts()]
+    if num_devices == 2 or (num_devices == 8 and optimizer == "sgd"):
+        return every
+    return every[ARCHITECTURES.index(architecture) :: len(ARCHITECTURES)]
+
+
 def cells(optimizer: str = "sgd") -> Iterator[dict]:
     """For each layout x architecture: one update, an epoch, and what is exchanged."""
     rng = np.random.default_rng(0)
@@ -78,7 +86,7 @@ def cells(optimizer: str = "sgd") -> Iterator[dict]:
         assert one.layout == Layout()
         first = superblock_of_one(one)
         whole, place = run_epochs(one, one.initial_state())
-        for layout in layouts():
+        for layout in layouts_of(architecture, optimizer):
             several = with_options(
                 config,
                 mode=layout.mode,
@@ -256,5 +264,4 @@ def loading() -> Iterator[dict]:
 
 if __name__ == "__main__":
     assert len(jax.devices()) == num_devices
-    jax.config.update("jax_enable_compilation_cache", False)
     print(json.dumps(list(globals()[part]())))

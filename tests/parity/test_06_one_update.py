@@ -1,4 +1,5 @@
 import functools
+import itertools
 import math
 
 import jax
@@ -19,9 +20,17 @@ one_update_rung = functools.partial(updates_rung, "one update")
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_tables_are_those_of_the_oracle(case, architecture, optimizer):
-    assert_pass(one_update_rung(case.sample(architecture, optimizer=optimizer)))
+def test_tables_are_those_of_the_oracle(case, architecture):
+    assert_pass(one_update_rung(case.sample(architecture)))
+
+
+@pytest.mark.parametrize(
+    ("case", "architecture"),
+    [*zip(CASES, itertools.cycle(ARCHITECTURES), strict=False)],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_tables_by_adagrad_are_those_of_the_oracle(case, architecture):
+    assert_pass(one_update_rung(case.sample(architecture, optimizer="adagrad")))
 
 
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)

@@ -14,10 +14,12 @@ ADAGRAD = {"optimizer": "adagrad"}
 
 
 @pytest.mark.parametrize(
-    "architecture", ["skipgram", pytest.param("cbow", marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize(
-    "dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)]
+    ("architecture", "dtype"),
+    [
+        ("skipgram", "float64"),
+        pytest.param("cbow", "float64", marks=pytest.mark.slow),
+        pytest.param("skipgram", "float32", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize(
     ("case", "update", "rule"),

@@ -1,5 +1,7 @@
 """An encoder: from its batches to an epoch and its files, against the oracle."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -191,6 +193,12 @@ def fresh_programs():
     clear()
 
 
+@functools.cache
+def passes_unchanged(rung: str) -> bool:
+    """Whether it passes where nothing is planted."""
+    return passes(rung, **CASES["images"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rung", "module", "name", "wrong"),
@@ -199,7 +207,7 @@ def fresh_programs():
 )
 def test_encoder_rung_catches(monkeypatch, fresh_programs, rung, module, name, wrong):
     case = CASES["images"]
-    assert passes(rung, **case)
+    assert passes_unchanged(rung)
     original = getattr(module, name)
     monkeypatch.setattr(
         module, name, lambda *args, **options: wrong(original, *args, **options)
