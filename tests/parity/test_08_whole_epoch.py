@@ -1,5 +1,6 @@
 import itertools
 import math
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -26,10 +27,20 @@ RULES = {
     "adagrad": {"optimizer": "adagrad"},
 }
 CAPS = ["cap", "no_cap"]
+
+
+def half(*values: Iterable) -> list[tuple]:
+    """Every other cell of a product of pairs: any four of five are in all ways."""
+    numbered = itertools.product(*map(enumerate, values))
+    return [
+        tuple(value for _, value in cell)
+        for cell in numbered
+        if sum(number for number, _ in cell) % 2 == 0
+    ]
+
+
 WAYS = [
-    *itertools.product(
-        *(ARCHITECTURES, FORMS, CAPS, [0, 1e-3], ["rows", "kernel"], ["float64"])
-    ),
+    *half(ARCHITECTURES, FORMS, CAPS, [0, 1e-3], ["rows", "kernel"], ["float64"]),
     *itertools.product(*(ARCHITECTURES, FORMS, CAPS, [1e-3], ["dense"], ["float64"])),
     *itertools.product(
         *(ARCHITECTURES, ["tiled"], ["cap"], [1e-3], UPDATES, ["float32"])
