@@ -35,6 +35,12 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def first_program():
+    """With its first program JAX decides on its cache: before a bench turns it off."""
+    jax.jit(lambda: 0)()
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """Real data sets, where the variable EMBEDDER_DATA says they are."""
