@@ -13,36 +13,26 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.tables.blocks import Blocks
-from embedder.tables.cpu.simd import LANES, compiled, load, prefetch_row, store
+from embedder.tables.cpu.simd import (
+    LANES,
+    compiled,
+    load,
+    prefetch_row,
+    prefetch_row_to_write,
+    store,
+)
 
 _LINE = 64  # bytes of a cache line
 
 
 class BlockIndex(NamedTuple):
-    """Which block of an update, and its sizes."""
+    """Which block, and its sizes."""
 
-    block: int  # n
-    next_block: int  # that this thread computes; N: none
+    update: int  # s, in the batch
+    block: int  # n, in the update
+    next_block: int  # the block whose rows to prefetch meanwhile; N: none
     tile: int  # B
     window: int  # W
-    num_noise: int  # K
-
-
-class Contexts(NamedTuple):
-    """The contexts of the tokens of an update and its weights: shared by all threads.
-
-    Rows are those of `BlockBuffers`.
-    """
-
-    first: np.ndarray  # i64[N, G B'], first position among a token and its contexts
-    last: (
-        np.ndarray
-    )  # i64[N, G B'], last; where there is no context, not after the first
-    num_terms: np.ndarray  # i64[N], positive terms of the loss
-    noise_scale: np.ndarray  # [N, G B'], how often each noise term counts
-    token_weights: np.ndarray  # [N, G B']
-    position_weights: np.ndarray  # [N, T']
-    tile_weights: np.ndarray  # [N, G], weight of each noise row of a tile
 
 
 class BlockBuffers(NamedTuple):
@@ -57,13 +47,19 @@ class BlockBuffers(NamedTuple):
     noise: np.ndarray  # [K', D], of one tile
     means: np.ndarray  # [G B', D], CBOW: h, means of contexts
     errors: np.ndarray  # [G B', D], CBOW: dL/dh
-    gradients: np.ndarray  # [R, D], of each slot, see `rows.Slots`
     context_terms: np.ndarray  # [G B', 2 W + 10], scores, errors; CBOW: 1/n_t
     noise_terms: np.ndarray  # [B', K'], scores, then errors, of one tile
+    noise_scale: np.ndarray  # [G B'], how often each noise term counts
+    token_weights: np.ndarray  # [G B']
+    position_weights: np.ndarray  # [T']
+    tile_weights: np.ndarray  # [G], weight of each noise row of a tile
+    first: np.ndarray  # i64[G B'], first position among a token and its contexts
+    last: np.ndarray  # i64[G B'], last; where there is no context, not after the first
     begin: np.ndarray  # i64[T], first token of the sequence of each token
     end: np.ndarray  # i64[T], and its last token
     row_of: np.ndarray  # i64[T]
     shift: np.ndarray  # i64[T]
+    listed: np.ndarray  # i64[R], see `Gathered`
 
 
 class Sizes(NamedTuple):
@@ -102,48 +98,37 @@ def sizes(block: int, num_tiles: int, num_noise: int, window: int) -> Sizes:
     )
 
 
-def new_contexts(num_blocks: int, size: Sizes, dtype) -> Contexts:
-    """For N blocks."""
-    rows = num_blocks, size.num_tiles * size.padded_tile
-    return Contexts(
-        first=np.zeros(rows, np.int64),
-        last=np.full(rows, -1),
-        num_terms=np.zeros(num_blocks, np.int64),
-        noise_scale=np.zeros(rows, dtype),
-        token_weights=np.zeros(rows, dtype),
-        position_weights=np.zeros((num_blocks, size.positions), dtype),
-        tile_weights=np.zeros((num_blocks, size.num_tiles), dtype),
-    )
-
-
 def new_buffers(size: Sizes, width: int, dtype) -> BlockBuffers:
     """Empty buffers; `width` is D, padded."""
     rows = size.num_tiles * size.padded_tile
     token = np.arange(size.block)
     row_of = token // size.tile * size.padded_tile + token % size.tile
-    columns = round_up(2 * size.window + 10, 4)
     return BlockBuffers(
         tokens=aligned_zeros((rows, width), dtype),
         positions=aligned_zeros((size.positions, width), dtype),
         noise=aligned_zeros((size.noise, width), dtype),
         means=aligned_zeros((rows, width), dtype),
         errors=aligned_zeros((rows, width), dtype),
-        gradients=aligned_zeros((size.num_slots, width), dtype),
-        context_terms=aligned_zeros((rows, columns), dtype),
+        context_terms=aligned_zeros((rows, round_up(2 * size.window + 10, 4)), dtype),
         noise_terms=aligned_zeros((size.padded_tile, size.noise), dtype),
+        noise_scale=np.zeros(rows, dtype),
+        token_weights=np.zeros(rows, dtype),
+        position_weights=np.zeros(size.positions, dtype),
+        tile_weights=np.zeros(size.num_tiles, dtype),
+        first=np.zeros(rows, np.int64),
+        last=np.full(rows, -1),
         begin=np.zeros(size.block, np.int64),
         end=np.zeros(size.block, np.int64),
         row_of=row_of,
         shift=token - token % size.tile % 4 - (size.window + 3),
+        listed=np.zeros(size.num_slots, np.int64),
     )
 
 
 @compiled()
-def find_contexts(
-    s, n, window, blocks: Blocks, contexts: Contexts, buffers: BlockBuffers
-):
+def find_contexts(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
     """First and last position of each token and its contexts, ALGORITHM.md (6)."""
-    sequence, radius = blocks.sequence[s, n], blocks.radius[s, n]
+    sequence, radius = blocks.sequence[at.update, at.block], blocks.radius
     begin, end, block = buffers.begin, buffers.end, len(buffers.begin)
     begin[0] = 0
     for t in range(1, block):
@@ -152,18 +137,19 @@ def find_contexts(
     for t in range(block - 2, -1, -1):
         end[t] = end[t + 1] if sequence[t] == sequence[t + 1] else t
     for t in range(block):
-        r = min(int(radius[t]), window)
-        contexts.first[n, buffers.row_of[t]] = max(t - r, begin[t])
-        contexts.last[n, buffers.row_of[t]] = min(t + r, end[t])
+        r = min(int(radius[at.update, at.block, t]), at.window)
+        row = buffers.row_of[t]
+        buffers.first[row] = max(t - r, begin[t])
+        buffers.last[row] = min(t + r, end[t])
 
 
 @compiled()
-def band_of_four(first, last, row):
+def band_of_four(buffers: BlockBuffers, row):
     """First position of the contexts of four tokens, and the one after the last."""
-    start, stop = np.iinfo(np.int64).max, 0
+    start, stop = len(buffers.position_weights), 0
     for q in range(row, row + 4):
-        if last[q] > first[q]:
-            start, stop = min(start, first[q]), max(stop, last[q] + 1)
+        if buffers.last[q] > buffers.first[q]:
+            start, stop = min(start, buffers.first[q]), max(stop, buffers.last[q] + 1)
     return start, stop
 
 
@@ -176,11 +162,26 @@ def load_rows(tables, keys, start, size, out):
 
 
 @compiled()
-def prefetch(tables, keys, part, num_parts):
-    """Prefetches one of `num_parts` parts of the rows of `keys`."""
-    size = len(keys)
-    for e in range(size * part // num_parts, size * (part + 1) // num_parts):
-        prefetch_row(tables, keys[e])
+def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks, gradients):
+    """Prefetches one of `num_parts` parts of the rows that the next block reads, and of
+    the gradients that it writes.
+
+    `tables` are the input table and after it the output table, [2 V, D].
+    """
+    s, n, (num_blocks, block) = at.update, at.next_block, blocks.ids.shape[1:]
+    if n < num_blocks:
+        num_keys, num_noise = len(tables) // 2, blocks.noise.shape[3]
+        for t in range(block * part // num_parts, block * (part + 1) // num_parts):
+            row = int(blocks.ids[s, n, t])
+            prefetch_row(tables, row)
+            prefetch_row(tables, num_keys + row)
+        size = blocks.noise.shape[2] * num_noise
+        for e in range(size * part // num_parts, size * (part + 1) // num_parts):
+            row = int(blocks.noise[s, n, e // num_noise, e % num_noise])
+            prefetch_row(tables, num_keys + row)
+        size = len(gradients) // num_blocks
+        for e in range(size * part // num_parts, size * (part + 1) // num_parts):
+            prefetch_row_to_write(gradients, n * size + e)
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype) -> np.ndarray:

@@ -24,21 +24,24 @@ from embedder.engine.rules import RowRule, row_rule
 from embedder.engine.state import TrainState
 from embedder.tables import skipgram
 from embedder.tables.cpu.block import (
+    BlockBuffers,
     Sizes,
     aligned_zeros,
     new_buffers,
-    new_contexts,
     round_up,
     sizes,
 )
-from embedder.tables.cpu.rows import new_bucket_rows, new_repeated, new_slots
+from embedder.tables.cpu.rows import (
+    BucketRows,
+    Gathered,
+    new_bucket_rows,
+    new_gathered,
+)
 from embedder.tables.cpu.simd import LANES
 from embedder.tables.cpu.team import TeamSize
 from embedder.tables.cpu.thread import (
     Constants,
     LossTerms,
-    Own,
-    Shared,
     Thread,
     apply_on_thread,
 )
@@ -229,21 +232,19 @@ def _next_state(
 class Memory(NamedTuple):
     """What the threads compute in; kept from call to call."""
 
-    shared: Shared
-    own: list[Own]  # of each thread
+    gathered: Gathered
+    buffers: list[BlockBuffers]  # of each thread
+    rows: list[BucketRows]  # of each thread
 
 
 def _new_memory(
     threads: int, num_blocks: int, size: Sizes, width: int, dtype: str
 ) -> Memory:
-    slots = new_slots(num_blocks, size, dtype, threads)
-    contexts = new_contexts(num_blocks, size, dtype)
-    shared = Shared(contexts, slots, new_repeated(slots, width, dtype))
-    own = [
-        Own(new_buffers(size, width, dtype), new_bucket_rows(slots, dtype))
-        for _ in range(threads)
-    ]
-    return Memory(shared, own)
+    return Memory(
+        new_gathered(num_blocks, size, width, dtype, threads),
+        [new_buffers(size, width, np.dtype(dtype)) for _ in range(threads)],
+        [new_bucket_rows(num_blocks, size, dtype) for _ in range(threads)],
+    )
 
 
 def _apply(
@@ -270,8 +271,9 @@ def _apply(
             *arrays,
             jax.tree.map(lambda array: array[updates], batch),
             constants,
-            memory.shared,
-            memory.own[number],
+            memory.gathered,
+            memory.buffers[number],
+            memory.rows[number],
             LossTerms._make(terms[first_report:] for terms in losses),
         )
         return (time.thread_time() - cpu_start) / (time.perf_counter() - start)
@@ -304,8 +306,8 @@ def _run_team(
 ) -> None:
     """Applies a slice of the updates with `threads` threads; records their time."""
     num_updates = updates.stop - updates.start
-    arrivals, taken = np.zeros(2, np.int64), np.zeros((6, num_updates), np.int64)
-    thread = Thread(threads, arrivals, taken)
+    arrivals, *taken = (np.zeros(n, np.int64) for n in (2, num_updates, num_updates))
+    thread = Thread(threads, arrivals, *taken)
 
     def run(number: int) -> float:
         try:

@@ -331,15 +331,15 @@ def _prefetch(context, builder, signature, arguments, *, is_write):
 
 
 @intrinsic
-def fetch_add(typingctx, counters, index, number):
-    """Adds to the `index`-th of all `counters`, atomically; returns what it was."""
+def fetch_add(typingctx, counters, index):
+    """Adds 1 to `counters[index]`, atomically; returns what it was before."""
 
     def codegen(context, builder, signature, arguments):
         memory = context.make_array(counters)(context, builder, arguments[0]).data
         pointer = builder.gep(memory, [arguments[1]])
-        return builder.atomic_rmw("add", pointer, arguments[2], "seq_cst")
+        return builder.atomic_rmw("add", pointer, ir.IntType(64)(1), "seq_cst")
 
-    return types.int64(counters, types.intp, types.int64), codegen
+    return types.int64(counters, types.intp), codegen
 
 
 @intrinsic

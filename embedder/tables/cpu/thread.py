@@ -1,13 +1,9 @@
 """One thread's part of S updates: the function that Numba compiles.
 
-An update has three phases, and all threads wait for each other after each:
-
-1. Rows that several blocks gather are found, by buckets of rows.
-2. Gradients are computed, by blocks. Rows that only one block gathers are updated.
-3. The other rows are updated, by buckets; and the rows of the next update are listed.
-
-A thread takes one block or bucket after the other. Which thread takes which depends on
-which is free, and changes nothing in the result.
+An update has two phases, and all threads wait for each other after each. In the first
+a thread takes one block after the other and computes its gradients; in the second it
+takes one bucket of rows after the other and updates them. Who takes what depends on
+which thread is free, and changes nothing in the result.
 """
 
 import functools
@@ -23,19 +19,18 @@ from embedder.tables.cpu import OPTIMIZERS, block, cbow, products, rows, simd, s
 from embedder.tables.cpu.block import (
     BlockBuffers,
     BlockIndex,
-    Contexts,
     find_contexts,
+    load_rows,
 )
 from embedder.tables.cpu.kernel_cache import kept
 from embedder.tables.cpu.rows import (
     BucketRows,
-    Destination,
-    Repeated,
-    Rule,
-    Slots,
-    find_repeated,
+    Gathered,
+    apply_adagrad,
+    apply_capped_sgd,
+    find_keys,
+    find_rows,
     list_rows,
-    update_repeated,
 )
 from embedder.tables.cpu.simd import compiled, fetch_add, nap, read
 from embedder.tables.prepare import Batch
@@ -55,26 +50,8 @@ class Thread(NamedTuple):
 
     threads: int
     arrivals: np.ndarray  # i64[2]: at the barrier; 1: a thread gave up
-    taken: np.ndarray  # i64[6, S]: how much of each update threads took, see below
-
-
-# Rows of `Thread.taken`. The first two are used by `rows.find_repeated`.
-_ROWS, _GRADIENTS, _FOUND, _COMPUTED, _UPDATED, _LISTED = range(6)
-
-
-class Shared(NamedTuple):
-    """What the threads of an update share."""
-
-    contexts: Contexts
-    slots: Slots
-    repeated: Repeated
-
-
-class Own(NamedTuple):
-    """What each thread has for itself."""
-
-    buffers: BlockBuffers
-    rows: BucketRows
+    blocks: np.ndarray  # i64[S]: blocks taken of each update
+    buckets: np.ndarray  # i64[S]: buckets taken
 
 
 class Constants(NamedTuple):
@@ -116,38 +93,32 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
         accumulators: np.ndarray | None,
         batch: Batch,
         constants: Constants,
-        shared: Shared,
-        own: Own,
+        gathered: Gathered,
+        buffers: BlockBuffers,
+        rows: BucketRows,
         losses: LossTerms,
     ):
         """Of `tables` [2 V, D], input and output, padded; with `accumulators` [2 V] by
         Adagrad, else by capped SGD."""
-        num_updates, num_buckets = len(batch.rate), len(shared.repeated.first)
-        slots, repeated, num_keys = shared.slots, shared.repeated, len(tables) // 2
-        _list(0, thread, num_keys, batch.blocks, constants, shared, own)
-        if not _wait(thread, 1):
-            return
-        for s in range(num_updates):
-            bucket = _take(thread, _FOUND, s)
-            while bucket < num_buckets:
-                find_repeated(bucket, s, thread.taken, slots, repeated, own.rows)
-                bucket = _take(thread, _FOUND, s)
-            if not _wait(thread, 3 * s + 2):
-                return
-            rule = Rule(batch.rate[s], constants.cap, constants.dim)
-            to = Destination(tables, accumulators, rule, slots, repeated)
-            _compute(
-                s, thread, batch.blocks, constants, shared.contexts, to, own, losses
+        num_buckets, arrivals = gathered.starts.shape[1] - 1, 0
+        for s in range(len(batch.rate)):
+            _differentiate(
+                s, thread, tables, batch.blocks, constants, gathered, buffers, losses
             )
-            if not _wait(thread, 3 * s + 3):
+            arrivals += thread.threads
+            if not _wait(thread.arrivals, arrivals):
                 return
-            bucket = _take(thread, _UPDATED, s)
+            bucket = fetch_add(thread.buckets, s)
             while bucket < num_buckets:
-                update_repeated(bucket, to)
-                bucket = _take(thread, _UPDATED, s)
-            if s + 1 < num_updates:
-                _list(s + 1, thread, num_keys, batch.blocks, constants, shared, own)
-            if not _wait(thread, 3 * s + 4):
+                found, rate = find_rows(bucket, gathered, rows), batch.rate[s]
+                theirs = gathered.gradients, rows, found
+                if accumulators is None:
+                    apply_capped_sgd(tables, *theirs, constants.cap, rate)
+                else:
+                    apply_adagrad(tables, accumulators, *theirs, constants.dim, rate)
+                bucket = fetch_add(thread.buckets, s)
+            arrivals += thread.threads
+            if not _wait(thread.arrivals, arrivals):
                 return
 
     apply.__qualname__ = f"apply_{dtype}_{optimizer}_{SOURCES}"
@@ -155,74 +126,50 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
 
 
 @compiled()
-def _list(
+def _differentiate(
     s,
     thread: Thread,
-    num_keys,
+    tables,
     blocks: Blocks,
     constants: Constants,
-    shared: Shared,
-    own: Own,
-):
-    """Lists the rows of update s, of the blocks that this thread takes."""
-    num_blocks, num_tiles = blocks.noise.shape[1:3]
-    tile, share = blocks.ids.shape[2] // num_tiles, constants.noise_share
-    contexts, buffers = shared.contexts, own.buffers
-    n = _take(thread, _LISTED, s)
-    while n < num_blocks:
-        find_contexts(s, n, constants.window, blocks, contexts, buffers)
-        if constants.is_skipgram:
-            skipgram.weigh(n, tile, share, contexts, buffers.row_of)
-        else:
-            cbow.weigh(n, tile, share, contexts, buffers.row_of)
-        token_table = 0 if constants.is_skipgram else 1
-        list_rows(s, n, token_table, num_keys, blocks, contexts, shared.slots, buffers)
-        n = _take(thread, _LISTED, s)
-
-
-@compiled()
-def _compute(
-    s,
-    thread: Thread,
-    blocks: Blocks,
-    constants: Constants,
-    contexts: Contexts,
-    to: Destination,
-    own: Own,
+    gathered: Gathered,
+    buffers: BlockBuffers,
     losses: LossTerms,
 ):
     """Computes the gradients of update s, of the blocks that this thread takes, and
     their loss if it is reported."""
     num_blocks, num_tiles, num_noise = blocks.noise.shape[1:]
-    tile, window = blocks.ids.shape[2] // num_tiles, constants.window
+    block, num_keys = blocks.ids.shape[2], len(tables) // 2
     report = s % constants.loss_interval == 0
-    n = _take(thread, _COMPUTED, s)
+    token_table = 0 if constants.is_skipgram else 1
+    keys, share = gathered.keys, constants.noise_share
+    n = fetch_add(thread.blocks, s)
     while n < num_blocks:
-        next_block = _take(thread, _COMPUTED, s)
-        at = BlockIndex(n, next_block, tile, window, num_noise)
+        next_block = fetch_add(thread.blocks, s)
+        at = BlockIndex(s, n, next_block, block // num_tiles, constants.window)
+        find_contexts(at, blocks, buffers)
+        find_keys(at, token_table, num_keys, blocks, gathered, buffers)
+        slot, num_rows = n * len(buffers.listed), len(buffers.tokens)
+        load_rows(tables, keys, slot, num_rows, buffers.tokens)
+        load_rows(tables, keys, slot + num_rows, block, buffers.positions)
         if constants.is_skipgram:
-            loss = skipgram.differentiate(at, report, contexts, to, own.buffers)
+            num_terms = skipgram.weigh(at, share, buffers)
+            loss = skipgram.differentiate(at, report, tables, blocks, gathered, buffers)
         else:
-            loss = cbow.differentiate(at, report, contexts, to, own.buffers)
+            num_terms = cbow.weigh(at, share, buffers)
+            loss = cbow.differentiate(at, report, tables, blocks, gathered, buffers)
+        list_rows(n, num_noise, gathered, buffers)
         if report:
             losses.total[s // constants.loss_interval, n] = loss
-            losses.num_terms[s // constants.loss_interval, n] = contexts.num_terms[n]
+            losses.num_terms[s // constants.loss_interval, n] = num_terms
         n = next_block
 
 
 @compiled()
-def _take(thread: Thread, kind, s):
-    """The next block or bucket of update s that no thread took."""
-    return fetch_add(thread.taken, kind * thread.taken.shape[1] + s, 1)
-
-
-@compiled()
-def _wait(thread: Thread, barrier):
-    """Waits until all threads arrived at a barrier, numbered from 1; False: one gave
-    up."""
-    arrivals, spins = thread.arrivals, 0
-    fetch_add(arrivals, 0, 1)
-    expected = barrier * thread.threads
+def _wait(arrivals, expected):
+    """Waits until `expected` threads arrived at the barrier; False: one gave up."""
+    fetch_add(arrivals, 0)
+    spins = 0
     while read(arrivals, 0) < expected and not read(arrivals, 1):
         spins += 1
         if spins > _SPINS:
