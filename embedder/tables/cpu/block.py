@@ -18,7 +18,6 @@ from embedder.tables.cpu.simd import (
     compiled,
     load,
     prefetch_row,
-    prefetch_row_to_write,
     store,
 )
 
@@ -162,9 +161,8 @@ def load_rows(tables, keys, start, size, out):
 
 
 @compiled()
-def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks, gradients):
-    """Prefetches one of `num_parts` parts of the rows that the next block reads, and of
-    the gradients that it writes.
+def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks):
+    """Prefetches one of `num_parts` parts of the rows of the next block.
 
     `tables` are the input table and after it the output table, [2 V, D].
     """
@@ -179,9 +177,6 @@ def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks, gradients)
         for e in range(size * part // num_parts, size * (part + 1) // num_parts):
             row = int(blocks.noise[s, n, e // num_noise, e % num_noise])
             prefetch_row(tables, num_keys + row)
-        size = len(gradients) // num_blocks
-        for e in range(size * part // num_parts, size * (part + 1) // num_parts):
-            prefetch_row_to_write(gradients, n * size + e)
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype) -> np.ndarray:

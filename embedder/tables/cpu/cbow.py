@@ -82,14 +82,7 @@ def differentiate(
     for g in range(num_tiles):
         load_rows(tables, gathered.keys, noise_base, num_noise, noise)
         for i in range(0, tile, 4):
-            prefetch(
-                at,
-                (g * tile + i) // 4,
-                num_tiles * tile // 4,
-                tables,
-                blocks,
-                gradients,
-            )
+            prefetch(at, (g * tile + i) // 4, num_tiles * tile // 4, tables, blocks)
             o, shift = g * tile + i, buffers.shift[g * at.tile + i]
             start, stop = band_of_four(buffers, o)
             band = shares, o, shift, positions, start, stop

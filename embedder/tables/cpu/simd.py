@@ -300,34 +300,27 @@ def two_to_the(typingctx, power):
 
 @intrinsic
 def prefetch_row(typingctx, array, row):
-    """Prefetches `array[row]` into the caches, to read it."""
-    return types.void(array, types.intp), functools.partial(_prefetch, is_write=0)
-
-
-@intrinsic
-def prefetch_row_to_write(typingctx, array, row):
-    """Prefetches `array[row]` into the caches of this core alone, to write it."""
-    return types.void(array, types.intp), functools.partial(_prefetch, is_write=1)
-
-
-def _prefetch(context, builder, signature, arguments, *, is_write):
-    array = signature.args[0]
+    """Prefetches `array[row]` into the caches."""
     line = 64 // (array.dtype.bitwidth // 8)
-    values = context.make_array(array)(context, builder, arguments[0])
-    width = builder.extract_value(values.shape, 1)
-    byte_pointer, integer = ir.IntType(8).as_pointer(), ir.IntType(32)
-    function = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(ir.VoidType(), [byte_pointer, *[integer] * 3]),
-        "llvm.prefetch.p0",
-    )
-    zero = width.type(0)
-    with cgutils.for_range_slice(builder, zero, width, width.type(line)) as (at, _):
-        element = [arguments[0], arguments[1], at]
-        pointer = _element_pointer(context, builder, array, element)
-        address = builder.bitcast(pointer, byte_pointer)
-        builder.call(function, [address, integer(is_write), integer(3), integer(1)])
-    return context.get_dummy_value()
+
+    def codegen(context, builder, signature, arguments):
+        values = context.make_array(array)(context, builder, arguments[0])
+        width = builder.extract_value(values.shape, 1)
+        byte_pointer, integer = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [byte_pointer, *[integer] * 3]),
+            "llvm.prefetch.p0",
+        )
+        zero = width.type(0)
+        with cgutils.for_range_slice(builder, zero, width, width.type(line)) as (at, _):
+            element = [arguments[0], arguments[1], at]
+            pointer = _element_pointer(context, builder, array, element)
+            address = builder.bitcast(pointer, byte_pointer)
+            builder.call(function, [address, integer(0), integer(3), integer(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
 
 
 @intrinsic

@@ -78,14 +78,7 @@ def differentiate(
     for g in range(num_tiles):
         load_rows(tables, gathered.keys, noise_base, num_noise, noise)
         for i in range(0, tile, 4):
-            prefetch(
-                at,
-                (g * tile + i) // 4,
-                num_tiles * tile // 4,
-                tables,
-                blocks,
-                gradients,
-            )
+            prefetch(at, (g * tile + i) // 4, num_tiles * tile // 4, tables, blocks)
             o, t = g * tile + i, g * at.tile + i
             shift, (start, stop) = buffers.shift[t], band_of_four(buffers, o)
             scores(tokens, o, positions, start, stop, contexts, o, shift)
