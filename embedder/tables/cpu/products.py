@@ -9,6 +9,8 @@ in fours. Numbers in brackets are equations of embedder/ALGORITHM.md.
 import math
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from embedder.tables.cpu.simd import (
     LANES,
@@ -210,19 +212,13 @@ def exp(x):
     """exp(x) to some units in the last place; x is clipped to [-87, 87].
 
     exp(x) = 2^n exp(r) with r = x - n ln 2, ln 2 in two parts (Cody and Waite), and
-    |r| <= ln(2) / 2, where 14 terms of the series are enough for float64. Numba itself
-    does not vectorize exp.
+    |r| <= ln(2) / 2, where 8 terms of the series are enough for float32 and 14 for
+    float64. Numba itself does not vectorize exp.
     """
     x = min(max(x, cast_like(-87, x)), cast_like(87, x))
     n = np.floor(x * cast_like(1.4426950408889634, x) + cast_like(0.5, x))
     r = x - n * cast_like(0.693359375, x) + n * cast_like(2.1219444005469058e-4, x)
-    p = cast_like(1 / 6227020800, x)
-    p = p * r + cast_like(1 / 479001600, x)
-    p = p * r + cast_like(1 / 39916800, x)
-    p = p * r + cast_like(1 / 3628800, x)
-    p = p * r + cast_like(1 / 362880, x)
-    p = p * r + cast_like(1 / 40320, x)
-    p = p * r + cast_like(1 / 5040, x)
+    p = _high_terms(r)
     p = p * r + cast_like(1 / 720, x)
     p = p * r + cast_like(1 / 120, x)
     p = p * r + cast_like(1 / 24, x)
@@ -231,3 +227,24 @@ def exp(x):
     p = p * r + cast_like(1, x)
     p = p * r + cast_like(1, x)
     return p * two_to_the(n)
+
+
+def _high_terms(r):
+    """The terms of the series of exp from r^7 / 7! on, over r^7."""
+
+
+@overload(_high_terms, jit_options={"fastmath": {"contract"}})
+def _high_terms_of(r):
+    if r == types.float32:
+        return lambda r: cast_like(1 / 5040, r)
+
+    def terms(r):
+        p = cast_like(1 / 6227020800, r)
+        p = p * r + cast_like(1 / 479001600, r)
+        p = p * r + cast_like(1 / 39916800, r)
+        p = p * r + cast_like(1 / 3628800, r)
+        p = p * r + cast_like(1 / 362880, r)
+        p = p * r + cast_like(1 / 40320, r)
+        return p * r + cast_like(1 / 5040, r)
+
+    return terms

@@ -39,6 +39,7 @@ class Gathered(NamedTuple):
     weights: np.ndarray  # [N R], of each slot
     gradients: np.ndarray  # [N R, D], of each slot
     listed: np.ndarray  # i64[N, R], slots
+    listed_keys: np.ndarray  # i64[N, R], keys of these
     starts: np.ndarray  # i64[N, P + 1], index in `listed[n]` of the start of a bucket
 
 
@@ -68,6 +69,7 @@ def new_gathered(
         weights=np.zeros(slots, dtype),
         gradients=aligned_zeros((slots, width), dtype),
         listed=np.zeros((num_blocks, size.num_slots), np.int64),
+        listed_keys=np.zeros((num_blocks, size.num_slots), np.int64),
         starts=np.zeros((num_blocks, num_buckets + 1), np.int64),
     )
 
@@ -135,14 +137,15 @@ def list_rows(n, num_noise, gathered: Gathered, buffers: BlockBuffers):
                 listed[count] = base + k
                 count += 1
         base += len(buffers.noise)
-    out, starts = gathered.listed[n], gathered.starts[n]
-    _sort_by_bucket(listed[:count], gathered.keys, out, starts)
+    _sort_by_bucket(n, listed[:count], gathered)
 
 
 @compiled()
-def _sort_by_bucket(slots, keys, out, starts):
-    """Writes `slots` to `out`, by the buckets of their keys; `starts` says where each
-    bucket starts. Slots of a bucket keep their order."""
+def _sort_by_bucket(n, slots, gathered: Gathered):
+    """Lists `slots` of block n by the buckets of their keys; slots of a bucket keep
+    their order."""
+    out, out_keys = gathered.listed[n], gathered.listed_keys[n]
+    keys, starts = gathered.keys, gathered.starts[n]
     mask = len(starts) - 2
     starts[:] = 0
     for e in range(len(slots)):
@@ -150,8 +153,10 @@ def _sort_by_bucket(slots, keys, out, starts):
     for p in range(1, len(starts)):
         starts[p] += starts[p - 1]
     for e in range(len(slots)):
-        bucket = _hash(keys[slots[e]]) & mask
+        key = keys[slots[e]]
+        bucket = _hash(key) & mask
         out[starts[bucket]] = slots[e]
+        out_keys[starts[bucket]] = key
         starts[bucket] += 1
     for p in range(len(starts) - 1, 0, -1):
         starts[p] = starts[p - 1]
@@ -169,31 +174,31 @@ def find_rows(bucket, gathered: Gathered, rows: BucketRows):
     blocks, with the sums of the weights of each row."""
     starts, num_slots = gathered.starts, 0
     for n in range(len(starts)):
-        for e in range(starts[n, bucket], starts[n, bucket + 1]):
-            rows.slots[num_slots] = gathered.listed[n, e]
-            num_slots += 1
+        num_slots += starts[n, bucket + 1] - starts[n, bucket]
     size = 2
     while size < 2 * num_slots:
         size *= 2
     rows.index[:size] = -1
-    num_rows = 0
-    for e in range(num_slots):
-        slot = rows.slots[e]
-        key, weight = gathered.keys[slot], gathered.weights[slot]
-        at = (_hash(key) >> 8) & (size - 1)
-        while rows.index[at] >= 0 and rows.keys[rows.index[at]] != key:
-            at = (at + 1) & (size - 1)
-        row = int(rows.index[at])
-        if row < 0:
-            row = num_rows
-            num_rows += 1
-            rows.index[at] = row
-            rows.keys[row] = key
-            rows.weights[row] = weight
-            rows.heads[row] = slot
-        else:
-            rows.weights[row] += weight
-        rows.rows[e] = row
+    e = num_rows = 0
+    for n in range(len(starts)):
+        for i in range(starts[n, bucket], starts[n, bucket + 1]):
+            slot, key = gathered.listed[n, i], gathered.listed_keys[n, i]
+            at = (_hash(key) >> 8) & (size - 1)
+            row = rows.index[at]
+            while row >= 0 and rows.keys[row] != key:
+                at = (at + 1) & (size - 1)
+                row = rows.index[at]
+            if row < 0:
+                row = np.int32(num_rows)
+                num_rows += 1
+                rows.index[at] = row
+                rows.keys[row] = key
+                rows.weights[row] = 0
+                rows.heads[row] = slot
+            rows.weights[row] += gathered.weights[slot]
+            rows.slots[e] = slot
+            rows.rows[e] = row
+            e += 1
     return num_slots, num_rows
 
 
