@@ -184,7 +184,7 @@ def test_a_second_call_goes_on_in_the_same_memory():
     before = addresses(first)
     second, _ = apply(first, batch(MANY))
     assert addresses(second) == before
-    assert [address % 64 for address in before[:2]] == [0, 0]
+    assert before[0] % 64 == 0
     assert int(second.step) == 2 * MANY.size[0]
 
 
@@ -314,8 +314,13 @@ def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_no
 def test_large_scores_keep_small_derivatives():
     """sigmoid(20) - 1 is -2e-9, and 0 in float32 if it is computed like that."""
     scores = np.full((4, 4), 20, np.float32)
-    first, last = np.zeros(4, np.int64), np.full(4, 3)
-    products.context_errors(scores, 0, first, last, 1)
+    first, last = np.full(4, 6), np.full(4, 9)
+
+    @numba.njit
+    def errors(scores, first, last):
+        products.context_errors(scores, 0, first, last, 7, 6)
+
+    errors(scores, first, last)  # of tokens 7 to 10, and positions 6 to 9
     expected = np.full((4, 4), -1 / (1 + np.exp(20)))
     expected[[0, 1, 2], [1, 2, 3]] = 0  # a token is no context of its own
     np.testing.assert_allclose(scores, expected, rtol=1e-6)

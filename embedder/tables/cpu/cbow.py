@@ -1,10 +1,19 @@
-"""CBOW on one tile, by hand: weights, gradients and loss.
+"""CBOW on one block, by hand: weights, gradients and loss.
 
 Equations are those of `embedder/ALGORITHM.md`. `embedder/tables/cbow.py` is the
 same objective for XLA.
 """
 
+from embedder.tables.blocks import Blocks
+from embedder.tables.cpu.block import (
+    BlockBuffers,
+    BlockIndex,
+    band_of_four,
+    load_rows,
+    prefetch,
+)
 from embedder.tables.cpu.products import (
+    combine_band,
     combine_columns,
     combine_rows,
     noise_errors,
@@ -13,39 +22,46 @@ from embedder.tables.cpu.products import (
     sigmoid,
     softplus,
 )
+from embedder.tables.cpu.rows import Gathered
 from embedder.tables.cpu.simd import cast_like, compiled
-from embedder.tables.cpu.tiles import TileBuffers, TileIndex, band_of_four
 
 
 @compiled()
-def weigh(at: TileIndex, share, buffers: TileBuffers):
-    """Weights of tokens and positions, ALGORITHM.md (16) and (17), and 1/n_t in
-    `buffers.context_terms`; returns the range of positions that are contexts, and the
-    number of active tokens."""
+def weigh(at: BlockIndex, share, buffers: BlockBuffers):
+    """Weights of tokens, positions and noise, ALGORITHM.md (16) and (17), and 1/n_t in
+    `buffers.context_terms`; returns the number of active tokens."""
     buffers.position_weights[:] = 0
+    buffers.tile_weights[:] = 0
     buffers.context_terms[:] = 0
-    start, stop, active = len(buffers.position_weights), 0, 0
-    for i in range(at.size):
-        first, last = buffers.first[i], buffers.last[i]
+    num_active = 0
+    for t in range(len(buffers.row_of)):
+        row = buffers.row_of[t]
+        first, last = buffers.first[row], buffers.last[row]
         is_active = last > first
-        buffers.token_weights[i] = is_active
-        buffers.noise_scale[i] = share if is_active else cast_like(0, share)
+        weight = share if is_active else cast_like(0, share)
+        buffers.token_weights[row] = is_active
+        buffers.noise_scale[row] = weight
+        buffers.tile_weights[t // at.tile] += weight
         if is_active:
-            start, stop = min(start, first), max(stop, last + 1)
-            active += 1
+            num_active += 1
             each = cast_like(1, share) / cast_like(last - first, share)
-            for c in range(first, last + 1):
-                if c != at.window + i:
-                    buffers.context_terms[i, c] = each
-                    buffers.position_weights[c] += each
-    return (start, stop), active
+            for j in range(first, last + 1):
+                if j != t:
+                    buffers.context_terms[row, j - buffers.shift[t]] = each
+                    buffers.position_weights[j] += each
+    return num_active
 
 
 @compiled()
 def differentiate(
-    at: TileIndex, band, gradients, num_noise, report, buffers: TileBuffers
+    at: BlockIndex,
+    report,
+    tables,
+    blocks: Blocks,
+    gathered: Gathered,
+    buffers: BlockBuffers,
 ):
-    """Gradients of the rows of a tile, ALGORITHM.md (36) to (40); returns the loss (8)
+    """Gradients of the rows of a block, ALGORITHM.md (36) to (40); returns the loss (8)
     if it is reported.
 
         h_t = (1 / n_t) sum_j v_j                           (8)
@@ -56,36 +72,56 @@ def differentiate(
         dL/du_t = e_t h_t                                   (39)
         dL/du_k = sum_t e_tk h_t                            (40)
     """
-    num_tokens, num_positions = buffers.context_terms.shape
-    num_noise_rows = len(buffers.noise)
-    base = at.number * (num_tokens + num_positions + num_noise_rows)
     shares, negatives = buffers.context_terms, buffers.noise_terms
+    positions, noise, scale = buffers.positions, buffers.noise, buffers.noise_scale
+    means, errors = buffers.means, buffers.errors
+    gradients, (num_tiles, num_noise) = gathered.gradients, blocks.noise.shape[2:]
+    base = at.block * len(buffers.listed)
+    noise_base = base + len(means) + len(positions)
+    tile, loss = len(negatives), 0.0
+    for g in range(num_tiles):
+        load_rows(tables, gathered.keys, noise_base, num_noise, noise)
+        for i in range(0, tile, 4):
+            prefetch(at, (g * tile + i) // 4, num_tiles * tile // 4, tables, blocks)
+            o, shift = g * tile + i, buffers.shift[g * at.tile + i]
+            start, stop = band_of_four(buffers, o)
+            band = shares, o, shift, positions, start, stop
+            combine_rows(means, o, band, negatives, i, noise[:0])
+            scores(means, o, noise, 0, len(noise), negatives, i, 0)
+            if report:
+                loss += noise_loss(negatives, i, scale, o, num_noise)
+            noise_errors(negatives, i, scale, o, num_noise)
+            band = shares, o, shift, positions, 0, 0
+            combine_rows(errors, o, band, negatives, i, noise)
+            loss += _add_tokens(o, base + o, report, gradients, buffers)
+        for k in range(0, len(noise), 4):
+            combine_columns(gradients, noise_base + k, negatives, k, means, g * tile)
+        noise_base += len(noise)
+    base += len(means)
+    for j in range(0, len(buffers.row_of), 4):
+        near = max(0, j - at.window), min(len(buffers.row_of), j + 4 + at.window)
+        combine_band(
+            gradients, base + j, shares, j, near, buffers.row_of, buffers.shift, errors
+        )
+    return loss
+
+
+@compiled()
+def _add_tokens(row, slot, report, gradients, buffers: BlockBuffers):
+    """The terms of the tokens themselves, of four rows: adds e_t u_t to dL/dh_t, (37),
+    and writes dL/du_t, (39), from `slot` on; returns the loss if it is reported."""
     means, errors, tokens = buffers.means, buffers.errors, buffers.tokens
     loss = 0.0
-    for i in range(0, num_tokens, 4):
-        start, stop = band_of_four(buffers, i)
-        terms = shares, buffers.positions, start, stop
-        combine_rows(means, i, i, terms, negatives, buffers.noise[:0])
-        scores(means, i, buffers.noise, 0, num_noise_rows, negatives)
-        if report:
-            loss += noise_loss(negatives, i, buffers.noise_scale, num_noise)
-        noise_errors(negatives, i, buffers.noise_scale, num_noise)
-        terms = shares, buffers.positions, 0, 0
-        combine_rows(errors, i, i, terms, negatives, buffers.noise)
-    for i in range(at.size):
-        if buffers.last[i] > buffers.first[i]:
-            score = cast_like(0, buffers.noise_scale[i])
+    for q in range(4):
+        t = row + q
+        if buffers.last[t] > buffers.first[t]:
+            score = cast_like(0, buffers.noise_scale[t])
             for d in range(means.shape[1]):
-                score += means[i, d] * tokens[i, d]
+                score += means[t, d] * tokens[t, d]
             if report:
                 loss += softplus(-score)
             error = -sigmoid(-score)
             for d in range(means.shape[1]):
-                errors[i, d] += error * tokens[i, d]
-                gradients[base + i, d] = error * means[i, d]
-    base += num_tokens
-    start, reach = band[0] - band[0] % 4, 2 * at.window
-    combine_columns(gradients, base, shares, start, band[1], reach, errors)
-    base += num_positions
-    combine_columns(gradients, base, negatives, 0, num_noise_rows, -1, means)
+                errors[t, d] += error * tokens[t, d]
+                gradients[slot + q, d] = error * means[t, d]
     return loss

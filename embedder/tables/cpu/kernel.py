@@ -1,7 +1,7 @@
 """The updates of `embedder.tables.update` by rows, for the threads of a CPU.
 
 XLA leaves more than half the speed of a CPU with products as small as these. Here each
-tile is computed in the caches of one core, its contexts as a band (`tiles.py`), and
+block is computed in the caches of one core, its contexts as a band (`block.py`), and
 gradients are derived by hand (`products.py`, in vectors of `simd.py`). The parity suite
 compares them with the oracle, as it does the gradients that JAX derives. Results are
 equal to the last bit for any number of threads.
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -22,7 +23,20 @@ from embedder.engine.program import PlacedState, Program
 from embedder.engine.rules import RowRule, row_rule
 from embedder.engine.state import TrainState
 from embedder.tables import skipgram
-from embedder.tables.cpu.rows import new_row_table
+from embedder.tables.cpu.block import (
+    BlockBuffers,
+    Sizes,
+    aligned_zeros,
+    new_buffers,
+    round_up,
+    sizes,
+)
+from embedder.tables.cpu.rows import (
+    BucketRows,
+    Gathered,
+    new_bucket_rows,
+    new_gathered,
+)
 from embedder.tables.cpu.simd import LANES
 from embedder.tables.cpu.team import TeamSize
 from embedder.tables.cpu.thread import (
@@ -31,19 +45,11 @@ from embedder.tables.cpu.thread import (
     Thread,
     apply_on_thread,
 )
-from embedder.tables.cpu.tiles import (
-    Tables,
-    new_buffers,
-    new_gathered,
-    round_up,
-    tile_sizes,
-)
 from embedder.tables.prepare import Batch, Model
-from embedder.tables.update import Loss
+from embedder.tables.update import TABLES, Loss
 
 _ACCUMULATORS = "input_accumulator", "output_accumulator"
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
-_LINE = 64  # bytes of a cache line
 _TRIAL_TOKENS = 2**13  # of a call, to time another number of threads with
 
 
@@ -65,27 +71,34 @@ def make_updates(
     rule = row_rule(optimizer)
 
     @functools.cache
-    def team(num_tiles: int) -> TeamSize:
-        return TeamSize(min(threads, num_tiles))
+    def team(num_blocks: int) -> TeamSize:
+        return TeamSize(min(threads, num_blocks))
+
+    @functools.lru_cache(maxsize=1)
+    def memory(*shape) -> Memory:
+        return _new_memory(team(shape[0]).threads, *shape)
 
     def updates(state: PlacedState, batch: Batch) -> tuple[PlacedState, Loss]:
         given = state.params["tables"]
         dim, dtype = given["input"].shape[1], given["input"].dtype
-        tables = Tables(_padded(given["input"]), _padded(given["output"]))
+        tables = _joined(_padded(dtype), [given[name] for name in TABLES])
         accumulators = _accumulators(rule, state)
         batch = jax.tree.map(_read_only, batch)
+        num_blocks, num_tiles, num_noise = batch.blocks.noise.shape[1:]
         constants = Constants(
             is_skipgram=model.objective is skipgram,
             window=model.window,
             dim=dim,
             loss_interval=loss_interval,
             cap=dtype.type(math.inf if cap is None else cap),
-            noise_share=dtype.type(model.negative / batch.blocks.noise.shape[3]),
+            noise_share=dtype.type(model.negative / num_noise),
         )
-        size = team(math.prod(batch.blocks.noise.shape[1:3]))
-        loss = _apply(optimizer, constants, size, tables, accumulators, batch)
+        size = sizes(batch.blocks.ids.shape[2], num_tiles, num_noise, model.window)
+        used = memory(num_blocks, size, tables.shape[1], dtype.name)
+        arrays = tables, accumulators
+        loss = _apply(optimizer, constants, team(num_blocks), arrays, used, batch)
         num_updates = len(batch.rate)
-        return _next_state(rule, state, tables, accumulators, dim, num_updates), loss
+        return _next_state(rule, state, tables, accumulators, num_updates), loss
 
     return updates
 
@@ -154,101 +167,113 @@ class _Owned(np.ndarray):
     memory: np.ndarray | None = None  # what the kernel changes; None: a derived array
 
 
-def _padded(table) -> np.ndarray:
-    """`table` [V, D] with columns of zeros up to a multiple of LANES.
+def _joined(empty: Callable[[tuple], np.ndarray], parts: list) -> np.ndarray:
+    """Two arrays of one shape, one after the other in memory of the kernel.
 
-    Each row starts on a cache line. The kernel's own tables are not copied.
+    The kernel's own arrays are not copied.
     """
-    memory = getattr(table, "memory", None)
-    if memory is not None:
+    memory = getattr(parts[0], "memory", None)
+    if memory is not None and memory is getattr(parts[1], "memory", None):
         return memory
-    num_rows, dim = table.shape
-    width, size = round_up(dim, LANES), table.dtype.itemsize
-    buffer = np.zeros(num_rows * width * size + _LINE, np.uint8)
-    offset = -buffer.ctypes.data % _LINE
-    padded: np.ndarray = np.ndarray((num_rows, width), table.dtype, buffer, offset)
-    padded[:, :dim] = table
-    return padded
+    memory, size = empty((2 * len(parts[0]), *parts[0].shape[1:])), len(parts[0])
+    for rows, part in zip((memory[:size], memory[size:]), parts, strict=True):
+        rows[..., : part.shape[-1]] = part
+    return memory
 
 
-def _accumulators(rule: RowRule, state: TrainState) -> Tables | None:
-    """The accumulators [V] of Adagrad; the kernel's own ones are not copied."""
+def _padded(dtype: np.dtype) -> Callable[[tuple], np.ndarray]:
+    """Makes tables of zeros, [rows, D] with D padded to a multiple of LANES.
+
+    Each row starts on a cache line.
+    """
+
+    def empty(shape: tuple[int, int]) -> np.ndarray:
+        return aligned_zeros((shape[0], round_up(shape[1], LANES)), dtype)
+
+    return empty
+
+
+def _accumulators(rule: RowRule, state: TrainState) -> np.ndarray | None:
+    """The accumulators of Adagrad, [2 V]."""
     given = rule.row_state(state.opt_state)
     if not given:
         return None
-    return Tables._make(_writable(given[name]) for name in _ACCUMULATORS)
+    parts = [given[name] for name in _ACCUMULATORS]
+    return _joined(functools.partial(np.zeros, dtype=parts[0].dtype), parts)
 
 
-def _writable(array) -> np.ndarray:
-    memory = getattr(array, "memory", None)
-    return np.array(array, subok=False) if memory is None else memory
-
-
-def _owned(memory: np.ndarray, view: np.ndarray) -> _Owned:
-    """`view`, a view of `memory`, as an array of the next state."""
-    owned = view.view(_Owned)
-    owned.memory = memory
-    return owned
+def _halves(memory: np.ndarray, view: np.ndarray) -> list[_Owned]:
+    """The two halves of `view`, a view of `memory`, as arrays of the next state."""
+    halves = [half.view(_Owned) for half in np.split(view, 2)]
+    for half in halves:
+        half.memory = memory
+    return halves
 
 
 def _next_state(
     rule: RowRule,
     state: TrainState,
-    tables: Tables,
-    accumulators: Tables | None,
-    dim: int,
+    tables: np.ndarray,
+    accumulators: np.ndarray | None,
     num_updates: int,
 ) -> PlacedState:
     """The state with the changed `tables` and `accumulators`."""
-    params = {name: _owned(x, x[:, :dim]) for name, x in tables._asdict().items()}
+    dim = state.params["tables"]["input"].shape[1]
+    params = dict(zip(TABLES, _halves(tables, tables[:, :dim]), strict=True))
     opt_state = state.opt_state
     if accumulators is not None:
-        owned = (_owned(x, x) for x in accumulators)
+        owned = _halves(accumulators, accumulators)
         row_state = dict(zip(_ACCUMULATORS, owned, strict=True))
         opt_state = rule.with_row_state(opt_state, row_state)
     step = np.asarray(state.step + num_updates, np.int32)
     return PlacedState(TrainState._make([{"tables": params}, opt_state, step]))
 
 
+class Memory(NamedTuple):
+    """What the threads compute in; kept from call to call."""
+
+    gathered: Gathered
+    buffers: list[BlockBuffers]  # of each thread
+    rows: list[BucketRows]  # of each thread
+
+
+def _new_memory(
+    threads: int, num_blocks: int, size: Sizes, width: int, dtype: str
+) -> Memory:
+    return Memory(
+        new_gathered(num_blocks, size, width, dtype, threads),
+        [new_buffers(size, width, np.dtype(dtype)) for _ in range(threads)],
+        [new_bucket_rows(num_blocks, size, dtype) for _ in range(threads)],
+    )
+
+
 def _apply(
     optimizer: str,
     constants: Constants,
     team: TeamSize,
-    tables: Tables,
-    accumulators: Tables | None,
+    arrays: tuple[np.ndarray, np.ndarray | None],
+    memory: Memory,
     batch: Batch,
 ) -> Loss:
-    """Applies the updates of `batch` to `tables` and `accumulators`, in place."""
-    width, dtype = tables.input.shape[1], tables.input.dtype
-    num_updates, num_blocks, num_tiles, num_noise = batch.blocks.noise.shape
-    block, interval = batch.blocks.ids.shape[2], constants.loss_interval
-    sizes = tile_sizes(block // num_tiles, constants.window, num_noise)
-    num_tiles *= num_blocks
-    num_gathered = num_tiles * sum(sizes)
-    gathered = new_gathered(num_tiles, sum(sizes), width, dtype)
-    scratch = [  # each thread its own
-        (new_buffers(sizes, width, block, dtype), new_row_table(num_gathered, dtype))
-        for _ in range(team.threads)
-    ]
-    reports = -(-num_updates // interval), num_tiles
+    """Applies the updates of `batch` to tables and accumulators, in place."""
+    dtype, interval = arrays[0].dtype, constants.loss_interval
+    num_updates, num_blocks, block = batch.blocks.ids.shape
+    reports = -(-num_updates // interval), num_blocks
     losses = LossTerms(np.zeros(reports), np.zeros(reports))
     compiled = apply_on_thread(dtype.name, optimizer)
 
-    def run_thread(thread: Thread, updates: slice) -> float:
+    def run_thread(number: int, thread: Thread, updates: slice) -> float:
         """Returns the share of the time that the thread had a core."""
-        buffers, rows = scratch[thread.number]
-        rows.update[:] = 0
         first_report = updates.start // interval
         start, cpu_start = time.perf_counter(), time.thread_time()
         compiled(
             thread,
-            tables,
-            accumulators,
+            *arrays,
             jax.tree.map(lambda array: array[updates], batch),
             constants,
-            gathered,
-            buffers,
-            rows,
+            memory.gathered,
+            memory.buffers[number],
+            memory.rows[number],
             LossTerms._make(terms[first_report:] for terms in losses),
         )
         return (time.thread_time() - cpu_start) / (time.perf_counter() - start)
@@ -276,17 +301,19 @@ def _run_team(
     pool: ThreadPoolExecutor,
     team: TeamSize,
     threads: int,
-    run_thread: Callable[[Thread, slice], float],
+    run_thread: Callable[[int, Thread, slice], float],
     updates: slice,
 ) -> None:
     """Applies a slice of the updates with `threads` threads; records their time."""
-    counter = np.zeros(2, np.int64)
+    num_updates = updates.stop - updates.start
+    arrivals, *taken = (np.zeros(n, np.int64) for n in (2, num_updates, num_updates))
+    thread = Thread(threads, arrivals, *taken)
 
     def run(number: int) -> float:
         try:
-            return run_thread(Thread(number, threads, counter), updates)
+            return run_thread(number, thread, updates)
         except BaseException:
-            counter[1] = 1  # or the others would wait for this thread
+            arrivals[1] = 1  # or the others would wait for this thread
             raise
 
     start = time.perf_counter()
@@ -294,7 +321,7 @@ def _run_team(
         parts = [pool.submit(run, number) for number in range(threads)]
         share = min(part.result() for part in parts)
     except BaseException:
-        counter[1] = 1
+        arrivals[1] = 1
         raise
     seconds = time.perf_counter() - start
-    team.record(threads, updates.stop - updates.start, seconds, share)
+    team.record(threads, num_updates, seconds, share)

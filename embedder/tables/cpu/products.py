@@ -9,15 +9,19 @@ in fours. Numbers in brackets are equations of embedder/ALGORITHM.md.
 import math
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from embedder.tables.cpu.simd import (
     LANES,
+    add_columns,
     add_product,
-    add_scaled,
+    add_rows,
     cast_like,
     compiled,
+    four_zeros,
     load,
-    store,
+    store_four,
     store_sums,
     two_to_the,
     zeros,
@@ -26,9 +30,9 @@ from embedder.tables.cpu.simd import (
 _FACTORS = 512  # of at most 2 each, whose product is a float64
 
 
-@compiled()
-def scores(x, i, y, start, stop, out):
-    """out[i : i + 4, start:stop] = x[i : i + 4] @ y[start:stop].T, in fours."""
+@compiled(forceinline=True)
+def scores(x, i, y, start, stop, out, o, shift):
+    """out[o : o + 4, j - shift] = x[i : i + 4] @ y[j].T, for j of start:stop in fours."""
     for j in range(start, stop, 4):
         a0 = a1 = a2 = a3 = zeros(x)
         b0 = b1 = b2 = b3 = zeros(x)
@@ -51,86 +55,120 @@ def scores(x, i, y, start, stop, out):
             e2, e3 = add_product(e2, v, y2), add_product(e3, v, y3)
         upper = a0, a1, a2, a3, b0, b1, b2, b3
         lower = c0, c1, c2, c3, e0, e1, e2, e3
-        store_sums(out, i, j, upper + lower)
+        store_sums(out, o, j - shift, upper + lower)
 
 
-@compiled()
-def combine_rows(out, o, i, terms, f, z):
-    """out[o : o + 4] = g[i : i + 4, j:stop] @ y[j:stop] + f[i : i + 4] @ z, with
-    `terms` = (g, y, j, stop)."""
-    g, y, j, stop = terms
-    for d in range(0, out.shape[1], LANES):
-        a = b = c = e = zeros(out)
-        for r in range(j, stop):
-            v = load(y, r, d)
-            a, b = add_scaled(a, g, i, r, v), add_scaled(b, g, i + 1, r, v)
-            c, e = add_scaled(c, g, i + 2, r, v), add_scaled(e, g, i + 3, r, v)
-        for r in range(len(z)):
-            v = load(z, r, d)
-            a, b = add_scaled(a, f, i, r, v), add_scaled(b, f, i + 1, r, v)
-            c, e = add_scaled(c, f, i + 2, r, v), add_scaled(e, f, i + 3, r, v)
-        store(out, o, d, a)
-        store(out, o + 1, d, b)
-        store(out, o + 2, d, c)
-        store(out, o + 3, d, e)
+@compiled(forceinline=True)
+def combine_rows(out, o, band, f, i, z):
+    """out[o : o + 4] = g[m : m + 4, start - shift : stop - shift] @ y[start:stop]
+    + f[i : i + 4] @ z, with `band` = (g, m, shift, y, start, stop)."""
+    four, width = four_zeros(out), out.shape[1]
+    whole = width - width % (4 * LANES)
+    for d in range(0, whole, 4 * LANES):  # 16 sums keep the multipliers busy
+        _rows(four + four + four + four, d, out, o, band, f, i, z)
+    match (width - whole) // LANES:
+        case 1:
+            _rows(four, whole, out, o, band, f, i, z)
+        case 2:
+            _rows(four + four, whole, out, o, band, f, i, z)
+        case 3:
+            _rows(four + four + four, whole, out, o, band, f, i, z)
 
 
-@compiled()
-def combine_columns(out, base, g, start, stop, reach, x):
-    """out[base + j] = g[:, j].T @ x for j of start:stop, in fours. With a reach >= 0,
-    column j is zero but in rows j - reach to j."""
-    for j in range(start, stop, 4):
-        first, last = 0, len(x)
-        if reach >= 0:
-            first, last = max(0, j - reach), min(len(x), j + 4)
-        o = base + j
-        for d in range(0, out.shape[1], LANES):
-            a = b = c = e = zeros(out)
-            for q in range(first, last):
-                v = load(x, q, d)
-                a, b = add_scaled(a, g, q, j, v), add_scaled(b, g, q, j + 1, v)
-                c, e = add_scaled(c, g, q, j + 2, v), add_scaled(e, g, q, j + 3, v)
-            store(out, o, d, a)
-            store(out, o + 1, d, b)
-            store(out, o + 2, d, c)
-            store(out, o + 3, d, e)
+@compiled(forceinline=True)
+def _rows(sums, d, out, o, band, f, i, z):
+    g, m, shift, y, start, stop = band
+    for r in range(start, stop):
+        sums = add_rows(sums, g, m, r - shift, y, r, d)
+    for r in range(len(z)):
+        sums = add_rows(sums, f, i, r, z, r, d)
+    store_four(out, o, d, sums)
 
 
-@compiled()
-def context_errors(g, i, first, last, window):
-    """Replaces the scores g of four tokens by the derivatives of softplus(-g), (9):
-    e_tj = -sigma(-g), and 0 where token t and position j are no pair, (32)."""
-    for q in range(i, i + 4):
-        low, high, itself = first[q], last[q], window + q
+@compiled(forceinline=True)
+def combine_columns(out, o, f, k, x, i):
+    """out[o : o + 4] = f[:, k : k + 4].T @ x[i : i + len(f)]"""
+    four, width = four_zeros(out), out.shape[1]
+    whole = width - width % (4 * LANES)
+    for d in range(0, whole, 4 * LANES):
+        _columns(four + four + four + four, d, out, o, f, k, x, i)
+    match (width - whole) // LANES:
+        case 1:
+            _columns(four, whole, out, o, f, k, x, i)
+        case 2:
+            _columns(four + four, whole, out, o, f, k, x, i)
+        case 3:
+            _columns(four + four + four, whole, out, o, f, k, x, i)
+
+
+@compiled(forceinline=True)
+def _columns(sums, d, out, o, f, k, x, i):
+    for r in range(len(f)):
+        sums = add_columns(sums, f, r, k, x, i + r, d)
+    store_four(out, o, d, sums)
+
+
+@compiled(forceinline=True)
+def combine_band(out, o, g, j, tokens, row_of, shift, x):
+    """out[o : o + 4] = sum over tokens t of g[row, k : k + 4].T x[row], with row =
+    row_of[t] and k = j - shift[t]; `tokens` is the first of them and the one after."""
+    four, width = four_zeros(out), out.shape[1]
+    whole = width - width % (4 * LANES)
+    for d in range(0, whole, 4 * LANES):
+        _band(four + four + four + four, d, out, o, g, j, tokens, row_of, shift, x)
+    match (width - whole) // LANES:
+        case 1:
+            _band(four, whole, out, o, g, j, tokens, row_of, shift, x)
+        case 2:
+            _band(four + four, whole, out, o, g, j, tokens, row_of, shift, x)
+        case 3:
+            _band(four + four + four, whole, out, o, g, j, tokens, row_of, shift, x)
+
+
+@compiled(forceinline=True)
+def _band(sums, d, out, o, g, j, tokens, row_of, shift, x):
+    for t in range(tokens[0], tokens[1]):
+        sums = add_columns(sums, g, row_of[t], j - shift[t], x, row_of[t], d)
+    store_four(out, o, d, sums)
+
+
+@compiled(forceinline=True)
+def context_errors(g, o, first, last, t, shift):
+    """Replaces the scores g[o : o + 4] of four tokens, from token t on, by the
+    derivatives of softplus(-g), (9): e_tj = -sigma(-g), and 0 where token t and
+    position j = column + shift are no pair, (32)."""
+    for q in range(4):
+        low, high = first[o + q] - shift, last[o + q] - shift
+        itself = t + q - shift
         for c in range(g.shape[1]):
-            error = -sigmoid(-g[q, c])
+            error = -sigmoid(-g[o + q, c])
             is_pair = (c >= low) & (c <= high) & (c != itself)
-            g[q, c] = error if is_pair else cast_like(0, error)
+            g[o + q, c] = error if is_pair else cast_like(0, error)
 
 
-@compiled()
-def noise_errors(f, i, scale, num_noise):
-    """Replaces the scores f of four tokens by the derivatives of scale softplus(f),
-    (10): e_tk = scale sigma(f), (32) and (36)."""
-    for q in range(i, i + 4):
-        of_token = scale[q]  # read once: LLVM cannot know that f does not overlap it
+@compiled(forceinline=True)
+def noise_errors(f, i, scale, o, num_noise):
+    """Replaces the scores f[i : i + 4] of four tokens by the derivatives of scale
+    softplus(f), (10): e_tk = scale sigma(f), (32) and (36); scale is from row o on."""
+    for q in range(4):
+        of_token = scale[o + q]  # read once: LLVM must assume that f overlaps it
         for k in range(f.shape[1]):
-            error = of_token * sigmoid(f[q, k])
-            f[q, k] = error if k < num_noise else cast_like(0, error)
+            error = of_token * sigmoid(f[i + q, k])
+            f[i + q, k] = error if k < num_noise else cast_like(0, error)
 
 
 @compiled()
-def context_loss(scores, i, first, last, window):
+def context_loss(g, o, first, last, t, shift):
     """Sum of softplus(-score) over the pairs of four tokens, (7); as `noise_loss`.
 
     A token has at most 254 contexts, so one product has room for all factors.
     """
     loss = 0.0
-    for q in range(i, i + 4):
+    for q in range(4):
         product = 1.0
-        for c in range(first[q], last[q] + 1):
-            if c != window + q:
-                score = scores[q, c]
+        for j in range(first[o + q], last[o + q] + 1):
+            if j != t + q:
+                score = g[o + q, j - shift]
                 loss += max(-score, cast_like(0, score))
                 product *= 1 + np.float64(exp(-abs(score)))
         loss += math.log(product)
@@ -138,21 +176,21 @@ def context_loss(scores, i, first, last, window):
 
 
 @compiled()
-def noise_loss(scores, i, scale, num_noise):
+def noise_loss(f, i, scale, o, num_noise):
     """Sum of scale softplus(score) over the noise of four tokens, (7) and (8).
 
     log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)). The logarithms of factors up to 2
     add up to the logarithm of their product; a float64 has room for a thousand factors.
     """
     loss = 0.0
-    for q in range(i, i + 4):
+    for q in range(4):
         for start in range(0, num_noise, _FACTORS):
             linear, product = 0.0, 1.0
             for k in range(start, min(start + _FACTORS, num_noise)):
-                score = scores[q, k]
+                score = f[i + q, k]
                 linear += max(score, cast_like(0, score))
                 product *= 1 + np.float64(exp(-abs(score)))
-            loss += scale[q] * (linear + math.log(product))
+            loss += scale[o + q] * (linear + math.log(product))
     return loss
 
 
@@ -174,19 +212,13 @@ def exp(x):
     """exp(x) to some units in the last place; x is clipped to [-87, 87].
 
     exp(x) = 2^n exp(r) with r = x - n ln 2, ln 2 in two parts (Cody and Waite), and
-    |r| <= ln(2) / 2, where 14 terms of the series are enough for float64. Numba itself
-    does not vectorize exp.
+    |r| <= ln(2) / 2, where 8 terms of the series are enough for float32 and 14 for
+    float64. Numba itself does not vectorize exp.
     """
     x = min(max(x, cast_like(-87, x)), cast_like(87, x))
     n = np.floor(x * cast_like(1.4426950408889634, x) + cast_like(0.5, x))
     r = x - n * cast_like(0.693359375, x) + n * cast_like(2.1219444005469058e-4, x)
-    p = cast_like(1 / 6227020800, x)
-    p = p * r + cast_like(1 / 479001600, x)
-    p = p * r + cast_like(1 / 39916800, x)
-    p = p * r + cast_like(1 / 3628800, x)
-    p = p * r + cast_like(1 / 362880, x)
-    p = p * r + cast_like(1 / 40320, x)
-    p = p * r + cast_like(1 / 5040, x)
+    p = _high_terms(r)
     p = p * r + cast_like(1 / 720, x)
     p = p * r + cast_like(1 / 120, x)
     p = p * r + cast_like(1 / 24, x)
@@ -195,3 +227,24 @@ def exp(x):
     p = p * r + cast_like(1, x)
     p = p * r + cast_like(1, x)
     return p * two_to_the(n)
+
+
+def _high_terms(r):
+    """The terms of the series of exp from r^7 / 7! on, over r^7."""
+
+
+@overload(_high_terms, jit_options={"fastmath": {"contract"}})
+def _high_terms_of(r):
+    if r == types.float32:
+        return lambda r: cast_like(1 / 5040, r)
+
+    def terms(r):
+        p = cast_like(1 / 6227020800, r)
+        p = p * r + cast_like(1 / 479001600, r)
+        p = p * r + cast_like(1 / 39916800, r)
+        p = p * r + cast_like(1 / 3628800, r)
+        p = p * r + cast_like(1 / 362880, r)
+        p = p * r + cast_like(1 / 40320, r)
+        return p * r + cast_like(1 / 5040, r)
+
+    return terms

@@ -1,163 +1,264 @@
-"""The rows of an update: which there are, which thread updates each, and the rule.
+"""The rows of an update: which there are, in which order they are updated, and how.
 
-A row that several tiles gathered has several gradients. They are added in the order of
-tiles, so that the result does not depend on the number of threads.
+A row that several blocks gathered has several gradients. Rows are assigned to buckets
+by a hash of their key. One thread updates all rows of a bucket, and adds the gradients
+of a row in the order of the blocks, so that the result depends neither on the number of
+threads nor on which thread has which bucket.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from embedder.tables.blocks import Blocks
+from embedder.tables.cpu.block import BlockBuffers, BlockIndex, Sizes, aligned_zeros
 from embedder.tables.cpu.simd import (
     LANES,
     add,
     cast_like,
     compiled,
     load,
+    prefetch_row,
     store,
     subtract_scaled,
 )
-from embedder.tables.cpu.tiles import Gathered, Tables
 
 _ADAGRAD_EPS = 1e-8
+_SLOTS_AHEAD = 16  # from the slot whose row is prefetched to the one that is applied
+_BUCKETS_OF_A_THREAD = 8  # so that threads finish at about the same time
 
 
-class RowTable(NamedTuple):
-    """The distinct rows of an update, as a hash table; each thread has one.
+class Gathered(NamedTuple):
+    """The rows that the blocks gathered, and their gradients: shared by all threads.
 
-    It has H slots, a power of two. An entry of an earlier update counts as empty.
+    A block has R slots: G B' of its tokens, T' of its positions, G K' of noise. Slots
+    with a gradient are listed, by bucket. The key of a row is its index in the tables.
     """
 
-    update: np.ndarray  # i64[H], the update that filled the slot, from 1
-    key: np.ndarray  # i64[H]
-    weight: np.ndarray  # [H], sum of the weights of the row
-    owner: np.ndarray  # i64[H], the thread that updates the row
-    first: np.ndarray  # i64[H], Adagrad: slot of the row's first gradient
-    row_slots: np.ndarray  # i64[M R], slot here of each gathered row
-    gradient_slots: np.ndarray  # i64[M R], and the slot of its gradient
+    keys: np.ndarray  # i64[N R], of each slot
+    weights: np.ndarray  # [N R], of each slot
+    gradients: np.ndarray  # [N R, D], of each slot
+    listed: np.ndarray  # i64[N, R], slots
+    listed_keys: np.ndarray  # i64[N, R], keys of these
+    starts: np.ndarray  # i64[N, P + 1], index in `listed[n]` of the start of a bucket
 
 
-def new_row_table(num_gathered: int, dtype) -> RowTable:
-    """An empty table for at most `num_gathered` rows."""
-    size = 1 << (2 * num_gathered).bit_length()
-    return RowTable(
-        update=np.zeros(size, np.int64),
-        key=np.zeros(size, np.int64),
-        weight=np.zeros(size, dtype),
-        owner=np.zeros(size, np.int64),
-        first=np.zeros(size, np.int64),
-        row_slots=np.zeros(num_gathered, np.int64),
-        gradient_slots=np.zeros(num_gathered, np.int64),
+class BucketRows(NamedTuple):
+    """The slots of a bucket, M at most, and its distinct rows; each thread has its own.
+
+    `index` is a hash table of H entries, a power of two, of which a bucket uses the
+    first, as many as it needs.
+    """
+
+    index: np.ndarray  # i32[H], number of the row, -1: empty
+    keys: np.ndarray  # i64[M], of each row
+    weights: np.ndarray  # [M], sum of the weights of each row; then its scale
+    heads: np.ndarray  # i64[M], the first slot of each row
+    slots: np.ndarray  # i64[M], in the order of blocks
+    rows: np.ndarray  # i32[M], the row of each of these slots
+
+
+def new_gathered(
+    num_blocks: int, size: Sizes, width: int, dtype, threads: int
+) -> Gathered:
+    """For N blocks; `width` is D, padded."""
+    slots = num_blocks * size.num_slots
+    num_buckets = _power_of_two(_BUCKETS_OF_A_THREAD * threads)
+    return Gathered(
+        keys=np.zeros(slots, np.int64),
+        weights=np.zeros(slots, dtype),
+        gradients=aligned_zeros((slots, width), dtype),
+        listed=np.zeros((num_blocks, size.num_slots), np.int64),
+        listed_keys=np.zeros((num_blocks, size.num_slots), np.int64),
+        starts=np.zeros((num_blocks, num_buckets + 1), np.int64),
+    )
+
+
+def new_bucket_rows(num_blocks: int, size: Sizes, dtype) -> BucketRows:
+    """For the rows of N blocks; a small vocabulary has all of them in one bucket."""
+    slots = num_blocks * size.num_slots
+    return BucketRows(
+        index=np.zeros(_power_of_two(2 * slots), np.int32),
+        keys=np.zeros(slots, np.int64),
+        weights=np.zeros(slots, dtype),
+        heads=np.zeros(slots, np.int64),
+        slots=np.zeros(slots, np.int64),
+        rows=np.zeros(slots, np.int32),
     )
 
 
 @compiled()
-def index_rows(gathered: Gathered, rows: RowTable, update, threads):
-    """Lists the gathered rows, sums their weights, and assigns them to threads.
+def find_keys(
+    at: BlockIndex,
+    token_table,
+    num_keys,
+    blocks: Blocks,
+    gathered: Gathered,
+    buffers: BlockBuffers,
+):
+    """Writes the keys of the rows of a block, by slot.
 
-    A row is assigned to a thread that has its gradients in its cache: the only one, or
-    the first or last, that gathered it in this update. All threads get the same result.
+    Rows of tokens are in table `token_table`, 0 or 1, rows of positions in the other.
     """
-    num_tiles = len(gathered.num_rows)
-    mask = len(rows.key) - 1
-    num_rows = 0
-    for thread in range(threads):
-        first = num_tiles * thread // threads
-        for m in range(first, num_tiles * (thread + 1) // threads):
-            for r in range(gathered.num_rows[m]):
-                key = gathered.keys[m, r]
-                slot = (key * 0x9E3779B1 >> 12) & mask
-                while rows.update[slot] == update and rows.key[slot] != key:
-                    slot = (slot + 1) & mask
-                if rows.update[slot] != update:
-                    rows.update[slot] = update
-                    rows.key[slot] = key
-                    rows.weight[slot] = 0
-                    rows.owner[slot] = thread
-                rows.weight[slot] += gathered.weights[m, r]
-                if key & 1:  # of odd rows the last thread, for balance
-                    rows.owner[slot] = thread
-                rows.row_slots[num_rows] = slot
-                rows.gradient_slots[num_rows] = gathered.gradient_slots[m, r]
+    s, n, keys = at.update, at.block, gathered.keys
+    base = n * gathered.listed.shape[1]
+    token_key, position_key = token_table * num_keys, (1 - token_table) * num_keys
+    for t in range(len(buffers.row_of)):
+        row = int(blocks.ids[s, n, t])
+        keys[base + buffers.row_of[t]] = token_key + row
+        keys[base + len(buffers.tokens) + t] = position_key + row
+    base += len(buffers.tokens) + len(buffers.positions)
+    for g in range(blocks.noise.shape[2]):
+        for k in range(blocks.noise.shape[3]):
+            keys[base + k] = num_keys + int(blocks.noise[s, n, g, k])
+        base += len(buffers.noise)
+
+
+@compiled()
+def list_rows(n, num_noise, gathered: Gathered, buffers: BlockBuffers):
+    """Lists the slots of block n that have a gradient, by bucket, with their weights."""
+    listed, weights = buffers.listed, gathered.weights
+    base, count = n * gathered.listed.shape[1], 0
+    for t in range(len(buffers.row_of)):
+        row = buffers.row_of[t]
+        weights[base + row] = buffers.token_weights[row]
+        listed[count] = base + row
+        count += buffers.token_weights[row] > 0
+    base += len(buffers.tokens)
+    for t in range(len(buffers.row_of)):
+        weights[base + t] = buffers.position_weights[t]
+        listed[count] = base + t
+        count += buffers.position_weights[t] > 0
+    base += len(buffers.positions)
+    for g in range(len(buffers.tile_weights)):
+        if buffers.tile_weights[g] > 0:
+            for k in range(num_noise):
+                weights[base + k] = buffers.tile_weights[g]
+                listed[count] = base + k
+                count += 1
+        base += len(buffers.noise)
+    _sort_by_bucket(n, listed[:count], gathered)
+
+
+@compiled()
+def _sort_by_bucket(n, slots, gathered: Gathered):
+    """Lists `slots` of block n by the buckets of their keys; slots of a bucket keep
+    their order."""
+    out, out_keys = gathered.listed[n], gathered.listed_keys[n]
+    keys, starts = gathered.keys, gathered.starts[n]
+    mask = len(starts) - 2
+    starts[:] = 0
+    for e in range(len(slots)):
+        starts[(_hash(keys[slots[e]]) & mask) + 1] += 1
+    for p in range(1, len(starts)):
+        starts[p] += starts[p - 1]
+    for e in range(len(slots)):
+        key = keys[slots[e]]
+        bucket = _hash(key) & mask
+        out[starts[bucket]] = slots[e]
+        out_keys[starts[bucket]] = key
+        starts[bucket] += 1
+    for p in range(len(starts) - 1, 0, -1):
+        starts[p] = starts[p - 1]
+    starts[0] = 0
+
+
+@compiled()
+def _hash(key):
+    return key * 0x9E3779B1 >> 12
+
+
+@compiled()
+def find_rows(bucket, gathered: Gathered, rows: BucketRows):
+    """Numbers of slots and of distinct rows of a bucket; lists both in the order of the
+    blocks, with the sums of the weights of each row."""
+    starts, num_slots = gathered.starts, 0
+    for n in range(len(starts)):
+        num_slots += starts[n, bucket + 1] - starts[n, bucket]
+    size = 2
+    while size < 2 * num_slots:
+        size *= 2
+    rows.index[:size] = -1
+    e = num_rows = 0
+    for n in range(len(starts)):
+        for i in range(starts[n, bucket], starts[n, bucket + 1]):
+            slot, key = gathered.listed[n, i], gathered.listed_keys[n, i]
+            at = (_hash(key) >> 8) & (size - 1)
+            row = rows.index[at]
+            while row >= 0 and rows.keys[row] != key:
+                at = (at + 1) & (size - 1)
+                row = rows.index[at]
+            if row < 0:
+                row = np.int32(num_rows)
                 num_rows += 1
-    return num_rows
+                rows.index[at] = row
+                rows.keys[row] = key
+                rows.weights[row] = 0
+                rows.heads[row] = slot
+            rows.weights[row] += gathered.weights[slot]
+            rows.slots[e] = slot
+            rows.rows[e] = row
+            e += 1
+    return num_slots, num_rows
 
 
 @compiled()
-def apply_capped_sgd(
-    tables: Tables, gradients, rows: RowTable, num_rows, thread, cap, rate
-):
+def apply_capped_sgd(tables, gradients, rows: BucketRows, found, cap, rate):
     """row_r <- row_r - rate min(1, cap / c_r) G_r, ALGORITHM.md (18), for the rows of a
-    thread; the gradients in G_r, (41), are subtracted one by one."""
-    num_keys = len(tables.input)
-    for e in range(num_rows):
-        slot = rows.row_slots[e]
-        if rows.owner[slot] == thread:
-            key, weight = rows.key[slot], rows.weight[slot]
-            scale = rate * (cap / weight) if weight > cap else rate
-            gradient = rows.gradient_slots[e]
-            if key < num_keys:
-                _subtract(tables.input, key, scale, gradients, gradient)
-            else:
-                _subtract(tables.output, key - num_keys, scale, gradients, gradient)
+    bucket; `found` are its numbers of slots and rows. The gradients in G_r, (41), are
+    subtracted one by one."""
+    num_slots, num_rows = found
+    for row in range(num_rows):
+        weight = rows.weights[row]
+        rows.weights[row] = rate * (cap / weight) if weight > cap else rate
+    for e in range(num_slots):
+        if e + _SLOTS_AHEAD < num_slots:
+            prefetch_row(tables, rows.keys[rows.rows[e + _SLOTS_AHEAD]])
+            prefetch_row(gradients, rows.slots[e + _SLOTS_AHEAD])
+        row = rows.rows[e]
+        _subtract(tables, rows.keys[row], rows.weights[row], gradients, rows.slots[e])
 
 
 @compiled()
-def apply_adagrad(
-    tables: Tables,
-    accumulators: Tables,
-    gradients,
-    rows: RowTable,
-    num_rows,
-    thread,
-    dim,
-    rate,
-):
-    """Row-wise Adagrad, ALGORITHM.md (42), for the rows of a thread. D is the number of
-    columns without padding.
+def apply_adagrad(tables, accumulators, gradients, rows: BucketRows, found, dim, rate):
+    """Row-wise Adagrad, ALGORITHM.md (42), for the rows of a bucket; `found` are its
+    numbers of slots and rows. D is the number of columns without padding.
 
         a_r <- a_r + (1 / D) sum_d G_rd^2
         row_r <- row_r - rate G_r / (sqrt(a_r) + eps)
 
     Reference: Duchi, Hazan and Singer 2011, JMLR 12, section 1.
     """
-    _sum_gradients(gradients, rows, num_rows, thread)
-    num_keys = len(tables.input)
-    for e in range(num_rows):
-        slot, gradient = rows.row_slots[e], rows.gradient_slots[e]
-        if rows.owner[slot] == thread and rows.first[slot] == gradient:
-            key = rows.key[slot]
-            square = _mean_square(gradients, gradient, dim)
-            if key < num_keys:
-                scale = accumulate(accumulators.input, key, square, rate)
-                _subtract(tables.input, key, scale, gradients, gradient)
-            else:
-                scale = accumulate(accumulators.output, key - num_keys, square, rate)
-                _subtract(tables.output, key - num_keys, scale, gradients, gradient)
-
-
-@compiled()
-def _sum_gradients(gradients, rows: RowTable, num_rows, thread):
-    """Adds the gradients of each row of a thread to its first one: G_r, (41)."""
-    for e in range(num_rows - 1, -1, -1):
-        slot = rows.row_slots[e]
-        if rows.owner[slot] == thread:
-            rows.first[slot] = rows.gradient_slots[e]
-    for e in range(num_rows):
-        slot, gradient = rows.row_slots[e], rows.gradient_slots[e]
-        if rows.owner[slot] == thread and rows.first[slot] != gradient:
-            total = rows.first[slot]
+    num_slots, num_rows = found
+    for e in range(num_slots):
+        if e + _SLOTS_AHEAD < num_slots:
+            prefetch_row(tables, rows.keys[rows.rows[e + _SLOTS_AHEAD]])
+            prefetch_row(gradients, rows.slots[e + _SLOTS_AHEAD])
+        slot, head = rows.slots[e], rows.heads[rows.rows[e]]
+        if slot != head:
             for d in range(0, gradients.shape[1], LANES):
-                added = add(load(gradients, total, d), load(gradients, gradient, d))
-                store(gradients, total, d, added)
+                total = add(load(gradients, head, d), load(gradients, slot, d))
+                store(gradients, head, d, total)
+    for row in range(num_rows):
+        key, head = rows.keys[row], rows.heads[row]
+        square = _mean_square(gradients, head, dim)
+        scale = accumulate(accumulators, key, square, rate)
+        _subtract(tables, key, scale, gradients, head)
 
 
 @compiled()
-def _mean_square(gradients, gradient, dim):
+def _subtract(tables, key, scale, gradients, slot):
+    for d in range(0, tables.shape[1], LANES):
+        delta = load(gradients, slot, d)
+        store(tables, key, d, subtract_scaled(load(tables, key, d), scale, delta))
+
+
+@compiled()
+def _mean_square(gradients, slot, dim):
     """(1 / D) sum_d G_rd^2; the padding of a gradient is 0."""
     total = cast_like(0, gradients[0, 0])
     for d in range(gradients.shape[1]):
-        total += gradients[gradient, d] * gradients[gradient, d]
+        total += gradients[slot, d] * gradients[slot, d]
     return total / cast_like(dim, total)
 
 
@@ -168,8 +269,5 @@ def accumulate(accumulator, row, square, rate):
     return rate / (np.sqrt(accumulator[row]) + cast_like(_ADAGRAD_EPS, rate))
 
 
-@compiled()
-def _subtract(table, row, scale, gradients, gradient):
-    for d in range(0, table.shape[1], LANES):
-        delta = load(gradients, gradient, d)
-        store(table, row, d, subtract_scaled(load(table, row, d), scale, delta))
+def _power_of_two(at_least: int) -> int:
+    return 1 << (at_least - 1).bit_length()

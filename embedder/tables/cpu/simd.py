@@ -27,6 +27,20 @@ compiled = functools.partial(
     fastmath={"reassoc", "contract", "nsz", "arcp", "afn"},
 )
 _FUSED = ("contract",)  # products and sums may become fused operations
+# Lanes of two vectors, one after the other: from each four lanes the even and the odd
+# ones, and from all fours the even and the odd ones. Processors do both in one step.
+_HALVES_OF_FOURS = tuple(
+    [
+        start + 2 * i + odd
+        for four in range(0, 16, 4)
+        for start in (four, 16 + four)
+        for i in (0, 1)
+    ]
+    for odd in (0, 1)
+)
+_FOURS = tuple(
+    [four + i for four in range(start, 32, 8) for i in range(4)] for start in (0, 4)
+)
 
 P = ParamSpec("P")
 
@@ -111,17 +125,90 @@ def store(typingctx, array, row, column, vector):
 
 
 @intrinsic
-def add_scaled(typingctx, total, array, row, column, vector):
-    """`total + array[row, column] * vector`."""
+def four_zeros(typingctx, array):
+    """Four vectors of zeros of the dtype of `array`: a tuple, to add more to."""
+    kind = types.UniTuple(_Vector(array.dtype), 4)
 
     def codegen(context, builder, signature, arguments):
-        total, *element, vector = arguments
-        pointer = _element_pointer(context, builder, array, element)
-        scalar = _splat(builder, builder.load(pointer))
-        product = builder.fmul(scalar, vector, flags=_FUSED)
-        return builder.fadd(total, product, flags=_FUSED)
+        return ir.Constant(context.get_value_type(kind), None)
 
-    return total(total, array, types.intp, types.intp, total), codegen
+    return kind(array), codegen
+
+
+def _add_outer(context, builder, signature, arguments, coefficient):
+    """Vector 4 c + q of `sums`, the first argument, plus coefficient(q) times
+    `y[row, d + c LANES :][:LANES]`, with y, row, d the last three."""
+    sums = cgutils.unpack_tuple(builder, arguments[0], len(signature.args[0]))
+    y, row, d = arguments[-3:]
+    kind, values = signature.args[-3], []
+    scalars = [
+        _splat(
+            builder, builder.load(_element_pointer(context, builder, *coefficient(q)))
+        )
+        for q in range(4)
+    ]
+    for number, total in enumerate(sums):
+        column = builder.add(d, d.type(number // 4 * LANES))
+        pointer = _element_pointer(context, builder, kind, [y, row, column])
+        pointer = builder.bitcast(pointer, total.type.as_pointer())
+        vector = builder.load(pointer, align=kind.dtype.bitwidth // 8)
+        product = builder.fmul(scalars[number % 4], vector, flags=_FUSED)
+        values.append(builder.fadd(total, product, flags=_FUSED))
+    return context.make_tuple(builder, signature.return_type, values)
+
+
+@intrinsic
+def add_rows(typingctx, sums, f, i, r, y, row, d):
+    """`sums` with `f[i + q, r] * y[row, d + c LANES :]` added to vector 4 c + q."""
+
+    def codegen(context, builder, signature, arguments):
+        array, i, r = arguments[1:4]
+
+        def coefficient(q):
+            return f, [array, builder.add(i, i.type(q)), r]
+
+        return _add_outer(context, builder, signature, arguments, coefficient)
+
+    index = types.intp
+    return sums(sums, f, index, index, y, index, index), codegen
+
+
+@intrinsic
+def add_columns(typingctx, sums, f, r, k, y, row, d):
+    """`sums` with `f[r, k + q] * y[row, d + c LANES :]` added to vector 4 c + q."""
+
+    def codegen(context, builder, signature, arguments):
+        array, r, k = arguments[1:4]
+
+        def coefficient(q):
+            return f, [array, r, builder.add(k, k.type(q))]
+
+        return _add_outer(context, builder, signature, arguments, coefficient)
+
+    index = types.intp
+    return sums(sums, f, index, index, y, index, index), codegen
+
+
+@intrinsic
+def store_four(typingctx, array, row, column, vectors):
+    """Stores vector 4 c + q in `array[row + q, column + c LANES :]`."""
+
+    def codegen(context, builder, signature, arguments):
+        out, row, column, _ = arguments
+        for number, vector in enumerate(
+            cgutils.unpack_tuple(builder, arguments[3], len(vectors))
+        ):
+            at = [
+                out,
+                builder.add(row, row.type(number % 4)),
+                builder.add(column, column.type(number // 4 * LANES)),
+            ]
+            pointer = _element_pointer(context, builder, array, at)
+            pointer = builder.bitcast(pointer, vector.type.as_pointer())
+            builder.store(vector, pointer, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, vectors), codegen
 
 
 @intrinsic
@@ -165,12 +252,9 @@ def store_sums(typingctx, array, row, column, vectors):
 
     def codegen(context, builder, signature, arguments):
         left = cgutils.unpack_tuple(builder, arguments[3], LANES)
-        evens, odds = range(0, 2 * LANES, 2), range(1, 2 * LANES, 2)
-        while len(left) > 1:
+        for halves in (_HALVES_OF_FOURS, _HALVES_OF_FOURS, _FOURS, _FOURS):
             left = [
-                builder.fadd(
-                    _lanes(builder, low, high, evens), _lanes(builder, low, high, odds)
-                )
+                builder.fadd(*(_lanes(builder, low, high, half) for half in halves))
                 for low, high in zip(left[::2], left[1::2], strict=True)
             ]
         for quarter in range(4):
@@ -240,36 +324,42 @@ def prefetch_row(typingctx, array, row):
 
 
 @intrinsic
-def increment(typingctx, counter):
-    """Adds 1 to `counter[0]`, atomically."""
+def fetch_add(typingctx, counters, index):
+    """Adds 1 to `counters[index]`, atomically; returns what it was before."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = context.make_array(counter)(context, builder, arguments[0]).data
-        builder.atomic_rmw("add", pointer, ir.IntType(64)(1), "seq_cst")
-        return context.get_dummy_value()
+        memory = context.make_array(counters)(context, builder, arguments[0]).data
+        pointer = builder.gep(memory, [arguments[1]])
+        return builder.atomic_rmw("add", pointer, ir.IntType(64)(1), "seq_cst")
 
-    return types.void(counter), codegen
+    return types.int64(counters, types.intp), codegen
 
 
 @intrinsic
-def read(typingctx, counter):
-    """`counter[0]`, read atomically."""
+def read(typingctx, counters, index):
+    """`counters[index]`, read atomically."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = context.make_array(counter)(context, builder, arguments[0]).data
+        memory = context.make_array(counters)(context, builder, arguments[0]).data
+        pointer = builder.gep(memory, [arguments[1]])
         return builder.load_atomic(pointer, "seq_cst", 8)
 
-    return types.int64(counter), codegen
+    return types.int64(counters, types.intp), codegen
 
 
 @intrinsic
-def yield_thread(typingctx):
-    """Lets another thread run on this core."""
-    name = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+def nap(typingctx):
+    """Sleeps for some ten microseconds.
+
+    Unlike a thread that yields, one that sleeps is run at once when it wakes.
+    """
+    name, duration = ("Sleep", 0) if sys.platform == "win32" else ("usleep", 10)
 
     def codegen(context, builder, signature, arguments):
-        kind = ir.FunctionType(ir.IntType(32), [])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        integer = ir.IntType(32)
+        kind = ir.FunctionType(integer, [integer])
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        builder.call(function, [integer(duration)])
         return context.get_dummy_value()
 
     return types.void(), codegen

@@ -1,10 +1,19 @@
-"""Skip-gram on one tile, by hand: weights, gradients and loss.
+"""Skip-gram on one block, by hand: weights, gradients and loss.
 
 Equations are those of `embedder/ALGORITHM.md`. `embedder/tables/skipgram.py` is the
 same objective for XLA.
 """
 
+from embedder.tables.blocks import Blocks
+from embedder.tables.cpu.block import (
+    BlockBuffers,
+    BlockIndex,
+    band_of_four,
+    load_rows,
+    prefetch,
+)
 from embedder.tables.cpu.products import (
+    combine_band,
     combine_columns,
     combine_rows,
     context_errors,
@@ -13,36 +22,44 @@ from embedder.tables.cpu.products import (
     noise_loss,
     scores,
 )
+from embedder.tables.cpu.rows import Gathered
 from embedder.tables.cpu.simd import cast_like, compiled
-from embedder.tables.cpu.tiles import TileBuffers, TileIndex, band_of_four
 
 
 @compiled()
-def weigh(at: TileIndex, share, buffers: TileBuffers):
-    """Weights of tokens, n_t, and of positions, ALGORITHM.md (14) and (15); returns the
-    range of positions that are contexts, and the number of pairs."""
+def weigh(at: BlockIndex, share, buffers: BlockBuffers):
+    """Weights of tokens, n_t, and of positions and noise, ALGORITHM.md (14) and (15);
+    returns the number of pairs."""
     one = cast_like(1, share)
     buffers.position_weights[:] = 0
-    start, stop, pairs = len(buffers.position_weights), 0, 0
-    for i in range(at.size):
-        first, last = buffers.first[i], buffers.last[i]
+    buffers.tile_weights[:] = 0
+    pairs = 0
+    for t in range(len(buffers.row_of)):
+        row = buffers.row_of[t]
+        first, last = buffers.first[row], buffers.last[row]
         count = last - first
-        buffers.token_weights[i] = count
-        buffers.noise_scale[i] = share * cast_like(count, share)
+        weight = share * cast_like(count, share)
+        buffers.token_weights[row] = count
+        buffers.noise_scale[row] = weight
+        buffers.tile_weights[t // at.tile] += weight
         if count > 0:
-            start, stop = min(start, first), max(stop, last + 1)
             pairs += count
-            for c in range(first, last + 1):
-                buffers.position_weights[c] += one
-            buffers.position_weights[at.window + i] -= one
-    return (start, stop), pairs
+            for j in range(first, last + 1):
+                buffers.position_weights[j] += one
+            buffers.position_weights[t] -= one
+    return pairs
 
 
 @compiled()
 def differentiate(
-    at: TileIndex, band, gradients, num_noise, report, buffers: TileBuffers
+    at: BlockIndex,
+    report,
+    tables,
+    blocks: Blocks,
+    gathered: Gathered,
+    buffers: BlockBuffers,
 ):
-    """Gradients of the rows of a tile, ALGORITHM.md (32) to (35); returns the loss (7)
+    """Gradients of the rows of a block, ALGORITHM.md (32) to (35); returns the loss (7)
     if it is reported.
 
         e_tj = -sigma(-v_t . u_j) for a pair, else 0;
@@ -51,26 +68,42 @@ def differentiate(
         dL/du_j = sum_t e_tj v_t                            (34)
         dL/du_k = sum_t e_tk v_t                            (35)
     """
-    num_tokens, num_positions = buffers.context_terms.shape
-    num_noise_rows = len(buffers.noise)
-    base = at.number * (num_tokens + num_positions + num_noise_rows)
     contexts, negatives = buffers.context_terms, buffers.noise_terms
+    tokens, positions, noise = buffers.tokens, buffers.positions, buffers.noise
     first, last, scale = buffers.first, buffers.last, buffers.noise_scale
-    loss = 0.0
-    for i in range(0, num_tokens, 4):
-        start, stop = band_of_four(buffers, i)
-        scores(buffers.tokens, i, buffers.positions, start, stop, contexts)
-        scores(buffers.tokens, i, buffers.noise, 0, num_noise_rows, negatives)
-        if report:
-            loss += context_loss(contexts, i, first, last, at.window)
-            loss += noise_loss(negatives, i, scale, num_noise)
-        context_errors(contexts, i, first, last, at.window)
-        noise_errors(negatives, i, scale, num_noise)
-        terms = contexts, buffers.positions, start, stop
-        combine_rows(gradients, base + i, i, terms, negatives, buffers.noise)
-    base += num_tokens
-    start, reach = band[0] - band[0] % 4, 2 * at.window
-    combine_columns(gradients, base, contexts, start, band[1], reach, buffers.tokens)
-    base += num_positions
-    combine_columns(gradients, base, negatives, 0, num_noise_rows, -1, buffers.tokens)
+    gradients, (num_tiles, num_noise) = gathered.gradients, blocks.noise.shape[2:]
+    base = at.block * len(buffers.listed)
+    noise_base = base + len(tokens) + len(positions)
+    tile, loss = len(negatives), 0.0
+    for g in range(num_tiles):
+        load_rows(tables, gathered.keys, noise_base, num_noise, noise)
+        for i in range(0, tile, 4):
+            prefetch(at, (g * tile + i) // 4, num_tiles * tile // 4, tables, blocks)
+            o, t = g * tile + i, g * at.tile + i
+            shift, (start, stop) = buffers.shift[t], band_of_four(buffers, o)
+            scores(tokens, o, positions, start, stop, contexts, o, shift)
+            scores(tokens, o, noise, 0, len(noise), negatives, i, 0)
+            if report:
+                loss += context_loss(contexts, o, first, last, t, shift)
+                loss += noise_loss(negatives, i, scale, o, num_noise)
+            context_errors(contexts, o, first, last, t, shift)
+            noise_errors(negatives, i, scale, o, num_noise)
+            band = contexts, o, shift, positions, start, stop
+            combine_rows(gradients, base + o, band, negatives, i, noise)
+        for k in range(0, len(noise), 4):
+            combine_columns(gradients, noise_base + k, negatives, k, tokens, g * tile)
+        noise_base += len(noise)
+    base += len(tokens)
+    for j in range(0, len(buffers.row_of), 4):
+        near = max(0, j - at.window), min(len(buffers.row_of), j + 4 + at.window)
+        combine_band(
+            gradients,
+            base + j,
+            contexts,
+            j,
+            near,
+            buffers.row_of,
+            buffers.shift,
+            tokens,
+        )
     return loss

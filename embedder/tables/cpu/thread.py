@@ -1,8 +1,9 @@
 """One thread's part of S updates: the function that Numba compiles.
 
-An update has two phases, and all threads wait for each other after each. First every
-thread computes the gradients of its tiles; then every row is updated by the one thread
-that it is assigned to.
+An update has two phases, and all threads wait for each other after each. In the first
+a thread takes one block after the other and computes its gradients; in the second it
+takes one bucket of rows after the other and updates them. Who takes what depends on
+which thread is free, and changes nothing in the result.
 """
 
 import functools
@@ -14,49 +15,43 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from embedder.tables.blocks import Blocks
-from embedder.tables.cpu import OPTIMIZERS, cbow, products, rows, simd, skipgram, tiles
+from embedder.tables.cpu import OPTIMIZERS, block, cbow, products, rows, simd, skipgram
+from embedder.tables.cpu.block import (
+    BlockBuffers,
+    BlockIndex,
+    find_contexts,
+    load_rows,
+)
 from embedder.tables.cpu.kernel_cache import kept
 from embedder.tables.cpu.rows import (
-    RowTable,
+    BucketRows,
+    Gathered,
     apply_adagrad,
     apply_capped_sgd,
-    index_rows,
+    find_keys,
+    find_rows,
+    list_rows,
 )
-from embedder.tables.cpu.simd import (
-    cast_like,
-    compiled,
-    increment,
-    read,
-    yield_thread,
-)
-from embedder.tables.cpu.tiles import (
-    Gathered,
-    Tables,
-    TileBuffers,
-    TileIndex,
-    find_contexts,
-    find_sequences,
-    load_rows,
-    prefetch,
-)
+from embedder.tables.cpu.simd import compiled, fetch_add, nap, read
 from embedder.tables.prepare import Batch
 
-_MODULES = rows, skipgram, cbow, tiles, products, simd
+_MODULES = rows, skipgram, cbow, block, products, simd
 _FILES = (__file__, *(module.__file__ for module in _MODULES))
 SOURCES = hashlib.sha256(
     b"".join(Path(str(file)).read_bytes() for file in _FILES)
     + repr((Batch._fields, Blocks._fields)).encode()
 ).hexdigest()[:16]
 """Digest of all that is compiled."""
-_SPINS = 1_000  # readings of the counter before a waiting thread yields its core
+_SPINS = 10_000  # readings of a counter, some 10 us, before a waiting thread sleeps
 
 
 class Thread(NamedTuple):
-    """Which thread of how many."""
+    """A thread of a team, and the counters that the team shares."""
 
-    number: int
     threads: int
-    counter: np.ndarray  # i64[2], of all threads: arrivals at the barrier; 1: give up
+    arrivals: np.ndarray  # i64[2]: at the barrier; 1: a thread gave up
+    blocks: np.ndarray  # i64[S]: blocks taken of each update
+    buckets: np.ndarray  # i64[S]: buckets taken
 
 
 class Constants(NamedTuple):
@@ -71,10 +66,10 @@ class Constants(NamedTuple):
 
 
 class LossTerms(NamedTuple):
-    """Loss of the updates that report it, by tile, and the number of its terms."""
+    """Loss of the updates that report it, by block, and the number of its terms."""
 
-    total: np.ndarray  # f64[reports, M]
-    num_terms: np.ndarray  # f64[reports, M]
+    total: np.ndarray  # f64[reports, N]
+    num_terms: np.ndarray  # f64[reports, N]
 
 
 @functools.cache
@@ -94,90 +89,89 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
 
     def apply(
         thread: Thread,
-        tables: Tables,
-        accumulators: Tables | None,
+        tables: np.ndarray,
+        accumulators: np.ndarray | None,
         batch: Batch,
         constants: Constants,
         gathered: Gathered,
-        buffers: TileBuffers,
-        rows: RowTable,
+        buffers: BlockBuffers,
+        rows: BucketRows,
         losses: LossTerms,
     ):
-        """With `accumulators` by Adagrad, else by capped SGD."""
-        blocks = batch.blocks
-        num_updates, num_blocks, num_tiles, _ = blocks.noise.shape
-        size = blocks.ids.shape[2] // num_tiles
-        all_tiles = num_blocks * num_tiles
-        first_tile = all_tiles * thread.number // thread.threads
-        last_tile = all_tiles * (thread.number + 1) // thread.threads
-        arrivals = 0
-        for s in range(num_updates):
-            report = s % constants.loss_interval == 0
-            for m in range(first_tile, last_tile):
-                n, g = m // num_tiles, m % num_tiles
-                at = TileIndex(s, n, g, m, size, constants.window)
-                if m == first_tile or g == 0:
-                    find_sequences(blocks.sequence, s, n, buffers.begin, buffers.end)
-                if s + 1 < num_updates:
-                    prefetch(tables, blocks, s + 1, n, g)
-                loss, num_terms = _differentiate(
-                    at, report, tables, blocks, constants, gathered, buffers
-                )
-                if report:
-                    losses.total[s // constants.loss_interval, m] = loss
-                    losses.num_terms[s // constants.loss_interval, m] = num_terms
+        """Of `tables` [2 V, D], input and output, padded; with `accumulators` [2 V] by
+        Adagrad, else by capped SGD."""
+        num_buckets, arrivals = gathered.starts.shape[1] - 1, 0
+        for s in range(len(batch.rate)):
+            _differentiate(
+                s, thread, tables, batch.blocks, constants, gathered, buffers, losses
+            )
             arrivals += thread.threads
-            if not _wait(thread.counter, arrivals):
+            if not _wait(thread.arrivals, arrivals):
                 return
-            num_rows = index_rows(gathered, rows, s + 1, thread.threads)
-            mine = gathered.gradients, rows, num_rows, thread.number
-            if accumulators is None:
-                apply_capped_sgd(tables, *mine, constants.cap, batch.rate[s])
-            else:
-                apply_adagrad(tables, accumulators, *mine, constants.dim, batch.rate[s])
+            bucket = fetch_add(thread.buckets, s)
+            while bucket < num_buckets:
+                found, rate = find_rows(bucket, gathered, rows), batch.rate[s]
+                theirs = gathered.gradients, rows, found
+                if accumulators is None:
+                    apply_capped_sgd(tables, *theirs, constants.cap, rate)
+                else:
+                    apply_adagrad(tables, accumulators, *theirs, constants.dim, rate)
+                bucket = fetch_add(thread.buckets, s)
             arrivals += thread.threads
-            if not _wait(thread.counter, arrivals):
+            if not _wait(thread.arrivals, arrivals):
                 return
 
     apply.__qualname__ = f"apply_{dtype}_{optimizer}_{SOURCES}"
     return kept(compiled()(apply))
 
 
-@compiled(inline="always")  # a call would pass some 25 arrays
+@compiled()
 def _differentiate(
-    at: TileIndex,
-    report,
-    tables: Tables,
+    s,
+    thread: Thread,
+    tables,
     blocks: Blocks,
     constants: Constants,
     gathered: Gathered,
-    buffers: TileBuffers,
+    buffers: BlockBuffers,
+    losses: LossTerms,
 ):
-    """Computes the gradients of a tile; its loss, if it is reported, and its terms."""
-    share, num_noise = constants.noise_share, blocks.noise.shape[3]
-    find_contexts(at, blocks.radius, buffers)
-    if constants.is_skipgram:
-        band, num_terms = skipgram.weigh(at, share, buffers)
-    else:
-        band, num_terms = cbow.weigh(at, share, buffers)
+    """Computes the gradients of update s, of the blocks that this thread takes, and
+    their loss if it is reported."""
+    num_blocks, num_tiles, num_noise = blocks.noise.shape[1:]
+    block, num_keys = blocks.ids.shape[2], len(tables) // 2
+    report = s % constants.loss_interval == 0
     token_table = 0 if constants.is_skipgram else 1
-    weight = share * cast_like(num_terms, share)
-    load_rows(at, band, token_table, weight, tables, blocks, gathered, buffers)
-    out = gathered.gradients
-    if constants.is_skipgram:
-        loss = skipgram.differentiate(at, band, out, num_noise, report, buffers)
-    else:
-        loss = cbow.differentiate(at, band, out, num_noise, report, buffers)
-    return loss, num_terms
+    keys, share = gathered.keys, constants.noise_share
+    n = fetch_add(thread.blocks, s)
+    while n < num_blocks:
+        next_block = fetch_add(thread.blocks, s)
+        at = BlockIndex(s, n, next_block, block // num_tiles, constants.window)
+        find_contexts(at, blocks, buffers)
+        find_keys(at, token_table, num_keys, blocks, gathered, buffers)
+        slot, num_rows = n * len(buffers.listed), len(buffers.tokens)
+        load_rows(tables, keys, slot, num_rows, buffers.tokens)
+        load_rows(tables, keys, slot + num_rows, block, buffers.positions)
+        if constants.is_skipgram:
+            num_terms = skipgram.weigh(at, share, buffers)
+            loss = skipgram.differentiate(at, report, tables, blocks, gathered, buffers)
+        else:
+            num_terms = cbow.weigh(at, share, buffers)
+            loss = cbow.differentiate(at, report, tables, blocks, gathered, buffers)
+        list_rows(n, num_noise, gathered, buffers)
+        if report:
+            losses.total[s // constants.loss_interval, n] = loss
+            losses.num_terms[s // constants.loss_interval, n] = num_terms
+        n = next_block
 
 
 @compiled()
-def _wait(counter, arrivals):
-    """Waits until `arrivals` have reached the barrier; False: a thread gave up."""
-    increment(counter)
+def _wait(arrivals, expected):
+    """Waits until `expected` threads arrived at the barrier; False: one gave up."""
+    fetch_add(arrivals, 0)
     spins = 0
-    while read(counter) < arrivals and not counter[1]:
+    while read(arrivals, 0) < expected and not read(arrivals, 1):
         spins += 1
         if spins > _SPINS:
-            yield_thread()
-    return not counter[1]
+            nap()
+    return not read(arrivals, 1)

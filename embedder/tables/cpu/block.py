@@ -1,0 +1,193 @@
+"""A block of an update on one core: its contexts, its rows and their weights.
+
+Axis letters and numbered equations are those of embedder/ALGORITHM.md. A dash marks a
+size that is padded to a multiple of four, and rows are padded with zeros to a multiple
+of LANES. Rows of tokens are ordered by tile, and each tile is padded, so that four rows
+never belong to two tiles; positions, the contexts of all tiles, are in the order of the
+text.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.tables.blocks import Blocks
+from embedder.tables.cpu.simd import (
+    LANES,
+    compiled,
+    load,
+    prefetch_row,
+    store,
+)
+
+_LINE = 64  # bytes of a cache line
+
+
+class BlockIndex(NamedTuple):
+    """Which block, and its sizes."""
+
+    update: int  # s, in the batch
+    block: int  # n, in the update
+    next_block: int  # the block whose rows to prefetch meanwhile; N: none
+    tile: int  # B
+    window: int  # W
+
+
+class BlockBuffers(NamedTuple):
+    """The memory in which a thread computes a block.
+
+    Row `row_of[t]` is that of token t. Its scores with positions are a band: position j
+    is column `j - shift[t]`.
+    """
+
+    tokens: np.ndarray  # [G B', D]
+    positions: np.ndarray  # [T', D]
+    noise: np.ndarray  # [K', D], of one tile
+    means: np.ndarray  # [G B', D], CBOW: h, means of contexts
+    errors: np.ndarray  # [G B', D], CBOW: dL/dh
+    context_terms: np.ndarray  # [G B', 2 W + 10], scores, errors; CBOW: 1/n_t
+    noise_terms: np.ndarray  # [B', K'], scores, then errors, of one tile
+    noise_scale: np.ndarray  # [G B'], how often each noise term counts
+    token_weights: np.ndarray  # [G B']
+    position_weights: np.ndarray  # [T']
+    tile_weights: np.ndarray  # [G], weight of each noise row of a tile
+    first: np.ndarray  # i64[G B'], first position among a token and its contexts
+    last: np.ndarray  # i64[G B'], last; where there is no context, not after the first
+    begin: np.ndarray  # i64[T], first token of the sequence of each token
+    end: np.ndarray  # i64[T], and its last token
+    row_of: np.ndarray  # i64[T]
+    shift: np.ndarray  # i64[T]
+    listed: np.ndarray  # i64[R], see `Gathered`
+
+
+class Sizes(NamedTuple):
+    """Sizes of the buffers of a block."""
+
+    block: int  # T
+    tile: int  # B
+    padded_tile: int  # B'
+    num_tiles: int  # G
+    positions: int  # T'
+    noise: int  # K'
+    window: int  # W
+
+    @property
+    def num_slots(self) -> int:
+        """R, room for the rows that a block gathers."""
+        tokens = self.num_tiles * self.padded_tile
+        return tokens + self.positions + self.num_tiles * self.noise
+
+
+def sizes(block: int, num_tiles: int, num_noise: int, window: int) -> Sizes:
+    """For blocks of T tokens in G tiles with K noise ids each.
+
+    The contexts of four tokens are computed in fours from their first one, so positions
+    need up to three rows more.
+    """
+    tile = block // num_tiles
+    return Sizes(
+        block=block,
+        tile=tile,
+        padded_tile=round_up(tile, 4),
+        num_tiles=num_tiles,
+        positions=round_up(block, 4) + 4,
+        noise=round_up(num_noise, 4),
+        window=window,
+    )
+
+
+def new_buffers(size: Sizes, width: int, dtype) -> BlockBuffers:
+    """Empty buffers; `width` is D, padded."""
+    rows = size.num_tiles * size.padded_tile
+    token = np.arange(size.block)
+    row_of = token // size.tile * size.padded_tile + token % size.tile
+    return BlockBuffers(
+        tokens=aligned_zeros((rows, width), dtype),
+        positions=aligned_zeros((size.positions, width), dtype),
+        noise=aligned_zeros((size.noise, width), dtype),
+        means=aligned_zeros((rows, width), dtype),
+        errors=aligned_zeros((rows, width), dtype),
+        context_terms=aligned_zeros((rows, round_up(2 * size.window + 10, 4)), dtype),
+        noise_terms=aligned_zeros((size.padded_tile, size.noise), dtype),
+        noise_scale=np.zeros(rows, dtype),
+        token_weights=np.zeros(rows, dtype),
+        position_weights=np.zeros(size.positions, dtype),
+        tile_weights=np.zeros(size.num_tiles, dtype),
+        first=np.zeros(rows, np.int64),
+        last=np.full(rows, -1),
+        begin=np.zeros(size.block, np.int64),
+        end=np.zeros(size.block, np.int64),
+        row_of=row_of,
+        shift=token - token % size.tile % 4 - (size.window + 3),
+        listed=np.zeros(size.num_slots, np.int64),
+    )
+
+
+@compiled()
+def find_contexts(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
+    """First and last position of each token and its contexts, ALGORITHM.md (6)."""
+    sequence, radius = blocks.sequence[at.update, at.block], blocks.radius
+    begin, end, block = buffers.begin, buffers.end, len(buffers.begin)
+    begin[0] = 0
+    for t in range(1, block):
+        begin[t] = begin[t - 1] if sequence[t] == sequence[t - 1] else t
+    end[block - 1] = block - 1
+    for t in range(block - 2, -1, -1):
+        end[t] = end[t + 1] if sequence[t] == sequence[t + 1] else t
+    for t in range(block):
+        r = min(int(radius[at.update, at.block, t]), at.window)
+        row = buffers.row_of[t]
+        buffers.first[row] = max(t - r, begin[t])
+        buffers.last[row] = min(t + r, end[t])
+
+
+@compiled()
+def band_of_four(buffers: BlockBuffers, row):
+    """First position of the contexts of four tokens, and the one after the last."""
+    start, stop = len(buffers.position_weights), 0
+    for q in range(row, row + 4):
+        if buffers.last[q] > buffers.first[q]:
+            start, stop = min(start, buffers.first[q]), max(stop, buffers.last[q] + 1)
+    return start, stop
+
+
+@compiled()
+def load_rows(tables, keys, start, size, out):
+    """Copies the rows of `size` keys, from `start` on, to the first rows of `out`."""
+    for e in range(size):
+        for d in range(0, tables.shape[1], LANES):
+            store(out, e, d, load(tables, keys[start + e], d))
+
+
+@compiled()
+def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks):
+    """Prefetches one of `num_parts` parts of the rows of the next block.
+
+    `tables` are the input table and after it the output table, [2 V, D].
+    """
+    s, n, (num_blocks, block) = at.update, at.next_block, blocks.ids.shape[1:]
+    if n < num_blocks:
+        num_keys, num_noise = len(tables) // 2, blocks.noise.shape[3]
+        for t in range(block * part // num_parts, block * (part + 1) // num_parts):
+            row = int(blocks.ids[s, n, t])
+            prefetch_row(tables, row)
+            prefetch_row(tables, num_keys + row)
+        size = blocks.noise.shape[2] * num_noise
+        for e in range(size * part // num_parts, size * (part + 1) // num_parts):
+            row = int(blocks.noise[s, n, e // num_noise, e % num_noise])
+            prefetch_row(tables, num_keys + row)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype) -> np.ndarray:
+    """As `np.zeros`, from the start of a cache line on: a vector that is in two lines
+    takes twice as long to load."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + _LINE, np.uint8)
+    offset = -memory.ctypes.data % _LINE
+    return np.ndarray(shape, dtype, memory, offset)
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is at least `number`."""
+    return -(-number // multiple) * multiple
