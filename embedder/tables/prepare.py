@@ -1,8 +1,8 @@
 """The part of updates that does not depend on the tables.
 
 It is computed once for all updates of a call, outside their loop: which rows each
-update gathers, their pairs and weights, and what the rule needs of each row: its weight
-summed over the update, or the distinct rows.
+update gathers, their pairs and weights, and what the rule needs of each row: the share
+of its gradient that counts, or the distinct rows.
 """
 
 import functools
@@ -77,7 +77,7 @@ class Prepared(NamedTuple):
     requested_ids: Rows | None  # by all devices that share one copy of the tables
     gathered: Gathered  # of all blocks of the update
     rate: jax.Array  # learning rate
-    weights: Rows | None = None  # [N, G, R], of the row; only for rules of occurrences
+    shares: Rows | None = None  # [N, G, R], of gradients; only for rules with a share
     distinct: Distinct | None = None  # only for rules that sum rows
 
 
@@ -111,9 +111,9 @@ def prepare(model: Model, batches: Batch) -> Prepared:
     )
 
 
-UPDATES_AT_ONCE = {"cpu": 1, "cuda": 16}
-"""By platform, updates whose weights are summed at once. Each needs an array [V], which
-should stay in the cache of a CPU; a GPU should launch few kernels."""
+UPDATES_AT_ONCE = {"cpu": 1, "gpu": 16}
+"""Updates whose weights are summed at once, each in an array [V]: it should stay in the
+cache of a CPU, and a GPU should launch few kernels."""
 
 
 def summed_weights(ids, weights, num_rows: int, at_once: int | None = None):

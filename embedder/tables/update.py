@@ -134,9 +134,10 @@ def updates_function(
         prepared = prepare(model, batches)
         if sums_rows:
             prepared = prepared._replace(distinct=distinct_rows(prepared.gathered.ids))
-        elif update == "rows":
+        elif update == "rows" and optimizer.share is not None:
             weights = _summed_weights(model, state.params["tables"], prepared)
-            prepared = prepared._replace(weights=weights)
+            shares = jax.tree.map(optimizer.share, weights)
+            prepared = prepared._replace(shares=shares)
         groups = jax.tree.map(
             lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), prepared
         )
@@ -164,11 +165,10 @@ def update_rows(model: Model, optimizer: RowRule, state: TrainState, update: Pre
     """The state after one update by gathered rows, and its `Loss` of own blocks."""
     loss, gradients = row_gradients(model, state.params, update)
     gradients = model.exchange.all_blocks(gradients)
-    assert update.weights is not None
     deltas, opt_state = optimizer.transformation.update(
         gradients._asdict(),
         state.opt_state,
-        weights=update.weights._asdict(),
+        shares=update.shares and update.shares._asdict(),
         rate=update.rate,
     )
     tables = {}
