@@ -118,7 +118,7 @@ def run(blocks: list[int], sizes: list[int], vocabulary: int) -> Table:
     """
     cases = [*_cases(blocks, sizes, vocabulary)]
     samples = []
-    for case, found in zip(cases, _compiled(cases), strict=True):
+    for case, found in zip(cases, compiled(cases), strict=True):
         derived = {
             "bytes": bytes_moved(case),
             "flops": sum(each.flops for each in products(case)),
@@ -144,7 +144,8 @@ def _cases(blocks, sizes, vocabulary: int) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _compiled(cases: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def compiled(cases: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """`bench.h200.counts` of each case, from a child process."""
     environment = os.environ | {
         "JAX_PLATFORMS": "cuda,cpu",
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",

@@ -146,9 +146,9 @@ SMOKE = {
         positive=(2,),
     ),
     "gpu": Smoke(
-        "{data}/encoded.npz --blocks 1 2 --samples 1 --vector-size 8",
-        ["1 | 1", "1 | 2"],
-        positive=(3, 4),
+        "{data}/encoded.npz --blocks 1 2 --samples 1 --vector-sizes 8",
+        ["8 | 1 | 1", "8 | 1 | 2"],
+        positive=(4, 5),
         slow=False,
     ),
     "gpu-offline": Smoke(
