@@ -20,6 +20,7 @@ from bench.results import Results, Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
 from embedder.disk.arrays import pack_strings, unpack_strings
+from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import Layout
 from embedder.tables import loader
@@ -84,6 +85,7 @@ def run(
       devices: numbers of devices that share an update; None: 1, 2, 4 and so on.
         Updates with fewer blocks than devices are skipped.
     """
+    avoid_slow_scatters()  # before the first use of a device
     jax.config.update("jax_enable_compilation_cache", False)  # to measure compilation
     devices = devices or [2**n for n in range(len(jax.devices()).bit_length())]
     results = []
