@@ -31,7 +31,14 @@ MODEL = {
     "words_per_token": 1.365,  # raw words of wiki17m-0 for each token kept
 }
 """Figures of NVIDIA's data sheet of the H200 SXM, and assumptions."""
-SHAPE = {
+ONE_DEVICE = ["jit", "replicated", 1, 1]
+EIGHT_DEVICES = [
+    ["sharded", "replicated", 8, 1],
+    ["sharded", "columns", 1, 8],
+    ["sharded", "columns", 2, 4],
+    ["sharded", "rows", 1, 8],
+]
+SHAPE: dict[str, Any] = {
     "vocabulary": 100_000,
     "window": 5,
     "negative": 5,
@@ -39,6 +46,7 @@ SHAPE = {
     "block": 64,
     "tile": 16,
     "noise": 32,
+    "layout": ONE_DEVICE,
 }
 
 
@@ -113,17 +121,17 @@ def seconds(case: dict[str, Any], launches: float, microseconds: float) -> float
 def run(blocks: list[int], sizes: list[int], vocabulary: int) -> Table:
     """Counts the launches of updates that are compiled for an H200; nothing is run.
 
-    Skip-gram by SGD for all numbers of blocks and dimensions, CBOW and row-wise Adagrad
-    for 64 blocks and 100 dimensions if these are among them.
+    Skip-gram by SGD for all numbers of blocks and dimensions. CBOW and row-wise Adagrad
+    for 64 blocks and 100 dimensions, and skip-gram on 8 devices for 1,024 blocks and
+    100 dimensions, if these are among them.
     """
     cases = [*_cases(blocks, sizes, vocabulary)]
     samples = []
     for case, found in zip(cases, compiled(cases), strict=True):
-        derived = {
-            "bytes": bytes_moved(case),
-            "flops": sum(each.flops for each in products(case)),
-        }
-        samples.append(case | found | derived)
+        if case["layout"] == ONE_DEVICE:
+            found["bytes"] = bytes_moved(case)
+            found["flops"] = sum(each.flops for each in products(case))
+        samples.append(case | found)
     settings = {"flags": FLAGS, "model": MODEL}
     return table(write_results("gpu-offline", settings=settings, samples=samples))
 
@@ -142,6 +150,10 @@ def _cases(blocks, sizes, vocabulary: int) -> Iterator[dict[str, Any]]:
                     "vector_size": size,
                     "blocks": number,
                 }
+    if 1024 in blocks and 100 in sizes:
+        case = shape | {"architecture": "skipgram", "optimizer": "sgd"}
+        for layout in EIGHT_DEVICES:
+            yield case | {"vector_size": 100, "blocks": 1024, "layout": layout}
 
 
 def compiled(cases: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -162,35 +174,49 @@ def compiled(cases: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def table(results: Results) -> Table:
-    """A row for each case; kernels without and with the loss."""
-    model, rows = results["settings"]["model"], []
-    assert {*model} == {*MODEL}
+    """A row for each case; the model of time for those of one device."""
+    rows = []
     for case in results["samples"]:
         silent, reporting = case["silent"], case["reporting"]
         launches = silent["launches_of_call"] / case["updates"]
-        tokens = case["blocks"] * case["block"]
-        words = [
-            tokens * model["words_per_token"] / seconds(case, launches, each) / 1e6
-            for each in model["launch_microseconds"]
-        ]
+        is_modelled = case["layout"] == ONE_DEVICE
         rows.append(
             [
-                f"{case['architecture']}, {case['optimizer']}",
+                f"{case['architecture']}, {case['optimizer']}{_devices(case)}",
                 f"{case['vector_size']}",
                 f"{case['blocks']:,}",
-                f"{silent['kernels']} + {silent['copies']}",
-                f"{reporting['kernels']} + {reporting['copies']}",
+                _launches(silent),
+                _launches(reporting),
                 f"{launches:.1f}",
                 f"{silent['scatters']}",
                 f"{silent['atomics'].get('v4.f32.add', 0)}",
                 f"{silent['atomics_of_call'].get('cas', 0)}",
                 f"{silent['temporary_bytes'] / 2**20:.1f}",
-                f"{case['bytes'] / 1e6:.1f}",
-                f"{case['flops'] / 1e6:.0f}",
-                f"{words[1]:.0f} to {words[0]:.0f}",
+                f"{case['bytes'] / 1e6:.1f}" if is_modelled else "",
+                f"{case['flops'] / 1e6:.0f}" if is_modelled else "",
+                _words_per_second(case, launches) if is_modelled else "",
             ]
         )
     return Table(_COLUMNS, rows)
+
+
+def _devices(case: dict[str, Any]) -> str:
+    _, tables, *grid = case["layout"]
+    return "" if case["layout"] == ONE_DEVICE else f", {tables}, {grid[0]} x {grid[1]}"
+
+
+def _launches(update: dict[str, Any]) -> str:
+    counted = [update["kernels"], update["copies"], update["collectives"]]
+    return " + ".join(map(str, counted if counted[2] else counted[:2]))
+
+
+def _words_per_second(case: dict[str, Any], launches: float) -> str:
+    words = case["blocks"] * case["block"] * MODEL["words_per_token"]
+    fastest, slowest = (
+        f"{words / seconds(case, launches, each) / 1e6:.0f}"
+        for each in MODEL["launch_microseconds"]
+    )
+    return f"{slowest} to {fastest}"
 
 
 _COLUMNS = [

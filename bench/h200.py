@@ -50,7 +50,12 @@ _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 _WHILE = re.compile(r" while\(.*body=%?([\w.\-]+).*known_trip_count\":\{\"n\":\"(\d+)")
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(")
 _ATOMIC = re.compile(r"\b(?:red|atom)\.\S*?(cas|v\d\.f32\.add|add\.\w+)")
-_NO_LAUNCH = "kCommandBuffer", "kSequential", "kDynamicSliceFusion"
+_NO_LAUNCH = (
+    *("kCommandBuffer", "kSequential", "kDynamicSliceFusion"),
+    *("kAsyncStart", "kAsyncDone"),
+)
+_COPIES = "kCopy", "kPartitionId"
+_COLLECTIVES = "kAllGather", "kAllReduce", "kReduceScatter"
 
 
 class Loop(NamedTuple):
@@ -126,53 +131,76 @@ def atomics(ptx: str, kernels: set[str]) -> Counter[str]:
 
 def compile_updates(case: dict[str, Any], num_updates: int, interval: int):
     """The compiled call of `num_updates` updates, and the text files that XLA dumps."""
+    lowered = _lowered(case, num_updates, interval)
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+        compiled = lowered.compile(compiler_options=options)
+        return compiled, {x.name: x.read_text() for x in Path(folder).iterdir()}
+
+
+def _lowered(case: dict[str, Any], num_updates: int, interval: int):
+    """The updates of one device of `case["layout"]`, mapped over all of them."""
     import jax
     import numpy as np
     from jax.experimental import topologies
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+    from embedder.engine.layout import Layout, batch_spec, table_spec
     from embedder.engine.rules import row_rule
     from embedder.tables.blocks import Blocks, BlockShape
     from embedder.tables.lookup import tables
+    from embedder.tables.placement import TABLE_AXES
     from embedder.tables.prepare import Batch, Model, objective_of
     from embedder.tables.update import state_shapes, updates_function
 
-    shape = case["vocabulary"], case["vector_size"]
+    layout, shape = Layout(*case["layout"]), (case["vocabulary"], case["vector_size"])
     model = Model(
-        tables(*shape, dtype=np.dtype("float32"), seed=0),
+        tables(*layout.device_shape(*shape), dtype=np.dtype("float32"), seed=0),
         objective_of(case["architecture"]),
         case["window"],
         case["negative"],
+        layout.exchange,
+        case["vector_size"],
     )
     rule = row_rule(case["optimizer"], case["cap"])
+    updates = updates_function(model, rule, update="rows", loss_interval=interval)
+    described = topologies.get_topology_desc(
+        platform="cuda", target_config=TARGET, topology=f"1x1x{layout.num_devices}"
+    )
+    grid = layout.data_devices, layout.table_devices
+    mesh = Mesh(np.array(described.devices).reshape(grid), ("data", "tables"))
+    state = state_shapes(rule, layout.padded_shape(*shape), "float32")
     cut = BlockShape(
         case["window"], case["block"], case["tile"], case["noise"], case["blocks"]
     )
-    specs = cut.updates(case["blocks"]).blocks
-    described = topologies.get_topology_desc(
-        platform="cuda", target_config=TARGET, topology="1x1x1"
+    batch = Batch(
+        Blocks(
+            *(
+                jax.ShapeDtypeStruct((num_updates, *x.shape[1:]), x.dtype)
+                for x in cut.updates(case["blocks"]).blocks
+            )
+        ),
+        jax.ShapeDtypeStruct((num_updates,), np.float32),
     )
-    mesh = Mesh(np.array(described.devices), ("devices",))
-    whole = NamedSharding(mesh, PartitionSpec())
-
-    def on_device(array):
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=whole)
-
-    blocks = [
-        jax.ShapeDtypeStruct((num_updates, *x.shape[1:]), x.dtype, sharding=whole)
-        for x in specs
-    ]
-    rate = jax.ShapeDtypeStruct((num_updates,), np.float32, sharding=whole)
-    state = jax.tree.map(on_device, state_shapes(rule, shape, "float32"))
-    updates = updates_function(model, rule, update="rows", loss_interval=interval)
-    lowered = jax.jit(updates, donate_argnums=0).lower(
-        state, Batch(Blocks(*blocks), rate)
+    specs = (
+        jax.tree.map(lambda x: PartitionSpec(*table_spec(layout)[: np.ndim(x)]), state),
+        batch_spec(layout, TABLE_AXES),
     )
-    with tempfile.TemporaryDirectory() as folder:
-        options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
-        compiled = lowered.compile(compiler_options=options)
-        dumped = {path.name: path.read_text() for path in Path(folder).iterdir()}
-    return compiled, dumped
+    if layout.mode == "sharded":
+        out = specs[0], PartitionSpec()
+        updates = jax.shard_map(
+            updates, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False
+        )
+
+    def on_devices(x, spec):
+        sharding = NamedSharding(mesh, spec)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    state, batch = (
+        jax.tree.map(on_devices, x, y)
+        for x, y in zip((state, batch), specs, strict=True)
+    )
+    return jax.jit(updates, donate_argnums=0).lower(state, batch)
 
 
 def counts(case: dict[str, Any]) -> dict[str, Any]:
@@ -188,12 +216,13 @@ def counts(case: dict[str, Any]) -> dict[str, Any]:
         call = read_thunks(thunks)
         innermost = [loop for loop in call.all_loops() if not loop.loops]
         update = max(innermost, key=lambda loop: len(loop.launches))
-        kinds = Counter(kind for kind, _ in update.launches)
+        kinds = [kind for kind, _ in update.launches]
         kernels = {kernel for _, kernel in update.launches}
         every = {kernel for loop in [call, *call.all_loops()] for _, kernel in loop[0]}
         found[name] = {
-            "kernels": len(update.launches) - kinds["kCopy"],
-            "copies": kinds["kCopy"],
+            "kernels": sum(kind not in _COPIES + _COLLECTIVES for kind in kinds),
+            "copies": sum(kind in _COPIES for kind in kinds),
+            "collectives": sum(kind in _COLLECTIVES for kind in kinds),
             "scatters": sum("scatter" in kernel for kernel in kernels),
             "atomics": atomics(ptx, kernels),
             "atomics_of_call": atomics(ptx, every),
