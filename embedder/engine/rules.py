@@ -214,7 +214,7 @@ def scale_by_rate() -> optax.GradientTransformationExtraArgs:
     """Multiplies by minus the extra argument `rate`: gradients become deltas."""
 
     def update(gradients, state, params=None, *, rate, **extra):
-        return jax.tree.map(lambda gradient: -(rate * gradient), gradients), state
+        return jax.tree.map(lambda gradient: -rate * gradient, gradients), state
 
     return optax.GradientTransformationExtraArgs(
         lambda params: optax.EmptyState(), update
