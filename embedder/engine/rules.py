@@ -5,9 +5,10 @@ one compiled update serves all of them. `update_rows` and `update_dense` of
 `embedder.tables.update` give:
 
   rate          the learning rate, a scalar
-  weights       c of each row of the gradients: the pair terms that have it (only to
-                rules that do not sum rows)
-  shares        in place of the weights: `RowRule.share` of them
+  weights       c of each row of the gradients: the pair terms that have it
+                (`update_dense`)
+  shares        `RowRule.share` of these weights, which is computed once for all updates
+                of a call (`update_rows`)
   row_ids       of summed rows: the row of the table that each gradient belongs to
   mean_columns  the mean over the D columns of a table, of values [..., columns here]
 
