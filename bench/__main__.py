@@ -5,10 +5,15 @@ import sys
 
 def main(arguments: list[str]) -> None:
     """Runs the bench named in `arguments`."""
-    if arguments[:1] == ["gpu"]:  # runs without tyro and the other benches' packages
+    # The first two run without tyro and the packages of other benches.
+    if arguments[:1] == ["gpu"]:
         from bench import gpu
 
         gpu.main(arguments[1:])
+    elif arguments[:1] == ["gpu-offline"]:
+        from bench import gpu_offline
+
+        gpu_offline.main(arguments[1:])
     else:
         from bench import commands
 

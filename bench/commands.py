@@ -316,7 +316,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "encoder-modes": encoder_modes_bench,
     "encoder-busy": encoder_busy_bench,
 }
-"""All benches but `gpu`, by name."""
+"""All benches but `gpu` and `gpu-offline`, by name."""
 
 
 def main(arguments: list[str]) -> None:
@@ -324,6 +324,6 @@ def main(arguments: list[str]) -> None:
     tyro.extras.subcommand_cli_from_dict(
         BENCHES | {"render": render.render_tables},
         prog="python -m bench",
-        description="Benches; `gpu` has its own --help.",
+        description="Benches; `gpu` and `gpu-offline` have their own --help.",
         args=arguments,
     )

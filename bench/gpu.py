@@ -20,6 +20,7 @@ from bench.results import Results, Table, write_results
 from bench.systems import machine
 from embedder.config import Config, resolve, with_options
 from embedder.disk.arrays import pack_strings, unpack_strings
+from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import Layout
 from embedder.tables import loader
@@ -27,6 +28,8 @@ from embedder.tables.encoded import Encoded
 from embedder.tables.prepare import Batch
 from embedder.tables.training import Training
 from embedder.tables.vocabulary import Vocabulary
+from embedder.vectors.array_formats import write_npz
+from embedder.vectors.vectors import Vectors
 
 _SUPERBLOCKS = 4
 
@@ -65,6 +68,7 @@ def read_encoded(path: Path) -> Encoded:
 
 def run(
     encoded: Encoded,
+    sizes: list[int],
     blocks: list[int],
     samples: int,
     options: dict[str, Any],
@@ -74,19 +78,23 @@ def run(
     """Times updates on superblocks that are on the device, and trainings with a loader.
 
     Args:
+      sizes: dimensions of vectors.
       blocks: numbers of blocks of an update.
-      vectors: folder for the vectors of each training, to evaluate elsewhere.
+      vectors: folder for the vectors of each training, vectors-SIZE-DEVICES-BLOCKS.npz,
+        to evaluate elsewhere.
       devices: numbers of devices that share an update; None: 1, 2, 4 and so on.
         Updates with fewer blocks than devices are skipped.
     """
+    avoid_slow_scatters()  # before the first use of a device
     jax.config.update("jax_enable_compilation_cache", False)  # to measure compilation
     devices = devices or [2**n for n in range(len(jax.devices()).bit_length())]
     results = []
-    for num_devices, num_blocks in itertools.product(devices, blocks):
+    for size, num_devices, num_blocks in itertools.product(sizes, devices, blocks):
         if num_blocks < num_devices:
             continue
         config = with_options(
             Config(),
+            vector_size=size,
             blocks_per_update=num_blocks,
             loader="memory",
             mode="jit" if num_devices == 1 else "sharded",
@@ -95,12 +103,15 @@ def run(
         )
         config = resolve(with_options(config, backend="xla"), encoded.num_tokens)
         training = Training(config, encoded, range(config.run.epochs))
-        result = _updates(training, samples) | _whole(training, num_blocks, vectors)
-        result = {"devices": num_devices, "blocks_per_update": num_blocks, **result}
+        about = {"vector_size": size, "devices": num_devices}
+        about |= {"blocks_per_update": num_blocks}
+        name = f"vectors-{'-'.join(map(str, about.values()))}.npz"
+        result = about | _updates(training, samples)
+        result |= _whole(training, vectors and vectors / name)
         print(result, flush=True)
         results.append(result)
-    device = jax.devices()[0]
-    about = machine() | {"device": f"{len(jax.devices())} x {device.device_kind}"}
+    device = f"{len(jax.devices())} x {jax.devices()[0].device_kind}"
+    about = machine() | {"device": device}
     return table(write_results("gpu", machine=about, settings=options, samples=results))
 
 
@@ -149,15 +160,17 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
     }
 
 
-def _whole(
-    training: Training, num_blocks: int, vectors: Path | None
-) -> dict[str, float]:
-    """A training as a user runs it, with its loader and transfers to the device."""
+def _whole(training: Training, path: Path | None) -> dict[str, float]:
+    """A training as a user runs it, with its loader and transfers to the device.
+
+    Its vectors are written to `path`.
+    """
     last = []
     state, place = run_epochs(training, training.initial_state(), last.append)
-    if vectors is not None:
+    if path is not None:
         table = np.asarray(state.params["tables"]["input"])
-        np.savez(vectors / f"vectors-{num_blocks}.npz", vectors=table)
+        vocabulary = training.encoded.vocabulary
+        write_npz(Vectors(vocabulary.tokens, table, vocabulary.counts), path)
     status = last[-1]
     memory = jax.devices()[0].memory_stats() or {}
     return {
@@ -169,12 +182,13 @@ def _whole(
 
 
 def table(results: Results) -> Table:
-    """A row for each number of devices and of blocks."""
+    """A row for each vector size, number of devices and of blocks."""
     rows = []
     for result in results["samples"]:
         seconds = statistics.median(result["update_seconds"])
         rows.append(
             [
+                f"{result['vector_size']}",
                 f"{result['devices']}",
                 f"{result['blocks_per_update']}",
                 f"{seconds * 1e6:.0f}",
@@ -187,7 +201,7 @@ def table(results: Results) -> Table:
                 f"{result['loss']:.4f}",
             ]
         )
-    columns = ["devices", "blocks an update", "us an update"]
+    columns = ["dimensions", "devices", "blocks an update", "us an update"]
     columns += [
         "M words/s, updates alone",
         "M words/s, training",
@@ -203,21 +217,21 @@ def main(arguments: list[str]) -> None:
     """Reads the command line and prints the table."""
     parser = argparse.ArgumentParser("python -m bench gpu", description=run.__doc__)
     parser.add_argument("corpus", type=Path, help="file of `python -m bench encoded`")
-    parser.add_argument("--blocks", type=int, nargs="+", default=[1, 16, 64, 128])
+    parser.add_argument("--blocks", type=int, nargs="+", default=[1, 16, 64, 256, 1024])
     parser.add_argument("--devices", type=int, nargs="+")
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--vector-size", type=int, default=100)
+    parser.add_argument("--vector-sizes", type=int, nargs="+", default=[100, 300])
     parser.add_argument("--architecture", default="skipgram")
     parser.add_argument("--vectors", type=Path, help="folder for vectors")
     given = parser.parse_args(arguments)
-    options = {
-        "epochs": given.epochs,
-        "vector_size": given.vector_size,
-        "architecture": given.architecture,
-    }
-    encoded = read_encoded(given.corpus)
     table = run(
-        encoded, given.blocks, given.samples, options, given.vectors, given.devices
+        read_encoded(given.corpus),
+        given.vector_sizes,
+        given.blocks,
+        given.samples,
+        {"epochs": given.epochs, "architecture": given.architecture},
+        given.vectors,
+        given.devices,
     )
     print(table.markdown())

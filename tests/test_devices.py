@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+import jax
 import pytest
 
 from embedder.config import Config, resolve, with_options
@@ -78,6 +79,15 @@ def test_accumulators_take_the_place_of_row_weights(layout, rows):
     assert adagrad["tables"] == sgd["tables"]
     for name in ("prepared updates", "an update"):
         assert adagrad[name] > sgd[name]
+
+
+@pytest.mark.parametrize(("backend", "updates"), [("cpu", 1), ("gpu", 16)])
+def test_row_weights_of_several_updates_are_summed_at_once_on_a_gpu(
+    monkeypatch, backend, updates
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    needed = device_bytes(config(), (1000, 96), Layout(), 16)
+    assert needed["row weights"] == 2 * updates * 1000 * 4
 
 
 def test_tables_larger_than_a_device_are_sharded_by_rows():

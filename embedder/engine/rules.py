@@ -5,8 +5,10 @@ one compiled update serves all of them. `update_rows` and `update_dense` of
 `embedder.tables.update` give:
 
   rate          the learning rate, a scalar
-  weights       c of each row of the gradients: the pair terms that have it (only to
-                rules that do not sum rows)
+  weights       c of each row of the gradients: the pair terms that have it
+                (`update_dense`)
+  shares        `RowRule.share` of these weights, which is computed once for all updates
+                of a call (`update_rows`)
   row_ids       of summed rows: the row of the table that each gradient belongs to
   mean_columns  the mean over the D columns of a table, of values [..., columns here]
 
@@ -16,6 +18,7 @@ which also names the arrays that the rule keeps with a value for each row.
 """
 
 import difflib
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -54,6 +57,7 @@ class RowRule(NamedTuple):
     transformation: optax.GradientTransformationExtraArgs
     sums_rows: bool  # whether it needs summed rows, with their `row_ids`
     row_arrays: tuple[RowArray, ...] = ()
+    share: Callable[[jax.Array], jax.Array] | None = None  # of a gradient, by weight
 
     def row_state(self, opt_state: optax.OptState) -> dict[str, Any]:
         """The row arrays in a state of this rule, by `TABLE_NAME`."""
@@ -81,10 +85,11 @@ def _of_tables(opt_state: optax.OptState, kept: RowArray) -> dict[str, Any]:
 def capped_sgd(cap: float) -> RowRule:
     """row_r <- row_r - rate min(1, cap / c_r) gradient_r.
 
-    `update` takes `rate`, a scalar, and `weights`, shaped as the gradients less their
-    last axis.
+    `update` takes `rate`, a scalar, and `weights` or `shares`, shaped as the gradients
+    less their last axis.
     """
-    return RowRule(optax.chain(cap_rows(cap), scale_by_rate()), sums_rows=False)
+    rule = optax.chain(cap_rows(cap), scale_by_rate())
+    return RowRule(rule, sums_rows=False, share=functools.partial(_share, cap=cap))
 
 
 def rowwise_adagrad(eps: float = 1e-8) -> RowRule:
@@ -150,16 +155,18 @@ def scale_by_rowwise_adagrad(
         if row_ids is None:
             row_ids = jax.tree.map(lambda _: _EVERY_ROW, gradients)
         sums = jax.tree.map(
-            lambda g, a, ids: rows_at(a, ids) + mean(g * g),
+            lambda g, a, ids: plus_rows(a, ids, mean(g * g)),
             gradients,
             state.accumulators,
             row_ids,
         )
         scaled = jax.tree.map(
-            lambda g, a: g / (jnp.sqrt(a) + eps)[..., jnp.newaxis], gradients, sums
+            lambda g, a, ids: g / (jnp.sqrt(rows_at(a, ids)) + eps)[..., jnp.newaxis],
+            gradients,
+            sums,
+            row_ids,
         )
-        kept = jax.tree.map(with_rows, state.accumulators, row_ids, sums)
-        return scaled, RowwiseAdagradState(kept)
+        return scaled, RowwiseAdagradState(sums)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -173,13 +180,8 @@ def rows_at(array, ids):
     return array.at[ids].get(mode="fill", fill_value=0, **_ASCENDING)
 
 
-def with_rows(array, ids, rows):
-    """`array` with `rows` at ascending, distinct ids; without those out of range."""
-    return array.at[ids].set(rows, mode="drop", **_ASCENDING)
-
-
 def plus_rows(array, ids, rows):
-    """`array` with `rows` added at ascending, distinct ids, as `with_rows`."""
+    """`array` with `rows` added at ascending, distinct ids; out of range: dropped."""
     return array.at[ids].add(rows, mode="drop", **_ASCENDING)
 
 
@@ -188,19 +190,25 @@ def cap_rows(cap: float) -> optax.GradientTransformationExtraArgs:
 
     The weight c of a row is the number of pair terms that have it in this update: the
     sum of its gradients then counts as `cap` pairs at most. The extra argument
-    `weights` holds c for each row of the gradients.
+    `weights` holds c for each row of the gradients, or `shares` the factor.
     """
 
-    def update(gradients, state, params=None, *, weights, **extra):
-        def scale(gradient, weight):
-            share = jnp.where(weight > cap, cap / weight, 1).astype(gradient.dtype)
-            return gradient * share[..., jnp.newaxis]
+    def update(gradients, state, params=None, *, weights=None, shares=None, **extra):
+        if shares is None:
+            shares = jax.tree.map(lambda weight: _share(weight, cap), weights)
 
-        return jax.tree.map(scale, gradients, weights), state
+        def scale(gradient, share):
+            return gradient * share.astype(gradient.dtype)[..., jnp.newaxis]
+
+        return jax.tree.map(scale, gradients, shares), state
 
     return optax.GradientTransformationExtraArgs(
         lambda params: optax.EmptyState(), update
     )
+
+
+def _share(weight, cap: float):
+    return jnp.where(weight > cap, cap / weight, 1)
 
 
 def scale_by_rate() -> optax.GradientTransformationExtraArgs:

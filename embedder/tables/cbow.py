@@ -30,6 +30,7 @@ from embedder.tables.objective import (
     all_columns,
     einsum,
     halo,
+    positive_first,
     softplus,
     split_tiles,
 )
@@ -69,15 +70,12 @@ def loss(
     sum_columns: SumColumns = all_columns,
 ) -> jax.Array:
     """L of an update, a scalar, from the gathered rows."""
-    tile = pairs.mask.shape[2]
-    target_NGBD, noise_NGKD = rows.output[:, :, :tile], rows.output[:, :, tile:]
+    tile, num_rows = pairs.mask.shape[2], rows.output.shape[2]
     mean_NGBD = einsum("ngbc,ngcd->ngbd", _mean_weights(pairs), rows.input)
-    positive_NGB = sum_columns(einsum("ngbd,ngbd->ngb", mean_NGBD, target_NGBD))
-    noise_NGBK = sum_columns(einsum("ngbd,ngkd->ngbk", mean_NGBD, noise_NGKD))
-    each_NGB = softplus(-positive_NGB) + (
-        negative / noise_NGKD.shape[2] * softplus(noise_NGBK).sum(axis=-1)
-    )
-    return (_active(pairs) * each_NGB).sum()
+    score_NGBR = sum_columns(einsum("ngbd,ngrd->ngbr", mean_NGBD, rows.output))
+    sign_111R = positive_first(tile, num_rows, score_NGBR.dtype)
+    terms_NGBR = _terms(pairs, negative, num_rows - tile)
+    return (terms_NGBR * softplus(sign_111R * score_NGBR)).sum()
 
 
 def num_terms(pairs: Pairs) -> jax.Array:
@@ -94,3 +92,16 @@ def _mean_weights(pairs: Pairs) -> jax.Array:
 def _active(pairs: Pairs) -> jax.Array:
     """1 for a token that has a context, else 0, [N, G, B]."""
     return (pairs.num_contexts > 0).astype(pairs.num_contexts.dtype)
+
+
+def _terms(pairs: Pairs, negative: int, num_noise: int) -> jax.Array:
+    """How often each score counts, [N, G, B, R]: 1 for the token, negative/K for noise.
+
+    The scores of a token with the other tokens of its tile count 0: one product over
+    all rows takes fewer kernels of a GPU than one for tokens and one for noise.
+    """
+    active_NGB = _active(pairs)
+    tile = active_NGB.shape[2]
+    noise_BK = jnp.full((tile, num_noise), negative / num_noise, active_NGB.dtype)
+    terms_BR = jnp.concatenate([jnp.eye(tile, dtype=noise_BK.dtype), noise_BK], axis=1)
+    return active_NGB[..., jnp.newaxis] * terms_BR[jnp.newaxis, jnp.newaxis]

@@ -14,6 +14,7 @@ from embedder.errors import InputError
 from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
 from embedder.tables.loader import superblock_size
+from embedder.tables.prepare import UPDATES_AT_ONCE
 from embedder.tables.update import state_shapes
 
 _ROW_COPIES = 6  # arrays as large as the rows of an update that XLA keeps at once
@@ -77,11 +78,12 @@ def device_bytes(
     if sums_rows:
         prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence
     pairs = data.block * (positions + itemsize)  # of local blocks
+    at_once = UPDATES_AT_ONCE["cpu" if jax.default_backend() == "cpu" else "gpu"]
     row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     return {
         "tables": 2 * rows * columns * itemsize,
         "accumulators": _row_state_bytes(config, (rows, columns)),
-        "row weights": 0 if sums_rows else 2 * rows * itemsize,
+        "row weights": 0 if sums_rows else 2 * at_once * rows * itemsize,
         "blocks": 2 * size * local_blocks * per_block,
         "prepared updates": 2 * size * (blocks * prepared + local_blocks * pairs),
         "an update": row_copies * blocks * tiles * rows_of_tile * columns * itemsize,

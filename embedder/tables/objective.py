@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 # float32 products in full precision on every device (a GPU would take TF32 otherwise).
 einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
@@ -101,6 +102,15 @@ def softplus(x):
 def _softplus_jvp(primals, tangents):
     (x,), (tangent,) = primals, tangents
     return softplus(x), jax.nn.sigmoid(x) * tangent
+
+
+def positive_first(num_positive: int, num_rows: int, dtype) -> np.ndarray:
+    """Signs of scores, [1, 1, 1, R]: -1 for the positive rows, 1 for noise after them.
+
+    Of NumPy: what JAX computes takes a kernel in each update on a GPU.
+    """
+    sign_R = np.where(np.arange(num_rows) < num_positive, -1, 1)
+    return sign_R.astype(dtype).reshape(1, 1, 1, -1)
 
 
 def split_tiles(x, tile: int):

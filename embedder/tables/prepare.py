@@ -1,9 +1,12 @@
 """The part of updates that does not depend on the tables.
 
 It is computed once for all updates of a call, outside their loop: which rows each
-update gathers, their pairs and weights, and for rules that need it the distinct rows.
+update gathers, their pairs and weights, and what the rule needs of each row: the share
+of its gradient that counts, or the distinct rows.
 """
 
+import functools
+import math
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -74,6 +77,7 @@ class Prepared(NamedTuple):
     requested_ids: Rows | None  # by all devices that share one copy of the tables
     gathered: Gathered  # of all blocks of the update
     rate: jax.Array  # learning rate
+    shares: Rows | None = None  # [N, G, R], of gradients; only for rules with a share
     distinct: Distinct | None = None  # only for rules that sum rows
 
 
@@ -105,6 +109,47 @@ def prepare(model: Model, batches: Batch) -> Prepared:
         gathered=exchange.all_blocks(Gathered(ids, weights), axis=1),
         rate=batches.rate,
     )
+
+
+UPDATES_AT_ONCE = {"cpu": 1, "gpu": 16}
+"""Updates whose weights are summed at once, each in an array [V]: it should stay in the
+cache of a CPU, and a GPU should launch few kernels."""
+
+
+def summed_weights(ids, weights, num_rows: int, at_once: int | None = None):
+    """The weight of the row of each occurrence, summed over its update, [S, ...].
+
+    Args:
+      ids: i32[S, ...], of the rows of one table; `num_rows` or more: not of this one.
+      weights: [S, ...], of the occurrences.
+      num_rows: V.
+      at_once: updates that are summed at once; None: by platform.
+    """
+    if at_once is None:
+        cpu, gpu = (
+            functools.partial(summed_weights, num_rows=num_rows, at_once=each)
+            for each in UPDATES_AT_ONCE.values()
+        )
+        return jax.lax.platform_dependent(ids, weights, cpu=cpu, default=gpu)
+    at_once = math.gcd(len(ids), at_once)
+    total = _totals
+    if at_once > 1:
+        total = jax.vmap(_totals)
+        ids, weights = (x.reshape(-1, at_once, *x.shape[1:]) for x in (ids, weights))
+    zeros = jnp.zeros((at_once, num_rows)[at_once == 1 :], weights.dtype)
+    totals = jax.lax.scan(lambda zeros, x: total(zeros, *x), zeros, (ids, weights))[1]
+    return totals.reshape(-1, *totals.shape[2:]) if at_once > 1 else totals
+
+
+def _totals(zeros, ids, weights):
+    """`zeros` [V] to reuse, and the summed weight of its row for each occurrence.
+
+    New zeros for every update would cost time in proportion to the vocabulary.
+    """
+    sums = zeros.at[ids].add(weights)
+    totals = sums[ids]
+    # 0, but by way of what was read: else XLA copies the sums, to clear and to read.
+    return sums.at[ids].set(jnp.minimum(totals, 0)), totals
 
 
 def distinct_rows(ids: Rows) -> Distinct:

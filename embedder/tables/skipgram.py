@@ -30,6 +30,7 @@ from embedder.tables.objective import (
     all_columns,
     einsum,
     halo,
+    positive_first,
     softplus,
     split_tiles,
 )
@@ -65,8 +66,7 @@ def loss(
     num_positions = pairs.mask.shape[3]
     num_noise = rows.output.shape[2] - num_positions
     score_NGBR = sum_columns(einsum("ngbd,ngrd->ngbr", rows.input, rows.output))
-    sign_R = jnp.where(jnp.arange(rows.output.shape[2]) < num_positions, -1, 1)
-    sign_111R = sign_R.astype(score_NGBR.dtype)[jnp.newaxis, jnp.newaxis, jnp.newaxis]
+    sign_111R = positive_first(num_positions, rows.output.shape[2], score_NGBR.dtype)
     terms_NGBR = _terms(pairs, negative, num_noise)
     return (terms_NGBR * softplus(sign_111R * score_NGBR)).sum()
 

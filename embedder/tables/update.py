@@ -20,7 +20,14 @@ import optax
 from embedder.engine.rules import RowRule, plus_rows
 from embedder.engine.state import TrainState
 from embedder.tables.objective import Pairs, Rows
-from embedder.tables.prepare import Batch, Model, Prepared, distinct_rows, prepare
+from embedder.tables.prepare import (
+    Batch,
+    Model,
+    Prepared,
+    distinct_rows,
+    prepare,
+    summed_weights,
+)
 
 TABLES = "input", "output"
 """The names of the tables."""
@@ -35,13 +42,6 @@ class Loss(NamedTuple):
 
     total: jax.Array
     num_terms: jax.Array
-
-
-class Carry(NamedTuple):
-    """What one update hands to the next within a call."""
-
-    state: TrainState
-    zeros: dict[str, jax.Array]  # [V], by table: to sum row weights in, if a rule has
 
 
 def initial_state(model: Model, optimizer: RowRule) -> TrainState:
@@ -116,67 +116,72 @@ def updates_function(
     by_rows = update_summed_rows if sums_rows else update_rows
     one_update = {"rows": by_rows, "dense": update_dense}[update]
 
-    def reporting(carry: Carry, update: Prepared):
-        carry, loss = one_update(model, optimizer, carry, update)
-        return carry, model.exchange.sum_blocks(loss)
+    def reporting(state: TrainState, update: Prepared):
+        state, loss = one_update(model, optimizer, state, update)
+        return state, model.exchange.sum_blocks(loss)
 
-    def silent(carry: Carry, update: Prepared):
-        return one_update(model, optimizer, carry, update)[0], None
+    def silent(state: TrainState, update: Prepared):
+        return one_update(model, optimizer, state, update)[0], None
 
-    def group(carry: Carry, updates: Prepared):
-        carry, loss = reporting(carry, jax.tree.map(lambda x: x[0], updates))
+    def group(state: TrainState, updates: Prepared):
+        state, loss = reporting(state, jax.tree.map(lambda x: x[0], updates))
         if loss_interval == 1:
-            return carry, loss
+            return state, loss
         rest = jax.tree.map(lambda x: x[1:], updates)
-        return jax.lax.scan(silent, carry, rest)[0], loss
+        return jax.lax.scan(silent, state, rest)[0], loss
 
     def updates(state: TrainState, batches: Batch):
         prepared = prepare(model, batches)
         if sums_rows:
             prepared = prepared._replace(distinct=distinct_rows(prepared.gathered.ids))
+        elif update == "rows" and optimizer.share is not None:
+            weights = _summed_weights(model, state.params["tables"], prepared)
+            shares = jax.tree.map(optimizer.share, weights)
+            prepared = prepared._replace(shares=shares)
         groups = jax.tree.map(
             lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), prepared
         )
-        zeros = {
-            name: jnp.zeros(len(table), table.dtype)
-            for name, table in state.params["tables"].items()
-            if not sums_rows
-        }
-        carry, loss = jax.lax.scan(group, Carry(state, zeros), groups)
-        return carry.state, loss
+        return jax.lax.scan(group, state, groups)
 
     return updates
 
 
-def update_rows(model: Model, optimizer: RowRule, carry: Carry, update: Prepared):
-    """The carry after one update by gathered rows, and its `Loss` of own blocks."""
-    state = carry.state
+def _summed_weights(model: Model, tables, prepared: Prepared) -> Rows:
+    """The weight of the row of each occurrence, summed over its update, [S, ...]."""
+    ids, weights = prepared.gathered
+    return Rows(
+        *(
+            summed_weights(
+                model.exchange.row_indices(tables[name], getattr(ids, name)),
+                getattr(weights, name),
+                len(tables[name]),
+            )
+            for name in TABLES
+        )
+    )
+
+
+def update_rows(model: Model, optimizer: RowRule, state: TrainState, update: Prepared):
+    """The state after one update by gathered rows, and its `Loss` of own blocks."""
     loss, gradients = row_gradients(model, state.params, update)
     gradients = model.exchange.all_blocks(gradients)
-    tables = state.params["tables"]
-    ids, weights, zeros = {}, {}, {}
-    for name, table in tables.items():
-        ids[name] = model.exchange.row_indices(
-            table, getattr(update.gathered.ids, name)
-        )
-        weights[name], zeros[name] = _totals(
-            carry.zeros[name], ids[name], getattr(update.gathered.weights, name)
-        )
     deltas, opt_state = optimizer.transformation.update(
-        gradients._asdict(), state.opt_state, weights=weights, rate=update.rate
+        gradients._asdict(),
+        state.opt_state,
+        shares=update.shares and update.shares._asdict(),
+        rate=update.rate,
     )
-    tables = {
-        name: table.at[ids[name]].add(deltas[name]) for name, table in tables.items()
-    }
-    state = TrainState({"tables": tables}, opt_state, state.step + 1)
-    return Carry(state, zeros), loss
+    tables = {}
+    for name, table in state.params["tables"].items():
+        ids = model.exchange.row_indices(table, getattr(update.gathered.ids, name))
+        tables[name] = table.at[ids].add(deltas[name])
+    return TrainState({"tables": tables}, opt_state, state.step + 1), loss
 
 
 def update_summed_rows(
-    model: Model, optimizer: RowRule, carry: Carry, update: Prepared
+    model: Model, optimizer: RowRule, state: TrainState, update: Prepared
 ):
     """As `update_rows`, by a rule that takes the summed gradient of each row."""
-    state = carry.state
     loss, gradients = row_gradients(model, state.params, update)
     gradients = model.exchange.all_blocks(gradients)
     tables = state.params["tables"]
@@ -197,13 +202,11 @@ def update_summed_rows(
         name: plus_rows(table, ids[name], deltas["tables"][name])
         for name, table in tables.items()
     }
-    state = TrainState({"tables": tables}, opt_state, state.step + 1)
-    return Carry(state, carry.zeros), loss
+    return TrainState({"tables": tables}, opt_state, state.step + 1), loss
 
 
-def update_dense(model: Model, optimizer: RowRule, carry: Carry, update: Prepared):
-    """The carry after one update by gradients of whole tables; `Loss` of own blocks."""
-    state = carry.state
+def update_dense(model: Model, optimizer: RowRule, state: TrainState, update: Prepared):
+    """The state after one update by gradients of whole tables; `Loss` of own blocks."""
 
     def total(params):
         rows = model.tables.apply(params, _local_ids(update))
@@ -228,7 +231,7 @@ def update_dense(model: Model, optimizer: RowRule, carry: Carry, update: Prepare
     )
     params = optax.apply_updates(state.params, deltas)
     loss = Loss(value, model.objective.num_terms(update.pairs))
-    return carry._replace(state=TrainState(params, opt_state, state.step + 1)), loss
+    return TrainState(params, opt_state, state.step + 1), loss
 
 
 def row_gradients(model: Model, params: hk.Params, update: Prepared):
@@ -258,17 +261,6 @@ def _loss(model: Model, rows: Rows, pairs: Pairs):
     return model.objective.loss(
         rows, pairs, negative=model.negative, sum_columns=sum_columns
     )
-
-
-def _totals(zeros, ids, weights):
-    """The summed weight of its row for each occurrence; and `zeros` [V] to reuse.
-
-    New zeros in every update would cost time in proportion to the vocabulary.
-    """
-    sums = zeros.at[ids].add(weights)
-    totals = sums[ids]
-    # 0, but by way of what was read: else XLA copies the sums, to clear and to read.
-    return totals, sums.at[ids].set(jnp.minimum(totals, 0))
 
 
 def _row_sums(slots, gradients):

@@ -163,8 +163,8 @@ for name in "polars tyro tensorflow rich scipy numba safetensors tomli_w".split(
 from pathlib import Path
 from bench import __main__, results
 results.RESULTS = Path(sys.argv[2])
-sizes = "--blocks 1 2 --samples 1 --vector-size 8".split()
-__main__.main(["gpu", sys.argv[1], *sizes])
+sizes = "--blocks 1 2 --samples 1 --vector-sizes 8 --vectors".split()
+__main__.main(["gpu", sys.argv[1], *sizes, sys.argv[2]])
 """
 
 
@@ -184,6 +184,9 @@ def test_gpu_bench_runs_with_jax_numpy_haiku_and_optax_alone(tmp_path, small_dat
     done = run_python("-c", WITHOUT, small_data / "encoded.npz", tmp_path)
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()[-2:]
-    assert [row.split(" | ")[:2] for row in rows] == [["| 1", "1"], ["| 1", "2"]]
+    assert [row.split(" | ")[:2] for row in rows] == [["| 8", "1"], ["| 8", "1"]]
     kept = json.loads((tmp_path / "gpu.json").read_text())
     assert kept["machine"]["device"].endswith("cpu")
+    for blocks in (1, 2):
+        vectors = read_vectors(tmp_path / f"vectors-8-1-{blocks}.npz")
+        assert vectors.matrix.shape == (len(vectors.keys), 8)

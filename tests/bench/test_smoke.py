@@ -1,11 +1,14 @@
 """Every bench runs from its command line, with tiny sizes."""
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
-from bench import commands
+from bench import commands, gpu_offline
+
+HAS_PLUGIN = importlib.util.find_spec(gpu_offline.PLUGIN) is not None
 
 
 class Smoke(NamedTuple):
@@ -143,17 +146,24 @@ SMOKE = {
         positive=(2,),
     ),
     "gpu": Smoke(
-        "{data}/encoded.npz --blocks 1 2 --samples 1 --vector-size 8",
-        ["1 | 1", "1 | 2"],
-        positive=(3, 4),
+        "{data}/encoded.npz --blocks 1 2 --samples 1 --vector-sizes 8",
+        ["8 | 1 | 1", "8 | 1 | 2"],
+        positive=(4, 5),
         slow=False,
     ),
+    "gpu-offline": Smoke(
+        "--blocks 1 --vector-sizes 8",
+        ["skipgram, sgd | 8 | 1"] if HAS_PLUGIN else [],
+        positive=(3, 4) if HAS_PLUGIN else (),
+        writes="" if HAS_PLUGIN else "-",
+        slow=HAS_PLUGIN,
+    ),
 }
-"""One run of each bench."""
+"""One run of each bench; `gpu-offline` has a table where its plugin is installed."""
 
 
 def test_every_bench_has_a_smoke_run():
-    assert {*SMOKE} == {*commands.BENCHES, "gpu"}
+    assert {*SMOKE} == {*commands.BENCHES, "gpu", "gpu-offline"}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,18 @@ def test_cap_rows_scales_only_rows_above_the_cap():
     np.testing.assert_allclose(capped["table"], [[1, 2], [3, 4], [1, 1.2]], rtol=1e-6)
 
 
+def test_the_share_of_a_weight_is_what_a_capped_gradient_is_scaled_by():
+    rule = capped_sgd(8.0)
+    start = rule.transformation.init(GRADIENT)
+    shares = jax.tree.map(rule.share, WEIGHTS)
+    assert shares["table"].tolist() == pytest.approx([1, 1, 0.2])
+    by_weight, by_share = (
+        rule.transformation.update(GRADIENT, start, rate=0.5, **given)[0]
+        for given in ({"weights": WEIGHTS}, {"shares": shares})
+    )
+    np.testing.assert_array_equal(by_share["table"], by_weight["table"])
+
+
 def test_infinite_cap_changes_nothing():
     cap = cap_rows(float("inf"))
     capped, _ = cap.update(GRADIENT, cap.init(GRADIENT), weights=WEIGHTS)

@@ -187,18 +187,18 @@ def stopped_gradient(original, rows, pairs, **options):
 
 
 def weights_of_one_place(original, zeros, ids, weights):
-    return weights, zeros
+    return zeros, weights
 
 
 def weights_of_one_block(original, zeros, ids, weights):
     """The cap applied before the blocks of the update are summed."""
-    totals, zeros = original(zeros, ids, weights)
-    return totals / 2, zeros
+    zeros, totals = original(zeros, ids, weights)
+    return zeros, totals / 2
 
 
 def weights_left_over(original, zeros, ids, weights):
     """Those of earlier updates are not cleared."""
-    return original(zeros, ids, weights)[0], zeros.at[ids].add(weights)
+    return zeros.at[ids].add(weights), original(zeros, ids, weights)[1]
 
 
 def sum_of_squares(original, model):
@@ -298,9 +298,9 @@ PLANTED = [
     (skipgram_gradients_rung, skipgram, "row_weights", weights_without_n_t),
     (cbow_gradients_rung, cbow, "loss", sum_for_mean),
     (cbow_gradients_rung, cbow, "halo", shifted_halo),
-    (update_rung, update, "_totals", weights_of_one_place),
-    (update_rung, update, "_totals", weights_of_one_block),
-    (hundred_rung, update, "_totals", weights_left_over),
+    (update_rung, prepare, "_totals", weights_of_one_place),
+    (update_rung, prepare, "_totals", weights_of_one_block),
+    (hundred_rung, prepare, "_totals", weights_left_over),
     (hundred_rung, skipgram, "softplus", slightly_steeper),
     (adagrad_rung, update, "_mean_columns", sum_of_squares),
     (adagrad_rung, update, "_row_sums", squares_by_occurrence),

@@ -12,7 +12,13 @@ from embedder.tables import skipgram, update
 from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.lookup import tables
 from embedder.tables.objective import Rows
-from embedder.tables.prepare import Batch, Model, distinct_rows, objective_of
+from embedder.tables.prepare import (
+    Batch,
+    Model,
+    distinct_rows,
+    objective_of,
+    summed_weights,
+)
 from embedder.tables.update import host_state, make_updates, state_shapes
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
@@ -164,6 +170,20 @@ def test_distinct_rows_of_repeated_ids():
     assert slots.input[0].tolist() == [1, 0, 1, 1]
     assert rows.input[1].tolist() == slots.input[1].tolist() == [0, 1, 2, 3]
     assert rows.output.dtype == slots.output.dtype == np.int32
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 16, None])
+@pytest.mark.parametrize("num_updates", [1, 4, 32])
+def test_weights_are_summed_by_row_and_update(num_updates, at_once):
+    rng = np.random.default_rng(0)
+    shape = num_updates, 3, 5
+    ids = rng.integers(0, 8, shape, dtype=np.int32)  # 7: a row of another device
+    weights = rng.random(shape).astype(np.float32)
+    totals = jax.jit(summed_weights, static_argnums=(2, 3))(ids, weights, 7, at_once)
+    assert totals.shape == shape
+    for row, weight, total in zip(ids, weights, np.array(totals), strict=True):
+        expected = np.bincount(row.reshape(-1), weight.reshape(-1), 8)[row]
+        np.testing.assert_allclose(total[row < 7], expected[row < 7], rtol=1e-6)
 
 
 @pytest.mark.parametrize("update", ["rows", "dense"])

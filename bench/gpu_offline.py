@@ -1,0 +1,251 @@
+"""What updates would launch on an H200, and a model of their time. Nothing is run.
+
+XLA compiles the updates for a description of the device, in a child process
+(`bench.h200`). Kernels, copies, atomics and memory are counted in the compiled program;
+bytes and FLOPs of an update follow from the shapes. Needs jax-cuda12-plugin and the
+packages of the extra `gpu-offline`, no GPU.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bench.results import CHECKOUT, Results, Table, write_results
+
+PLUGIN = "jax_cuda12_plugin"
+FLAGS = (
+    "--xla_backend_extra_options=-nvptx-allow-ftz-atomics",  # as a training sets them
+    "--xla_gpu_autotune_level=0",  # autotuning needs the device
+)
+MODEL = {
+    "bytes_per_second": 4.8e12,
+    "flops_per_second": 67e12,  # float32, without TF32
+    "efficiency": 0.3,  # assumed: the products are small, 16 x 58 x 100
+    "launch_microseconds": (2, 4),
+    "words_per_token": 1.365,  # raw words of wiki17m-0 for each token kept
+}
+"""Figures of NVIDIA's data sheet of the H200 SXM, and assumptions."""
+ONE_DEVICE = ["jit", "replicated", 1, 1]
+EIGHT_DEVICES = [
+    ["sharded", "replicated", 8, 1],
+    ["sharded", "columns", 1, 8],
+    ["sharded", "columns", 2, 4],
+    ["sharded", "rows", 1, 8],
+]
+SHAPE: dict[str, Any] = {
+    "vocabulary": 100_000,
+    "window": 5,
+    "negative": 5,
+    "cap": 64,
+    "block": 64,
+    "tile": 16,
+    "noise": 32,
+    "layout": ONE_DEVICE,
+}
+
+
+class Product(NamedTuple):
+    """Matrix products [m, k] x [k, n] of float32, `number` of them."""
+
+    number: int
+    m: int
+    k: int
+    n: int
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.number * self.m * self.k * self.n
+
+    @property
+    def num_bytes(self) -> int:
+        return 4 * self.number * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+
+def products(case: dict[str, Any]) -> list[Product]:
+    """The products of an update: scores, and gradients; of CBOW the means as well."""
+    tiles, tile, rows_in, rows_out = _sizes(case)
+    size = case["vector_size"]
+    scores = [
+        Product(tiles, tile, size, rows_out),
+        Product(tiles, tile, rows_out, size),
+        Product(tiles, rows_out, tile, size),
+    ]
+    if case["architecture"] == "skipgram":
+        return scores
+    means = Product(tiles, tile, rows_in, size), Product(tiles, rows_in, tile, size)
+    return [*scores, *means]
+
+
+def bytes_moved(case: dict[str, Any]) -> int:
+    """Bytes that the kernels of an update read and write, by the shapes.
+
+    A row is gathered (2), and its gradient is added to the table (3). Row-wise Adagrad
+    also sets sums to 0, adds gradients to them (3), squares them and reads them (2).
+    """
+    tiles, tile, rows_in, rows_out = _sizes(case)
+    rows = tiles * (rows_in + rows_out)
+    passes = 2 + 3 + (1 + 3 + 1) * (case["optimizer"] == "adagrad")
+    errors = 2 * tiles * tile * rows_out  # scores read, errors written
+    ids_and_shares = 3 * rows
+    moved = passes * rows * case["vector_size"] + errors + ids_and_shares
+    return 4 * moved + sum(each.num_bytes for each in products(case))
+
+
+def _sizes(case: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Tiles of an update, tokens of a tile, rows of a tile of both tables."""
+    tile = case["tile"]
+    tiles = case["blocks"] * case["block"] // tile
+    positions = tile + 2 * case["window"]
+    centre, context = tile, positions
+    if case["architecture"] == "cbow":
+        centre, context = context, centre
+    return tiles, tile, centre, context + case["noise"]
+
+
+def seconds(case: dict[str, Any], launches: float, microseconds: float) -> float:
+    """Time of an update by the model: launches, bytes and FLOPs, one after another."""
+    flops = sum(each.flops for each in products(case))
+    return (
+        launches * microseconds / 1e6
+        + bytes_moved(case) / MODEL["bytes_per_second"]
+        + flops / (MODEL["flops_per_second"] * MODEL["efficiency"])
+    )
+
+
+def run(blocks: list[int], sizes: list[int], vocabulary: int) -> Table:
+    """Counts the launches of updates that are compiled for an H200; nothing is run.
+
+    Skip-gram by SGD for all numbers of blocks and dimensions. CBOW and row-wise Adagrad
+    for 64 blocks and 100 dimensions, and skip-gram on 8 devices for 1,024 blocks and
+    100 dimensions, if these are among them.
+    """
+    cases = [*_cases(blocks, sizes, vocabulary)]
+    samples = []
+    for case, found in zip(cases, compiled(cases), strict=True):
+        if case["layout"] == ONE_DEVICE:
+            found["bytes"] = bytes_moved(case)
+            found["flops"] = sum(each.flops for each in products(case))
+        samples.append(case | found)
+    settings = {"flags": FLAGS, "model": MODEL}
+    return table(write_results("gpu-offline", settings=settings, samples=samples))
+
+
+def _cases(blocks, sizes, vocabulary: int) -> Iterator[dict[str, Any]]:
+    shape = SHAPE | {"vocabulary": vocabulary}
+    for size, number in itertools.product(sizes, blocks):
+        for architecture, optimizer in itertools.product(
+            ("skipgram", "cbow"), ("sgd", "adagrad")
+        ):
+            is_default = (architecture, optimizer) == ("skipgram", "sgd")
+            if is_default or (number, size) == (64, 100):
+                yield shape | {
+                    "architecture": architecture,
+                    "optimizer": optimizer,
+                    "vector_size": size,
+                    "blocks": number,
+                }
+    if 1024 in blocks and 100 in sizes:
+        case = shape | {"architecture": "skipgram", "optimizer": "sgd"}
+        for layout in EIGHT_DEVICES:
+            yield case | {"vector_size": 100, "blocks": 1024, "layout": layout}
+
+
+def compiled(cases: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """`bench.h200.counts` of each case, from a child process."""
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cuda,cpu",
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+        "XLA_FLAGS": " ".join(FLAGS),
+    }
+    command = [sys.executable, "-m", "bench.h200", json.dumps(cases)]
+    with subprocess.Popen(
+        command, env=environment, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        yield from map(json.loads, child.stdout)
+    if child.returncode:
+        raise SystemExit("bench: the compilation for an H200 failed.")
+
+
+def table(results: Results) -> Table:
+    """A row for each case; the model of time for those of one device."""
+    rows = []
+    for case in results["samples"]:
+        silent, reporting = case["silent"], case["reporting"]
+        launches = silent["launches_of_call"] / case["updates"]
+        is_modelled = case["layout"] == ONE_DEVICE
+        rows.append(
+            [
+                f"{case['architecture']}, {case['optimizer']}{_devices(case)}",
+                f"{case['vector_size']}",
+                f"{case['blocks']:,}",
+                _launches(silent),
+                _launches(reporting),
+                f"{launches:.1f}",
+                f"{silent['scatters']}",
+                f"{silent['atomics'].get('v4.f32.add', 0)}",
+                f"{silent['atomics_of_call'].get('cas', 0)}",
+                f"{silent['temporary_bytes'] / 2**20:.1f}",
+                f"{case['bytes'] / 1e6:.1f}" if is_modelled else "",
+                f"{case['flops'] / 1e6:.0f}" if is_modelled else "",
+                _words_per_second(case, launches) if is_modelled else "",
+            ]
+        )
+    return Table(_COLUMNS, rows)
+
+
+def _devices(case: dict[str, Any]) -> str:
+    _, tables, *grid = case["layout"]
+    return "" if case["layout"] == ONE_DEVICE else f", {tables}, {grid[0]} x {grid[1]}"
+
+
+def _launches(update: dict[str, Any]) -> str:
+    counted = [update["kernels"], update["copies"], update["collectives"]]
+    return " + ".join(map(str, counted if counted[2] else counted[:2]))
+
+
+def _words_per_second(case: dict[str, Any], launches: float) -> str:
+    words = case["blocks"] * case["block"] * MODEL["words_per_token"]
+    fastest, slowest = (
+        f"{words / seconds(case, launches, each) / 1e6:.0f}"
+        for each in MODEL["launch_microseconds"]
+    )
+    return f"{slowest} to {fastest}"
+
+
+_COLUMNS = [
+    "update",
+    "dimensions",
+    "blocks an update",
+    "kernels + copies",
+    "with the loss",
+    "launches of a call / updates",
+    "scatters",
+    "of 4 floats at once",
+    "compare and swap",
+    "temporary MiB",
+    "MB moved",
+    "MFLOP",
+    "M words/s by the model",
+]
+
+
+def main(arguments: list[str]) -> None:
+    """Reads the command line and prints the table, or one line without the plugin."""
+    parser = argparse.ArgumentParser(
+        "python -m bench gpu-offline", description=run.__doc__
+    )
+    parser.add_argument("--blocks", type=int, nargs="+", default=[1, 16, 64, 256, 1024])
+    parser.add_argument("--vector-sizes", type=int, nargs="+", default=[100, 300])
+    parser.add_argument("--vocabulary", type=int, default=SHAPE["vocabulary"])
+    given = parser.parse_args(arguments)
+    if importlib.util.find_spec(PLUGIN) is None:
+        print(f"skipped: {PLUGIN} is not installed (extra `gpu-offline`).")
+        return
+    print(run(given.blocks, given.vector_sizes, given.vocabulary).markdown())

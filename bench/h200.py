@@ -1,0 +1,238 @@
+"""Compiles updates for an H200 that is not there; prints what they would launch.
+
+`python -m bench.h200 CASES` prints one JSON object for each of a JSON list of cases; it
+is the child process of `bench.gpu_offline`, which sets its environment. XLA compiles
+for a description of the device: kernels, graphs, atomics and memory are those of the
+real program, but for autotuning, which needs the device and is off.
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TARGET = """
+platform_name: "CUDA"
+device_description_str: "NVIDIA H200"
+runtime_version { major: 12 minor: 9 }
+dnn_version_info { major: 9 minor: 7 }
+gpu_device_info {
+  cuda_compute_capability { major: 9 }
+  core_count: 132
+  fpus_per_core: 128
+  clock_rate_ghz: 1.98
+  memory_bandwidth: 4800000000000
+  device_memory_size: 141000000000
+  l2_cache_size: 52428800
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+  shared_memory_per_core: 233472
+  shared_memory_per_block: 49152
+  shared_memory_per_block_optin: 232448
+  threads_per_warp: 32
+  threads_per_core_limit: 2048
+  threads_per_block_limit: 1024
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+}
+"""
+"""The device, in the text format of XLA; figures of NVIDIA's data sheet of the SXM."""
+
+_THUNK = re.compile(r"^( *)\d+: (k\w+) +\[[^\]]*\] *(\S*)")
+_BODY = re.compile(r"^( *)body:")
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
+_WHILE = re.compile(r" while\(.*body=%?([\w.\-]+).*known_trip_count\":\{\"n\":\"(\d+)")
+_ENTRY = re.compile(r"\.visible \.entry (\w+)\(")
+_ATOMIC = re.compile(r"\b(?:red|atom)\.\S*?(cas|v\d\.f32\.add|add\.\w+)")
+_NO_LAUNCH = (
+    *("kCommandBuffer", "kSequential", "kDynamicSliceFusion"),
+    *("kAsyncStart", "kAsyncDone"),
+)
+_COPIES = "kCopy", "kPartitionId"
+_COLLECTIVES = "kAllGather", "kAllReduce", "kReduceScatter"
+
+
+class Loop(NamedTuple):
+    """What a sequence of launches has: the whole call, or the body of a while loop."""
+
+    launches: list[tuple[str, str]]  # kind of XLA, and name of the kernel if it has one
+    loops: list["Loop"]  # in the order of the program
+
+    def all_loops(self) -> Iterator["Loop"]:
+        """The loops in it, each before the loops in itself."""
+        for loop in self.loops:
+            yield loop
+            yield from loop.all_loops()
+
+    def total(self, trips: Iterator[int]) -> int:
+        """Launches with those of its loops, whose trip counts are in their order."""
+        return len(self.launches) + sum(
+            next(trips) * loop.total(trips) for loop in self.loops
+        )
+
+
+def read_thunks(text: str) -> Loop:
+    """The launches in XLA's dump of the thunks of a call.
+
+    Not those of a loop's condition: it is not launched where trips are counted before.
+    """
+    bodies = [(-1, Loop([], []))]  # with the indentation of their heads
+    in_condition = False
+    for line in text.splitlines():
+        if line.startswith("condition:"):
+            in_condition = True
+        elif head := _BODY.match(line):
+            in_condition = False
+            bodies.append((len(head[1]), bodies[-1][1].loops[-1]))
+        elif (thunk := _THUNK.match(line)) and not in_condition:
+            while len(thunk[1]) <= bodies[-1][0]:
+                bodies.pop()
+            if thunk[2] == "kWhile":
+                bodies[-1][1].loops.append(Loop([], []))
+            elif thunk[2] not in _NO_LAUNCH:
+                bodies[-1][1].launches.append((thunk[2], thunk[3]))
+    return bodies[0][1]
+
+
+def read_trips(hlo: str) -> list[int]:
+    """Trips of the loops of an HLO program, each before those of the loops in it."""
+    loops: dict[str, list[tuple[str, int]]] = {}
+    name = entry = ""
+    for line in hlo.splitlines():
+        if head := _COMPUTATION.match(line):
+            name = head[1]
+            entry = name if line.startswith("ENTRY") else entry
+        elif loop := _WHILE.search(line):
+            loops.setdefault(name, []).append((loop[1], int(loop[2])))
+
+    def trips(computation: str) -> Iterator[int]:
+        for body, number in loops.get(computation, []):
+            yield number
+            yield from trips(body)
+
+    return [*trips(entry)]
+
+
+def atomics(ptx: str, kernels: set[str]) -> Counter[str]:
+    """Atomic instructions by kind, of the kernels in a PTX text that are named."""
+    found: Counter[str] = Counter()
+    _, *entries = _ENTRY.split(ptx)
+    for name, code in zip(entries[::2], entries[1::2], strict=True):
+        if name in kernels:
+            found.update(_ATOMIC.findall(code))
+    return found
+
+
+def compile_updates(case: dict[str, Any], num_updates: int, interval: int):
+    """The compiled call of `num_updates` updates, and the text files that XLA dumps."""
+    lowered = _lowered(case, num_updates, interval)
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+        compiled = lowered.compile(compiler_options=options)
+        return compiled, {x.name: x.read_text() for x in Path(folder).iterdir()}
+
+
+def _lowered(case: dict[str, Any], num_updates: int, interval: int):
+    """The updates of one device of `case["layout"]`, mapped over all of them."""
+    import jax
+    import numpy as np
+    from jax.experimental import topologies
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    from embedder.engine.layout import Layout, batch_spec, table_spec
+    from embedder.engine.rules import row_rule
+    from embedder.tables.blocks import Blocks, BlockShape
+    from embedder.tables.lookup import tables
+    from embedder.tables.placement import TABLE_AXES
+    from embedder.tables.prepare import Batch, Model, objective_of
+    from embedder.tables.update import state_shapes, updates_function
+
+    layout, shape = Layout(*case["layout"]), (case["vocabulary"], case["vector_size"])
+    model = Model(
+        tables(*layout.device_shape(*shape), dtype=np.dtype("float32"), seed=0),
+        objective_of(case["architecture"]),
+        case["window"],
+        case["negative"],
+        layout.exchange,
+        case["vector_size"],
+    )
+    rule = row_rule(case["optimizer"], case["cap"])
+    updates = updates_function(model, rule, update="rows", loss_interval=interval)
+    described = topologies.get_topology_desc(
+        platform="cuda", target_config=TARGET, topology=f"1x1x{layout.num_devices}"
+    )
+    grid = layout.data_devices, layout.table_devices
+    mesh = Mesh(np.array(described.devices).reshape(grid), ("data", "tables"))
+    state = state_shapes(rule, layout.padded_shape(*shape), "float32")
+    cut = BlockShape(
+        case["window"], case["block"], case["tile"], case["noise"], case["blocks"]
+    )
+    batch = Batch(
+        Blocks(
+            *(
+                jax.ShapeDtypeStruct((num_updates, *x.shape[1:]), x.dtype)
+                for x in cut.updates(case["blocks"]).blocks
+            )
+        ),
+        jax.ShapeDtypeStruct((num_updates,), np.float32),
+    )
+    specs = (
+        jax.tree.map(lambda x: PartitionSpec(*table_spec(layout)[: np.ndim(x)]), state),
+        batch_spec(layout, TABLE_AXES),
+    )
+    if layout.mode == "sharded":
+        out = specs[0], PartitionSpec()
+        updates = jax.shard_map(
+            updates, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False
+        )
+
+    def on_devices(x, spec):
+        sharding = NamedSharding(mesh, spec)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    state, batch = (
+        jax.tree.map(on_devices, x, y)
+        for x, y in zip((state, batch), specs, strict=True)
+    )
+    return jax.jit(updates, donate_argnums=0).lower(state, batch)
+
+
+def counts(case: dict[str, Any]) -> dict[str, Any]:
+    """What a call of updates would launch, by update, and the memory of the call."""
+    from embedder.tables.loader import superblock_size
+
+    num_updates = superblock_size(float("inf"), case["blocks"] * case["block"])
+    found: dict[str, Any] = {"updates": num_updates}
+    for name, interval in (("silent", 16), ("reporting", 1)):
+        compiled, dumped = compile_updates(case, num_updates, interval)
+        [thunks] = (x for n, x in dumped.items() if "sequence_after_thunk_passes" in n)
+        ptx = "\n".join(x for n, x in dumped.items() if n.endswith(".ptx"))
+        call = read_thunks(thunks)
+        innermost = [loop for loop in call.all_loops() if not loop.loops]
+        update = max(innermost, key=lambda loop: len(loop.launches))
+        kinds = [kind for kind, _ in update.launches]
+        kernels = {kernel for _, kernel in update.launches}
+        every = {kernel for loop in [call, *call.all_loops()] for _, kernel in loop[0]}
+        found[name] = {
+            "kernels": sum(kind not in _COPIES + _COLLECTIVES for kind in kinds),
+            "copies": sum(kind in _COPIES for kind in kinds),
+            "collectives": sum(kind in _COLLECTIVES for kind in kinds),
+            "scatters": sum("scatter" in kernel for kernel in kernels),
+            "atomics": atomics(ptx, kernels),
+            "atomics_of_call": atomics(ptx, every),
+            "launches_of_call": call.total(iter(read_trips(compiled.as_text()))),
+            "temporary_bytes": compiled.memory_analysis().temp_size_in_bytes,
+        }
+    return found
+
+
+if __name__ == "__main__":
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    for given in json.loads(sys.argv[1]):
+        print(json.dumps(counts(given)), flush=True)
