@@ -95,7 +95,9 @@ _RULES = {
     ),
     "noise": _COUNT,
     "cap": _Rule(float, "a number > 0", lambda x, _: x > 0, optional=True),
-    "blocks_per_update": _COUNT,
+    "blocks_per_update": _Rule(
+        int, "an integer >= 1", lambda x, _: x >= 1, optional=True
+    ),
     "dtype": _Rule(
         str, "'float32' or 'float64'", lambda x, _: x in ("float32", "float64")
     ),
@@ -135,17 +137,30 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def default_alpha(architecture: str, num_tokens: float, optimizer: str) -> float:
+def default_alpha(
+    architecture: str, num_tokens: float, optimizer: str, blocks_per_update: int = 1
+) -> float:
     """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
 
     Skip-gram: 0.05 up to 1 M tokens, then falling with their number to the power -0.225
     to 0.025 from 22 M on. CBOW: four times that, since its gradient is divided by the
-    number of contexts. Adagrad divides by the size of the gradients: one for all.
+    number of contexts. Updates of N blocks: N to the power 0.03 of that. Adagrad
+    divides by the size of the gradients: one for all.
     """
     if optimizer == "adagrad":
         return _ADAGRAD_ALPHA
     alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
-    return {"skipgram": 1, "cbow": 4}[architecture] * alpha
+    return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.03
+
+
+def default_blocks_per_update(num_tokens: float, block: int) -> int:
+    """Blocks in an update for a corpus of `num_tokens`.
+
+    The largest power of two, at most 256, with which an epoch has at least 3,000
+    updates.
+    """
+    most = num_tokens / (3000 * block)
+    return 2 ** min(int(math.log2(max(most, 1))), 8)
 
 
 def default_cap(alpha: float, tokens_per_update: int) -> float:

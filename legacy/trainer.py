@@ -16,6 +16,7 @@ from legacy.model import (
     adagrad_accumulators,
     check_settings,
     default_alpha,
+    default_blocks_per_update,
     default_cap,
     read_model,
     write_model,
@@ -56,7 +57,8 @@ class EmbeddingTrainer:
         noise: noise ids of a tile.
         cap: pair steps by which an update of SGD may move a row. None: 1.6 / alpha, see
             `model.default_cap`; Adagrad has none.
-        blocks_per_update: blocks whose gradients are summed into one update.
+        blocks_per_update: blocks whose gradients are summed into one update. None: by
+            the size of the corpus, see `model.default_blocks_per_update`.
         dtype: of the tables and of all arithmetic on them.
         optimizer: "sgd", capped, or "adagrad" by rows; see `update.apply_update`.
 
@@ -83,7 +85,7 @@ class EmbeddingTrainer:
         tile: int = 16,
         noise: int = 32,
         cap: float | None = None,
-        blocks_per_update: int = 1,
+        blocks_per_update: int | None = None,
         dtype: str = "float32",
         optimizer: str = "sgd",
     ):
@@ -255,12 +257,15 @@ class EmbeddingTrainer:
 
     def _plan(self, model: Model, epochs: int) -> Plan:
         num_tokens = int(model.counts.sum())
+        num_blocks = self.blocks_per_update or default_blocks_per_update(
+            num_tokens, model.block
+        )
         alpha = self.alpha or default_alpha(
-            self.architecture, num_tokens, self.optimizer
+            self.architecture, num_tokens, self.optimizer, num_blocks
         )
         cap = math.inf
         if self.optimizer == "sgd":
-            cap = self.cap or default_cap(alpha, model.block * self.blocks_per_update)
+            cap = self.cap or default_cap(alpha, model.block * num_blocks)
         return Plan(
             seed=self.seed,
             first_epoch=len(model.loss_history),
@@ -271,7 +276,7 @@ class EmbeddingTrainer:
             block=model.block,
             tile=self.tile,
             noise=self.noise,
-            blocks_per_update=self.blocks_per_update,
+            blocks_per_update=num_blocks,
             cap=cap,
             alpha=alpha,
             min_alpha=self.min_alpha,

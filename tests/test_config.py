@@ -26,9 +26,12 @@ from embedder.tables.options import (
     ADAGRAD_ALPHA,
     default_alpha,
     default_block,
+    default_blocks_per_update,
     default_max_pairs_per_row,
 )
 from legacy import blocks
+from legacy.model import default_alpha as oracle_alpha
+from legacy.model import default_blocks_per_update as oracle_blocks
 from legacy.model import default_cap as oracle_cap
 
 
@@ -96,6 +99,31 @@ def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
     assert default_alpha("cbow", num_tokens) == pytest.approx(4 * alpha)
 
 
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+@pytest.mark.parametrize("num_blocks", [1, 4, 64, 256])
+def test_default_alpha_rises_a_little_with_the_size_of_an_update(
+    num_blocks, architecture
+):
+    alpha = default_alpha(architecture, 10**7, num_blocks)
+    one = default_alpha(architecture, 10**7)
+    assert alpha == pytest.approx(one * num_blocks**0.03)
+    assert alpha == oracle_alpha(architecture, 10**7, "sgd", num_blocks)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "block", "num_blocks"),
+    [
+        *[(0, 64, 1), (383_999, 64, 1), (384_000, 64, 2), (10**6, 64, 4)],
+        *[(4 * 10**6, 64, 16), (17 * 10**6, 64, 64), (10**9, 64, 256)],
+        *[(17 * 10**6, 128, 32), (10**6, 10**6, 1)],
+    ],
+)
+def test_default_updates_grow_with_the_corpus(num_tokens, block, num_blocks):
+    """At least 3,000 updates an epoch, where there are as many blocks."""
+    assert default_blocks_per_update(num_tokens, block) == num_blocks
+    assert oracle_blocks(num_tokens, block) == num_blocks
+
+
 @pytest.mark.parametrize(("tile", "block"), [(1, 64), (16, 64), (48, 96), (100, 100)])
 def test_default_block_is_64_in_whole_tiles(tile, block):
     assert default_block(tile) == block == blocks.default_block(tile)
@@ -112,10 +140,13 @@ def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
 
 def test_resolve_leaves_nothing_open_and_keeps_what_is_given():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
-    assert (resolved.tables.block, resolved.tables.alpha) == (64, 0.05)
-    assert resolved.tables.max_pairs_per_row == 32.0
+    assert resolved.tables.block == 64
+    assert resolved.tables.alpha == pytest.approx(0.05 * 9**0.03)
+    assert resolved.tables.max_pairs_per_row == pytest.approx(32 / 9**0.03)
     assert None not in options_of(resolved).values()
-    given = with_options(Config(), block=32, alpha=0.2, max_pairs_per_row=math.inf)
+    given = with_options(
+        Config(), block=32, blocks_per_update=7, alpha=0.2, max_pairs_per_row=math.inf
+    )
     assert resolve(given, 10**6) == given
 
 

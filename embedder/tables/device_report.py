@@ -87,14 +87,14 @@ def _sharding_drawings(
     """The sharding of a table and of the blocks of an update, drawn by JAX."""
     layout = _on_mesh(layout)
     options = config.tables
-    assert options.block is not None, "`config` must be resolved"
+    block, num_blocks = options.update_size
     rows, columns = layout.padded_shape(*shape)  # padded
-    num_blocks = layout.num_blocks(options.blocks_per_update)
+    num_blocks = layout.num_blocks(num_blocks)
     blocks_spec = PartitionSpec(layout.exchange.blocks)
     table = f"a table, {rows} x {columns}"
-    blocks = f"the blocks of an update, {num_blocks} x {options.block} tokens"
+    blocks = f"the blocks of an update, {num_blocks} x {block} tokens"
     yield _drawing(table, (rows, columns), layout, table_spec(layout))
-    yield _drawing(blocks, (num_blocks, options.block), layout, blocks_spec)
+    yield _drawing(blocks, (num_blocks, block), layout, blocks_spec)
 
 
 def _drawing(

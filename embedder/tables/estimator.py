@@ -48,8 +48,8 @@ class EmbeddingTrainer:
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
-        None: by the size of the corpus, 0.05 to 0.025, for cbow 0.2 to 0.1; of
-        adagrad 0.2.
+        None: by the sizes of the corpus and of an update, 0.05 to 0.025, for cbow 0.2
+        to 0.1; of adagrad 0.2.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
@@ -59,7 +59,8 @@ class EmbeddingTrainer:
         form of word2vec.
       cap: of SGD: a row moves in one update at most as far as this many pairs would
         move it; None: 1.6 / alpha, at most 128; math.inf: no limit.
-      blocks_per_update: blocks whose gradients are summed into one update.
+      blocks_per_update: blocks whose gradients are summed into one update; None: by the
+        size of the corpus, 1 to 256.
       dtype: "float32" or "float64".
       optimizer: "sgd", or "adagrad" with one accumulator a row.
 
@@ -90,7 +91,7 @@ class EmbeddingTrainer:
         tile: int = 16,
         noise: int = 32,
         cap: float | None = None,
-        blocks_per_update: int = 1,
+        blocks_per_update: int | None = None,
         dtype: str = "float32",
         optimizer: str = "sgd",
     ):

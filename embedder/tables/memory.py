@@ -30,15 +30,17 @@ def memory_needed(
       superblock_size: updates in a superblock.
     """
     data = config.tables
-    assert data.block is not None, "`config` must be resolved"
+    block, num_blocks = data.update_size
     num_rows = len(encoded.vocabulary)
+    itemsize = np.dtype(config.run.dtype).itemsize
     width = -(-data.vector_size // 16) * 16  # padded as in the kernel
-    table = num_rows * width * np.dtype(config.run.dtype).itemsize
+    table = num_rows * width * itemsize
+    gathered = 2 * block + block // data.tile * data.noise  # rows of a block
     row_state = _row_state_bytes(config, (num_rows, data.vector_size))
     has_checkpoints = config.save.interval != Interval()
     num_shards = min(config.run.workers + 2, len(encoded.shard_tokens))
     shards = num_shards * int(max(encoded.shard_tokens, default=0))
-    superblocks = 3 * superblock_size * data.block * data.blocks_per_update
+    superblocks = 3 * superblock_size * block * num_blocks
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
     return {
         "tables": 2 * table,
@@ -46,6 +48,7 @@ def memory_needed(
         "first vectors": table,
         "vectors to write": 2 * table,
         "checkpoints": 4 * table + 2 * row_state if has_checkpoints else 0,  # two
+        "gradients": int(1.1 * num_blocks * gathered * (width * itemsize + 80)),
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int((shards + superblocks) * per_token),
@@ -64,20 +67,20 @@ def device_bytes(
       size: updates in a superblock.
     """
     data = config.tables
-    assert data.block is not None, "`config` must be resolved"
+    block, num_blocks = data.update_size
     itemsize = np.dtype(config.run.dtype).itemsize
     sums_rows = row_rule(config.run.optimizer).sums_rows
     rows, columns = layout.device_shape(*shape)
-    blocks = layout.num_blocks(data.blocks_per_update)
+    blocks = layout.num_blocks(num_blocks)
     local_blocks = blocks // layout.block_devices  # of one device
-    tiles = data.block // data.tile
+    tiles = block // data.tile
     rows_of_tile = 2 * data.tile + 2 * data.window + data.noise
-    per_block = data.block * 9 + tiles * data.noise * 4
+    per_block = block * 9 + tiles * data.noise * 4
     positions = data.tile + 2 * data.window
     prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
     if sums_rows:
         prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence
-    pairs = data.block * (positions + itemsize)  # of local blocks
+    pairs = block * (positions + itemsize)  # of local blocks
     at_once = UPDATES_AT_ONCE["cpu" if jax.default_backend() == "cpu" else "gpu"]
     row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     return {
@@ -109,15 +112,14 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
       InputError: `config` has dense updates of sharded tables.
     """
     options, sharding = config.tables, config.tables.table_sharding
-    assert options.block is not None, "`config` must be resolved"
+    block, num_blocks = options.update_size
     if options.update == "dense" and sharding in ("columns", "rows"):
         raise InputError(
             f"`update` dense takes whole tables, got `table_sharding` = {sharding!r}."
         )
-    tokens = options.block * options.blocks_per_update
-    size = size or superblock_size(math.inf, tokens)
+    size = size or superblock_size(math.inf, block * num_blocks)
     return Demand(
-        num_blocks=options.blocks_per_update,
+        num_blocks=num_blocks,
         device_bytes=lambda layout: device_bytes(config, shape, layout, size),
         option="blocks_per_update",
         tables="replicated" if options.update == "dense" else sharding,

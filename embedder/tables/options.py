@@ -70,11 +70,12 @@ class TablesOptions:
     """Tokens that share noise tokens. It must divide the block."""
     block: int | None = setting(None, multiple(of="tile"))
     """Tokens in a block; none: 64, rounded up to a multiple of the tile."""
-    blocks_per_update: int = setting(1, integer(1))
-    """Blocks whose gradients are summed in one update."""
+    blocks_per_update: int | None = setting(None, integer(1))
+    """Blocks whose gradients are summed in one update; none: by the size of the corpus,
+    1 to 256. Larger updates keep more cores and GPUs busy."""
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
-    """Learning rate at the start; none: by the size of the corpus, 0.05 to 0.025,
-    for cbow 0.2 to 0.1; of adagrad 0.2."""
+    """Learning rate at the start; none: by the sizes of the corpus and of an update,
+    0.05 to 0.025, for cbow 0.2 to 0.1; of adagrad 0.2."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end. It falls linearly."""
     max_pairs_per_row: float | None = setting(
@@ -88,8 +89,8 @@ class TablesOptions:
     """Compiler of the updates. numba is faster on a CPU, but compiles for some seconds
     once per machine. auto: numba for long runs on a CPU, else xla."""
     threads: int = setting(0, integer(0), changes_vectors=False, is_per_host=True)
-    """Threads of the numba backend, at most one per tile of an update; 0: one per core.
-    The vectors are the same for any number."""
+    """Threads of the numba backend, at most one per block of an update; 0: one per
+    core. The vectors are the same for any number."""
     table_sharding: Literal["auto", "replicated", "columns", "rows"] = setting(
         "auto", changes_vectors=False, formerly="tables"
     )
@@ -107,6 +108,12 @@ class TablesOptions:
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
         if self.best_by:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
+
+    @property
+    def update_size(self) -> tuple[int, int]:
+        """Tokens of a block and blocks of an update, T and N, of resolved settings."""
+        assert self.block and self.blocks_per_update, "settings must be resolved"
+        return self.block, self.blocks_per_update
 
     def check_optimizer(self, name: str) -> None:
         """Raises InputError for an unknown optimizer, or a setting that it lacks."""
@@ -126,21 +133,33 @@ class TablesOptions:
             )
 
 
-def default_alpha(architecture: Architecture, num_tokens: float) -> float:
-    """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
+def default_alpha(
+    architecture: Architecture, num_tokens: float, blocks_per_update: int = 1
+) -> float:
+    """Learning rate at the start for a corpus of `num_tokens`, ALGORITHM.md (43).
 
     Skip-gram: 0.05 up to 1 M tokens, then falling with their number to the power -0.225
     to 0.025 from 22 M on. CBOW: four times that, since its gradient is divided by the
-    number of contexts.
+    number of contexts. Updates of N blocks: N to the power 0.03 of that.
     """
     alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
-    return {"skipgram": 1, "cbow": 4}[architecture] * alpha
+    return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.03
+
+
+def default_blocks_per_update(num_tokens: float, block: int) -> int:
+    """Blocks in an update for a corpus of `num_tokens`, ALGORITHM.md (54).
+
+    The largest power of two, at most 256, with which an epoch has at least 3,000
+    updates. Larger corpora stand larger updates.
+    """
+    most = num_tokens / (3000 * block)
+    return 2 ** min(int(math.log2(max(most, 1))), 8)
 
 
 class _Rule(NamedTuple):
     """The settings of an optimizer of tables."""
 
-    default_alpha: Callable[[Architecture, float], float]
+    default_alpha: Callable[..., float]  # as the function of this name
     limits_pairs: bool  # whether `max_pairs_per_row` applies
 
 
@@ -178,13 +197,20 @@ def resolve_options(
     `max_pairs_per_row` stays None with an optimizer that has no such limit.
     """
     block = options.block or default_block(options.tile)
-    rule = _RULES[optimizer]
-    alpha = options.alpha or rule.default_alpha(options.architecture, num_tokens)
-    if not rule.limits_pairs:
-        return dataclasses.replace(options, block=block, alpha=alpha)
-    max_pairs = options.max_pairs_per_row or default_max_pairs_per_row(
-        alpha, block * options.blocks_per_update
+    num_blocks = options.blocks_per_update or default_blocks_per_update(
+        num_tokens, block
     )
+    rule = _RULES[optimizer]
+    alpha = options.alpha or rule.default_alpha(
+        options.architecture, num_tokens, num_blocks
+    )
+    max_pairs = options.max_pairs_per_row
+    if rule.limits_pairs:
+        max_pairs = max_pairs or default_max_pairs_per_row(alpha, block * num_blocks)
     return dataclasses.replace(
-        options, block=block, alpha=alpha, max_pairs_per_row=max_pairs
+        options,
+        block=block,
+        blocks_per_update=num_blocks,
+        alpha=alpha,
+        max_pairs_per_row=max_pairs,
     )

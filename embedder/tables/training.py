@@ -53,8 +53,7 @@ class Training:
     ):
         """`base`: the model whose rows are the first rows at the start."""
         options = config.tables
-        assert options.block is not None, "`config` must be resolved"
-        tokens_per_update = options.block * options.blocks_per_update
+        tokens_per_update = math.prod(options.update_size)
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
         self.config = config
         self._tokens_per_update = tokens_per_update
@@ -190,7 +189,7 @@ class Training:
             after=(shard, block),
         )
         dtype = np.dtype(self.config.run.dtype)
-        num_blocks = self.config.tables.blocks_per_update
+        _, num_blocks = self.config.tables.update_size
         host = host_batches(superblocks, self.rate, dtype)
         apply, place = self.program.apply_updates, self.program.place_batch
         if self.layout.mode == "sharded":
@@ -320,14 +319,8 @@ def _source(
     config: Config, encoded: Encoded, epochs: range, layout: Layout
 ) -> BlockSource:
     options = config.tables
-    assert options.block is not None, "`config` must be resolved"
-    shape = BlockShape(
-        options.window,
-        options.block,
-        options.tile,
-        options.noise,
-        options.blocks_per_update,
-    )
+    block, num_blocks = options.update_size
+    shape = BlockShape(options.window, block, options.tile, options.noise, num_blocks)
     return block_source(
         encoded,
         shape,
@@ -335,5 +328,5 @@ def _source(
         ns_exponent=options.ns_exponent,
         seed=config.run.seed,
         epochs=epochs,
-        share=local_blocks(layout, options.blocks_per_update),
+        share=local_blocks(layout, num_blocks),
     )

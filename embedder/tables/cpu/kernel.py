@@ -167,18 +167,21 @@ class _Owned(np.ndarray):
     memory: np.ndarray | None = None  # what the kernel changes; None: a derived array
 
 
+def _memory(array) -> np.ndarray | None:
+    return array.memory if isinstance(array, _Owned) else None
+
+
 def _joined(empty: Callable[[tuple], np.ndarray], parts: list) -> np.ndarray:
     """Two arrays of one shape, one after the other in memory of the kernel.
 
     The kernel's own arrays are not copied.
     """
-    memory = getattr(parts[0], "memory", None)
-    if memory is not None and memory is getattr(parts[1], "memory", None):
-        return memory
-    memory, size = empty((2 * len(parts[0]), *parts[0].shape[1:])), len(parts[0])
-    for rows, part in zip((memory[:size], memory[size:]), parts, strict=True):
+    if _memory(parts[0]) is not None and _memory(parts[0]) is _memory(parts[1]):
+        return parts[0].memory
+    joined, size = empty((2 * len(parts[0]), *parts[0].shape[1:])), len(parts[0])
+    for rows, part in zip((joined[:size], joined[size:]), parts, strict=True):
         rows[..., : part.shape[-1]] = part
-    return memory
+    return joined
 
 
 def _padded(dtype: np.dtype) -> Callable[[tuple], np.ndarray]:

@@ -32,7 +32,7 @@ _FACTORS = 512  # of at most 2 each, whose product is a float64
 
 @compiled(forceinline=True)
 def scores(x, i, y, start, stop, out, o, shift):
-    """out[o : o + 4, j - shift] = x[i : i + 4] @ y[j].T, for j of start:stop in fours."""
+    """out[o : o + 4, j - shift] = x[i : i + 4] @ y[j].T, j of start:stop in fours."""
     for j in range(start, stop, 4):
         a0 = a1 = a2 = a3 = zeros(x)
         b0 = b1 = b2 = b3 = zeros(x)

@@ -46,11 +46,11 @@ class Gathered(NamedTuple):
 class BucketRows(NamedTuple):
     """The slots of a bucket, M at most, and its distinct rows; each thread has its own.
 
-    `index` is a hash table of H entries, a power of two, of which a bucket uses the
+    `table` is a hash table of H entries, a power of two, of which a bucket uses the
     first, as many as it needs.
     """
 
-    index: np.ndarray  # i32[H], number of the row, -1: empty
+    table: np.ndarray  # i32[H], number of the row, -1: empty
     keys: np.ndarray  # i64[M], of each row
     weights: np.ndarray  # [M], sum of the weights of each row; then its scale
     heads: np.ndarray  # i64[M], the first slot of each row
@@ -78,7 +78,7 @@ def new_bucket_rows(num_blocks: int, size: Sizes, dtype) -> BucketRows:
     """For the rows of N blocks; a small vocabulary has all of them in one bucket."""
     slots = num_blocks * size.num_slots
     return BucketRows(
-        index=np.zeros(_power_of_two(2 * slots), np.int32),
+        table=np.zeros(_power_of_two(2 * slots), np.int32),
         keys=np.zeros(slots, np.int64),
         weights=np.zeros(slots, dtype),
         heads=np.zeros(slots, np.int64),
@@ -116,7 +116,7 @@ def find_keys(
 
 @compiled()
 def list_rows(n, num_noise, gathered: Gathered, buffers: BlockBuffers):
-    """Lists the slots of block n that have a gradient, by bucket, with their weights."""
+    """Lists the slots of block n that have a gradient, by bucket, and their weights."""
     listed, weights = buffers.listed, gathered.weights
     base, count = n * gathered.listed.shape[1], 0
     for t in range(len(buffers.row_of)):
@@ -178,20 +178,20 @@ def find_rows(bucket, gathered: Gathered, rows: BucketRows):
     size = 2
     while size < 2 * num_slots:
         size *= 2
-    rows.index[:size] = -1
+    rows.table[:size] = -1
     e = num_rows = 0
     for n in range(len(starts)):
         for i in range(starts[n, bucket], starts[n, bucket + 1]):
             slot, key = gathered.listed[n, i], gathered.listed_keys[n, i]
             at = (_hash(key) >> 8) & (size - 1)
-            row = rows.index[at]
+            row = rows.table[at]
             while row >= 0 and rows.keys[row] != key:
                 at = (at + 1) & (size - 1)
-                row = rows.index[at]
+                row = rows.table[at]
             if row < 0:
                 row = np.int32(num_rows)
                 num_rows += 1
-                rows.index[at] = row
+                rows.table[at] = row
                 rows.keys[row] = key
                 rows.weights[row] = 0
                 rows.heads[row] = slot
