@@ -25,6 +25,7 @@ from bench import (
     quality,
     small,
     stages,
+    threads,
     vocabulary,
 )
 from bench.results import CHECKOUT, Results, Table, read_results
@@ -50,6 +51,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "quality": quality.table,
     "small": small.table,
     "stages": stages.table,
+    "threads": threads.table,
     "vocabulary": vocabulary.table,
 }
 """Name of a file in bench/results -> the function that makes its table."""
