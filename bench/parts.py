@@ -93,7 +93,7 @@ def whole_call(
         loss_interval=_LOSS_INTERVAL,
         threads=threads,
     )
-    state = training.initial_state()
+    state = training.program.place_state(training.initial_state())
     name = f"all, {threads} thread{'s' if threads > 1 else ''}"
 
     def call() -> dict[str, float]:
