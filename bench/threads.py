@@ -6,27 +6,28 @@ kernel does give the work of the longest thread, and the bytes that it reads fro
 other threads wrote. Whole updates of one thread and of two give the cost of a barrier
 and of a byte:
 
-    seconds = scale * longest + 2 * barrier * threads + byte * bytes / threads
+    seconds = work + 2 * barrier * threads + byte * bytes / threads
 
-`scale` is the measured time of one thread over its work. The time of a barrier is taken
-as proportional to the threads that arrive. What many cores share is left out: the
-third-level cache, memory, the clock rate.
+`work` is the measured time of one thread, times the share of the longest thread. The
+time of a barrier is taken as proportional to the threads that arrive. What many cores
+share is left out: the third-level cache, memory, the clock rate.
 """
 
 import heapq
 import itertools
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
-from bench.parts import Trainings, trainings, whole_call
+from bench.parts import trainings, whole_call
 from bench.results import Results, Table, write_results
 from bench.timed import Timed, TimedUpdates
 from embedder.tables.cpu.kernel import available_cores
+from embedder.tables.prepare import Batch
+from embedder.tables.training import Training
 
 THREADS = 1, 2, 4, 8, 16, 32, 64
 _BARRIERS = 2  # of an update
@@ -54,55 +55,58 @@ def run(
     vector_size: int,
     blocks_per_update: tuple[int, ...],
 ) -> Table:
-    """Times whole updates `samples` times, in turns, and counts `updates` of them."""
+    """Measures `samples` times: whole updates, and `updates` of them for each team."""
     given = trainings(corpus, vector_size, blocks_per_update)
-    seconds = _whole_seconds(given, samples)
-    found: dict[int, dict[str, Any]] = {}
-    for num_blocks, (training, batch) in given.items():
-        found[num_blocks] = {"seconds": seconds[num_blocks], "threads": {}}
-        for threads in THREADS:
-            if threads <= num_blocks:
-                team = TimedUpdates(training, threads)
-                num = min(updates + 1, len(batch.rate))
-                counted = [team.apply(batch, s) for s in range(num)]
-                row_bytes = team.tables[0].nbytes
-                found[num_blocks]["threads"][threads] = _count(
-                    counted, threads, row_bytes
-                )
+    found = {num: _measure(*each, samples, updates) for num, each in given.items()}
     settings = {"corpus": corpus.name, "vector_size": vector_size, "updates": updates}
     return table(write_results("threads", settings=settings, samples=found))
 
 
-def _whole_seconds(given: Trainings, samples: int) -> dict[int, dict[int, list[float]]]:
-    """Seconds of an update by one thread and, where there are two cores, by two."""
-    teams = tuple(dict.fromkeys((1, min(2, available_cores()))))
-    calls = {
-        (num_blocks, threads): whole_call(*each, threads)
-        for num_blocks, each in given.items()
-        for threads in teams
+def _measure(
+    training: Training, batch: Batch, samples: int, updates: int
+) -> dict[str, dict[int, list[float]]]:
+    """Samples of each number of threads; all numbers take turns.
+
+    "seconds" of a whole update, by one thread and, where there are two cores, by two;
+    "longest": seconds of the longest thread; "bytes" that another thread wrote.
+    """
+    num_blocks = training.config.tables.blocks_per_update
+    whole = {
+        threads: whole_call(training, batch, threads)
+        for threads in dict.fromkeys((1, min(2, available_cores(), num_blocks)))
     }
-    times: dict[int, dict[int, list[float]]] = {
-        num_blocks: {threads: [] for threads in teams} for num_blocks in given
+    teams = {n: TimedUpdates(training, n) for n in THREADS if n <= num_blocks}
+    found: dict[str, dict[int, list[float]]] = {
+        "seconds": {threads: [] for threads in whole},
+        "longest": {threads: [] for threads in teams},
+        "bytes": {threads: [] for threads in teams},
     }
     for number in range(samples + 1):
-        for (num_blocks, threads), call in calls.items():
+        for threads, call in whole.items():
             seconds = sum(call().values())
             if number:  # the first compiles
-                times[num_blocks][threads].append(seconds)
-    return times
+                found["seconds"][threads].append(seconds)
+        for threads, team in teams.items():
+            longest, num_bytes = _count(team, threads, batch, updates)
+            if number:
+                found["longest"][threads].append(longest)
+                found["bytes"][threads].append(num_bytes)
+    return found
 
 
-def _count(updates: Sequence[Timed], threads: int, row_bytes: int) -> dict[str, float]:
-    """Means over all updates but the first, whose data are in no cache."""
-    taken = [take(update, threads) for update in updates]
+def _count(
+    team: TimedUpdates, threads: int, batch: Batch, updates: int
+) -> tuple[float, float]:
+    """Seconds of the longest thread, and bytes that another thread wrote; medians over
+    some updates, without the first, whose data are in no cache."""
+    applied = [team.apply(batch, s) for s in range(min(updates + 1, len(batch.rate)))]
+    taken = [take(update, threads) for update in applied]
     rows = [
         num_rows_of_others(*before, *now)
-        for before, now in itertools.pairwise(zip(updates, taken, strict=True))
+        for before, now in itertools.pairwise(zip(applied, taken, strict=True))
     ]
-    return {
-        "longest_seconds": statistics.mean(each.longest for each in taken[1:]),
-        "bytes": statistics.mean(rows) * row_bytes,
-    }
+    longest = statistics.median(each.longest for each in taken[1:])
+    return longest, statistics.median(rows) * team.tables[0].nbytes
 
 
 def take(update: Timed, threads: int) -> Taken:
@@ -158,20 +162,18 @@ def table(results: Results) -> Table:
     costs = fit(samples)
     rows = []
     for num_blocks, found in samples.items():
-        measured = {
-            threads: statistics.median(seconds)
-            for threads, seconds in found["seconds"].items()
-        }
-        for threads, counts in found["threads"].items():
-            work, barriers, moved = _seconds(found, threads, costs)
-            total = work + barriers + moved
-            efficiency = measured["1"] / total / int(threads)
-            seconds = [work, barriers, moved, total, measured.get(threads)]
-            cells = ["" if each is None else f"{each * 1e6:.1f}" for each in seconds]
-            kib = f"{counts['bytes'] / 1024:.0f}"
-            shares = f"{100 * efficiency:.0f}"
-            rows.append([num_blocks, threads, cells[0], cells[1], kib, *cells[2:]])
-            rows[-1].append(shares)
+        alone = statistics.median(found["seconds"]["1"])
+        for threads, counts in found["bytes"].items():
+            parts = _seconds(found, threads, costs or Costs(0, 0))
+            measured = found["seconds"].get(threads)
+            cells = [f"{seconds * 1e6:.1f}" for seconds in (*parts, sum(parts))]
+            if costs is None:
+                cells[1] = cells[2] = ""
+            kib = f"{statistics.median(counts) / 1024:.0f}"
+            whole = f"{statistics.median(measured) * 1e6:.1f}" if measured else ""
+            efficiency = f"{100 * alone / sum(parts) / int(threads):.0f}"
+            row = [num_blocks, threads, *cells[:2], kib, *cells[2:], whole, efficiency]
+            rows.append(row)
     return Table(
         [
             *("blocks an update", "threads", "longest thread, us", "barriers, us"),
@@ -182,33 +184,31 @@ def table(results: Results) -> Table:
     )
 
 
-def fit(samples: dict[str, dict[str, Any]]) -> Costs:
-    """The costs by which the model is nearest to the measured times of two threads;
-    none without these."""
-    costs_of_two, rest = [], []
+def fit(samples: dict[str, dict[str, Any]]) -> Costs | None:
+    """The costs by which the model is nearest to the measured times of two threads.
+
+    None: no such times.
+    """
+    terms, rest = [], []
     for found in samples.values():
-        if "2" in found["seconds"] and "2" in found["threads"]:
-            work = _seconds(found, "2", Costs(0, 0))[0]
-            costs_of_two.append([_BARRIERS * 2, found["threads"]["2"]["bytes"] / 2])
+        if "2" in found["seconds"]:
+            work, barriers, others = _seconds(found, "2", Costs(1, 1))
+            terms.append([barriers, others])
             rest.append(statistics.median(found["seconds"]["2"]) - work)
     if not rest:
-        return Costs(0, 0)
-    scale = np.maximum(np.max(costs_of_two, axis=0), 1)
-    found_costs, _ = nnls(np.array(costs_of_two) / scale, np.array(rest))
-    return Costs(*(found_costs / scale).tolist())
+        return None
+    scale = np.max(terms, axis=0)
+    costs, _ = nnls(np.array(terms) / scale, np.array(rest))
+    return Costs(*(costs / scale).tolist())
 
 
 def _seconds(
     found: dict[str, Any], threads: str, costs: Costs
 ) -> tuple[float, float, float]:
     """Seconds of an update: work, barriers, and bytes from other threads."""
-    counts = found["threads"]
-    alone = statistics.median(found["seconds"]["1"])
-    scale = alone / counts["1"]["longest_seconds"]
-    num = int(threads)
+    alone, num = statistics.median(found["seconds"]["1"]), int(threads)
+    of_one, longest = found["longest"]["1"], found["longest"][threads]
+    share = statistics.median(a / b for a, b in zip(longest, of_one, strict=True))
+    num_bytes = statistics.median(found["bytes"][threads])
     barriers = _BARRIERS * costs.barrier * num if num > 1 else 0.0
-    return (
-        scale * counts[threads]["longest_seconds"],
-        barriers,
-        costs.byte * counts[threads]["bytes"] / num,
-    )
+    return share * alone, barriers, costs.byte * num_bytes / num
