@@ -31,6 +31,7 @@ from embedder.tables.training import Training
 
 THREADS = 1, 2, 4, 8, 16, 32, 64
 _BARRIERS = 2  # of an update
+_NO_KEYS = np.zeros(0, np.int64)
 
 
 class Taken(NamedTuple):
@@ -64,49 +65,63 @@ def run(
 
 def _measure(
     training: Training, batch: Batch, samples: int, updates: int
-) -> dict[str, dict[int, list[float]]]:
-    """Samples of each number of threads; all numbers take turns.
+) -> dict[str, dict[int, Any]]:
+    """By number of threads; all numbers take turns.
 
-    "seconds" of a whole update, by one thread and, where there are two cores, by two;
-    "longest": seconds of the longest thread; "bytes" that another thread wrote.
+    "seconds": samples of a whole update, by one thread and, where there are two cores,
+    by two; "longest": seconds of the longest thread; "bytes" that another thread wrote.
     """
     num_blocks = training.config.tables.blocks_per_update
+    num_updates = min(updates + 1, len(batch.rate))
     whole = {
         threads: whole_call(training, batch, threads)
         for threads in dict.fromkeys((1, min(2, available_cores(), num_blocks)))
     }
     teams = {n: TimedUpdates(training, n) for n in THREADS if n <= num_blocks}
-    found: dict[str, dict[int, list[float]]] = {
-        "seconds": {threads: [] for threads in whole},
-        "longest": {threads: [] for threads in teams},
-        "bytes": {threads: [] for threads in teams},
-    }
+    seconds: dict[int, list[float]] = {threads: [] for threads in whole}
+    rounds: dict[int, list[list[Timed]]] = {threads: [] for threads in teams}
     for number in range(samples + 1):
         for threads, call in whole.items():
-            seconds = sum(call().values())
+            taken = sum(call().values())
             if number:  # the first compiles
-                found["seconds"][threads].append(seconds)
+                seconds[threads].append(taken)
         for threads, team in teams.items():
-            longest, num_bytes = _count(team, threads, batch, updates)
+            applied = [team.apply(batch, s) for s in range(num_updates)]
+            if number > 1:  # the keys are those of the first round
+                applied = [Timed(*one[:2], *[_NO_KEYS] * 3) for one in applied]
             if number:
-                found["longest"][threads].append(longest)
-                found["bytes"][threads].append(num_bytes)
-    return found
+                rounds[threads].append(applied)
+    row_bytes = next(iter(teams.values())).tables[0].nbytes
+    counts = {n: _count(usual(rounds[n]), n, row_bytes) for n in teams}
+    return {
+        "seconds": seconds,
+        "longest": {threads: longest for threads, (longest, _) in counts.items()},
+        "bytes": {threads: num_bytes for threads, (_, num_bytes) in counts.items()},
+    }
 
 
-def _count(
-    team: TimedUpdates, threads: int, batch: Batch, updates: int
-) -> tuple[float, float]:
-    """Seconds of the longest thread, and bytes that another thread wrote; medians over
-    some updates, without the first, whose data are in no cache."""
-    applied = [team.apply(batch, s) for s in range(min(updates + 1, len(batch.rate)))]
-    taken = [take(update, threads) for update in applied]
+def usual(rounds: list[list[Timed]]) -> list[Timed]:
+    """The updates of a round, with the median over all rounds of each of their times:
+    another program may take the core in any of them."""
+    return [
+        one._replace(
+            blocks=np.median([each[s].blocks for each in rounds], axis=0),
+            buckets=np.median([each[s].buckets for each in rounds], axis=0),
+        )
+        for s, one in enumerate(rounds[0])
+    ]
+
+
+def _count(updates: list[Timed], threads: int, row_bytes: int) -> tuple[float, float]:
+    """Seconds of the longest thread, and bytes that another thread wrote: means over
+    all updates but the first, whose data are in no cache."""
+    taken = [take(update, threads) for update in updates]
     rows = [
         num_rows_of_others(*before, *now)
-        for before, now in itertools.pairwise(zip(applied, taken, strict=True))
+        for before, now in itertools.pairwise(zip(updates, taken, strict=True))
     ]
-    longest = statistics.median(each.longest for each in taken[1:])
-    return longest, statistics.median(rows) * team.tables[0].nbytes
+    longest = statistics.mean(each.longest for each in taken[1:])
+    return longest, statistics.mean(rows) * row_bytes
 
 
 def take(update: Timed, threads: int) -> Taken:
@@ -163,13 +178,13 @@ def table(results: Results) -> Table:
     rows = []
     for num_blocks, found in samples.items():
         alone = statistics.median(found["seconds"]["1"])
-        for threads, counts in found["bytes"].items():
+        for threads, num_bytes in found["bytes"].items():
             parts = _seconds(found, threads, costs or Costs(0, 0))
             measured = found["seconds"].get(threads)
             cells = [f"{seconds * 1e6:.1f}" for seconds in (*parts, sum(parts))]
             if costs is None:
                 cells[1] = cells[2] = ""
-            kib = f"{statistics.median(counts) / 1024:.0f}"
+            kib = f"{num_bytes / 1024:.0f}"
             whole = f"{statistics.median(measured) * 1e6:.1f}" if measured else ""
             efficiency = f"{100 * alone / sum(parts) / int(threads):.0f}"
             row = [num_blocks, threads, *cells[:2], kib, *cells[2:], whole, efficiency]
@@ -185,16 +200,18 @@ def table(results: Results) -> Table:
 
 
 def fit(samples: dict[str, dict[str, Any]]) -> Costs | None:
-    """The costs by which the model is nearest to the measured times of two threads.
+    """The costs by which the model is nearest to the measured times of two threads, in
+    proportion to them.
 
     None: no such times.
     """
     terms, rest = [], []
     for found in samples.values():
         if "2" in found["seconds"]:
+            measured = statistics.median(found["seconds"]["2"])
             work, barriers, others = _seconds(found, "2", Costs(1, 1))
-            terms.append([barriers, others])
-            rest.append(statistics.median(found["seconds"]["2"]) - work)
+            terms.append([barriers / measured, others / measured])
+            rest.append(1 - work / measured)
     if not rest:
         return None
     scale = np.max(terms, axis=0)
@@ -207,8 +224,6 @@ def _seconds(
 ) -> tuple[float, float, float]:
     """Seconds of an update: work, barriers, and bytes from other threads."""
     alone, num = statistics.median(found["seconds"]["1"]), int(threads)
-    of_one, longest = found["longest"]["1"], found["longest"][threads]
-    share = statistics.median(a / b for a, b in zip(longest, of_one, strict=True))
-    num_bytes = statistics.median(found["bytes"][threads])
+    share = found["longest"][threads] / found["longest"]["1"]
     barriers = _BARRIERS * costs.barrier * num if num > 1 else 0.0
-    return share * alone, barriers, costs.byte * num_bytes / num
+    return share * alone, barriers, costs.byte * found["bytes"][threads] / num

@@ -91,13 +91,19 @@ def test_rows_of_others_are_gradients_and_rows_that_another_thread_updated():
     assert threads.num_rows_of_others(update, same, other, same) == 1
 
 
+def test_an_interruption_in_one_round_of_three_changes_nothing():
+    rounds = [[timed([1, 1], [1])], [timed([1, 999], [1])], [timed([1, 1], [999])]]
+    [update] = threads.usual(rounds)
+    assert update.blocks.sum() == 2 and update.buckets.sum() == 1
+
+
 def of_the_model(barrier, byte, longest, num_bytes):
-    """Samples that follow the model; two rounds, the second in a slow hour."""
+    """Samples that follow the model."""
     two = 2e-3 * longest + 4 * barrier + byte * num_bytes / 2
     return {
         "seconds": {"1": [2e-3, 2e-3], "2": [two, two]},
-        "longest": {"1": [1e-3, 2e-3], "2": [1e-3 * longest, 2e-3 * longest]},
-        "bytes": {"1": [0, 0], "2": [num_bytes, num_bytes]},
+        "longest": {"1": 1e-3, "2": 1e-3 * longest},
+        "bytes": {"1": 0, "2": num_bytes},
     }
 
 
