@@ -20,33 +20,52 @@ BUSY: dict[str, int | None] = {"none": None, "nice 19": 19, "nice 0": 0}
 """Name of a configuration -> nice value of the busy process; None: there is none."""
 
 
-def run(samples: int, seconds: float, vocabulary: int, updates: int) -> Table:
+def run(
+    samples: int,
+    seconds: float,
+    vocabulary: int,
+    updates: int,
+    blocks_per_update: tuple[int, ...],
+) -> Table:
     """Measures each configuration `samples` times.
 
     Args:
       seconds: duration of a measurement.
       vocabulary: rows of a table.
-      updates: updates of a call.
+      updates: updates of a call, of one block; fewer of more blocks.
     """
     teams = list(dict.fromkeys((1, available_cores())))
-    calls = {threads: _call(threads, vocabulary, updates) for threads in teams}
-    rates: dict[str, dict[int, list[float]]] = {
-        name: {threads: [] for threads in teams} for name in BUSY
+    calls = {
+        (num_blocks, threads): _call(threads, vocabulary, updates, num_blocks)
+        for num_blocks in blocks_per_update
+        for threads in teams
+        if threads <= num_blocks
+    }
+    rates: dict[int, dict[str, dict[int, list[float]]]] = {
+        num_blocks: {name: {} for name in BUSY} for num_blocks in blocks_per_update
     }
     for _ in range(samples):
         for name, nice in BUSY.items():
             with _busy_process(nice):
-                for threads, call in calls.items():
-                    rate = _calls_per_second(call, seconds) * updates
-                    rates[name][threads].append(rate)
+                for (num_blocks, threads), (call, tokens) in calls.items():
+                    rate = _calls_per_second(call, seconds) * tokens
+                    rates[num_blocks][name].setdefault(threads, []).append(rate)
     settings = {"seconds": seconds, "vocabulary": vocabulary, "updates": updates}
     return table(write_results("beside", settings=settings, samples=rates))
 
 
-def _call(threads: int, vocabulary: int, updates: int) -> Callable[[], None]:
-    config = resolve(with_options(Config(), sample=0, backend="numba"), 10**7)
-    config = with_options(config, threads=threads)
-    return updates_call(config, vocabulary, updates)
+def _call(
+    threads: int, vocabulary: int, updates: int, num_blocks: int
+) -> tuple[Callable[[], None], int]:
+    """A call, and the number of its tokens."""
+    config = with_options(
+        Config(), sample=0, backend="numba", blocks_per_update=num_blocks
+    )
+    config = with_options(resolve(config, 10**7), threads=threads)
+    num_updates, block = max(1, updates // num_blocks), config.tables.block
+    assert block is not None
+    call = updates_call(config, vocabulary, num_updates)
+    return call, num_updates * num_blocks * block
 
 
 @contextlib.contextmanager
@@ -57,6 +76,7 @@ def _busy_process(nice: int | None) -> Iterator[None]:
     loop = f"import os\nos.nice({nice})\nprint(flush=True)\nwhile True: pass"
     command = [sys.executable, "-c", loop]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
         process.stdout.readline()
         try:
             yield
@@ -77,14 +97,20 @@ def _calls_per_second(call: Callable[[], None], seconds: float) -> float:
 
 
 def table(results: Results) -> Table:
-    """Updates per second, and their ratio to one thread, sample by sample."""
-    rates: dict[str, dict[str, list[float]]] = results["samples"]
+    """Tokens per second, and their ratio to one thread, sample by sample."""
+    samples: dict[str, dict[str, dict[str, list[float]]]] = results["samples"]
     rows = []
-    for name, teams in rates.items():
-        for threads, values in teams.items():
-            alone = [a / b for a, b in zip(values, rates["none"]["1"], strict=True)]
-            beside = [a / b for a, b in zip(values, teams["1"], strict=True)]
-            middle = f"{statistics.median(values) / 1e3:.1f}"
-            rows.append([name, threads, middle, spread(alone), spread(beside)])
-    columns = ["busy process", "threads", "k updates/s", "ratio to 1 thread, none busy"]
-    return Table([*columns, "ratio to 1 thread, same load"], rows)
+    for num_blocks, loads in samples.items():
+        for name, teams in loads.items():
+            for threads, values in teams.items():
+                alone = _ratios(values, loads["none"]["1"])
+                beside = _ratios(values, teams["1"])
+                middle = f"{statistics.median(values) / 1e6:.2f}"
+                rows.append([num_blocks, name, threads, middle, alone, beside])
+    columns = ["blocks an update", "busy process", "threads", "M tokens/s"]
+    ratios = ["ratio to 1 thread, none busy", "ratio to 1 thread, same load"]
+    return Table([*columns, *ratios], rows)
+
+
+def _ratios(values: list[float], to: list[float]) -> str:
+    return spread(a / b for a, b in zip(values, to, strict=True))

@@ -21,6 +21,7 @@ from bench import (
     render,
     small,
     stages,
+    threads,
     vocabulary,
 )
 from bench.encoders import SYSTEMS
@@ -100,7 +101,10 @@ def stages_bench(
 
 
 def parts_bench(
-    corpus: Path | None = None, samples: int = 9, vector_size: int = 100
+    corpus: Path | None = None,
+    samples: int = 9,
+    vector_size: int = 100,
+    blocks_per_update: tuple[int, ...] = (1, 16, 64),
 ) -> None:
     """Time of each part of an update.
 
@@ -108,9 +112,31 @@ def parts_bench(
         corpus: a text file; none: 17 M words of Wikipedia.
         samples: number of measurements of each part.
         vector_size: dimensions of a vector.
+        blocks_per_update: blocks of an update; each number is measured.
     """
     corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
-    print(parts.run(corpus, samples, vector_size).markdown())
+    print(parts.run(corpus, samples, vector_size, blocks_per_update).markdown())
+
+
+def threads_bench(
+    corpus: Path | None = None,
+    samples: int = 9,
+    updates: int = 16,
+    vector_size: int = 100,
+    blocks_per_update: tuple[int, ...] = (16, 64, 256),
+) -> None:
+    """Time of an update with more threads than there are cores, on paper.
+
+    Args:
+        corpus: a text file; none: 17 M words of Wikipedia.
+        samples: number of measurements of whole updates.
+        updates: updates whose blocks and buckets are timed and counted.
+        vector_size: dimensions of a vector.
+        blocks_per_update: blocks of an update; each number is computed.
+    """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
+    sizes = vector_size, blocks_per_update
+    print(threads.run(corpus, samples, updates, *sizes).markdown())
 
 
 def vocabulary_bench(
@@ -133,6 +159,7 @@ def beside_bench(
     seconds: float = 3,
     vocabulary_size: int = 100_000,
     updates: int = 1024,
+    blocks_per_update: tuple[int, ...] = (1, 64),
 ) -> None:
     """Throughput of the kernel while another process keeps a core busy.
 
@@ -140,9 +167,11 @@ def beside_bench(
         samples: number of measurements of each configuration.
         seconds: duration of a measurement.
         vocabulary_size: rows of a table.
-        updates: updates of a call.
+        updates: updates of a call, of one block; fewer of more blocks.
+        blocks_per_update: blocks of an update; each number is measured.
     """
-    print(beside.run(samples, seconds, vocabulary_size, updates).markdown())
+    sizes = vocabulary_size, updates, blocks_per_update
+    print(beside.run(samples, seconds, *sizes).markdown())
 
 
 def loader_bench(
@@ -303,6 +332,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "dropin": dropin_bench,
     "stages": stages_bench,
     "parts": parts_bench,
+    "threads": threads_bench,
     "vocabulary": vocabulary_bench,
     "beside": beside_bench,
     "loader": loader_bench,

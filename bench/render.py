@@ -26,6 +26,7 @@ from bench import (
     quality,
     small,
     stages,
+    threads,
     vocabulary,
 )
 from bench.results import CHECKOUT, Results, Table, read_results
@@ -52,6 +53,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "quality": quality.table,
     "small": small.table,
     "stages": stages.table,
+    "threads": threads.table,
     "vocabulary": vocabulary.table,
 }
 """Name of a file in bench/results -> the function that makes its table."""

@@ -8,7 +8,7 @@ import pytest
 
 from bench import __main__, commands, render, results
 
-BY_HAND = {"parts", "encoder-busy"}
+BY_HAND = {"encoder-busy"}
 """Benches whose kept results lack a column that bench/README.md shows."""
 NO_TABLE = {"encoded"}
 KEPT = sorted(path.stem for path in results.RESULTS.glob("*.json"))
@@ -124,11 +124,7 @@ def test_a_malformed_marker_is_named(readme, text, reason):
 
 
 def test_columns_without_data_are_empty():
-    """Older results of `parts` have no FLOPs, those of `encoder-busy` no seconds."""
-    old = {"samples": {"all, 1 thread": [2e-6]}}
-    assert render.TABLES["parts"](old).rows == [["all, 1 thread", "2.0", ""]]
-    new = old | {"flops_per_update": 4e3}
-    assert render.TABLES["parts"](new).rows == [["all, 1 thread", "2.0", "2"]]
+    """Older results of `encoder-busy` have no seconds."""
     old = {"samples": {"cache, prefetch": 0.5}}
     assert render.TABLES["encoder-busy"](old).rows == [["cache, prefetch", "", "50.0"]]
     new = old | {"seconds": {"cache, prefetch": 0.25}}

@@ -77,12 +77,21 @@ SMOKE = {
         is_right=stages_took_time,
     ),
     "parts": Smoke(
-        "--corpus {data}/corpus.txt --samples 1 --vector-size 8",
+        "--corpus {data}/corpus.txt --samples 1 --vector-size 8 "
+        "--blocks-per-update 1 2",
         [
-            *("gradients, rows at hand", "of these the products"),
-            *("rows, gradients at hand", "all, 1 thread"),
+            *("1 | contexts, keys, weights, lists", "1 | rows: load"),
+            *("1 | products and errors", "1 | rows of buckets: find"),
+            *("1 | rows: apply", "1 | all, 1 thread"),
+            "2 | contexts, keys, weights, lists",
         ],
-        positive=(1,),
+        positive=(2, 3),
+    ),
+    "threads": Smoke(
+        "--corpus {data}/corpus.txt --samples 1 --updates 2 --vector-size 8 "
+        "--blocks-per-update 4 8",
+        ["4 | 1", "4 | 2", "4 | 4", "8 | 1", "8 | 2", "8 | 4", "8 | 8"],
+        positive=(2, 6, 8),
     ),
     "vocabulary": Smoke(
         "--samples 1 --sizes 100 200 --updates 16",
@@ -90,9 +99,10 @@ SMOKE = {
         positive=(2, 4),
     ),
     "beside": Smoke(
-        "--samples 1 --seconds 0.01 --vocabulary-size 100 --updates 16",
-        ["none | 1"],
-        positive=(2, 3, 4),
+        "--samples 1 --seconds 0.01 --vocabulary-size 100 --updates 16 "
+        "--blocks-per-update 1 2",
+        ["1 | none | 1", "1 | nice 19 | 1", "1 | nice 0 | 1", "2 | none | 1"],
+        positive=(3, 4, 5),
     ),
     "loader": Smoke(
         "--devices 2 --samples 1 --rows 4 --tokens 8 --images 4",

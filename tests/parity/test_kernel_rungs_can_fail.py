@@ -14,11 +14,11 @@ import pytest
 
 from embedder.config import with_options
 from embedder.tables.corpus import sequences_corpus
-from embedder.tables.cpu import cbow, kernel, skipgram, thread
-from embedder.tables.cpu.rows import RowTable
+from embedder.tables.cpu import cbow, kernel, rows, skipgram, thread
+from embedder.tables.cpu.block import BlockBuffers
+from embedder.tables.cpu.rows import BucketRows, Gathered
 from embedder.tables.cpu.simd import cast_like, compiled
 from embedder.tables.cpu.thread import Constants, LossTerms, Thread
-from embedder.tables.cpu.tiles import Gathered, Tables, TileBuffers
 from embedder.tables.encode import encode
 from embedder.tables.prepare import Batch
 from migration.parity import training, updates
@@ -60,13 +60,13 @@ class Given(NamedTuple):
     """The arguments of the compiled function."""
 
     thread: Thread
-    tables: Tables
-    accumulators: Tables | None
+    tables: np.ndarray
+    accumulators: np.ndarray | None
     batch: Batch
     constants: Constants
     gathered: Gathered
-    buffers: TileBuffers
-    rows: RowTable
+    buffers: BlockBuffers
+    rows: BucketRows
     losses: LossTerms
 
 
@@ -93,17 +93,19 @@ def with_constants(given, **changes):
     return given._replace(constants=given.constants._replace(**values))
 
 
-def tables_swapped(given):
-    return given._replace(tables=Tables(given.tables.output, given.tables.input))
+def first_block_left_out(given):
+    """It counts as taken already."""
+    np.maximum(given.thread.blocks, 1, out=given.thread.blocks)
+    return given
 
 
-def accumulators_swapped(given):
-    sums = given.accumulators
-    return given._replace(accumulators=Tables(sums.output, sums.input))
+def first_bucket_left_out(given):
+    np.maximum(given.thread.buckets, 1, out=given.thread.buckets)
+    return given
 
 
 def mean_over_the_padding_too(given):
-    return with_constants(given, dim=lambda dim: given.tables.input.shape[1])
+    return with_constants(given, dim=lambda dim: given.tables.shape[1])
 
 
 def sum_for_the_mean(given):
@@ -159,7 +161,8 @@ def loss_of_every_second_update(given):
 
 
 GIVEN = [
-    (skipgram_rung, tables_swapped),
+    (hundred_rung, first_block_left_out),
+    (cbow_rung, first_bucket_left_out),
     (skipgram_rung, radius_one_less),
     (cbow_rung, radius_one_less),
     (skipgram_rung, windows_cross_sequences),
@@ -174,7 +177,7 @@ GIVEN = [
     (cbow_rung, other_architecture),
     (epoch_rung, rate_of_another_update),
     (epoch_rung, loss_of_every_second_update),
-    (adagrad_rung, accumulators_swapped),
+    (adagrad_rung, first_bucket_left_out),
     (adagrad_rung, mean_over_the_padding_too),
     (adagrad_rung, sum_for_the_mean),
     (hundred_adagrad_rung, rate_of_another_update),
@@ -198,15 +201,155 @@ def test_rung_catches_what_is_given_wrongly(monkeypatch, rung, wrong):
 # --- what it is compiled from
 
 
-def last_tile_left_out(original):
-    """Its rows are listed last."""
+def tables_swapped(original):
+    """Rows of tokens are in the table of positions, and the reverse."""
 
     @compiled()
-    def index_rows(gathered, rows, update, threads):
-        num_rows = original(gathered, rows, update, threads)
-        return num_rows - gathered.num_rows[len(gathered.num_rows) - 1]
+    def find_keys(at, token_table, num_keys, blocks, gathered, buffers):
+        original(at, 1 - token_table, num_keys, blocks, gathered, buffers)
 
-    return index_rows
+    return find_keys
+
+
+def last_tile_left_out(original):
+    """Its tokens and its noise."""
+
+    @compiled()
+    def list_rows(n, num_noise, gathered, buffers):
+        buffers.tile_weights[len(buffers.tile_weights) - 1] = 0
+        buffers.token_weights[-len(buffers.noise_terms) :] = 0
+        original(n, num_noise, gathered, buffers)
+
+    return list_rows
+
+
+def positions_left_out(original):
+    @compiled()
+    def list_rows(n, num_noise, gathered, buffers):
+        buffers.position_weights[:] = 0
+        original(n, num_noise, gathered, buffers)
+
+    return list_rows
+
+
+def listed_for_another_block(original):
+    @compiled()
+    def list_rows(n, num_noise, gathered, buffers):
+        original(len(gathered.listed) - 1 - n, num_noise, gathered, buffers)
+
+    return list_rows
+
+
+def padding_listed_too(original):
+    """Rows of the padding of noise; they have weights, and gradients of 0."""
+
+    @compiled()
+    def list_rows(n, num_noise, gathered, buffers):
+        original(n, len(buffers.noise), gathered, buffers)
+
+    return list_rows
+
+
+def noise_weights_of_another_tile(original):
+    @compiled()
+    def list_rows(n, num_noise, gathered, buffers):
+        buffers.tile_weights[:] = buffers.tile_weights[::-1].copy()
+        original(n, num_noise, gathered, buffers)
+
+    return list_rows
+
+
+def bucket_left_out(original):
+    @compiled()
+    def find_rows(bucket, gathered, rows):
+        num_slots, num_rows = original(bucket, gathered, rows)
+        return (num_slots, num_rows) if bucket > 0 else (0, 0)
+
+    return find_rows
+
+
+def gradient_applied_twice(original):
+    """The first of each bucket."""
+
+    @compiled()
+    def find_rows(bucket, gathered, rows):
+        num_slots, num_rows = original(bucket, gathered, rows)
+        if num_slots > 0:
+            rows.slots[num_slots], rows.rows[num_slots] = rows.slots[0], rows.rows[0]
+            num_slots += 1
+        return num_slots, num_rows
+
+    return find_rows
+
+
+def row_applied_twice(original):
+    """The first of each bucket."""
+
+    @compiled()
+    def find_rows(bucket, gathered, rows):
+        num_slots, num_rows = original(bucket, gathered, rows)
+        if num_rows > 0:
+            rows.keys[num_rows], rows.heads[num_rows] = rows.keys[0], rows.heads[0]
+            num_rows += 1
+        return num_slots, num_rows
+
+    return find_rows
+
+
+def slots_of_another_block(original):
+    """Keys and weights are right, gradients are those of the next block."""
+
+    @compiled()
+    def find_rows(bucket, gathered, rows):
+        num_slots, num_rows = original(bucket, gathered, rows)
+        for e in range(num_slots):
+            slot = rows.slots[e] + gathered.listed.shape[1]
+            rows.slots[e] = slot % len(gathered.keys)
+        return num_slots, num_rows
+
+    return find_rows
+
+
+def gradients_overwritten(original):
+    """A row has only the last of its gradients."""
+
+    @compiled()
+    def find_rows(bucket, gathered, rows):
+        num_slots, num_rows = original(bucket, gathered, rows)
+        for e in range(num_slots):
+            rows.heads[rows.rows[e]] = rows.slots[e]
+        for row in range(num_rows):
+            rows.slots[row], rows.rows[row] = rows.heads[row], row
+        return num_rows, num_rows
+
+    return find_rows
+
+
+def weight_of_the_last_slot(original):
+    """In place of the sum."""
+
+    @compiled()
+    def find_rows(bucket, gathered, rows):
+        num_slots, num_rows = original(bucket, gathered, rows)
+        for e in range(num_slots):
+            rows.weights[rows.rows[e]] = gathered.weights[rows.slots[e]]
+        return num_slots, num_rows
+
+    return find_rows
+
+
+def squares_by_occurrence(original):
+    """As if a row occurred once: each of its gradients is accumulated and applied."""
+
+    @compiled()
+    def find_rows(bucket, gathered, rows):
+        num_slots, _ = original(bucket, gathered, rows)
+        for e in range(num_slots):
+            slot = rows.slots[e]
+            rows.keys[e], rows.heads[e], rows.rows[e] = gathered.keys[slot], slot, e
+        return num_slots, num_slots
+
+    return find_rows
 
 
 def sums_for_means(original):
@@ -235,10 +378,44 @@ def neighbour_left_out(original):
     errors = skipgram.context_errors
 
     @compiled()
-    def context_errors(g, i, first, last, window):
-        errors(g, i, first, last, window + 1)
+    def context_errors(g, o, first, last, t, shift):
+        errors(g, o, first, last, t + 1, shift)
 
     return with_names(original, context_errors=context_errors)
+
+
+def shift_off_by_one(original):
+    """Where a band of errors is read; it is written at the right columns."""
+    combine = original.py_func.__globals__["combine_band"]
+
+    @compiled()
+    def combine_band(out, o, g, j, tokens, row_of, shift, x):
+        combine(out, o, g, j + 1, tokens, row_of, shift, x)
+
+    return with_names(original, combine_band=combine_band)
+
+
+def farthest_tokens_left_out(original):
+    """Positions have no gradients from the tokens that are as far as a window."""
+    combine = original.py_func.__globals__["combine_band"]
+
+    @compiled()
+    def combine_band(out, o, g, j, tokens, row_of, shift, x):
+        nearer = tokens[0] + 1, tokens[1] - 1
+        combine(out, o, g, j, nearer, row_of, shift, x)
+
+    return with_names(original, combine_band=combine_band)
+
+
+def accumulators_swapped(original):
+    @compiled()
+    def accumulate(accumulator, row, square, rate):
+        half = len(accumulator) // 2
+        other = row - half if row >= half else row + half
+        return right(accumulator, other, square, rate)
+
+    right = rows.accumulate
+    return with_names(original, accumulate=accumulate)
 
 
 def accumulated_after_the_step(original):
@@ -262,46 +439,34 @@ def eps_inside_the_root(original):
     return with_names(original, accumulate=accumulate)
 
 
-def squares_by_occurrence(original):
-    """As if a row occurred once: each of its gradients is accumulated and applied."""
-
-    @compiled()
-    def sum_gradients(gradients, rows, num_rows, thread):
-        for e in range(num_rows):
-            rows.first[rows.row_slots[e]] = rows.gradient_slots[e]
-
-    @compiled()
-    def apply_adagrad(
-        tables, accumulators, gradients, rows, num_rows, thread, dim, rate
-    ):
-        for e in range(num_rows):
-            one = RowTable(
-                rows.update,
-                rows.key,
-                rows.weight,
-                rows.owner,
-                rows.first,
-                rows.row_slots[e : e + 1],
-                rows.gradient_slots[e : e + 1],
-            )
-            by_row(tables, accumulators, gradients, one, 1, thread, dim, rate)
-
-    by_row = with_names(original, _sum_gradients=sum_gradients)
-    return apply_adagrad
-
-
 def nothing(original):
     return original
 
 
 COMPILED = [
-    (skipgram_rung, thread, "index_rows", nothing),
-    (skipgram_rung, thread, "index_rows", last_tile_left_out),
+    (skipgram_rung, thread, "find_rows", nothing),
+    (skipgram_rung, thread, "find_keys", tables_swapped),
+    (skipgram_rung, thread, "list_rows", last_tile_left_out),
+    (cbow_rung, thread, "list_rows", positions_left_out),
+    (skipgram_rung, thread, "list_rows", listed_for_another_block),
+    (skipgram_rung, thread, "list_rows", padding_listed_too),
+    (skipgram_rung, thread, "list_rows", noise_weights_of_another_tile),
+    (skipgram_rung, thread, "find_rows", bucket_left_out),
+    (skipgram_rung, thread, "find_rows", gradient_applied_twice),
+    (skipgram_rung, thread, "find_rows", slots_of_another_block),
+    (skipgram_rung, thread, "find_rows", gradients_overwritten),
+    (skipgram_rung, thread, "find_rows", weight_of_the_last_slot),
     (cbow_rung, cbow, "weigh", sums_for_means),
+    (cbow_rung, cbow, "differentiate", shift_off_by_one),
     (skipgram_rung, skipgram, "differentiate", neighbour_left_out),
+    (skipgram_rung, skipgram, "differentiate", shift_off_by_one),
+    (skipgram_rung, skipgram, "differentiate", farthest_tokens_left_out),
+    (adagrad_rung, thread, "find_rows", gradients_overwritten),
+    (adagrad_rung, thread, "find_rows", row_applied_twice),
+    (adagrad_rung, thread, "find_rows", squares_by_occurrence),
+    (adagrad_rung, thread, "apply_adagrad", accumulators_swapped),
     (adagrad_rung, thread, "apply_adagrad", accumulated_after_the_step),
     (adagrad_rung, thread, "apply_adagrad", eps_inside_the_root),
-    (adagrad_rung, thread, "apply_adagrad", squares_by_occurrence),
 ]
 
 

@@ -1,0 +1,229 @@
+"""The kernel on more cores than there are, on paper.
+
+One thread applies real updates in as many buckets as a team of threads would have, with
+a clock around each block and each bucket (`timed.py`). Threads that take these as the
+kernel does give the work of the longest thread, and the bytes that it reads from what
+other threads wrote. Whole updates of one thread and of two give the cost of a barrier
+and of a byte:
+
+    seconds = work + 2 * barrier * threads + byte * bytes / threads
+
+`work` is the measured time of one thread, times the share of the longest thread. The
+time of a barrier is taken as proportional to the threads that arrive. What many cores
+share is left out: the third-level cache, memory, the clock rate.
+"""
+
+import heapq
+import itertools
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from bench.parts import trainings, whole_call
+from bench.results import Results, Table, write_results
+from bench.timed import Timed, TimedUpdates
+from embedder.tables.cpu.kernel import available_cores
+from embedder.tables.prepare import Batch
+from embedder.tables.training import Training
+
+THREADS = 1, 2, 4, 8, 16, 32, 64
+_BARRIERS = 2  # of an update
+_NO_KEYS = np.zeros(0, np.int64)
+
+
+class Taken(NamedTuple):
+    """Which thread of a team takes what, in one update."""
+
+    blocks: np.ndarray  # i64[N]
+    buckets: np.ndarray  # i64[P]
+    longest: float  # seconds of the longest thread, of both phases
+
+
+class Costs(NamedTuple):
+    """Seconds that threads cost beside their work."""
+
+    barrier: float  # for each thread that arrives at it
+    byte: float  # that another thread wrote
+
+
+def run(
+    corpus: Path,
+    samples: int,
+    updates: int,
+    vector_size: int,
+    blocks_per_update: tuple[int, ...],
+) -> Table:
+    """Measures `samples` times: whole updates, and `updates` of them for each team."""
+    given = trainings(corpus, vector_size, blocks_per_update)
+    found = {num: _measure(*each, samples, updates) for num, each in given.items()}
+    settings = {"corpus": corpus.name, "vector_size": vector_size, "updates": updates}
+    return table(write_results("threads", settings=settings, samples=found))
+
+
+def _measure(
+    training: Training, batch: Batch, samples: int, updates: int
+) -> dict[str, dict[int, Any]]:
+    """By number of threads; all numbers take turns.
+
+    "seconds": samples of a whole update, by one thread and, where there are two cores,
+    by two; "longest": seconds of the longest thread; "bytes" that another thread wrote.
+    """
+    num_blocks = training.config.tables.blocks_per_update
+    num_updates = min(updates + 1, len(batch.rate))
+    whole = {
+        threads: whole_call(training, batch, threads)
+        for threads in dict.fromkeys((1, min(2, available_cores(), num_blocks)))
+    }
+    teams = {n: TimedUpdates(training, n) for n in THREADS if n <= num_blocks}
+    seconds: dict[int, list[float]] = {threads: [] for threads in whole}
+    rounds: dict[int, list[list[Timed]]] = {threads: [] for threads in teams}
+    for number in range(samples + 1):
+        for threads, call in whole.items():
+            taken = sum(call().values())
+            if number:  # the first compiles
+                seconds[threads].append(taken)
+        for threads, team in teams.items():
+            applied = [team.apply(batch, s) for s in range(num_updates)]
+            if number > 1:  # the keys are those of the first round
+                applied = [Timed(*one[:2], *[_NO_KEYS] * 3) for one in applied]
+            if number:
+                rounds[threads].append(applied)
+    row_bytes = next(iter(teams.values())).tables[0].nbytes
+    counts = {n: _count(usual(rounds[n]), n, row_bytes) for n in teams}
+    return {
+        "seconds": seconds,
+        "longest": {threads: longest for threads, (longest, _) in counts.items()},
+        "bytes": {threads: num_bytes for threads, (_, num_bytes) in counts.items()},
+    }
+
+
+def usual(rounds: list[list[Timed]]) -> list[Timed]:
+    """The updates of a round, with the median over all rounds of each of their times:
+    another program may take the core in any of them."""
+    return [
+        one._replace(
+            blocks=np.median([each[s].blocks for each in rounds], axis=0),
+            buckets=np.median([each[s].buckets for each in rounds], axis=0),
+        )
+        for s, one in enumerate(rounds[0])
+    ]
+
+
+def _count(updates: list[Timed], threads: int, row_bytes: int) -> tuple[float, float]:
+    """Seconds of the longest thread, and bytes that another thread wrote: means over
+    all updates but the first, whose data are in no cache."""
+    taken = [take(update, threads) for update in updates]
+    rows = [
+        num_rows_of_others(*before, *now)
+        for before, now in itertools.pairwise(zip(updates, taken, strict=True))
+    ]
+    longest = statistics.mean(each.longest for each in taken[1:])
+    return longest, statistics.mean(rows) * row_bytes
+
+
+def take(update: Timed, threads: int) -> Taken:
+    """What each thread of a team takes; one that computes a block has the next too."""
+    blocks, work = _claim(update.blocks.sum(axis=1), threads, ahead=1)
+    buckets, rest = _claim(update.buckets.sum(axis=1), threads, ahead=0)
+    return Taken(blocks, buckets, float(work.max() + rest.max()) / 1e9)
+
+
+def _claim(
+    times: np.ndarray, threads: int, *, ahead: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The thread of each item, and the time of each thread.
+
+    A thread that is free starts the next item, and claims `ahead` more.
+    """
+    owners, work = np.zeros(len(times), int), np.zeros(threads)
+    left = iter(range(len(times)))
+    claimed: list[list[int]] = [[] for _ in range(threads)]
+    free = [(0.0, thread) for thread in range(threads)]
+    while free:
+        now, thread = heapq.heappop(free)
+        num_claims = ahead + 1 - len(claimed[thread])
+        claimed[thread] += itertools.islice(left, num_claims)
+        if claimed[thread]:
+            item = claimed[thread].pop(0)
+            owners[item] = thread
+            work[thread] += times[item]
+            heapq.heappush(free, (now + float(times[item]), thread))
+    return owners, work
+
+
+def num_rows_of_others(before: Timed, earlier: Taken, now: Timed, taken: Taken) -> int:
+    """Rows that threads read in an update, and that another thread wrote.
+
+    They are the gradients of its own buckets, and the rows of tables that it loads or
+    updates, and that another thread updated in the update before.
+    """
+    readers, appliers = taken.blocks[now.block_of], taken.buckets[now.bucket_of]
+    keys, first = np.unique(before.keys, return_index=True)
+    writers = earlier.buckets[before.bucket_of[first]]
+    pairs = [(readers, now.keys), (appliers, now.keys)]
+    touched = np.unique(np.concatenate([np.stack(pair) for pair in pairs], 1), axis=1)
+    threads, touched_keys = touched
+    at = np.minimum(np.searchsorted(keys, touched_keys), len(keys) - 1)
+    moved = (keys[at] == touched_keys) & (writers[at] != threads)
+    return int((readers != appliers).sum() + moved.sum())
+
+
+def table(results: Results) -> Table:
+    """A row for each number of blocks and of threads, with the time by the model."""
+    samples = results["samples"]
+    costs = fit(samples)
+    rows = []
+    for num_blocks, found in samples.items():
+        alone = statistics.median(found["seconds"]["1"])
+        for threads, num_bytes in found["bytes"].items():
+            parts = _seconds(found, threads, costs or Costs(0, 0))
+            measured = found["seconds"].get(threads)
+            cells = [f"{seconds * 1e6:.1f}" for seconds in (*parts, sum(parts))]
+            if costs is None:
+                cells[1] = cells[2] = ""
+            kib = f"{num_bytes / 1024:.0f}"
+            whole = f"{statistics.median(measured) * 1e6:.1f}" if measured else ""
+            efficiency = f"{100 * alone / sum(parts) / int(threads):.0f}"
+            row = [num_blocks, threads, *cells[:2], kib, *cells[2:], whole, efficiency]
+            rows.append(row)
+    return Table(
+        [
+            *("blocks an update", "threads", "longest thread, us", "barriers, us"),
+            *("KiB from other threads", "their time, us", "an update, us"),
+            *("measured, us", "efficiency, %"),
+        ],
+        rows,
+    )
+
+
+def fit(samples: dict[str, dict[str, Any]]) -> Costs | None:
+    """The costs by which the model is nearest to the measured times of two threads, in
+    proportion to them.
+
+    None: no such times.
+    """
+    terms, rest = [], []
+    for found in samples.values():
+        if "2" in found["seconds"]:
+            measured = statistics.median(found["seconds"]["2"])
+            work, barriers, others = _seconds(found, "2", Costs(1, 1))
+            terms.append([barriers / measured, others / measured])
+            rest.append(1 - work / measured)
+    if not rest:
+        return None
+    scale = np.max(terms, axis=0)
+    costs, _ = nnls(np.array(terms) / scale, np.array(rest))
+    return Costs(*(costs / scale).tolist())
+
+
+def _seconds(
+    found: dict[str, Any], threads: str, costs: Costs
+) -> tuple[float, float, float]:
+    """Seconds of an update: work, barriers, and bytes from other threads."""
+    alone, num = statistics.median(found["seconds"]["1"]), int(threads)
+    share = found["longest"][threads] / found["longest"]["1"]
+    barriers = _BARRIERS * costs.barrier * num if num > 1 else 0.0
+    return share * alone, barriers, costs.byte * found["bytes"][threads] / num
