@@ -154,9 +154,7 @@ def _measure(
     own = own | {key: training[key] for key in ("epochs", "seed")}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vectors.bin")
-        measured = measure(
-            program, corpus, path, architecture=architecture, **run, **own
-        )
+        measured = measure(program, corpus, path, architecture=architecture, **own)
         return {"seconds": measured.train_seconds, **cpu.scores(path), **_more(path)}
 
 

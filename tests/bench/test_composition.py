@@ -1,31 +1,44 @@
 """The bench `composition`: what it trains, what it keeps, and its table."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench import composition, cpu, results
 from bench.systems import Measured
+from embedder import read_vectors
 from embedder.tables.options import default_alpha
+from embedder.vectors.export import write_vectors
 
 ARGUMENTS = "--corpus {data}/corpus.txt --epochs 1"
 TOKENS = 6000  # of the corpus
 
 
 @pytest.fixture
-def trained(monkeypatch) -> list[dict]:
+def trained(small_data, monkeypatch) -> list[dict]:
     """The trainings since the start of the test; none really trains."""
     calls: list[dict] = []
+    ready = read_vectors(small_data / "vectors.txt")
 
     def measure(program, corpus, vectors, **settings) -> Measured:
         calls.append({"program": program, **settings})
-        return Measured(1, len(calls), 0, 6000, 2**20)
+        write_vectors(ready, vectors)
+        return Measured(1, len(calls), 0, TOKENS, 2**20)
 
     monkeypatch.setattr(composition, "measure", measure)
-    monkeypatch.setattr(cpu, "scores", lambda path: dict.fromkeys(cpu.SCORES, 0.5))
     monkeypatch.setattr(composition, "commit", lambda checkout: "abc")
     return calls
+
+
+@pytest.fixture
+def further_set(small_data) -> Iterator[None]:
+    """A similarity set `rare` beside WS-353 and SimLex."""
+    path = small_data / "word-eval" / "rare.tsv"
+    path.write_text("aa\tab\t3\nac\tch\t2\nad\tae\t1\n")
+    yield
+    path.unlink()
 
 
 def test_alpha_is_the_default_of_the_blocks_and_those_asked_for(run_bench, trained):
@@ -55,7 +68,8 @@ def test_tiles_and_blocks_reach_the_training(run_bench, trained):
 def test_a_row_has_the_median_and_the_range_of_its_seeds(run_bench, trained):
     ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 --seeds 1 2 3")
     [row] = ran.rows
-    assert row[5:] == ["3", "0.500", "0.500", "0.500", "2.00 (1.00 to 3.00)"]
+    assert row[5] == "3"
+    assert row[-1] == "2.00 (1.00 to 3.00)"
 
 
 def test_rows_of_other_programs_follow_those_of_equal_epochs(run_bench, trained):
@@ -70,15 +84,14 @@ def test_rows_of_other_programs_follow_those_of_equal_epochs(run_bench, trained)
     assert [x["program"] for x in trained] == ["port", "port", "gensim", "gensim"]
 
 
-def test_further_similarity_sets_are_scored(
-    run_bench, trained, small_data, monkeypatch
-):
-    more = small_data / "word-eval" / "rare.tsv"
-    monkeypatch.setattr(composition, "_more_sets", lambda: [more])
-    monkeypatch.setattr(composition, "_more", lambda path: {"rare": 0.25})
+@pytest.mark.usefixtures("further_set")
+def test_further_similarity_sets_are_scored(run_bench, trained):
     ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1")
-    assert composition.table(ran.results["composition"]).columns[-2] == "rare"
-    assert ran.rows[0][-2] == "0.250"
+    table = composition.table(ran.results["composition"])
+    assert table.columns[-5:-1] == ["WS-353", "SimLex", "analogies %", "rare"]
+    assert -1 <= float(ran.rows[0][-2]) <= 1
+    [sample] = ran.results["composition"]["samples"]
+    assert sample["rare"] != sample["ws353"]
 
 
 def test_keep_trains_only_what_is_missing(run_bench, trained):
@@ -117,6 +130,18 @@ def test_keep_drops_samples_of_other_commits(run_bench, trained, monkeypatch, no
     monkeypatch.setattr(composition, "commit", lambda checkout: now)
     ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 --keep")
     assert len(trained) == 3 and len(ran.rows) == 1
+
+
+@pytest.mark.usefixtures("trained")
+def test_keep_refuses_results_with_other_sets(run_bench, further_set, small_data):
+    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1")
+    further = small_data / "word-eval" / "rare.tsv"
+    further.rename(further.with_name("other.tsv"))
+    try:
+        with pytest.raises(SystemExit, match="the same sets"):
+            run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 --keep")
+    finally:
+        further.with_name("other.tsv").rename(further)
 
 
 @pytest.mark.parametrize(
