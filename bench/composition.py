@@ -75,6 +75,8 @@ def run(
     settings |= {"architecture": architecture, "sets": [p.stem for p in _more_sets()]}
     trainings = [*_trainings(grid, architecture, num_tokens), *_others(programs, grid)]
     samples = _kept_samples(name, settings) if keep else []
+    if not _is_certain(now := commit(CHECKOUT)):
+        _warn(f"no later run will keep these samples: the commit is {now!r}.")
     for training in trainings:
         if not any(training.items() <= sample.items() for sample in samples):
             sample = {"commit": commit(CHECKOUT), **training}
@@ -134,15 +136,22 @@ def _kept_samples(name: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
             f" {before.get(key)!r}, and this run {about[key]!r}. Give another `name`."
         )
     now, samples = commit(CHECKOUT), results["samples"]
-    is_known = now != "unknown" and not now.endswith("dirty")
-    kept = [s for s in samples if is_known and s["commit"] == now]
+    kept = [s for s in samples if _is_certain(now) and s["commit"] == now]
     if dropped := len(samples) - len(kept):
-        print(
-            f"bench: {dropped} samples of {name}.json are dropped: they are not known"
-            f" to be of this commit, {now}.",
-            file=sys.stderr,
+        _warn(
+            f"{dropped} samples of {name}.json are dropped: it is not certain that they"
+            f" are of this commit, {now!r}."
         )
     return kept
+
+
+def _is_certain(commit: str) -> bool:
+    """Whether `commit` says which code ran."""
+    return commit != "unknown" and not commit.endswith("dirty")
+
+
+def _warn(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 def _measure(

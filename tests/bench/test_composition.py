@@ -124,12 +124,18 @@ def test_keep_has_each_sample_written_when_it_is_measured(
 
 @pytest.mark.parametrize("now", ["def", "abc dirty", "unknown"])
 def test_keep_drops_samples_of_other_commits(run_bench, trained, monkeypatch, now):
+    warnings: list[str] = []
+    monkeypatch.setattr(composition, "_warn", warnings.append)
     if now != "def":
         monkeypatch.setattr(composition, "commit", lambda checkout: now)
     run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 4")
     monkeypatch.setattr(composition, "commit", lambda checkout: now)
     ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 --keep")
     assert len(trained) == 3 and len(ran.rows) == 1
+    dropped = [text for text in warnings if "dropped" in text]
+    assert len(dropped) == 1 and dropped[0].startswith("2 samples of composition.json")
+    no_later = [text for text in warnings if "no later run" in text]
+    assert len(no_later) == (0 if now == "def" else 2)
 
 
 @pytest.mark.usefixtures("trained")
