@@ -9,6 +9,7 @@ import tyro
 from bench import (
     beside,
     checkpoints,
+    composition,
     cpu,
     dropin,
     encoder,
@@ -232,6 +233,42 @@ def quality_bench(
     print(quality.run(list(programs), list(epochs), list(seeds)).markdown())
 
 
+def composition_bench(
+    corpus: Path | None = None,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+    blocks_per_update: tuple[int, ...] = (1, 16, 64, 256, 1024),
+    alphas: tuple[float, ...] = (),
+    tiles: tuple[str, ...] = ("16:32",),
+    block: int | None = None,
+    epochs: tuple[int, ...] = (5,),
+    seeds: tuple[int, ...] = (1,),
+    programs: tuple[Literal["gensim"], ...] = (),
+    keep: bool = False,
+    name: str = "composition",
+) -> None:
+    """Quality of trainings whose updates have different numbers of blocks.
+
+    All combinations of the settings are trained.
+
+    Args:
+        corpus: a text file; none: 17 M words of Wikipedia.
+        architecture: skipgram or cbow.
+        blocks_per_update: numbers of blocks of an update.
+        alphas: learning rates to train with, beside the default of each number.
+        tiles: tokens of a tile and its noise tokens, as 16:32.
+        block: tokens of a block; none: the default.
+        epochs: passes over the corpus.
+        seeds: each training is repeated with each.
+        programs: others to train for the same numbers of epochs.
+        keep: keep the samples of the same commit that the file already has.
+        name: of the file in bench/results.
+    """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
+    shapes = tuple(composition.read_tile(text) for text in tiles)
+    grid = composition.Grid(blocks_per_update, alphas, shapes, block, epochs, seeds)
+    print(composition.run(corpus, architecture, grid, programs, keep, name).markdown())
+
+
 def encoder_bench(
     net: Literal["mlp", "images", "deep"] = "mlp",
     systems: tuple[str, ...] = tuple(SYSTEMS),
@@ -338,6 +375,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "loader": loader_bench,
     "modes": modes_bench,
     "quality": quality_bench,
+    "composition": composition_bench,
     "checkpoints": checkpoints_bench,
     "memory": memory_bench,
     "memory-estimates": memory_estimates_bench,

@@ -79,7 +79,7 @@ def _sample(program: str, corpus: Path, settings: dict[str, Any]) -> dict[str, A
             "program": program,
             **measured._asdict(),
             "words_per_second": _rate(measured),
-            **_scores(vectors),
+            **scores(vectors),
         }
 
 
@@ -87,7 +87,8 @@ def _rate(measured: Measured) -> float:
     return measured.words / measured.train_seconds
 
 
-def _scores(path: Path) -> dict[str, float]:
+def scores(path: Path) -> dict[str, float]:
+    """WS-353, SimLex and analogies of a file of vectors, by the keys of SCORES."""
     from embedder import evaluate_analogies, evaluate_pairs, read_vectors
 
     vectors, sets = read_vectors(path), data_folder() / "word-eval"

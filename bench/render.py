@@ -14,6 +14,7 @@ from pathlib import Path
 from bench import (
     beside,
     checkpoints,
+    composition,
     cpu,
     dropin,
     encoder,
@@ -35,6 +36,7 @@ READMES = CHECKOUT / "README.md", CHECKOUT / "bench" / "README.md"
 TABLES: dict[str, Callable[[Results], Table]] = {
     "beside": beside.table,
     "checkpoints": checkpoints.table,
+    **dict.fromkeys(("composition", "composition-cbow"), composition.table),
     **dict.fromkeys(("cpu", "cpu-300", "cpu-all", "cpu-cbow"), cpu.table),
     "dropin": dropin.table,
     "encoder-busy": encoder.busy_table,

@@ -122,6 +122,11 @@ SMOKE = {
         positive=(2,),
         slow=False,
     ),
+    "composition": Smoke(
+        "--corpus {data}/corpus.txt --blocks-per-update 1 4 --epochs 1",
+        ["embedder | 1 | 16:32 | 1 (64), default", "embedder | 1 | 16:32 | 4 (256)"],
+        positive=(4, 9),
+    ),
     "checkpoints": Smoke(
         "--names wiki --saves 1 --seconds 0.5",
         ["tables, V = 68 k"],
