@@ -125,32 +125,27 @@ def _count(updates: list[Timed], threads: int, row_bytes: int) -> tuple[float, f
 
 
 def take(update: Timed, threads: int) -> Taken:
-    """What each thread of a team takes; one that computes a block has the next too."""
-    blocks, work = _claim(update.blocks.sum(axis=1), threads, ahead=1)
-    buckets, rest = _claim(update.buckets.sum(axis=1), threads, ahead=0)
+    """What each thread of a team takes: its next block within a block, to prefetch it,
+    and its next bucket after one."""
+    blocks, work = _claim(update.blocks.sum(axis=1), threads, done=0.25)
+    buckets, rest = _claim(update.buckets.sum(axis=1), threads, done=1)
     return Taken(blocks, buckets, float(work.max() + rest.max()) / 1e9)
 
 
 def _claim(
-    times: np.ndarray, threads: int, *, ahead: int
+    times: np.ndarray, threads: int, *, done: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The thread of each item, and the time of each thread.
 
-    A thread that is free starts the next item, and claims `ahead` more.
+    A thread takes its next item when this share of its item is done.
     """
     owners, work = np.zeros(len(times), int), np.zeros(threads)
-    left = iter(range(len(times)))
-    claimed: list[list[int]] = [[] for _ in range(threads)]
-    free = [(0.0, thread) for thread in range(threads)]
-    while free:
-        now, thread = heapq.heappop(free)
-        num_claims = ahead + 1 - len(claimed[thread])
-        claimed[thread] += itertools.islice(left, num_claims)
-        if claimed[thread]:
-            item = claimed[thread].pop(0)
-            owners[item] = thread
-            work[thread] += times[item]
-            heapq.heappush(free, (now + float(times[item]), thread))
+    claims = [(0.0, thread) for thread in range(threads)]
+    for item, seconds in enumerate(times):
+        _, thread = heapq.heappop(claims)
+        owners[item] = thread
+        heapq.heappush(claims, (work[thread] + done * float(seconds), thread))
+        work[thread] += seconds
     return owners, work
 
 

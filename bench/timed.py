@@ -178,8 +178,10 @@ def _apply(
     bucket_times,
 ):
     tile = batch.blocks.ids.shape[2] // batch.blocks.noise.shape[2]
+    taken = np.zeros(s + 1, np.int64)
     for n in range(len(block_times)):
-        at = BlockIndex(s, n, n + 1, tile, constants.window)
+        taken[s] = n + 1
+        at = BlockIndex(s, n, taken, tile, constants.window)
         _apply_block(
             at, tables, batch, constants, gathered, buffers, memory, block_times
         )

@@ -16,6 +16,7 @@ from embedder.tables.blocks import Blocks
 from embedder.tables.cpu.simd import (
     LANES,
     compiled,
+    fetch_add,
     load,
     prefetch_row,
     store,
@@ -29,7 +30,7 @@ class BlockIndex(NamedTuple):
 
     update: int  # s, in the batch
     block: int  # n, in the update
-    next_block: int  # the block whose rows to prefetch meanwhile; N: none
+    taken: np.ndarray  # i64[S]: how many blocks of each update threads took
     tile: int  # B
     window: int  # W
 
@@ -54,6 +55,7 @@ class BlockBuffers(NamedTuple):
     tile_weights: np.ndarray  # [G], weight of each noise row of a tile
     first: np.ndarray  # i64[G B'], first position among a token and its contexts
     last: np.ndarray  # i64[G B'], last; where there is no context, not after the first
+    next_block: np.ndarray  # i64[1], that the thread took; N or more: there was none
     begin: np.ndarray  # i64[T], first token of the sequence of each token
     end: np.ndarray  # i64[T], and its last token
     row_of: np.ndarray  # i64[T]
@@ -116,6 +118,7 @@ def new_buffers(size: Sizes, width: int, dtype) -> BlockBuffers:
         tile_weights=np.zeros(size.num_tiles, dtype),
         first=np.zeros(rows, np.int64),
         last=np.full(rows, -1),
+        next_block=np.zeros(1, np.int64),
         begin=np.zeros(size.block, np.int64),
         end=np.zeros(size.block, np.int64),
         row_of=row_of,
@@ -161,13 +164,19 @@ def load_rows(tables, keys, start, size, out):
 
 
 @compiled()
-def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks):
-    """Prefetches one of `num_parts` parts of the rows of the next block.
+def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks, next_block):
+    """Does one of `num_parts` parts of what is done ahead within a block: takes the
+    next block, and prefetches its rows.
 
-    `tables` are the input table and after it the output table, [2 V, D].
+    `tables` are the input table and after it the output table, [2 V, D]. A thread takes
+    its next block late, so that there is one for each thread first.
     """
-    s, n, (num_blocks, block) = at.update, at.next_block, blocks.ids.shape[1:]
-    if n < num_blocks:
+    first, (num_blocks, block) = num_parts // 4, blocks.ids.shape[1:]
+    if part == first:
+        next_block[0] = fetch_add(at.taken, at.update)
+    s, n = at.update, next_block[0]
+    if part >= first and n < num_blocks:
+        part, num_parts = part - first, num_parts - first
         num_keys, num_noise = len(tables) // 2, blocks.noise.shape[3]
         for t in range(block * part // num_parts, block * (part + 1) // num_parts):
             row = int(blocks.ids[s, n, t])

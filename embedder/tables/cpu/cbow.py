@@ -78,11 +78,12 @@ def differentiate(
     gradients, (num_tiles, num_noise) = gathered.gradients, blocks.noise.shape[2:]
     base = at.block * len(buffers.listed)
     noise_base = base + len(means) + len(positions)
-    tile, loss = len(negatives), 0.0
+    tile, loss, next_block = len(negatives), 0.0, buffers.next_block
+    num_parts = num_tiles * tile // 4
     for g in range(num_tiles):
         load_rows(tables, gathered.keys, noise_base, num_noise, noise)
         for i in range(0, tile, 4):
-            prefetch(at, (g * tile + i) // 4, num_tiles * tile // 4, tables, blocks)
+            prefetch(at, (g * tile + i) // 4, num_parts, tables, blocks, next_block)
             o, shift = g * tile + i, buffers.shift[g * at.tile + i]
             start, stop = band_of_four(buffers, o)
             band = shares, o, shift, positions, start, stop

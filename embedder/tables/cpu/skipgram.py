@@ -74,11 +74,12 @@ def differentiate(
     gradients, (num_tiles, num_noise) = gathered.gradients, blocks.noise.shape[2:]
     base = at.block * len(buffers.listed)
     noise_base = base + len(tokens) + len(positions)
-    tile, loss = len(negatives), 0.0
+    tile, loss, next_block = len(negatives), 0.0, buffers.next_block
+    num_parts = num_tiles * tile // 4
     for g in range(num_tiles):
         load_rows(tables, gathered.keys, noise_base, num_noise, noise)
         for i in range(0, tile, 4):
-            prefetch(at, (g * tile + i) // 4, num_tiles * tile // 4, tables, blocks)
+            prefetch(at, (g * tile + i) // 4, num_parts, tables, blocks, next_block)
             o, t = g * tile + i, g * at.tile + i
             shift, (start, stop) = buffers.shift[t], band_of_four(buffers, o)
             scores(tokens, o, positions, start, stop, contexts, o, shift)

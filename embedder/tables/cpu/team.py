@@ -1,9 +1,9 @@
 """How many threads run the kernel when other programs use the cores too.
 
-The threads of an update wait for each other twice in some 40 microseconds. When another
-program takes the core of one thread, all of them wait until the scheduler gives that
-core back, and the team is slower than one thread alone. The vectors do not depend on
-the number of threads, so it may change at any time.
+The threads of an update wait for each other twice, with small updates in some 40
+microseconds. When another program takes the core of one thread, all of them wait until
+the scheduler gives that core back, and the team is slower than one thread alone. The
+vectors do not depend on the number of threads, so it may change at any time.
 """
 
 _UNDISTURBED = 0.8  # share of the time that a thread has a core on an idle machine

@@ -145,8 +145,7 @@ def _differentiate(
     keys, share = gathered.keys, constants.noise_share
     n = fetch_add(thread.blocks, s)
     while n < num_blocks:
-        next_block = fetch_add(thread.blocks, s)
-        at = BlockIndex(s, n, next_block, block // num_tiles, constants.window)
+        at = BlockIndex(s, n, thread.blocks, block // num_tiles, constants.window)
         find_contexts(at, blocks, buffers)
         find_keys(at, token_table, num_keys, blocks, gathered, buffers)
         slot, num_rows = n * len(buffers.listed), len(buffers.tokens)
@@ -162,7 +161,7 @@ def _differentiate(
         if report:
             losses.total[s // constants.loss_interval, n] = loss
             losses.num_terms[s // constants.loss_interval, n] = num_terms
-        n = next_block
+        n = buffers.next_block[0]
 
 
 @compiled()
