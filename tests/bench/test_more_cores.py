@@ -63,17 +63,18 @@ def test_updates_with_a_clock_are_those_of_the_kernel(team):
     }
 
 
-def test_a_thread_has_the_block_after_its_own_too():
-    """So two threads of four have none, of four blocks."""
+def test_a_thread_takes_its_next_block_when_a_quarter_of_one_is_done():
     found = threads.take(timed([10, 10, 10, 10], [1] * 8), 4)
-    np.testing.assert_array_equal(found.blocks, [0, 0, 1, 1])
-    assert found.longest == pytest.approx(22e-9)
+    np.testing.assert_array_equal(found.blocks, [0, 1, 2, 3])
+    assert found.longest == pytest.approx(12e-9)
+    found = threads.take(timed([8, 40, 8, 8, 8], [1] * 8), 2)
+    np.testing.assert_array_equal(found.blocks, [0, 1, 0, 0, 1])
 
 
 def test_a_thread_that_is_free_takes_the_next_bucket():
     found = threads.take(timed([1, 1], [30, 10, 10, 5]), 2)
     np.testing.assert_array_equal(found.buckets, [0, 1, 1, 1])
-    assert found.longest == pytest.approx(32e-9)
+    assert found.longest == pytest.approx(31e-9)
 
 
 def test_rows_of_others_are_gradients_and_rows_that_another_thread_updated():
