@@ -48,7 +48,7 @@ class EmbeddingTrainer:
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
-        None: by the sizes of the corpus and of an update, 0.05 to 0.025, for cbow 0.2
+        None: by the sizes of the corpus and of an update, 0.05 to 0.03, for cbow 0.2
         to 0.1; of adagrad 0.2.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".

@@ -75,7 +75,7 @@ class TablesOptions:
     1 to 256. Larger updates keep more cores and GPUs busy."""
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
     """Learning rate at the start; none: by the sizes of the corpus and of an update,
-    0.05 to 0.025, for cbow 0.2 to 0.1; of adagrad 0.2."""
+    0.05 to 0.03, for cbow 0.2 to 0.1; of adagrad 0.2."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end. It falls linearly."""
     max_pairs_per_row: float | None = setting(

@@ -42,7 +42,7 @@ SOURCES = hashlib.sha256(
     + repr((Batch._fields, Blocks._fields)).encode()
 ).hexdigest()[:16]
 """Digest of all that is compiled."""
-_SPINS = 10_000  # readings of a counter, some 10 us, before a waiting thread sleeps
+_SPINS = 100_000  # readings of a counter before a waiting thread sleeps: some 100 us
 
 
 class Thread(NamedTuple):
