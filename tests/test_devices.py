@@ -27,7 +27,8 @@ class Device(NamedTuple):
 
 
 def config(**options) -> Config:
-    return resolve(with_options(Config(), **options), 10**6)
+    """For a corpus so small that an update has one block."""
+    return resolve(with_options(Config(), **options), 10**5)
 
 
 def pick(num_devices: int, device: Device | None = None, **options) -> Layout:

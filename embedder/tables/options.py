@@ -153,7 +153,7 @@ def default_blocks_per_update(num_tokens: float, block: int) -> int:
     updates. Larger corpora stand larger updates.
     """
     most = num_tokens / (3000 * block)
-    return 2 ** min(int(math.log2(max(most, 1))), 8)
+    return 2 ** int(min(math.log2(max(most, 1)), 8))
 
 
 class _Rule(NamedTuple):

@@ -96,12 +96,15 @@ def test_a_cache_folder_that_cannot_be_made_is_logged(
     monkeypatch.setenv("XDG_CACHE_HOME", path)
     caplog.set_level("INFO")
     before = jax.config.jax_compilation_cache_dir
+    was_enabled = jax.config.jax_enable_compilation_cache  # a bench turns it off
     jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update("jax_enable_compilation_cache", True)
     try:
         compilation.enable_compilation_cache()
         assert jax.config.jax_compilation_cache_dir is None
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
+        jax.config.update("jax_enable_compilation_cache", was_enabled)
     (message,) = caplog.messages
     assert message.startswith(f"The compilation cache is off: {path}/embedder/jax: ")
 

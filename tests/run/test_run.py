@@ -21,7 +21,13 @@ from embedder.tables.training import Training
 from embedder.vectors.export import read_vectors
 
 SMALL = with_options(
-    Config(), loader="memory", vector_size=4, epochs=2, block=64, min_count=2
+    Config(),
+    loader="memory",
+    vector_size=4,
+    epochs=2,
+    block=64,
+    blocks_per_update=1,
+    min_count=2,
 )
 
 
@@ -131,10 +137,11 @@ def test_run_epochs_says_that_there_are_no_pairs(caplog):
 
 def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
     corpus = sequences_corpus([["a", "b"] * 1_600_000])
-    config = with_options(SMALL, block=None)
+    config = with_options(SMALL, block=None, blocks_per_update=None)
     training = plan(config, corpus, tmp_path)
-    assert training.config.tables.block == 64
-    assert training.config.tables.alpha == 0.05 * (1e6 / 3_200_000) ** 0.225
+    assert training.config.tables.update_size == (64, 16)
+    alpha = 0.05 * (1e6 / 3_200_000) ** 0.225 * 16**0.03
+    assert training.config.tables.alpha == alpha
     assert (
         training.config.tables.max_pairs_per_row == 1.6 / training.config.tables.alpha
     )
