@@ -101,6 +101,7 @@ def test_images_in_memory_are_bounded_by_the_first(tmp_path):
 def test_a_packed_text_is_read_in_bounded_memory(capsys, monkeypatch):
     """Five times the text takes no more memory: it is not held as a whole."""
     options = ["--min-count", "1", "--vector-size", "2", "--sample", "1e-9"]
+    options += ["--blocks-per-update", "1"]
 
     def peak(pieces: int) -> int:
         """kB that this process had at most, with a text of so many MiB."""
