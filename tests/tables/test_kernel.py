@@ -1,6 +1,7 @@
 """The kernel against updates that JAX derives; the ladder holds it to the oracle."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numba
@@ -156,6 +157,22 @@ def test_a_team_that_changes_its_size_gives_the_same_bits(monkeypatch, architect
         np.testing.assert_array_equal(arrays(many)[name], table)
     for ours, theirs in zip(many_loss, one_loss, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_trainings_in_two_threads_may_share_a_program():
+    """Trainers with equal settings do: what a call computes in is its own."""
+    apply = kernel.make_updates(
+        model(WIDE, "skipgram"), CAP, loss_interval=1, threads=1
+    )
+    many = jax.tree.map(lambda x: np.concatenate([x] * 20), batch(WIDE))
+    other = many._replace(blocks=jax.tree.map(lambda x: x[::-1], many.blocks))
+    alone = [arrays(apply(start(WIDE), x)[0]) for x in (many, other)]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(5):
+            calls = [pool.submit(apply, start(WIDE), x) for x in (many, other)]
+            for call, expected in zip(calls, alone, strict=True):
+                for name, table in arrays(call.result()[0]).items():
+                    np.testing.assert_array_equal(table, expected[name])
 
 
 def test_every_nth_loss_is_reported_and_changes_nothing():

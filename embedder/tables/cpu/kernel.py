@@ -10,6 +10,7 @@ equal to the last bit for any number of threads.
 import functools
 import math
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -74,9 +75,13 @@ def make_updates(
     def team(num_blocks: int) -> TeamSize:
         return TeamSize(min(threads, num_blocks))
 
-    @functools.lru_cache(maxsize=1)
+    kept = threading.local()  # trainings in several threads may share this program
+
     def memory(*shape) -> Memory:
-        return _new_memory(team(shape[0]).threads, *shape)
+        if getattr(kept, "shape", None) != shape:
+            kept.shape = shape
+            kept.memory = _new_memory(team(shape[0]).threads, *shape)
+        return kept.memory
 
     def updates(state: PlacedState, batch: Batch) -> tuple[PlacedState, Loss]:
         given = state.params["tables"]

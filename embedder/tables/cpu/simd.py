@@ -349,10 +349,7 @@ def read(typingctx, counters, index):
 
 @intrinsic
 def nap(typingctx):
-    """Sleeps for some ten microseconds.
-
-    Unlike a thread that yields, one that sleeps is run at once when it wakes.
-    """
+    """Sleeps for ten microseconds, or the shortest time that the system has."""
     name, duration = ("Sleep", 0) if sys.platform == "win32" else ("usleep", 10)
 
     def codegen(context, builder, signature, arguments):

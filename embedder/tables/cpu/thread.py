@@ -2,8 +2,8 @@
 
 An update has two phases, and all threads wait for each other after each. In the first
 a thread takes one block after the other and computes its gradients; in the second it
-takes one bucket of rows after the other and updates them. Who takes what depends on
-which thread is free, and changes nothing in the result.
+takes one bucket of rows after the other and updates them. Which thread takes which
+depends on which is free, and changes nothing in the result.
 """
 
 import functools
