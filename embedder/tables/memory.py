@@ -1,6 +1,7 @@
 """Memory that tables and their updates need, on the host and on each device."""
 
 import math
+import os
 from collections.abc import Sequence
 
 import jax
@@ -36,6 +37,8 @@ def memory_needed(
     width = -(-data.vector_size // 16) * 16  # padded as in the kernel
     table = num_rows * width * itemsize
     gathered = 2 * block + block // data.tile * data.noise  # rows of a block
+    threads = min(data.threads or os.cpu_count() or 1, num_blocks)
+    per_row = width * itemsize + 40 + 50 * threads  # gradient, lists, and those of each
     row_state = _row_state_bytes(config, (num_rows, data.vector_size))
     has_checkpoints = config.save.interval != Interval()
     num_shards = min(config.run.workers + 2, len(encoded.shard_tokens))
@@ -48,7 +51,7 @@ def memory_needed(
         "first vectors": table,
         "vectors to write": 2 * table,
         "checkpoints": 4 * table + 2 * row_state if has_checkpoints else 0,  # two
-        "gradients": int(1.1 * num_blocks * gathered * (width * itemsize + 80)),
+        "gradients": int(1.1 * num_blocks * gathered * per_row),
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int((shards + superblocks) * per_token),

@@ -165,6 +165,9 @@ def test_memory_needed_counts_both_tables_and_what_is_written():
     assert needed["tables"] == needed["vectors to write"] == 2 * 3 * 112 * 8
     assert needed["first vectors"] == 3 * 112 * 8
     assert needed["checkpoints"] == 4 * 3 * 112 * 8
+    threads = with_options(config, blocks_per_update=64, threads=8)
+    many = memory_needed(threads, encoded, superblock_size=16)["gradients"]
+    assert many > 64 * 256 * (112 * 8 + 8 * 44) > needed["gradients"]
     never = with_options(config, save_every="never")
     assert memory_needed(never, encoded, superblock_size=16)["checkpoints"] == 0
     # A shard of 3 tokens and 3 superblocks of 16 * 64, each token 25 + 4 * 32 / 16.
