@@ -178,14 +178,17 @@ def test_the_optimizer_may_be_set_anew(corpus, tmp_path):
     assert trainer.partial_fit(corpus)._model.accumulators is None
 
 
-def test_workers_share_the_accumulators(corpus, architecture):
+def test_workers_share_the_accumulators(architecture):
+    """Many tokens: with few, each update of a worker overwrites rows of the other."""
+    rng = np.random.default_rng(5)
+    corpus = [[str(token) for token in rng.integers(1000, size=20)] for _ in range(500)]
     given = SMALL | ADAGRAD | {"architecture": architecture}
     alone = EmbeddingTrainer(**given).fit(corpus)
     several = EmbeddingTrainer(**given, workers=2).fit(corpus)
     np.testing.assert_allclose(several.loss_history, alone.loss_history, rtol=0.1)
     # Of all blocks, not of one worker's half; no accumulator ever falls.
     ratio = several._model.accumulators / alone._model.accumulators
-    assert 0.7 < np.median(ratio) < 1.4
+    assert 0.8 < np.median(ratio) < 1.25
     before = several._model.accumulators
     several.partial_fit(corpus)
     assert (several._model.accumulators > before).all()
