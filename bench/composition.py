@@ -92,12 +92,11 @@ def _trainings(
 ) -> Iterator[dict[str, Any]]:
     """Settings of the trainings of `grid`, resolved for a corpus of `num_tokens`."""
 
-    def resolved(**options) -> dict[str, Any]:
+    def resolved(epochs: int, **options) -> dict[str, Any]:
         config = with_options(Config(), architecture=architecture, **options)
-        tables = resolve(config, num_tokens).tables
+        tables = resolve(config, num_tokens, epochs).tables
         return {key: getattr(tables, key) for key in _UPDATE}
 
-    default = resolved()
     for seed, epochs, (tile, noise), blocks, alpha in itertools.product(
         grid.seeds,
         grid.epochs,
@@ -106,6 +105,7 @@ def _trainings(
         (None, *grid.alphas),
     ):
         update = resolved(
+            epochs,
             tile=tile,
             noise=noise,
             block=grid.block,
@@ -113,7 +113,7 @@ def _trainings(
             alpha=alpha,
         )
         run = {"program": "embedder", "epochs": epochs, "seed": seed}
-        yield {**run, **update, "default": update == default}
+        yield {**run, **update, "default": update == resolved(epochs)}
 
 
 def _others(programs: tuple[str, ...], grid: Grid) -> Iterator[dict[str, Any]]:

@@ -3,34 +3,39 @@
 One thread applies real updates in as many buckets as a team of threads would have, with
 a clock around each block and each bucket (`timed.py`). Threads that take these as the
 kernel does give the work of the longest thread, and the bytes that it reads from what
-other threads wrote. Whole updates of one thread and of two give the cost of a barrier
-and of a byte:
+other threads wrote. Two threads that only wait for each other give the cost of a
+barrier, and whole updates of one thread and of two the cost of a byte:
 
     seconds = work + 2 * barrier * threads + byte * bytes / threads
 
 `work` is the measured time of one thread, times the share of the longest thread. The
-time of a barrier is taken as proportional to the threads that arrive. What many cores
-share is left out: the third-level cache, memory, the clock rate.
+time of a barrier is taken as proportional to the threads that arrive, since each adds
+to one counter. What many cores share is left out: the third-level cache, memory, the
+clock rate.
 """
 
 import heapq
 import itertools
 import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from bench.parts import trainings, whole_call
 from bench.results import Results, Table, write_results
 from bench.timed import Timed, TimedUpdates
 from embedder.tables.cpu.kernel import available_cores
+from embedder.tables.cpu.simd import compiled
+from embedder.tables.cpu.thread import wait
 from embedder.tables.prepare import Batch
 from embedder.tables.training import Training
 
 THREADS = 1, 2, 4, 8, 16, 32, 64
 _BARRIERS = 2  # of an update
+_ARRIVALS = 20_000  # of each of two threads, to time a barrier
 _NO_KEYS = np.zeros(0, np.int64)
 
 
@@ -58,9 +63,39 @@ def run(
 ) -> Table:
     """Measures `samples` times: whole updates, and `updates` of them for each team."""
     given = trainings(corpus, vector_size, blocks_per_update)
-    found = {num: _measure(*each, samples, updates) for num, each in given.items()}
+    found: dict[str, Any] = {"barrier": _measure_barrier(samples)}
+    found["blocks"] = {
+        num: _measure(*each, samples, updates) for num, each in given.items()
+    }
     settings = {"corpus": corpus.name, "vector_size": vector_size, "updates": updates}
     return table(write_results("threads", settings=settings, samples=found))
+
+
+def _measure_barrier(samples: int) -> list[float]:
+    """Seconds of a barrier of two threads; none on one core."""
+    if available_cores() == 1:
+        return []
+    seconds = []
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(samples + 1):
+            arrivals = np.zeros(4, np.int64)  # two for the start
+            parts = [pool.submit(_arrive, arrivals, 2, _ARRIVALS) for _ in range(2)]
+            seconds.append(max(part.result() for part in parts) / _ARRIVALS)
+    return seconds[1:]  # the first compiles
+
+
+def _arrive(arrivals: np.ndarray, threads: int, times: int) -> float:
+    """Seconds that one thread of a team takes for barriers alone."""
+    _wait_for_others(arrivals, threads, 1)  # until all have begun
+    start = time.perf_counter()
+    _wait_for_others(arrivals[2:], threads, times)
+    return time.perf_counter() - start
+
+
+@compiled()
+def _wait_for_others(arrivals, threads, times):
+    for number in range(times):
+        wait(arrivals, threads * (number + 1))
 
 
 def _measure(
@@ -171,7 +206,7 @@ def table(results: Results) -> Table:
     samples = results["samples"]
     costs = fit(samples)
     rows = []
-    for num_blocks, found in samples.items():
+    for num_blocks, found in samples["blocks"].items():
         alone = statistics.median(found["seconds"]["1"])
         for threads, num_bytes in found["bytes"].items():
             parts = _seconds(found, threads, costs or Costs(0, 0))
@@ -194,24 +229,23 @@ def table(results: Results) -> Table:
     )
 
 
-def fit(samples: dict[str, dict[str, Any]]) -> Costs | None:
-    """The costs by which the model is nearest to the measured times of two threads, in
-    proportion to them.
+def fit(samples: dict[str, Any]) -> Costs | None:
+    """The cost of a barrier as measured, and that of a byte by which the model is
+    nearest to the measured times of two threads, in proportion to them.
 
     None: no such times.
     """
+    barrier = statistics.median(samples["barrier"] or [0.0]) / 2
     terms, rest = [], []
-    for found in samples.values():
+    for found in samples["blocks"].values():
         if "2" in found["seconds"]:
             measured = statistics.median(found["seconds"]["2"])
-            work, barriers, others = _seconds(found, "2", Costs(1, 1))
-            terms.append([barriers / measured, others / measured])
-            rest.append(1 - work / measured)
+            work, barriers, others = _seconds(found, "2", Costs(barrier, 1))
+            terms.append(others / measured)
+            rest.append(1 - (work + barriers) / measured)
     if not rest:
         return None
-    scale = np.max(terms, axis=0)
-    costs, _ = nnls(np.array(terms) / scale, np.array(rest))
-    return Costs(*(costs / scale).tolist())
+    return Costs(barrier, max(0.0, float(np.dot(terms, rest) / np.dot(terms, terms))))
 
 
 def _seconds(

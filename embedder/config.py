@@ -169,9 +169,14 @@ def _shared_names() -> list[str]:
     return _names(*_shared().values())
 
 
-def resolve(config: Config, num_tokens: float) -> Config:
-    """`config` of tables with open settings resolved for `num_tokens`."""
-    options = resolve_options(config.tables, config.run.optimizer, num_tokens)
+def resolve(config: Config, num_tokens: float, epochs: int | None = None) -> Config:
+    """`config` of tables with open settings resolved for `num_tokens`.
+
+    Args:
+      epochs: all of the model's, those of earlier trainings too; None: of `config`.
+    """
+    epochs = config.run.epochs if epochs is None else epochs
+    options = resolve_options(config.tables, config.run.optimizer, num_tokens, epochs)
     return dataclasses.replace(config, family=options)
 
 

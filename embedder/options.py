@@ -33,10 +33,11 @@ class RunOptions:
     optimizer: str = setting("sgd", text, formerly_in="encoder")
     """Optimizer. For tokens: sgd or adagrad. For an encoder: an optimizer of optax by
     name, such as sgd, adam, adamw, rmsprop or lion."""
-    loader: Literal["tfdata", "memory"] = setting(
-        "tfdata", changes_vectors=False, is_per_host=True
+    loader: Literal["auto", "tfdata", "memory"] = setting(
+        "auto", changes_vectors=False, is_per_host=True
     )
-    """tfdata: batches by tf.data in the background. memory: without TensorFlow. The
+    """tfdata: batches by tf.data in the background. memory: without TensorFlow, whose
+    import takes seconds. auto: memory for tokens on one CPU device, else tfdata. The
     batches are the same, bit for bit."""
     workers: int = setting(2, integer(1), changes_vectors=False, is_per_host=True)
     """Number of threads that prepare batches."""

@@ -25,6 +25,7 @@ from embedder.arguments import (
 from embedder.config import Config
 from embedder.errors import InputError, InputNotFoundError
 from embedder.limits import check_program
+from embedder.options import RunOptions
 from embedder.parsing import settings
 from embedder.terminal import say, say_done, shown
 
@@ -61,7 +62,7 @@ def run_verb(verb: Verb) -> int:
 
 
 def _train(args: Train) -> None:
-    check_program(args.run.loader)
+    check_program(_expected_loader(args.run))
     from embedder.hosts.joining import join
     from embedder.hosts.processes import is_first
     from embedder.problem import open_base
@@ -90,6 +91,13 @@ def _train(args: Train) -> None:
         say_done(
             f"{shown(str(run.workdir))}: {done}. {rows} vectors of {size} numbers."
         )
+
+
+def _expected_loader(run: RunOptions) -> str:
+    """The loader of `run`, on a machine without GPUs."""
+    if run.loader != "auto":
+        return run.loader
+    return "memory" if run.model == "tokens" else "tfdata"
 
 
 def _preview(args: Train, config: Config) -> None:

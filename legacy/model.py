@@ -138,19 +138,25 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def default_alpha(
-    architecture: str, num_tokens: float, optimizer: str, blocks_per_update: int = 1
+    architecture: str,
+    num_tokens: float,
+    optimizer: str,
+    epochs: int = 5,
+    blocks_per_update: int = 1,
 ) -> float:
     """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
 
-    Skip-gram: 0.05 up to 1 M tokens, then falling with their number to the power -0.225
-    to 0.025 from 22 M on. CBOW: four times that, since its gradient is divided by the
-    number of contexts. Updates of N blocks: N to the power 0.03 of that. Adagrad
-    divides by the size of the gradients: one for all.
+    Skip-gram, 5 epochs: 0.05 up to 1 M tokens, then falling with their number to the
+    power -0.225 to 0.025 from 22 M on. Other epochs: as a corpus of as many tokens in 5
+    epochs. CBOW: four times that, since its gradient is divided by the number of
+    contexts. Updates of N blocks: N to the power 0.1 of that. Adagrad divides by the
+    size of the gradients: one for all.
     """
     if optimizer == "adagrad":
         return _ADAGRAD_ALPHA
-    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
-    return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.03
+    seen = num_tokens * epochs / 5 if epochs else num_tokens
+    alpha = min(max(0.05 * (1e6 / max(seen, 1)) ** 0.225, 0.025), 0.05)
+    return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.1
 
 
 def default_blocks_per_update(num_tokens: float, block: int) -> int:

@@ -45,7 +45,7 @@ class EmbeddingTrainer:
         sample: tokens above this share of the corpus are downsampled; 0 keeps all.
         ns_exponent: noise is drawn in proportion to count ** ns_exponent.
         alpha, min_alpha: learning rate at the start and the end; it falls linearly.
-            None: by the size of the corpus, see `model.default_alpha`.
+            None: by the tokens of all epochs, see `model.default_alpha`.
         epochs: passes over the corpus.
         architecture: "skipgram" predicts the contexts of a token, "cbow" a token from
             their mean.
@@ -260,15 +260,20 @@ class EmbeddingTrainer:
         num_blocks = self.blocks_per_update or default_blocks_per_update(
             num_tokens, model.block
         )
+        first_epoch = len(model.loss_history)
         alpha = self.alpha or default_alpha(
-            self.architecture, num_tokens, self.optimizer, num_blocks
+            self.architecture,
+            num_tokens,
+            self.optimizer,
+            first_epoch + epochs,
+            num_blocks,
         )
         cap = math.inf
         if self.optimizer == "sgd":
             cap = self.cap or default_cap(alpha, model.block * num_blocks)
         return Plan(
             seed=self.seed,
-            first_epoch=len(model.loss_history),
+            first_epoch=first_epoch,
             epochs=epochs,
             architecture=self.architecture,
             window=self.window,

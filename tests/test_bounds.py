@@ -43,7 +43,7 @@ ESTIMATORS = TABLES | {
 }
 CONFIGS = TABLES | {"max_pairs_per_row": LIMIT}
 RUNS = {  # settings of runs alone
-    "loader": ("'tfdata' or 'memory'", ["torch"]),
+    "loader": ("'auto' or 'tfdata' or 'memory'", ["torch"]),
     "update": ("'rows' or 'dense'", ["all"]),
     "save_every": ("a number of updates, a time as 30s, .*or never", ["10 days", 0]),
     "keep": (COUNT, [0]),

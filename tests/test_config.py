@@ -99,15 +99,26 @@ def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
     assert default_alpha("cbow", num_tokens) == pytest.approx(4 * alpha)
 
 
+@pytest.mark.parametrize("epochs", [0, 1, 3, 20])
+def test_default_alpha_is_that_of_as_many_tokens_in_five_epochs(epochs):
+    alpha = default_alpha("skipgram", 4 * 10**6, epochs)
+    assert alpha == default_alpha("skipgram", 4 * 10**6 * (epochs or 5) / 5)
+    assert alpha == oracle_alpha("skipgram", 4 * 10**6, "sgd", epochs)
+    config = with_options(Config(), epochs=epochs)
+    resolved = resolve(config, 4 * 10**6).tables
+    assert resolved.alpha == alpha * resolved.blocks_per_update**0.1
+    assert resolve(Config(), 4 * 10**6, epochs).tables.alpha == resolved.alpha
+
+
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 @pytest.mark.parametrize("num_blocks", [1, 4, 64, 256])
 def test_default_alpha_rises_a_little_with_the_size_of_an_update(
     num_blocks, architecture
 ):
-    alpha = default_alpha(architecture, 10**7, num_blocks)
+    alpha = default_alpha(architecture, 10**7, 5, num_blocks)
     one = default_alpha(architecture, 10**7)
-    assert alpha == pytest.approx(one * num_blocks**0.03)
-    assert alpha == oracle_alpha(architecture, 10**7, "sgd", num_blocks)
+    assert alpha == pytest.approx(one * num_blocks**0.1)
+    assert alpha == oracle_alpha(architecture, 10**7, "sgd", 5, num_blocks)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +152,8 @@ def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
 def test_resolve_leaves_nothing_open_and_keeps_what_is_given():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
     assert resolved.tables.block == 64
-    assert resolved.tables.alpha == pytest.approx(0.05 * 9**0.03)
-    assert resolved.tables.max_pairs_per_row == pytest.approx(32 / 9**0.03)
+    assert resolved.tables.alpha == pytest.approx(0.05 * 9**0.1)
+    assert resolved.tables.max_pairs_per_row == pytest.approx(32 / 9**0.1)
     assert None not in options_of(resolved).values()
     given = with_options(
         Config(), block=32, blocks_per_update=7, alpha=0.2, max_pairs_per_row=math.inf

@@ -7,6 +7,7 @@ import inspect
 import math
 import pickle
 import re
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -540,3 +541,23 @@ def test_an_error_lets_the_next_one_in(sequences):
         trainer.fit([])
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(trainer.fit, sequences).result(timeout=60) is trainer
+
+
+def test_the_default_of_alpha_counts_the_epochs_of_earlier_trainings(
+    sequences, monkeypatch, trainer_class
+):
+    module, name = {
+        embedder.EmbeddingTrainer: ("embedder.config", "resolve_options"),
+        legacy.EmbeddingTrainer: ("legacy.trainer", "default_alpha"),
+    }[trainer_class]
+    default = getattr(sys.modules[module], name)
+    epochs = []
+
+    def recorded(*given):
+        epochs.append(given[3])
+        return default(*given)
+
+    monkeypatch.setattr(f"{module}.{name}", recorded)
+    trainer = trainer_class(epochs=2).fit(sequences)
+    trainer.partial_fit(sequences).partial_fit(sequences)
+    assert epochs == [2, 3, 4]

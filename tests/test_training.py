@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import jax
@@ -13,7 +14,7 @@ from embedder.tables.corpus import sequences_corpus
 from embedder.tables.cpu import thread
 from embedder.tables.encode import encode
 from embedder.tables.options import TablesOptions
-from embedder.tables.training import Training, pick_backend
+from embedder.tables.training import Training, pick_backend, pick_loader
 
 LONG = 10_000_000
 
@@ -40,6 +41,33 @@ def test_several_devices_get_xla():
 def test_a_gpu_gets_xla(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert pick_backend(Config(), LONG, ONE_DEVICE) == "xla"
+
+
+def test_one_cpu_device_is_fed_without_tensorflow(monkeypatch):
+    several = Layout("sharded", "replicated", 2, 1)
+    assert pick_loader("auto", ONE_DEVICE) == "memory"
+    assert pick_loader("auto", several) == "tfdata"
+    assert pick_loader("tfdata", ONE_DEVICE) == "tfdata"
+    assert pick_loader("memory", several) == "memory"
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert pick_loader("auto", ONE_DEVICE) == "tfdata"
+
+
+def test_a_run_imports_tensorflow_only_if_it_loads_with_it(tmp_path):
+    (tmp_path / "text.txt").write_text("a b c d\n" * 20)
+    train = "['train', 'text.txt', '--workdir', '{}', '--min-count', '1', {}]"
+    for loader, options in (("memory", ""), ("tfdata", "'--loader', 'tfdata'")):
+        code = (
+            "import sys; from embedder.cli import main; "
+            f"assert main({train.format(loader, options)}) == 0; "
+            "print('tensorflow' in sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.stdout.split()[-1] == str(loader == "tfdata"), done.stderr
+        toml = (tmp_path / loader / "config.toml").read_text()
+        assert f'loader = "{loader}"' in toml
 
 
 def test_without_numba_xla_does_it(monkeypatch):

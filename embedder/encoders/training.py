@@ -5,6 +5,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Generator, Iterator
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +81,10 @@ class EncoderTraining:
         options = config.encoder
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         self.network = network_for(options, shape, num_classes)
-        self.config = with_options(config, **self.network.settings)
+        self.loader: Literal["tfdata", "memory"] = (
+            "memory" if config.run.loader == "memory" else "tfdata"
+        )
+        self.config = with_options(config, **self.network.settings, loader=self.loader)
         self.examples = examples
         self.epochs = epochs
         avoid_slow_scatters()
@@ -107,8 +111,8 @@ class EncoderTraining:
             local_blocks(self.layout, options.batch_size),
         )
         limit = config.save.interval.updates
-        self.superblock_size = updates_per_call(config.run.loader, self.source, limit)
-        self._is_resident = config.run.loader == "memory"
+        self.superblock_size = updates_per_call(self.loader, self.source, limit)
+        self._is_resident = self.loader == "memory"
         self._check_device()
         self.program = make_encoder_program(
             self.network,
@@ -161,7 +165,6 @@ class EncoderTraining:
         features = self.examples.features
         call = self.superblock_size * self.source.batch_size * features[:1].nbytes
         is_mapped = isinstance(features, np.memmap)
-        loader = self.config.run.loader
         vectors = len(features) * self.network.vector_size * self._itemsize
         return {
             "parameters": 4 * self._parameter_bytes,
@@ -169,7 +172,7 @@ class EncoderTraining:
             "features on the device": features.nbytes if self._is_resident else 0,
             "batches": 0 if self._is_resident else 6 * call,
             "vectors to write": 2 * vectors,
-            "TensorFlow": 650 * 2**20 if loader == "tfdata" else 0,
+            "TensorFlow": 650 * 2**20 if self.loader == "tfdata" else 0,
         }
 
     @property
@@ -213,7 +216,7 @@ class EncoderTraining:
         """
         data = self.config.run
         calls = epoch_updates(
-            data.loader,
+            self.loader,
             self.source,
             epoch,
             size=self.superblock_size,

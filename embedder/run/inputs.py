@@ -2,7 +2,8 @@
 
 corpus.json has the path of the corpus, its manifest (name, size, time and digest of
 each file), the run that was resumed, and the settings that were left open: those that
-`plan` resolves, as `alpha`, by the size of the corpus. config.toml has them resolved.
+`plan` resolves, as `alpha`, by the corpus and the epochs. config.toml has them
+resolved.
 """
 
 import json

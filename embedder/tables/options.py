@@ -74,8 +74,8 @@ class TablesOptions:
     """Blocks whose gradients are summed in one update; none: by the size of the corpus,
     1 to 256. Larger updates keep more cores and GPUs busy."""
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
-    """Learning rate at the start; none: by the sizes of the corpus and of an update,
-    0.05 to 0.03, for cbow 0.2 to 0.1; of adagrad 0.2."""
+    """Learning rate at the start; none: by the tokens of all epochs and of an update,
+    0.06 to 0.04, for cbow 0.24 to 0.16; of adagrad 0.2."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end. It falls linearly."""
     max_pairs_per_row: float | None = setting(
@@ -134,16 +134,21 @@ class TablesOptions:
 
 
 def default_alpha(
-    architecture: Architecture, num_tokens: float, blocks_per_update: int = 1
+    architecture: Architecture,
+    num_tokens: float,
+    epochs: int = 5,
+    blocks_per_update: int = 1,
 ) -> float:
     """Learning rate at the start for a corpus of `num_tokens`, ALGORITHM.md (43).
 
-    Skip-gram: 0.05 up to 1 M tokens, then falling with their number to the power -0.225
-    to 0.025 from 22 M on. CBOW: four times that, since its gradient is divided by the
-    number of contexts. Updates of N blocks: N to the power 0.03 of that.
+    Skip-gram, 5 epochs: 0.05 up to 1 M tokens, then falling with their number to the
+    power -0.225 to 0.025 from 22 M on. Other epochs: as a corpus of as many tokens in 5
+    epochs. CBOW: four times that, since its gradient is divided by the number of
+    contexts. Updates of N blocks: N to the power 0.1 of that.
     """
-    alpha = min(max(0.05 * (1e6 / max(num_tokens, 1)) ** 0.225, 0.025), 0.05)
-    return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.03
+    seen = num_tokens * epochs / 5 if epochs else num_tokens
+    alpha = min(max(0.05 * (1e6 / max(seen, 1)) ** 0.225, 0.025), 0.05)
+    return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.1
 
 
 def default_blocks_per_update(num_tokens: float, block: int) -> int:
@@ -165,7 +170,7 @@ class _Rule(NamedTuple):
 
 _RULES = {
     "sgd": _Rule(default_alpha, limits_pairs=True),
-    "adagrad": _Rule(lambda *corpus: ADAGRAD_ALPHA, limits_pairs=False),
+    "adagrad": _Rule(lambda *training: ADAGRAD_ALPHA, limits_pairs=False),
 }
 
 OPTIMIZERS = tuple(_RULES)
@@ -190,9 +195,9 @@ def default_max_pairs_per_row(alpha: float, tokens_per_update: int) -> float:
 
 
 def resolve_options(
-    options: TablesOptions, optimizer: str, num_tokens: float
+    options: TablesOptions, optimizer: str, num_tokens: float, epochs: int
 ) -> TablesOptions:
-    """`options` with None replaced by what it becomes for `num_tokens`.
+    """`options` with None replaced by what it becomes for `epochs` of `num_tokens`.
 
     `max_pairs_per_row` stays None with an optimizer that has no such limit.
     """
@@ -202,7 +207,7 @@ def resolve_options(
     )
     rule = _RULES[optimizer]
     alpha = options.alpha or rule.default_alpha(
-        options.architecture, num_tokens, num_blocks
+        options.architecture, num_tokens, epochs, num_blocks
     )
     max_pairs = options.max_pairs_per_row
     if rule.limits_pairs:

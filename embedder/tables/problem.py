@@ -7,9 +7,11 @@ import threading
 from pathlib import Path
 from typing import Literal
 
+import jax
 import numpy as np
 
 from embedder.config import Config, options_of, read_toml, resolve
+from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Snapshot
 from embedder.engine.rules import row_rule
 from embedder.engine.tfdata import import_tensorflow
@@ -69,7 +71,7 @@ class TablesProblem:
 
     def plan(self, config: Config, cache: Path | None) -> Training:
         """See `plan`."""
-        if config.run.loader == "tfdata":  # takes seconds: it loads while we encode
+        if _uses_tensorflow(config):  # takes seconds: it loads while we encode
             threading.Thread(target=import_tensorflow).start()
         return plan(config, self._corpus, cache, self._base, self._grow)
 
@@ -100,6 +102,14 @@ class TablesProblem:
         model = _model(training, end, before)
         write_model(run.model, model)
         return write_results(run, model)
+
+
+def _uses_tensorflow(config: Config) -> bool:
+    """Whether the run is likely to load batches by tf.data."""
+    if config.run.loader != "auto":
+        return config.run.loader == "tfdata"
+    avoid_slow_scatters()  # before the first use of a device
+    return jax.default_backend() != "cpu" or jax.device_count() > 1
 
 
 def open_corpus(
@@ -222,8 +232,8 @@ def plan(
             f"Corpus {corpus.source} has no token of the vocabulary of `resume`: give "
             "--grow."
         )
-    resolved = resolve(config, encoded.num_tokens)
     epochs = range(first, first + config.run.epochs)
+    resolved = resolve(config, encoded.num_tokens, epochs.stop)
     return Training(resolved, encoded, epochs, base)
 
 

@@ -75,6 +75,8 @@ class Training:
         shape = len(encoded.vocabulary), options.vector_size
         self._demand = demand(config, shape, self.superblock_size)
         self.layout, self._why = pick_layout(config.devices, self._demand)
+        self.loader = pick_loader(config.run.loader, self.layout)
+        self.config = with_options(config, loader=self.loader)  # as it was picked
         self.source = _source(config, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)
         self.backend: str = pick_backend(config, num_words, self.layout)
@@ -181,7 +183,7 @@ class Training:
         """
         shard, block = after or loader.START
         superblocks = loader.epoch_superblocks(
-            self.config.run.loader,
+            self.loader,
             self.source,
             epoch,
             size=self.superblock_size,
@@ -205,6 +207,19 @@ def _begin_with(arrays: dict[str, np.ndarray], first: RowState) -> None:
         arrays[name] = np.concatenate([rows, arrays[name][len(rows) :]])
 
 
+def pick_loader(
+    loader: Literal["auto", "tfdata", "memory"], layout: Layout
+) -> Literal["tfdata", "memory"]:
+    """The loader of a run: TensorFlow takes seconds to import, and 650 MiB."""
+    if loader != "auto":
+        return loader
+    return "memory" if _is_one_cpu(layout) else "tfdata"
+
+
+def _is_one_cpu(layout: Layout) -> bool:
+    return layout.mode == "jit" and jax.default_backend() == "cpu"
+
+
 def pick_backend(
     config: Config, num_words: int, layout: Layout
 ) -> Literal["xla", "numba"]:
@@ -224,8 +239,7 @@ def pick_backend(
     if options.backend != "auto":
         return options.backend
     is_long = num_words >= _LONG_RUN and options.update == "rows" and not lacks
-    is_one_cpu = layout.mode == "jit" and jax.default_backend() == "cpu"
-    if is_long and is_one_cpu and _has_numba():
+    if is_long and _is_one_cpu(layout) and _has_numba():
         return "numba"
     return "xla"
 

@@ -193,7 +193,7 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     config = resolve(config, encoded.num_tokens)
     training = Training(config, encoded, range(max(config.run.epochs, 1)))
     superblocks = loader.epoch_superblocks(
-        config.run.loader,
+        training.loader,
         training.source,
         0,
         size=training.superblock_size,

@@ -44,7 +44,7 @@ def further_set(small_data) -> Iterator[None]:
 def test_alpha_is_the_default_of_the_blocks_and_those_asked_for(run_bench, trained):
     run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 64 --alphas 0.1")
     alphas = [(x["blocks_per_update"], x["alpha"]) for x in trained]
-    default = [default_alpha("skipgram", TOKENS, n) for n in (1, 64)]
+    default = [default_alpha("skipgram", TOKENS, 5, n) for n in (1, 64)]
     assert alphas == [(1, default[0]), (1, 0.1), (64, default[1]), (64, 0.1)]
     assert default[1] > default[0]
 

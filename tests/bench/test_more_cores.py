@@ -9,6 +9,7 @@ from bench.timed import Timed, TimedUpdates
 from embedder.config import Config, resolve, with_options
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.cpu import kernel
+from embedder.tables.cpu.kernel import available_cores
 from embedder.tables.encode import encode
 from embedder.tables.training import Training
 
@@ -55,7 +56,7 @@ def test_updates_with_a_clock_are_those_of_the_kernel(team):
     tables = apply(state, batch)[0].params["tables"]
     expected = np.concatenate([tables["input"], tables["output"]])
     np.testing.assert_array_equal(with_clock.tables[:, :20], expected)
-    assert {*update.bucket_of} <= {*range(8 * team)} and {*update.block_of} <= {
+    assert {*update.bucket_of} <= {*range(4 * team)} and {*update.block_of} <= {
         0,
         1,
         2,
@@ -98,9 +99,9 @@ def test_an_interruption_in_one_round_of_three_changes_nothing():
     assert update.blocks.sum() == 2 and update.buckets.sum() == 1
 
 
-def of_the_model(barrier, byte, longest, num_bytes):
-    """Samples that follow the model."""
-    two = 2e-3 * longest + 4 * barrier + byte * num_bytes / 2
+def of_the_model(byte, longest, num_bytes):
+    """Times of a model whose barrier takes 2 us for two threads."""
+    two = 2e-3 * longest + 4e-6 + byte * num_bytes / 2
     return {
         "seconds": {"1": [2e-3, 2e-3], "2": [two, two]},
         "longest": {"1": 1e-3, "2": 1e-3 * longest},
@@ -108,11 +109,9 @@ def of_the_model(barrier, byte, longest, num_bytes):
     }
 
 
-def test_the_costs_of_a_barrier_and_of_a_byte_are_found_again():
-    samples = {
-        "16": of_the_model(1e-6, 1e-11, 0.6, 1e6),
-        "64": of_the_model(1e-6, 1e-11, 0.55, 8e6),
-    }
+def test_the_cost_of_a_byte_is_found_again():
+    blocks = {"16": of_the_model(1e-11, 0.6, 1e6), "64": of_the_model(1e-11, 0.55, 8e6)}
+    samples = {"barrier": [2e-6, 1e-6, 9e-6], "blocks": blocks}
     costs = threads.fit(samples)
     np.testing.assert_allclose(costs, [1e-6, 1e-11], rtol=1e-6)
     rows = threads.table({"samples": samples}).rows
@@ -121,11 +120,18 @@ def test_the_costs_of_a_barrier_and_of_a_byte_are_found_again():
 
 
 def test_one_core_gives_no_costs():
-    samples = {"16": of_the_model(1e-6, 1e-11, 0.5, 1e6)}
-    del samples["16"]["seconds"]["2"]
+    samples = {"barrier": [], "blocks": {"16": of_the_model(1e-11, 0.5, 1e6)}}
+    del samples["blocks"]["16"]["seconds"]["2"]
     assert threads.fit(samples) is None
     row = threads.table({"samples": samples}).rows[1]
     assert row[3] == row[5] == row[7] == "" and row[8] == "100"
+
+
+def test_barriers_of_two_threads_take_time():
+    """With one core there is nothing to measure."""
+    measured = threads._measure_barrier(2)
+    assert len(measured) == (2 if available_cores() > 1 else 0)
+    assert all(0 < seconds < 0.1 for seconds in measured)
 
 
 def test_parts_have_a_rate_where_there_are_products():

@@ -135,12 +135,12 @@ def test_run_epochs_says_that_there_are_no_pairs(caplog):
     assert place.losses == [0.0] and "nothing is learned" in caplog.text
 
 
-def test_plan_resolves_by_the_size_of_the_corpus(tmp_path):
+def test_plan_resolves_by_the_tokens_of_the_corpus_and_of_all_epochs(tmp_path):
     corpus = sequences_corpus([["a", "b"] * 1_600_000])
     config = with_options(SMALL, block=None, blocks_per_update=None)
     training = plan(config, corpus, tmp_path)
     assert training.config.tables.update_size == (64, 16)
-    alpha = 0.05 * (1e6 / 3_200_000) ** 0.225 * 16**0.03
+    alpha = 0.05 * (1e6 / 1_280_000) ** 0.225 * 16**0.1
     assert training.config.tables.alpha == alpha
     assert (
         training.config.tables.max_pairs_per_row == 1.6 / training.config.tables.alpha

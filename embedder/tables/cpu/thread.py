@@ -106,7 +106,7 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
                 s, thread, tables, batch.blocks, constants, gathered, buffers, losses
             )
             arrivals += thread.threads
-            if not _wait(thread.arrivals, arrivals):
+            if not wait(thread.arrivals, arrivals):
                 return
             bucket = fetch_add(thread.buckets, s)
             while bucket < num_buckets:
@@ -118,7 +118,7 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
                     apply_adagrad(tables, accumulators, *theirs, constants.dim, rate)
                 bucket = fetch_add(thread.buckets, s)
             arrivals += thread.threads
-            if not _wait(thread.arrivals, arrivals):
+            if not wait(thread.arrivals, arrivals):
                 return
 
     apply.__qualname__ = f"apply_{dtype}_{optimizer}_{SOURCES}"
@@ -165,8 +165,8 @@ def _differentiate(
 
 
 @compiled()
-def _wait(arrivals, expected):
-    """Waits until `expected` threads arrived at the barrier; False: one gave up."""
+def wait(arrivals, expected):
+    """Arrives at a barrier; waits for `expected` threads. False: one gave up."""
     fetch_add(arrivals, 0)
     spins = 0
     while read(arrivals, 0) < expected and not read(arrivals, 1):
