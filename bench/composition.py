@@ -27,6 +27,7 @@ from bench.systems import machine, measure
 from embedder import Config, evaluate_pairs, read_vectors
 from embedder.config import resolve, with_options
 from embedder.tables.encode import encode
+from embedder.tables.encoded import Encoded
 from embedder.tables.problem import open_corpus
 
 PROGRAMS = {"gensim": cpu.BASELINE}
@@ -70,10 +71,10 @@ def run(
       keep: samples of the same commit that the file already has are kept.
       name: of the file in bench/results.
     """
-    num_tokens = encode(open_corpus(str(corpus)), Config().tables.min_count).num_tokens
-    settings = {"corpus": corpus.name, "tokens": num_tokens}
+    encoded = encode(open_corpus(str(corpus)), Config().tables.min_count)
+    settings = {"corpus": corpus.name, "tokens": encoded.num_tokens}
     settings |= {"architecture": architecture, "sets": [p.stem for p in _more_sets()]}
-    trainings = [*_trainings(grid, architecture, num_tokens), *_others(programs, grid)]
+    trainings = [*_trainings(grid, architecture, encoded), *_others(programs, grid)]
     samples = _kept_samples(name, settings) if keep else []
     if not _is_certain(now := commit(CHECKOUT)):
         _warn(f"no later run will keep these samples: the commit is {now!r}.")
@@ -88,13 +89,14 @@ def run(
 
 
 def _trainings(
-    grid: Grid, architecture: str, num_tokens: int
+    grid: Grid, architecture: str, encoded: Encoded
 ) -> Iterator[dict[str, Any]]:
-    """Settings of the trainings of `grid`, resolved for a corpus of `num_tokens`."""
+    """Settings of the trainings of `grid`, resolved for `encoded`."""
+    median_count = encoded.vocabulary.median_count
 
     def resolved(epochs: int, **options) -> dict[str, Any]:
         config = with_options(Config(), architecture=architecture, **options)
-        tables = resolve(config, num_tokens, epochs).tables
+        tables = resolve(config, encoded.num_tokens, epochs, median_count).tables
         return {key: getattr(tables, key) for key in _UPDATE}
 
     for seed, epochs, (tile, noise), blocks, alpha in itertools.product(

@@ -169,14 +169,22 @@ def _shared_names() -> list[str]:
     return _names(*_shared().values())
 
 
-def resolve(config: Config, num_tokens: float, epochs: int | None = None) -> Config:
+def resolve(
+    config: Config,
+    num_tokens: float,
+    epochs: int | None = None,
+    median_count: float = 0.0,
+) -> Config:
     """`config` of tables with open settings resolved for `num_tokens`.
 
     Args:
       epochs: all of the model's, those of earlier trainings too; None: of `config`.
+      median_count: occurrences of the median token; 0: few.
     """
     epochs = config.run.epochs if epochs is None else epochs
-    options = resolve_options(config.tables, config.run.optimizer, num_tokens, epochs)
+    options = resolve_options(
+        config.tables, config.run.optimizer, num_tokens, epochs, median_count
+    )
     return dataclasses.replace(config, family=options)
 
 

@@ -267,6 +267,7 @@ class EmbeddingTrainer:
             self.optimizer,
             first_epoch + epochs,
             num_blocks,
+            float(np.median(model.counts)) if model.counts.size else 0.0,
         )
         cap = math.inf
         if self.optimizer == "sgd":

@@ -74,11 +74,13 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
 
 def _write_run(run: Workdir, path: Path, model: ModelFile) -> None:
     config = with_options(Config(), **model.settings | {"block": model.block})
+    vocabulary = Vocabulary(model.tokens, model.counts)
     num_tokens, epochs = int(model.counts.sum()), len(model.loss_history)
-    write_settings(run, resolve(config, num_tokens, epochs), None, [])
+    resolved = resolve(config, num_tokens, epochs, vocabulary.median_count)
+    write_settings(run, resolved, None, [])
     for epoch, loss in enumerate(model.loss_history, 1):
         folder.append_metrics(run, {"epoch": epoch, "loss": loss})
-    write_vocabulary(Vocabulary(model.tokens, model.counts), run.vocabulary)
+    write_vocabulary(vocabulary, run.vocabulary)
     shutil.copyfile(path, run.model)
     write_results(run, model)
 

@@ -122,6 +122,26 @@ def test_default_alpha_rises_a_little_with_the_size_of_an_update(
 
 
 @pytest.mark.parametrize(
+    ("median_count", "epochs", "alpha"),
+    [
+        *[(0, 1, 0.05), (350, 1, 0.05), (70, 5, 0.05), (525, 1, 0.05 / 1.5)],
+        *[(105, 5, 0.05 / 1.5), (700, 1, 0.025), (10**6, 1, 0.025)],
+    ],
+)
+def test_default_alpha_falls_where_the_median_token_is_frequent(
+    median_count, epochs, alpha
+):
+    given = epochs, 1, median_count
+    assert default_alpha("skipgram", 10**5, *given) == pytest.approx(alpha)
+    assert oracle_alpha("skipgram", 10**5, "sgd", *given) == pytest.approx(alpha)
+    # For more tokens, the lower of the two.
+    assert default_alpha("skipgram", 10**9, *given) == pytest.approx(0.025)
+    config = with_options(Config(), epochs=epochs)
+    resolved = resolve(config, 10**5, median_count=median_count).tables
+    assert resolved.alpha == pytest.approx(alpha)
+
+
+@pytest.mark.parametrize(
     ("num_tokens", "block", "num_blocks"),
     [
         *[(0, 64, 1), (383_999, 64, 1), (384_000, 64, 2), (10**6, 64, 4)],

@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple
 
 from embedder.config import Config, to_toml
 from embedder.disk.files import name_file_in_errors
-from embedder.engine.epochs import Snapshot, Status, run_epochs
+from embedder.engine.epochs import RunPosition, Snapshot, Status, run_epochs
 from embedder.engine.memory import memory_lines
 from embedder.hosts import processes
 from embedder.problem import AnyTraining, Problem, Training
@@ -158,7 +158,7 @@ def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapsh
     best = None
     if processes.is_first():
         try:
-            best = snapshot_of(checkpoints.read(updates), training)
+            best = _at_epoch_end(snapshot_of(checkpoints.read(updates), training), end)
             _log.info(
                 "The best is epoch %d, with a score of %.4f.",
                 best.position.epoch,
@@ -169,6 +169,22 @@ def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapsh
     if not processes.broadcast_flag(best is not None):
         return end
     return start_or_broadcast(best, training)
+
+
+def _at_epoch_end(best: Snapshot, end: Snapshot) -> Snapshot:
+    """`best`, which a stop may have saved after the last update of its epoch."""
+    place = best.position
+    if not place.position:
+        return best
+    history = end.position.history[: len(place.history) + 1]
+    ended = RunPosition(
+        place.epoch + 1,
+        progress=place.progress,
+        updates=place.updates,
+        history=history,
+        best=end.position.best,
+    )
+    return best._replace(position=ended)
 
 
 def _check_diverged(training: Training, status: Status) -> None:

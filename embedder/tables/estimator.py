@@ -258,7 +258,8 @@ class EmbeddingTrainer:
     ) -> None:
         """Trains `state`, None: the initial one, and keeps the result."""
         num_tokens = int(encoded.vocabulary.counts.sum())
-        config = settings.resolve(config, num_tokens, epochs.stop)
+        median_count = encoded.vocabulary.median_count
+        config = settings.resolve(config, num_tokens, epochs.stop, median_count)
         training = Training(config, encoded, epochs)
         history = [] if state is None else self._loss_history
         with _cap_named():

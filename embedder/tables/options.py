@@ -138,16 +138,21 @@ def default_alpha(
     num_tokens: float,
     epochs: int = 5,
     blocks_per_update: int = 1,
+    median_count: float = 0.0,
 ) -> float:
     """Learning rate at the start for a corpus of `num_tokens`, ALGORITHM.md (43).
 
     Skip-gram, 5 epochs: 0.05 up to 1 M tokens, then falling with their number to the
     power -0.225 to 0.025 from 22 M on. Other epochs: as a corpus of as many tokens in 5
-    epochs. CBOW: four times that, since its gradient is divided by the number of
-    contexts. Updates of N blocks: N to the power 0.1 of that.
+    epochs. Where the median token occurs more than 350 times in all epochs, as nodes in
+    walks may, also falling in proportion to that. CBOW: four times that, since its
+    gradient is divided by the number of contexts. Updates of N blocks: N to the power
+    0.1 of that.
     """
-    seen = num_tokens * epochs / 5 if epochs else num_tokens
-    alpha = min(max(0.05 * (1e6 / max(seen, 1)) ** 0.225, 0.025), 0.05)
+    trained = epochs or 5
+    of_tokens = (1e6 / max(num_tokens * trained / 5, 1)) ** 0.225
+    of_rows = 350 / max(median_count * trained, 1)
+    alpha = 0.05 * max(min(of_tokens, of_rows, 1.0), 0.5)
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.1
 
 
@@ -195,7 +200,11 @@ def default_max_pairs_per_row(alpha: float, tokens_per_update: int) -> float:
 
 
 def resolve_options(
-    options: TablesOptions, optimizer: str, num_tokens: float, epochs: int
+    options: TablesOptions,
+    optimizer: str,
+    num_tokens: float,
+    epochs: int,
+    median_count: float = 0.0,
 ) -> TablesOptions:
     """`options` with None replaced by what it becomes for `epochs` of `num_tokens`.
 
@@ -207,7 +216,7 @@ def resolve_options(
     )
     rule = _RULES[optimizer]
     alpha = options.alpha or rule.default_alpha(
-        options.architecture, num_tokens, epochs, num_blocks
+        options.architecture, num_tokens, epochs, num_blocks, median_count
     )
     max_pairs = options.max_pairs_per_row
     if rule.limits_pairs:

@@ -233,7 +233,8 @@ def plan(
             "--grow."
         )
     epochs = range(first, first + config.run.epochs)
-    resolved = resolve(config, encoded.num_tokens, epochs.stop)
+    median_count = encoded.vocabulary.median_count
+    resolved = resolve(config, encoded.num_tokens, epochs.stop, median_count)
     return Training(resolved, encoded, epochs, base)
 
 

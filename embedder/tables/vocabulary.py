@@ -35,6 +35,11 @@ class Vocabulary:
         return {token: id for id, token in enumerate(self.tokens)}
 
     @property
+    def median_count(self) -> float:
+        """Occurrences of the median token; 0 without tokens."""
+        return float(np.median(self.counts)) if len(self.counts) else 0.0
+
+    @property
     def digest(self) -> str:
         """SHA-256 of tokens and counts, in hexadecimal digits."""
         digest = hashlib.sha256("\n".join(self.tokens).encode())

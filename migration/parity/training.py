@@ -45,7 +45,9 @@ def epoch_rung(
       encoded: `sequences` as the port reads them.
     """
     config = with_options(config, epochs=1)
-    training = Training(resolve(config, encoded.num_tokens), encoded, range(1))
+    median_count = encoded.vocabulary.median_count
+    resolved = resolve(config, encoded.num_tokens, None, median_count)
+    training = Training(resolved, encoded, range(1))
     state, place = run_epochs(training, training.initial_state())
     desired = model_of(trainer(legacy.EmbeddingTrainer, config).fit(sequences))
     row_state = training.program.optimizer.row_state(state.opt_state)

@@ -94,11 +94,14 @@ def test_the_last_is_the_result_where_the_best_is_lost(monkeypatch, capsys):
     assert evaluate_pairs(found, "pairs.tsv").spearman == metrics("spearman")[-1]
 
 
-def test_a_stopped_run_remembers_the_best(stopped):
-    options = [*TABLES, "--result", "best"]
+@pytest.mark.parametrize(("alpha", "best"), [("0.05", 3), ("0.028", 5)])
+def test_a_stopped_run_remembers_the_best(stopped, capsys, alpha, best):
+    """It stops after the last update of epoch 5, before that epoch is scored."""
+    options = [*TABLES, "--result", "best", "--alpha", alpha]
     assert train("text.txt", *options, run="whole") == 0
     stopped("text.txt", "--workdir", "run", *options, epoch=4)
     assert main(["train", "--workdir", "run"]) == 0
+    assert f"The best is epoch {best}, " in capsys.readouterr().err
     for name in ("model.npz", "vectors.safetensors"):
         assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
 

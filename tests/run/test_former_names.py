@@ -90,7 +90,7 @@ def test_a_run_of_the_version_before_resumes(stopped, monkeypatch, capsys):
         stopped(*TOKENS, "--workdir", "run")
     assert "[tables]" in Path("run/config.toml").read_text()
     assert main(["train", *TOKENS, "--workdir", "run", "--cap", "9"]) == 2
-    assert "`max_pairs_per_row` 32.0 there, 9.0 now" in error_line(capsys)
+    assert "`max_pairs_per_row` 64.0 there, 9.0 now" in error_line(capsys)
     assert main(["train", "--workdir", "run"]) == 0
     assert "Resumes after" in capsys.readouterr().err
     found, whole = (read_vectors(Path(x, "vectors.txt")) for x in ("run", "whole"))
