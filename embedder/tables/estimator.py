@@ -48,8 +48,8 @@ class EmbeddingTrainer:
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
-        None: by the tokens of all epochs and of an update, 0.06 to 0.04, for cbow
-        0.24 to 0.16; of adagrad 0.2.
+        None: by the tokens of all epochs and of an update, 0.025 to 0.07, for cbow
+        four times that; of adagrad 0.2.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.

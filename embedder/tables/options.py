@@ -75,7 +75,7 @@ class TablesOptions:
     1 to 256. Larger updates keep more cores and GPUs busy."""
     alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
     """Learning rate at the start; none: by the tokens of all epochs and of an update,
-    0.06 to 0.04, for cbow 0.24 to 0.16; of adagrad 0.2."""
+    0.025 to 0.07, for cbow four times that; of adagrad 0.2."""
     min_alpha: float = setting(1e-4, _below_alpha)
     """Learning rate at the end. It falls linearly."""
     max_pairs_per_row: float | None = setting(

@@ -129,7 +129,7 @@ def test_any_epoch_is_that_of_the_oracle(sequences, options, rule):
 def test_an_epoch_of_a_million_words_with_the_defaults(
     wiki, backend, architecture, dtype, loader
 ):
-    """What is certified is what users run, tf.data for GPUs too: scan, donation."""
+    """What users run: on a CPU the memory loader, else tf.data; scan, donation."""
     config = with_options(
         Config(), architecture=architecture, dtype=dtype, backend=backend, loader=loader
     )

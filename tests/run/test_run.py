@@ -135,7 +135,7 @@ def test_run_epochs_says_that_there_are_no_pairs(caplog):
     assert place.losses == [0.0] and "nothing is learned" in caplog.text
 
 
-def test_plan_resolves_by_the_tokens_of_the_corpus_and_of_all_epochs(tmp_path):
+def test_plan_resolves_by_the_corpus(tmp_path):
     corpus = sequences_corpus([["a", "b"] * 1_600_000])
     config = with_options(SMALL, block=None, blocks_per_update=None)
     training = plan(config, corpus, tmp_path)
