@@ -19,6 +19,7 @@ from embedder.tables.cpu.simd import (
     fetch_add,
     load,
     prefetch_row,
+    prefetch_row_to_write,
     store,
 )
 
@@ -186,6 +187,17 @@ def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks, next_block
         for e in range(size * part // num_parts, size * (part + 1) // num_parts):
             row = int(blocks.noise[s, n, e // num_noise, e % num_noise])
             prefetch_row(tables, num_keys + row)
+
+
+@compiled()
+def prefetch_to_write(gradients, start, stop):
+    """Prefetches the rows start:stop, which this core writes next.
+
+    A large update has more gradients than the caches hold; a store that misses them
+    waits.
+    """
+    for row in range(start, stop):
+        prefetch_row_to_write(gradients, row)
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype) -> np.ndarray:

@@ -11,6 +11,7 @@ from embedder.tables.cpu.block import (
     band_of_four,
     load_rows,
     prefetch,
+    prefetch_to_write,
 )
 from embedder.tables.cpu.products import (
     combine_band,
@@ -85,6 +86,9 @@ def differentiate(
         for i in range(0, tile, 4):
             prefetch(at, (g * tile + i) // 4, num_parts, tables, blocks, next_block)
             o, shift = g * tile + i, buffers.shift[g * at.tile + i]
+            prefetch_to_write(gradients, base + o, base + o + 4)
+            part = len(noise) * i // tile, len(noise) * (i + 4) // tile
+            prefetch_to_write(gradients, noise_base + part[0], noise_base + part[1])
             start, stop = band_of_four(buffers, o)
             band = shares, o, shift, positions, start, stop
             combine_rows(means, o, band, negatives, i, noise[:0])
@@ -100,6 +104,7 @@ def differentiate(
         noise_base += len(noise)
     base += len(means)
     for j in range(0, len(buffers.row_of), 4):
+        prefetch_to_write(gradients, base + j + 4, base + j + 8)
         near = max(0, j - at.window), min(len(buffers.row_of), j + 4 + at.window)
         combine_band(
             gradients, base + j, shares, j, near, buffers.row_of, buffers.shift, errors

@@ -24,7 +24,7 @@ from embedder.tables.cpu.simd import (
 )
 
 _ADAGRAD_EPS = 1e-8
-_SLOTS_AHEAD = 16  # from the slot whose row is prefetched to the one that is applied
+_SLOTS_AHEAD = 8  # from the slot whose row is prefetched to the one that is applied
 _BUCKETS_OF_A_THREAD = 4  # more: threads end together; fewer: fewer short lists
 
 

@@ -301,6 +301,16 @@ def two_to_the(typingctx, power):
 @intrinsic
 def prefetch_row(typingctx, array, row):
     """Prefetches `array[row]` into the caches."""
+    return _prefetch(array, to_write=0)
+
+
+@intrinsic
+def prefetch_row_to_write(typingctx, array, row):
+    """Prefetches `array[row]` into the caches, to be written by this core."""
+    return _prefetch(array, to_write=1)
+
+
+def _prefetch(array, to_write: int):
     line = 64 // (array.dtype.bitwidth // 8)
 
     def codegen(context, builder, signature, arguments):
@@ -317,7 +327,7 @@ def prefetch_row(typingctx, array, row):
             element = [arguments[0], arguments[1], at]
             pointer = _element_pointer(context, builder, array, element)
             address = builder.bitcast(pointer, byte_pointer)
-            builder.call(function, [address, integer(0), integer(3), integer(1)])
+            builder.call(function, [address, integer(to_write), integer(3), integer(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), codegen

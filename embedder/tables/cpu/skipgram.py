@@ -11,6 +11,7 @@ from embedder.tables.cpu.block import (
     band_of_four,
     load_rows,
     prefetch,
+    prefetch_to_write,
 )
 from embedder.tables.cpu.products import (
     combine_band,
@@ -81,6 +82,9 @@ def differentiate(
         for i in range(0, tile, 4):
             prefetch(at, (g * tile + i) // 4, num_parts, tables, blocks, next_block)
             o, t = g * tile + i, g * at.tile + i
+            prefetch_to_write(gradients, base + o, base + o + 4)
+            part = len(noise) * i // tile, len(noise) * (i + 4) // tile
+            prefetch_to_write(gradients, noise_base + part[0], noise_base + part[1])
             shift, (start, stop) = buffers.shift[t], band_of_four(buffers, o)
             scores(tokens, o, positions, start, stop, contexts, o, shift)
             scores(tokens, o, noise, 0, len(noise), negatives, i, 0)
@@ -96,6 +100,7 @@ def differentiate(
         noise_base += len(noise)
     base += len(tokens)
     for j in range(0, len(buffers.row_of), 4):
+        prefetch_to_write(gradients, base + j + 4, base + j + 8)
         near = max(0, j - at.window), min(len(buffers.row_of), j + 4 + at.window)
         combine_band(
             gradients,
