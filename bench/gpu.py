@@ -119,7 +119,7 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
     """Seconds to trace, to compile and to run; FLOPs and bytes of an update."""
     batches, num_updates = [], 0
     superblocks = loader.epoch_superblocks(
-        "memory", training.source, 0, size=training.superblock_size, workers=2
+        "memory", training.sources[0], 0, size=training.superblock_size, workers=2
     )
     for updates, real in superblocks:
         rate = training.rate(updates.progress).astype(training.config.run.dtype)

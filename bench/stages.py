@@ -107,7 +107,7 @@ def first_superblocks(training: Training) -> tuple[list[Batch], int]:
 def _superblocks(training: Training, kind: str):
     return loader.epoch_superblocks(
         kind,
-        training.source,
+        training.sources[0],
         0,
         size=training.superblock_size,
         workers=training.config.run.workers,

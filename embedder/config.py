@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -155,6 +155,13 @@ def with_options(config: Config, **options: Any) -> Config:
     return make_config(before | given)
 
 
+def replicas_of(config: Config) -> list[Config]:
+    """The config of each replica, which a run of its own would have."""
+    seeds = range(config.run.seed, config.run.seed + config.run.replicas)
+    runs = [replace(config.run, seed=s % 2**64, replicas=1) for s in seeds]
+    return [replace(config, run=run) for run in runs]
+
+
 def options_of(config: Config) -> dict[str, Any]:
     """Every setting of `config` by its flat name."""
     sections = (getattr(config, f.name) for f in dataclasses.fields(config))
@@ -185,7 +192,7 @@ def resolve(
     options = resolve_options(
         config.tables, config.run.optimizer, num_tokens, epochs, median_count
     )
-    return dataclasses.replace(config, family=options)
+    return replace(config, family=options)
 
 
 def per_host_names() -> set[str]:

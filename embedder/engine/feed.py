@@ -22,22 +22,31 @@ from embedder.engine.loop import Updates
 class _LocalBatch:
     """A batch of which this process holds the blocks `local` of each update.
 
-    Arrays are [S, blocks, ...], or [S] where they have no blocks.
+    The arrays `with_blocks` are [S, blocks, ...], the others [S, ...].
     """
 
-    def __init__(self, arrays: dict[str, np.ndarray], local: range, num_blocks: int):
+    def __init__(
+        self,
+        arrays: dict[str, np.ndarray],
+        with_blocks: set[str],
+        local: range,
+        num_blocks: int,
+    ):
         self._arrays = arrays
+        self._with_blocks = with_blocks
         self._local = local
         self._num_blocks = num_blocks
 
     def shape(self, name: str) -> tuple[int, ...]:
-        size, *rest = self._arrays[name].shape
-        return (size, self._num_blocks, *rest[1:]) if rest else (size,)
+        shape = self._arrays[name].shape
+        if name not in self._with_blocks:
+            return shape
+        return (shape[0], self._num_blocks, *shape[2:])
 
     def read(self, name: str, index: Index) -> np.ndarray:
+        if name not in self._with_blocks:
+            return self._arrays[name][index]
         updates, *rest = index
-        if not rest:
-            return self._arrays[name][updates]
         blocks = (rest[0].start - self._local.start, rest[0].stop - self._local.start)
         return self._arrays[name][(updates, slice(*blocks), *rest[1:])]
 
@@ -77,12 +86,15 @@ def sharded_batches(
         if first is None:
             return
         specs = _leaves(batch_spec(layout, axes))
+        shards = enumerate(_leaves(axes))
+        with_blocks = {str(index) for index, axis in shards if axis is not None}
         moved = {name: specs[int(name)] for name in _host_arrays(first[2])}
 
         def local_batches() -> Iterator[_LocalBatch]:
             for updates, num_updates, batch in itertools.chain([first], batches):
                 in_flight.append((updates, num_updates, batch))
-                yield _LocalBatch(_host_arrays(batch), local, num_blocks)
+                arrays = _host_arrays(batch)
+                yield _LocalBatch(arrays, with_blocks, local, num_blocks)
 
         with DeviceLoader(local_batches(), mesh_of(layout), moved) as loader:
             for arrays in loader:

@@ -58,6 +58,7 @@ class Placement(NamedTuple):
     pad_state: Callable[[TrainState], TrainState]
     unpad_state: Callable[[TrainState], TrainState]
     pad_batch: Callable[[Any], Any]
+    has_replicas: bool = False  # the arrays of a state have a first axis of replicas
 
 
 def place_updates(updates, layout: Layout, placement: Placement) -> Program:
@@ -88,7 +89,10 @@ def _unchanged(batch):
 def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
     mesh, table = mesh_of(layout), table_spec(layout)
     batch = batch_spec(layout, placement.axes)
-    state = jax.tree.map(lambda num_axes: P(*table[:num_axes]), placement.num_axes)
+    first = (None,) * placement.has_replicas
+    state = jax.tree.map(
+        lambda num_axes: P(*first, *table[:num_axes]), placement.num_axes
+    )
     mapped = jax.shard_map(
         updates,
         mesh=mesh,
@@ -140,20 +144,22 @@ def _by_pmap(updates, layout: Layout, placement: Placement) -> Program:
         donate_argnums=0,
     )
 
+    first = int(placement.has_replicas)  # axis of the rows of a table
+
     def split(x):
         """[V, D] or [V] -> [devices, ...], if it is sharded."""
-        if x.ndim < fewest_axes:
+        if x.ndim - first < fewest_axes:
             return x
-        if layout.tables == "columns":
-            return x.reshape(len(x), num, -1).swapaxes(0, 1)
-        return x.reshape(num, -1, *x.shape[1:])
+        axis = x.ndim - 1 if layout.tables == "columns" else first
+        parts = x.reshape(*x.shape[:axis], num, -1, *x.shape[axis + 1 :])
+        return np.moveaxis(parts, axis, 0)
 
     def join(x):
-        if x.ndim <= fewest_axes:
+        if x.ndim - first <= fewest_axes:
             return x
-        if layout.tables == "columns":
-            return x.swapaxes(0, 1).reshape(x.shape[1], -1)
-        return x.reshape(-1, *x.shape[2:])
+        axis = x.ndim - 2 if layout.tables == "columns" else first
+        parts = np.moveaxis(x, 0, axis)
+        return parts.reshape(*parts.shape[:axis], -1, *parts.shape[axis + 2 :])
 
     def place_state(whole: TrainState) -> PlacedState:
         return PlacedState(jax.tree.map(split, placement.pad_state(whole)))

@@ -7,6 +7,7 @@ import numpy as np
 
 from embedder.engine.layout import Layout
 from embedder.engine.program import Placement, Program, place_updates
+from embedder.engine.replicas import vmap_updates
 from embedder.engine.rules import RowRule
 from embedder.engine.state import TrainState
 from embedder.tables.blocks import PADDING, Blocks
@@ -15,6 +16,8 @@ from embedder.tables.update import host_state, updates_function
 
 TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
 """Axis 1, the blocks of S updates, is sharded."""
+REPLICA_AXES = Batch(Blocks(ids=2, sequence=2, radius=2, noise=2), rate=1)
+"""The axis of replicas in their batches, [S, N, K, ...] and [S, K]."""
 
 
 def place(
@@ -25,12 +28,14 @@ def place(
     *,
     update: Literal["rows", "dense"],
     loss_interval: int,
+    has_replicas: bool = False,
 ) -> Program:
     """The program of the updates of `model` on `layout`.
 
     Args:
       model: with `tables` of the shape of a device's shard.
       shape: of a whole table, [V, D].
+      has_replicas: whether the program is of replicas, `engine.replicas`.
     """
     updates = updates_function(
         model._replace(exchange=layout.exchange, num_columns=shape[1]),
@@ -45,6 +50,8 @@ def place(
         lambda state: _unpad_tables(state, shape),
         lambda batch: _pad_blocks(batch, layout),
     )
+    if has_replicas:
+        updates, placement = vmap_updates(updates, placement, REPLICA_AXES)
     return place_updates(updates, layout, placement)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from embedder.config import Config, with_options
+from embedder.config import Config, replicas_of, with_options
 from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
 from embedder.engine.devices import devices_line, pick_layout
 from embedder.engine.epochs import Metrics
@@ -18,6 +18,14 @@ from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import PlacedState, Program
+from embedder.engine.replicas import (
+    Call,
+    on_threads,
+    side_by_side,
+    stack_batches,
+    stack_states,
+    unstack_states,
+)
 from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
@@ -27,7 +35,7 @@ from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_sourc
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
-from embedder.tables.placement import TABLE_AXES, place
+from embedder.tables.placement import REPLICA_AXES, TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
 from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
@@ -77,7 +85,10 @@ class Training:
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.loader = pick_loader(config.run.loader, self.layout)
         self.config = with_options(config, loader=self.loader)  # as it was picked
-        self.source = _source(config, encoded, epochs, self.layout)
+        self.replicas = replicas_of(self.config)
+        self.sources = [
+            _source(each, encoded, epochs, self.layout) for each in self.replicas
+        ]
         num_words = encoded.raw_tokens * len(epochs)
         self.backend: str = pick_backend(config, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
@@ -104,13 +115,17 @@ class Training:
         return (1 + self.config.tables.negative) * math.log(2)
 
     def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
-        """The mean loss of an epoch, and the Spearman correlation with `best_by`."""
+        """The mean loss of an epoch, and the Spearman correlation with `best_by`; of
+        replicas the means."""
         loss, num_terms = sums or (0.0, 0.0)
         mean = loss / num_terms if num_terms else 0.0
         if not self._pairs:
             return (mean,)
-        vectors = self.program.whole_state(state).params["tables"]["input"]
-        return mean, self._pairs.score(np.asarray(vectors)).spearman
+        whole = self.program.whole_state(state)
+        models = unstack_states(whole) if self.has_replicas else [whole]
+        tables = [np.asarray(model.params["tables"]["input"]) for model in models]
+        scores = [self._pairs.score(table).spearman for table in tables]
+        return mean, sum(scores) / len(scores)
 
     def score(self, metrics: Metrics) -> float | None:
         """The Spearman correlation with `best_by`; None without one."""
@@ -154,8 +169,18 @@ class Training:
         return devices_line(self._demand, self.layout, self._why)
 
     def initial_state(self) -> TrainState:
-        """The state before the first update."""
-        state = initial_state(self.program.model, self.program.optimizer)
+        """The state before the first update; of replicas with a first axis K."""
+        states = [self._initial_state(each) for each in self.replicas]
+        return stack_states(states) if self.has_replicas else states[0]
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether there are several models."""
+        return len(self.replicas) > 1
+
+    def _initial_state(self, config: Config) -> TrainState:
+        num_rows = len(self.encoded.vocabulary)
+        state = initial_state(_whole_model(num_rows, config), self.program.optimizer)
         if self._base is None:
             return state
         tables = state.params["tables"]
@@ -181,24 +206,53 @@ class Training:
 
         `after` is the position of the last update that `state` includes; (): none.
         """
-        shard, block = after or loader.START
-        superblocks = loader.epoch_superblocks(
-            self.loader,
-            self.source,
-            epoch,
-            size=self.superblock_size,
-            workers=self.config.run.workers,
-            after=(shard, block),
-        )
-        dtype = np.dtype(self.config.run.dtype)
+        host = self._host_calls(epoch, after or len(self.replicas) * loader.START)
         _, num_blocks = self.config.tables.update_size
-        host = host_batches(superblocks, self.rate, dtype)
         apply, place = self.program.apply_updates, self.program.place_batch
         if self.layout.mode == "sharded":
             batches = sharded_batches(host, self.layout, num_blocks, TABLE_AXES)
             return run_calls(apply, state, batches)
         placed = ((updates, num, place(batch)) for updates, num, batch in host)
         return run_calls(apply, state, placed)
+
+    def _host_calls(self, epoch: int, after: tuple[int, ...]) -> Generator[Call]:
+        """The updates of each call after the positions `after` of the replicas, how
+        many are real, and their batch."""
+        size = len(loader.START)
+        positions = [after[k : k + size] for k in range(0, len(after), size)]
+        calls = [
+            self._calls_of(source, epoch, position)
+            for source, position in zip(self.sources, positions, strict=True)
+        ]
+        if not self.has_replicas:
+            return calls[0]
+        together = side_by_side(calls, positions, self._empty)
+        if self.backend == "numba":
+            return together
+        return (
+            (updates, num, stack_batches(batches, REPLICA_AXES))
+            for updates, num, batches in together
+        )
+
+    def _calls_of(
+        self, source: BlockSource, epoch: int, after: tuple[int, ...]
+    ) -> Generator[tuple[Updates, int, Batch]]:
+        shard, block = after
+        superblocks = loader.epoch_superblocks(
+            self.loader,
+            source,
+            epoch,
+            size=self.superblock_size,
+            workers=self.config.run.workers,
+            after=(shard, block),
+        )
+        return host_batches(superblocks, self.rate, np.dtype(self.config.run.dtype))
+
+    def _empty(self, call: tuple[Updates, int, Batch]) -> tuple[Updates, int, Batch]:
+        """A call like `call`, of no real updates."""
+        updates, _, batch = call
+        empty = loader.pad(loader.cut(updates, 0, 0), updates.num_updates)
+        return empty, 0, batch._replace(blocks=empty.blocks)
 
 
 def _begin_with(arrays: dict[str, np.ndarray], first: RowState) -> None:
@@ -279,18 +333,9 @@ def make_program(
     XLA compiles them unless `backend` is "numba". `config` is resolved.
     """
     enable_compilation_cache()
-    options = config.tables
+    options, has_replicas = config.tables, config.run.replicas > 1
     shape = num_rows, options.vector_size
-    objective = objective_of(options.architecture)
-    whole, part = (
-        Model(
-            tables(*size, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
-            objective,
-            options.window,
-            options.negative,
-        )
-        for size in (shape, layout.device_shape(*shape))
-    )
+    whole = _whole_model(num_rows, config)
     optimizer = row_rule(config.run.optimizer, options.max_pairs_per_row)
     if options.backend == "numba":
         from embedder.tables.cpu import kernel
@@ -300,19 +345,36 @@ def make_program(
             whole,
             options.max_pairs_per_row,
             loss_interval=interval,
-            threads=threads,
+            threads=1 if has_replicas else threads,
             optimizer=config.run.optimizer,
         )
+        if has_replicas:
+            placed = on_threads(placed, min(threads, config.run.replicas))
     else:
         placed = place(
-            part,
+            _model(layout.device_shape(*shape), config),
             optimizer,
             layout,
             shape,
             update=options.update,
             loss_interval=interval,
+            has_replicas=has_replicas,
         )
     return TablesProgram(model=whole, optimizer=optimizer, **vars(placed))
+
+
+def _whole_model(num_rows: int, config: Config) -> Model:
+    return _model((num_rows, config.tables.vector_size), config)
+
+
+def _model(shape: tuple[int, int], config: Config) -> Model:
+    options = config.tables
+    return Model(
+        tables(*shape, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
+        objective_of(options.architecture),
+        options.window,
+        options.negative,
+    )
 
 
 def host_batches(

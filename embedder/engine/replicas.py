@@ -1,0 +1,157 @@
+"""K replicas of a model: their states with a leading axis K, trained by one program.
+
+A replica is the model that a run of its own seed trains. Replicas share nothing but the
+program and the data: XLA applies the updates of all of them at once (`vmap`), the CPU
+kernel those of each on a thread.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from embedder.engine.loop import Updates
+from embedder.engine.program import PlacedState, Placement, Program
+from embedder.engine.state import TrainState
+
+Call = tuple[Updates, int, Any]
+"""The S updates of a call, how many are real, and their arrays of NumPy."""
+
+
+class ReplicaUpdates(NamedTuple):
+    """The S updates of a call of every replica, as the loop reads them."""
+
+    position: np.ndarray  # i64[S, 1 + K P]: the epoch, then the positions of replicas
+    progress: np.ndarray  # f64[S], mean of the replicas
+
+
+def stack_states(states: Sequence[TrainState]) -> TrainState:
+    """The states of K replicas as one, each array with a leading axis K."""
+    return jax.tree.map(lambda *arrays: np.stack(arrays), *states)
+
+
+def unstack_states(state: TrainState) -> list[TrainState]:
+    """The state of each replica, as views."""
+    num_replicas = len(jax.tree.leaves(state)[0])
+    return [_replica(state, k) for k in range(num_replicas)]
+
+
+def _replica(state: TrainState, number: int) -> TrainState:
+    return jax.tree.map(lambda x: x[number], state)
+
+
+def vmap_updates(updates: Callable, placement: Placement, axes: Any):
+    """The `updates` of K replicas by `vmap`, and the placement of their arrays.
+
+    Arrays of a state have K first. Arrays of a batch have K last of their common axes,
+    [S, K] or [S, N, K, ...], so that what shards and pads blocks stays as it is.
+
+    Args:
+      axes: a batch with the axis of replicas of each array.
+    """
+    mapped = jax.vmap(updates, in_axes=(0, axes))
+
+    def pad_state(state: TrainState) -> TrainState:
+        return stack_states([*map(placement.pad_state, unstack_states(state))])
+
+    def unpad_state(state: TrainState) -> TrainState:
+        return stack_states([*map(placement.unpad_state, unstack_states(state))])
+
+    return mapped, placement._replace(
+        pad_state=pad_state, unpad_state=unpad_state, has_replicas=True
+    )
+
+
+def stack_batches(batches: Sequence[Any], axes: Any) -> Any:
+    """The batches of K replicas as one; `axes` as in `vmap_updates`."""
+    return jax.tree.map(lambda axis, *x: np.stack(x, axis), axes, *batches)
+
+
+def on_threads(program: Program, threads: int) -> Program:
+    """The program of replicas, of which each is updated by `program` on one thread.
+
+    Batches are lists with a batch for each replica. Up to `threads` replicas are
+    updated at the same time.
+    """
+    pool = ThreadPoolExecutor(threads, "replica")
+
+    def each(function: Callable, *arguments: Sequence) -> list:
+        return [*pool.map(function, *arguments)]
+
+    def place_state(state: TrainState) -> PlacedState:
+        return _listed(each(program.place_state, unstack_states(state)))
+
+    def apply_updates(state: PlacedState, batches: list) -> tuple[PlacedState, Any]:
+        results = each(program.apply_updates, _members(state), batches)
+        states, sums = zip(*results, strict=True)
+        return _listed(states), jax.tree.map(lambda *x: np.stack(x), *sums)
+
+    def whole_state(state: PlacedState) -> TrainState:
+        return stack_states([program.whole_state(member) for member in _members(state)])
+
+    return Program(
+        apply_updates=apply_updates,
+        place_state=place_state,
+        place_batch=lambda batches: batches,
+        whole_state=whole_state,
+    )
+
+
+def _listed(states: Sequence[PlacedState]) -> PlacedState:
+    """A state whose fields are lists of the fields of `states`."""
+    fields: Any = map(list, zip(*states, strict=True))
+    return PlacedState(TrainState._make(fields))
+
+
+def _members(state: PlacedState) -> list[PlacedState]:
+    fields: Any = zip(*state, strict=True)
+    return [PlacedState(TrainState._make(each)) for each in fields]
+
+
+def side_by_side(
+    calls: Sequence[Iterator[Call]],
+    after: Sequence[tuple[int, ...]],
+    empty: Callable[[Any], Call],
+) -> Generator[tuple[ReplicaUpdates, int, list[Any]]]:
+    """Calls with the updates of all replicas, and a list of the batches of each.
+
+    The epochs of replicas differ by some updates, since each leaves out other tokens;
+    one that has no more gets empty updates, and keeps its position.
+
+    Args:
+      after: the position of the last update of each replica before these calls.
+      empty: makes a call like a given one, of no real updates.
+    """
+    last = [*after]
+    while any(found := [next(call, None) for call in calls]):
+        given = next(filter(None, found))
+        members = [call or empty(given) for call in found]
+        positions = []
+        for k, (updates, num, _) in enumerate(members):
+            positions.append(_positions(updates, num, last[k]))
+            last[k] = tuple(positions[-1][-1].tolist())
+        progress = [
+            updates.progress[_real(updates, num)] for updates, num, _ in members if num
+        ]
+        yield (
+            ReplicaUpdates(
+                np.concatenate([given[0].position[:, :1], *positions], axis=1),
+                np.mean(progress, axis=0),
+            ),
+            max(num for _, num, _ in members),
+            [batch for _, _, batch in members],
+        )
+
+
+def _positions(updates: Updates, num: int, before: tuple[int, ...]) -> np.ndarray:
+    """Positions within the epoch, [S, P]; after the real updates that of the last."""
+    if not num:
+        return np.tile(np.array(before, np.int64), (len(updates.position), 1))
+    return updates.position[_real(updates, num), 1:]
+
+
+def _real(updates: Updates, num: int) -> np.ndarray:
+    """The number of each update, or of the last real one before it, i64[S]."""
+    return np.minimum(np.arange(len(updates.position)), num - 1)
