@@ -1,5 +1,6 @@
 """Picks the devices of a run and their layout, and checks that its arrays fit."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -27,6 +28,8 @@ class Demand(NamedTuple):
     """Devices that share one copy of sharded parameters; 0: all."""
     single_device_backend: str = ""
     """The `backend` of the training if it runs on a single device only; else empty."""
+    replicas: int = 1
+    """Models that devices can share."""
 
 
 def pick_layout(
@@ -46,16 +49,22 @@ def pick_layout(
     tables = _pick_tables(options, demand, devices)
     is_requested = options.mode in ("sharded", "pmap") or options.devices > 1
     if not is_requested and tables == "replicated" and jax.process_count() == 1:
-        work = min(len(devices), options.devices or demand.num_blocks)
+        groups = math.gcd(demand.replicas, len(devices))
+        data = min(len(devices) // groups, demand.num_blocks)
         reason = _single_device_reason(options, demand, devices)
-        if reason or work == 1:
+        if reason or groups * data == 1:
             return ONE_DEVICE, reason or "there is work for one"
-        return Layout("sharded", "replicated", work, 1), "an update has work for them"
+        layout = Layout("sharded", "replicated", data, 1, groups)
+        return layout, "an update has work for them"
     num = options.devices or len(devices)
     table_devices = 1 if tables == "replicated" else demand.table_devices or num
     _check_grid(options.mode, num, table_devices)
     mode = "sharded" if options.mode == "auto" else options.mode
-    layout = Layout(mode, tables, num // table_devices, table_devices)
+    grid = num // table_devices
+    groups = math.gcd(demand.replicas, grid)
+    if mode == "pmap" and groups != num:  # it has one axis
+        groups = 1
+    layout = Layout(mode, tables, grid // groups, table_devices, groups)
     if is_requested:
         return layout, "requested"
     if tables == "replicated":
@@ -82,12 +91,13 @@ def fits(needed: dict[str, int], devices: Sequence[jax.Device]) -> bool:
     return all(sum(needed.values()) <= capacity(d, len(local)) for d in local)
 
 
-def all_layouts(num_devices: int) -> list[Layout]:
+def all_layouts(num_devices: int, replicas: int = 1) -> list[Layout]:
     """The layouts that use all devices, from whole tables to the smallest shards."""
+    groups = math.gcd(replicas, num_devices)
     if num_devices == 1:
         return [Layout()]
     return [
-        Layout("sharded", "replicated", num_devices, 1),
+        Layout("sharded", "replicated", num_devices // groups, 1, groups),
         Layout("sharded", "columns", 1, num_devices),
         Layout("sharded", "rows", 1, num_devices),
     ]
@@ -113,7 +123,8 @@ def check_fits(
     needed = demand.device_bytes(layout)
     if fits(needed, devices[: layout.num_devices]):
         return
-    others = all_layouts(len(devices)) if demand.tables != "replicated" else [layout]
+    every = all_layouts(len(devices), demand.replicas)
+    others = every if demand.tables != "replicated" else [layout]
     fitting = [
         repr(other.tables)
         for other in others
@@ -191,7 +202,7 @@ def _pick_tables(options: DeviceOptions, demand: Demand, devices) -> TableSplit:
         return demand.tables
     if len(devices) == 1 or options.mode == "jit":
         return "replicated"
-    needed = demand.device_bytes(ONE_DEVICE)
+    needed = demand.device_bytes(all_layouts(len(devices), demand.replicas)[0])
     return "replicated" if fits(needed, devices) else "rows"
 
 
@@ -203,7 +214,7 @@ def _single_device_reason(options: DeviceOptions, demand: Demand, devices) -> st
         return "there is one"
     if devices[0].platform == "cpu":
         return "CPU devices share their cores"
-    if demand.num_blocks == 1:
+    if demand.num_blocks == demand.replicas == 1:
         return f"`{demand.option}` = 1 has work for one of {len(devices)}"
     return ""
 
@@ -214,9 +225,17 @@ def devices_line(demand: Demand, layout: Layout, reason: str) -> str:
         return f"1 ({jax.devices()[0].device_kind}): {reason}"
     idle = _num_idle(layout, demand.num_blocks)
     unused = f"; {idle} of them without a part of an update" if idle else ""
+    grid = f"{layout.data_devices} x {layout.table_devices}"
+    replicas = ""
+    if layout.replica_devices > 1:
+        grid = f"{layout.replica_devices} x {grid}"
+        each = demand.replicas // layout.replica_devices
+        replicas = f", {each} of {demand.replicas} replicas on each"
+    elif demand.replicas > 1:
+        replicas = f", all {demand.replicas} replicas on each"
     return (
-        f"{layout.num_devices} as {layout.data_devices} x {layout.table_devices}, by "
-        f"{layout.mode}, tables {layout.tables}: {reason}{unused}"
+        f"{layout.num_devices} as {grid}, by {layout.mode}, tables {layout.tables}"
+        f"{replicas}: {reason}{unused}"
     )
 
 

@@ -68,6 +68,7 @@ def sharded_batches(
     layout: Layout,
     blocks_per_update: int,
     axes: Any,
+    replica_axes: Any = None,
 ) -> Iterator[tuple[Updates, int, Any]]:
     """The same calls with global arrays, prefetched onto the devices of `layout`.
 
@@ -76,6 +77,7 @@ def sharded_batches(
         those of NumPy have the blocks `local_blocks` and are moved to the devices,
         others stay as they are.
       axes: for each array, the axis that is sharded, or None.
+      replica_axes: for each array, its axis of replicas, or None; None: there is none.
     """
     local = local_blocks(layout, blocks_per_update)
     num_blocks = layout.num_blocks(blocks_per_update)
@@ -85,7 +87,7 @@ def sharded_batches(
         first = next(batches, None)
         if first is None:
             return
-        specs = _leaves(batch_spec(layout, axes))
+        specs = _leaves(batch_spec(layout, axes, replica_axes))
         shards = enumerate(_leaves(axes))
         with_blocks = {str(index) for index, axis in shards if axis is not None}
         moved = {name: specs[int(name)] for name in _host_arrays(first[2])}

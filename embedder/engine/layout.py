@@ -1,8 +1,10 @@
 """Layouts: which devices take part, and how arrays are sharded over them.
 
-Devices form a grid, data x tables. The blocks of an update are sharded along `data`;
-parameters with a row for each id are sharded along `tables`, by columns or by rows, or
-replicated. Where they are sharded by rows, blocks are sharded along both axes.
+Devices form a grid, replicas x data x tables. Of several replicas of a model, each
+group of devices along `replicas` trains some, without any communication. The blocks of
+an update are sharded along `data`; parameters with a row for each id are sharded along
+`tables`, by columns or by rows, or replicated. Where they are sharded by rows, blocks
+are sharded along both axes.
 """
 
 from collections.abc import Callable
@@ -24,6 +26,9 @@ Mode = Literal["jit", "sharded", "pmap"]
 PMAP_AXIS = "devices"
 """Name of pmap's one axis."""
 
+REPLICAS = "replicas"
+"""Name of the axis of a mesh that shards replicas."""
+
 Axes = TypeVar("Axes", bound=tuple[Any, ...])
 """A named tuple of the arrays of a batch."""
 
@@ -35,15 +40,17 @@ class Layout(NamedTuple):
     tables: TableSplit = "replicated"
     data_devices: int = 1  # along the axis that shards blocks
     table_devices: int = 1  # along the axis that shards tables
+    replica_devices: int = 1  # along the axis that shards replicas
 
     @property
     def num_devices(self) -> int:
-        return self.data_devices * self.table_devices
+        return self.replica_devices * self.data_devices * self.table_devices
 
     @property
     def block_devices(self) -> int:
         """Number of devices that the blocks of an update are sharded over."""
-        return self.num_devices if self.tables == "rows" else self.data_devices
+        is_rows = self.tables == "rows"
+        return self.data_devices * (self.table_devices if is_rows else 1)
 
     @property
     def exchange(self) -> Exchange:
@@ -88,10 +95,19 @@ ONE_DEVICE = Layout()
 
 
 def mesh_of(layout: Layout) -> Mesh:
-    """The mesh of devices, data x tables, over all processes."""
+    """The mesh of devices, data x tables, over all processes; with replicas first if
+    they are sharded."""
     devices = np.array(jax.devices()[: layout.num_devices])
-    grid = devices.reshape(layout.data_devices, layout.table_devices)
-    return Mesh(grid, ("data", "tables"))
+    shape = layout.data_devices, layout.table_devices
+    if layout.replica_devices == 1:
+        return Mesh(devices.reshape(shape), ("data", "tables"))
+    grid = devices.reshape(layout.replica_devices, *shape)
+    return Mesh(grid, (REPLICAS, "data", "tables"))
+
+
+def replicas_spec(layout: Layout) -> P:
+    """The sharding of an axis of replicas over the mesh."""
+    return P(REPLICAS if layout.replica_devices > 1 else None)
 
 
 def table_spec(layout: Layout) -> P:
@@ -103,16 +119,28 @@ def table_spec(layout: Layout) -> P:
     }[layout.tables]
 
 
-def batch_spec(layout: Layout, axes: Axes) -> Axes:
+def batch_spec(layout: Layout, axes: Axes, replica_axes: Axes | None = None) -> Axes:
     """The sharding of each array of a batch [S, blocks, ...] over the mesh.
 
     Args:
       axes: a batch with, for each array, 1 where its blocks are sharded, or None.
+      replica_axes: a batch with the axis of the replicas of each array, or None.
     """
-    split = P(None, layout.exchange.blocks)
-    return jax.tree.map(
-        lambda axis: P() if axis is None else split, axes, is_leaf=_is_none
-    )
+    if replica_axes is None:
+        replica_axes = jax.tree.map(lambda axis: None, axes, is_leaf=_is_none)
+    blocks = layout.exchange.blocks
+
+    def spec(axis: int | None, replica_axis: int | None) -> P:
+        parts: list[Any] = [None, None, None]
+        if axis is not None and blocks:
+            parts[axis] = blocks
+        if replica_axis is not None and layout.replica_devices > 1:
+            parts[replica_axis] = REPLICAS
+        while parts and parts[-1] is None:
+            parts.pop()
+        return P(*parts)
+
+    return jax.tree.map(spec, axes, replica_axes, is_leaf=_is_none)
 
 
 def map_batch(function: Callable[[Any, Any], Any], batch: Any, of_arrays: Any) -> Any:

@@ -25,6 +25,7 @@ from embedder.engine.layout import (
     batch_spec,
     map_batch,
     mesh_of,
+    replicas_spec,
     table_spec,
 )
 from embedder.engine.state import TrainState, device_state
@@ -58,7 +59,12 @@ class Placement(NamedTuple):
     pad_state: Callable[[TrainState], TrainState]
     unpad_state: Callable[[TrainState], TrainState]
     pad_batch: Callable[[Any], Any]
-    has_replicas: bool = False  # the arrays of a state have a first axis of replicas
+    replica_axes: Any = None  # a batch with, for each array, the axis of replicas
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether the arrays of a state have a first axis of replicas."""
+        return self.replica_axes is not None
 
 
 def place_updates(updates, layout: Layout, placement: Placement) -> Program:
@@ -74,6 +80,8 @@ def place_updates(updates, layout: Layout, placement: Placement) -> Program:
             )
         case "sharded":
             return _by_mesh(updates, layout, placement)
+        case "pmap" if layout.replica_devices > 1:
+            return _replicas_by_pmap(updates, layout, placement)
         case "pmap":
             return _by_pmap(updates, layout, placement)
 
@@ -88,8 +96,9 @@ def _unchanged(batch):
 
 def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
     mesh, table = mesh_of(layout), table_spec(layout)
-    batch = batch_spec(layout, placement.axes)
-    first = (None,) * placement.has_replicas
+    batch = batch_spec(layout, placement.axes, placement.replica_axes)
+    replicas = replicas_spec(layout)
+    first = replicas if placement.has_replicas else ()
     state = jax.tree.map(
         lambda num_axes: P(*first, *table[:num_axes]), placement.num_axes
     )
@@ -97,7 +106,7 @@ def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
         updates,
         mesh=mesh,
         in_specs=(state, batch),
-        out_specs=(state, P()),
+        out_specs=(state, replicas if placement.has_replicas else P()),
         check_vma=False,  # tests show that replicated results are equal
     )
 
@@ -181,6 +190,40 @@ def _by_pmap(updates, layout: Layout, placement: Placement) -> Program:
         apply_updates=apply_updates,
         place_state=place_state,
         place_batch=place_batch,
+        whole_state=whole_state,
+    )
+
+
+def _replicas_by_pmap(updates, layout: Layout, placement: Placement) -> Program:
+    """Each device has some replicas, and shares nothing with the others."""
+    num, axes = layout.num_devices, placement.replica_axes
+    apply_updates = jax.pmap(
+        updates,
+        axis_name=PMAP_AXIS,
+        in_axes=(0, axes),
+        out_axes=0,
+        devices=jax.devices()[:num],
+        donate_argnums=0,
+    )
+
+    def split(x, axis: int | None):
+        if axis is None:
+            return x
+        return x.reshape(*x.shape[:axis], num, -1, *x.shape[axis + 1 :])
+
+    def place_state(whole: TrainState) -> PlacedState:
+        padded = placement.pad_state(whole)
+        return PlacedState(jax.tree.map(lambda x: split(x, 0), padded))
+
+    def whole_state(placed: PlacedState) -> TrainState:
+        host = jax.tree.map(_host_array, placed)
+        joined = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), host)
+        return placement.unpad_state(joined)
+
+    return Program(
+        apply_updates=apply_updates,
+        place_state=place_state,
+        place_batch=lambda batch: map_batch(split, placement.pad_batch(batch), axes),
         whole_state=whole_state,
     )
 

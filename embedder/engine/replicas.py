@@ -60,7 +60,7 @@ def vmap_updates(updates: Callable, placement: Placement, axes: Any):
         return stack_states([*map(placement.unpad_state, unstack_states(state))])
 
     return mapped, placement._replace(
-        pad_state=pad_state, unpad_state=unpad_state, has_replicas=True
+        pad_state=pad_state, unpad_state=unpad_state, replica_axes=axes
     )
 
 

@@ -22,11 +22,13 @@ _log = logging.getLogger(__name__)
 def reproducibility_facts(training: Training) -> dict[str, str]:
     """What the last bits of the vectors depend on, besides the settings."""
     layout = training.layout
+    groups = layout.replica_devices
+    replicas = f", replicas over {groups}" if groups > 1 else ""
     packages = ("embedder", "jax", "jaxlib", "numpy")
     return {
         **{f"the version of {name}": version(name) for name in packages},
         "layout": f"{layout.mode} {layout.tables} "
-        f"{layout.data_devices} x {layout.table_devices}",
+        f"{layout.data_devices} x {layout.table_devices}{replicas}",
         "backend": training.backend,
         training.unit: training.content,
     }

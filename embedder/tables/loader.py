@@ -13,6 +13,7 @@ import numpy as np
 
 from embedder.engine.prefetch import parallel_map
 from embedder.engine.tfdata import import_tensorflow, quiet_options
+from embedder.options import RunOptions
 from embedder.tables.blocks import PADDING, BlockSource, Updates
 
 _SUPERBLOCK_TOKENS = 2**16  # an element costs Python about 80 us
@@ -38,6 +39,11 @@ def superblock_size(
     whole = _SUPERBLOCK_TOKENS / tokens_per_update
     epoch = (expected_tokens + 4 * expected_tokens**0.5) / tokens_per_update + 1
     return -(-int(max(1, min(whole, epoch, limit))) // _MULTIPLE) * _MULTIPLE
+
+
+def loader_workers(options: RunOptions) -> int:
+    """Threads that make shards ahead for one replica; each keeps a shard in memory."""
+    return max(1, options.workers // options.replicas)
 
 
 def epoch_superblocks(

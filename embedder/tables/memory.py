@@ -14,7 +14,7 @@ from embedder.engine.rules import row_rule
 from embedder.errors import InputError
 from embedder.settings import Interval
 from embedder.tables.encoded import Encoded
-from embedder.tables.loader import superblock_size
+from embedder.tables.loader import loader_workers, superblock_size
 from embedder.tables.prepare import UPDATES_AT_ONCE
 from embedder.tables.update import state_shapes
 
@@ -37,24 +37,28 @@ def memory_needed(
     width = -(-data.vector_size // 16) * 16  # padded as in the kernel
     table = num_rows * width * itemsize
     gathered = 2 * block + block // data.tile * data.noise  # rows of a block
-    threads = min(data.threads or os.cpu_count() or 1, num_blocks)
+    replicas, cores = config.run.replicas, data.threads or os.cpu_count() or 1
+    threads = min(cores, num_blocks) if replicas == 1 else 1  # of an update
+    at_once = min(cores, replicas)  # updates
     per_row = width * itemsize + 40 + 50 * threads  # gradient, lists, and those of each
     row_state = _row_state_bytes(config, (num_rows, data.vector_size))
     has_checkpoints = config.save.interval != Interval()
-    num_shards = min(config.run.workers + 2, len(encoded.shard_tokens))
+    workers = loader_workers(config.run)
+    num_shards = min(workers + 2, len(encoded.shard_tokens))
     shards = num_shards * int(max(encoded.shard_tokens, default=0))
+    checkpoints = 4 * table + 2 * row_state  # two of them
     superblocks = 3 * superblock_size * block * num_blocks
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
     return {
-        "tables": 2 * table,
-        "accumulators": 2 * row_state,  # and the first ones
-        "first vectors": table,
-        "vectors to write": 2 * table,
-        "checkpoints": 4 * table + 2 * row_state if has_checkpoints else 0,  # two
-        "gradients": int(1.1 * num_blocks * gathered * per_row),
+        "tables": replicas * 2 * table,
+        "accumulators": replicas * 2 * row_state,  # and the first ones
+        "first vectors": replicas * table,
+        "vectors to write": (replicas + 1) * table,
+        "checkpoints": replicas * checkpoints if has_checkpoints else 0,
+        "gradients": int(1.1 * at_once * num_blocks * gathered * per_row),
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
-        "blocks": int((shards + superblocks) * per_token),
+        "blocks": int(replicas * (shards + superblocks) * per_token),
         "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,
     }
 
@@ -86,7 +90,7 @@ def device_bytes(
     pairs = block * (positions + itemsize)  # of local blocks
     at_once = UPDATES_AT_ONCE["cpu" if jax.default_backend() == "cpu" else "gpu"]
     row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
-    return {
+    needed = {
         "tables": 2 * rows * columns * itemsize,
         "accumulators": _row_state_bytes(config, (rows, columns)),
         "row weights": 0 if sums_rows else 2 * at_once * rows * itemsize,
@@ -94,6 +98,8 @@ def device_bytes(
         "prepared updates": 2 * size * (blocks * prepared + local_blocks * pairs),
         "an update": row_copies * blocks * tiles * rows_of_tile * columns * itemsize,
     }
+    replicas = config.run.replicas // layout.replica_devices
+    return {purpose: replicas * bytes for purpose, bytes in needed.items()}
 
 
 def _row_state_bytes(config: Config, shape: tuple[int, int]) -> int:
@@ -128,6 +134,7 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
         tables="replicated" if options.update == "dense" else sharding,
         table_devices=options.table_devices,
         single_device_backend="numba" if options.backend == "numba" else "",
+        replicas=config.run.replicas,
     )
 
 

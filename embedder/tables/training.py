@@ -89,7 +89,7 @@ class Training:
         self.sources = [
             _source(each, encoded, epochs, self.layout) for each in self.replicas
         ]
-        num_words = encoded.raw_tokens * len(epochs)
+        num_words = encoded.raw_tokens * len(epochs) * config.run.replicas
         self.backend: str = pick_backend(config, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
         self.program = make_program(
@@ -144,7 +144,15 @@ class Training:
             f"all, of {tokens} tokens each, compiled by {self.backend}; sample keeps "
             f"{kept / encoded.num_tokens:.1%}",
             f"learning rate at 0, 25, 50, 75, 100 %: {rates}",
+            *self._replicas_lines,
         ]
+
+    @property
+    def _replicas_lines(self) -> list[str]:
+        if not self.has_replicas:
+            return []
+        seeds = f"{self.replicas[0].run.seed} to {self.replicas[-1].run.seed}"
+        return [f"replicas: {len(self.replicas)}, trained as with the seeds {seeds}"]
 
     @property
     def kept_tokens(self) -> float:
@@ -210,7 +218,10 @@ class Training:
         _, num_blocks = self.config.tables.update_size
         apply, place = self.program.apply_updates, self.program.place_batch
         if self.layout.mode == "sharded":
-            batches = sharded_batches(host, self.layout, num_blocks, TABLE_AXES)
+            replica_axes = REPLICA_AXES if self.has_replicas else None
+            batches = sharded_batches(
+                host, self.layout, num_blocks, TABLE_AXES, replica_axes
+            )
             return run_calls(apply, state, batches)
         placed = ((updates, num, place(batch)) for updates, num, batch in host)
         return run_calls(apply, state, placed)
@@ -243,7 +254,7 @@ class Training:
             source,
             epoch,
             size=self.superblock_size,
-            workers=self.config.run.workers,
+            workers=loader.loader_workers(self.config.run),
             after=(shard, block),
         )
         return host_batches(superblocks, self.rate, np.dtype(self.config.run.dtype))

@@ -21,6 +21,7 @@ ENCODER = ("examples.npz", "--model", "encoder", "--optimizer", "adam")
 ENCODER += ("--validation-fraction", "0.2", "--batch-size", "4")
 ADAGRAD = ("--optimizer", "adagrad")  # more state than SGD
 ROWS = ("--table-sharding", "rows", *ADAGRAD)
+REPLICAS = ("--replicas", "2")
 TWO = ("--devices", "2", "--mode")
 MODES = {
     "jit": (*TABLES, *MEMORY, "--backend", "xla"),
@@ -30,8 +31,10 @@ MODES = {
     "pmap": (*TABLES, *MEMORY, *TWO, "pmap"),
     "encoder": (*ENCODER, *MEMORY),
     "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),
+    "replicas": (*TABLES, *MEMORY, "--backend", "numba", *REPLICAS),
+    "replicas, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *REPLICAS),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
@@ -59,7 +62,8 @@ def kill_and_resume(options: tuple[str, ...], kills: int, seed: int) -> None:
     whole = embedder(-1, 0, *options)
     assert whole.returncode == 0, whole.stderr
     expected, num_events = digests(), int(whole.stdout.splitlines()[-1])
-    assert num_events > 80 and {"model.npz", "vectors.safetensors"} <= {*expected}
+    result = "replicas.safetensors" if "--replicas" in options else "model.npz"
+    assert num_events > 80 and {result, "vectors.safetensors"} <= {*expected}
     rng, done, left = random.Random(seed), 0, kills
     while left or not done:
         subprocess.run(["rm", "-r", "run"], check=True)

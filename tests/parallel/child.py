@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import sys
@@ -147,7 +148,7 @@ def superblock_of_one(training: Training) -> Updates:
     """The first superblock of an epoch, of which the first update alone is left."""
     superblock, _ = next(
         loader.epoch_superblocks(
-            "memory", training.source, 0, size=training.superblock_size, workers=1
+            "memory", training.sources[0], 0, size=training.superblock_size, workers=1
         )
     )
     return loader.pad(loader.cut(superblock, 0, 1), training.superblock_size)
@@ -223,6 +224,49 @@ def dense() -> Iterator[dict]:
             "cell": " ".join(map(str, layout)),
             "update": [(each.absolute, each.passed) for each in found],
         }
+
+
+REPLICAS = {
+    2: [(4, {}), (3, {}), (2, {"table_sharding": "rows"})],
+    4: [(6, {}), (3, {}), (4, {"table_sharding": "columns", "table_devices": 2})],
+}
+"""For so many devices: numbers of replicas, and options."""
+
+
+def replicas() -> Iterator[dict]:
+    """Replicas on several devices, and the trainings of their seeds on one."""
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(SHAPE[0])]
+    sequences = [words, *(list(rng.choice(words, size=20)) for _ in range(200))]
+    encoded = encode(sequences_corpus(sequences), 1)
+    update = {"blocks_per_update": BLOCKS, "block": 16, "tile": 4, "noise": 6}
+    update |= {"dtype": "float64", "loader": "memory", "vector_size": SHAPE[1]}
+
+    def trained(**options):
+        config = with_options(Config(), **update, **options)
+        config = resolve(config, encoded.num_tokens)
+        training = Training(config, encoded, range(1))
+        return training, run_epochs(training, training.initial_state())
+
+    for optimizer, mode in itertools.product(("sgd", "adagrad"), ("sharded", "pmap")):
+        for number, options in REPLICAS[num_devices]:
+            if mode == "pmap" and "table_devices" in options:
+                continue  # it has one axis
+            own = {"mode": mode, "devices": num_devices, **options}
+            training, (together, _) = trained(
+                replicas=number, seed=7, optimizer=optimizer, **own
+            )
+            alone = [
+                trained(seed=7 + k, optimizer=optimizer)[1].state for k in range(number)
+            ]
+            yield {
+                "cell": f"{optimizer} {training.devices_line}",
+                "groups": training.layout.replica_devices,
+                "difference": max(
+                    largest_difference(jax.tree.map(lambda x, k=k: x[k], together), one)
+                    for k, one in enumerate(alone)
+                ),
+            }
 
 
 def loading() -> Iterator[dict]:

@@ -73,6 +73,18 @@ def test_an_encoder_is_the_same_on_any_devices(num_devices):
 
 
 @pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_replicas_are_the_models_that_runs_of_their_seeds_train(num_devices):
+    """Where devices have replicas of their own, and where they share all of them."""
+    cells = run(num_devices, "replicas")
+    assert [each["groups"] for each in cells] == {
+        2: 2 * [2, 1, 1, 2, 1, 1],
+        4: 2 * [2, 1, 2, 1, 1],
+    }[num_devices]
+    for each in cells:
+        assert each["difference"] < 1e-12, each
+
+
+@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_dense_update_is_that_of_the_oracle(num_devices):
     cells = run(num_devices, "dense")
     assert len(cells) == 2

@@ -1,0 +1,112 @@
+"""Replicas of tables: each is the model that a run of its seed trains."""
+
+import jax
+import numpy as np
+import pytest
+
+from embedder.config import Config, resolve, with_options
+from embedder.engine.epochs import run_epochs
+from embedder.errors import InputError
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.encode import encode
+from embedder.tables.training import Training
+
+EPOCHS = range(2)
+SEED = 5
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    """Tokens with the frequencies of a text, so that `sample` leaves some out."""
+    rng = np.random.default_rng(0)
+    shares = 1 / np.arange(1, 201) ** 0.9
+    words = [f"w{i}" for i in range(200)]
+    chosen = (
+        rng.choice(words, p=shares / shares.sum(), size=rng.integers(5, 30))
+        for _ in range(300)
+    )
+    return encode(sequences_corpus(map(list, chosen)), 1)
+
+
+def training(encoded, **options) -> Training:
+    small = {"vector_size": 10, "blocks_per_update": 2, "block": 16, "tile": 4}
+    small |= {"dtype": "float64", "seed": SEED, "loader": "memory", "noise": 6}
+    small |= {"save_every": "16"}  # so a call has 16 updates
+    config = with_options(Config(), epochs=len(EPOCHS), **small | options)
+    return Training(resolve(config, encoded.num_tokens), encoded, EPOCHS)
+
+
+def trained(encoded, **options):
+    planned = training(encoded, **options)
+    return run_epochs(planned, planned.initial_state())
+
+
+def replica(state, number: int):
+    return jax.tree.map(lambda x: np.asarray(x)[number], state)
+
+
+def assert_equal(one, other, atol: float = 0.0) -> None:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"backend": "xla"},
+        {"backend": "xla", "optimizer": "adagrad"},
+        {"backend": "xla", "architecture": "cbow"},
+        {"backend": "xla", "update": "dense"},
+        {"backend": "numba"},
+        {"backend": "numba", "optimizer": "adagrad", "architecture": "cbow"},
+        {"backend": "numba", "threads": 3, "dtype": "float32"},
+        {"backend": "xla", "loader": "tfdata"},
+    ],
+    ids=lambda options: " ".join(map(str, options.values())),
+)
+def test_a_replica_is_the_model_of_its_seed(encoded, options):
+    """Over two epochs of more than 100 updates, with all that the optimizer keeps."""
+    together = trained(encoded, replicas=3, **options)
+    assert together.position.updates > 100
+    models = [trained(encoded, seed=SEED + k, **options) for k in range(3)]
+    for k, model in enumerate(models):
+        own = replica(together.state, k)
+        rounding = 1e-12 if options["backend"] == "xla" else 0
+        assert_equal((own.params, own.opt_state), model.state[:2], rounding)
+    assert len({model.position.updates for model in models}) > 1
+    assert not np.array_equal(*(m.state.params["tables"]["input"] for m in models[:2]))
+    losses = np.array([model.position.losses for model in models])
+    np.testing.assert_allclose(together.position.losses, losses.mean(axis=0), rtol=1e-2)
+
+
+@pytest.mark.parametrize("backend", ["xla", "numba"])
+def test_replicas_resume_after_any_update(encoded, backend):
+    """Also where one replica has no more updates in its epoch, and another has."""
+    options = {"replicas": 3, "backend": backend}
+    planned = training(encoded, **options)
+    snapshots = []
+    whole = run_epochs(
+        planned,
+        planned.initial_state(),
+        lambda status: snapshots.append(status.snapshot()),
+    )
+    assert len(snapshots) > 6
+    for snapshot in snapshots:
+        again = training(encoded, **options)
+        end = run_epochs(again, snapshot.state, start=snapshot.position)
+        assert_equal(end.state[:2], whole.state[:2])
+        assert end.position.losses == pytest.approx(whole.position.losses, rel=1e-12)
+
+
+def test_an_update_needs_memory_for_every_replica(encoded):
+    one, four = training(encoded), training(encoded, replicas=4)
+    assert four.memory["tables"] == 4 * one.memory["tables"]
+    assert four.memory["vocabulary"] == one.memory["vocabulary"]
+    assert four.device_memory["tables"] == 4 * one.device_memory["tables"]
+    assert "replicas: 4, trained as with the seeds 5 to 8" in four.description
+
+
+def test_the_number_of_replicas_is_checked():
+    with pytest.raises(InputError, match="`replicas` must be an integer >= 1, got 0"):
+        with_options(Config(), replicas=0)
