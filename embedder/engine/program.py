@@ -8,6 +8,7 @@ One rule shards the whole state, that of the optimizer included: an array [V, D]
 sharded as the tables are, an array [V] as their rows are, and a scalar is replicated.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 
 from embedder.engine.layout import (
     PMAP_AXIS,
+    REPLICAS,
     Layout,
     batch_spec,
     map_batch,
@@ -97,16 +99,22 @@ def _unchanged(batch):
 def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
     mesh, table = mesh_of(layout), table_spec(layout)
     batch = batch_spec(layout, placement.axes, placement.replica_axes)
-    replicas = replicas_spec(layout)
-    first = replicas if placement.has_replicas else ()
+    first = replicas_spec(layout) if placement.has_replicas else ()
     state = jax.tree.map(
         lambda num_axes: P(*first, *table[:num_axes]), placement.num_axes
     )
+
+    def updates_and_all_sums(state, batch):
+        """Every process reads the sums, those of other devices' replicas too."""
+        state, sums = updates(state, batch)
+        gather = functools.partial(jax.lax.all_gather, axis_name=REPLICAS, tiled=True)
+        return state, jax.tree.map(gather, sums)
+
     mapped = jax.shard_map(
-        updates,
+        updates if layout.replica_devices == 1 else updates_and_all_sums,
         mesh=mesh,
         in_specs=(state, batch),
-        out_specs=(state, replicas if placement.has_replicas else P()),
+        out_specs=(state, P()),
         check_vma=False,  # tests show that replicated results are equal
     )
 
