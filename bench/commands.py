@@ -20,6 +20,7 @@ from bench import (
     parts,
     quality,
     render,
+    replicas,
     small,
     stages,
     threads,
@@ -286,6 +287,19 @@ def encoder_bench(
     print(encoder.run(net, list(systems), samples, data).markdown())
 
 
+def replicas_bench(
+    subjects: tuple[Literal["spirals", "mnist", "wiki"], ...] = tuple(replicas.NUMBERS),
+    samples: int = 3,
+) -> None:
+    """K models side by side against one, and against one after another.
+
+    Args:
+        subjects: what to train; default: all.
+        samples: repetitions; programs take turns.
+    """
+    print(replicas.run(list(subjects), samples).markdown())
+
+
 def encoder_modes_bench(
     devices: tuple[int, ...] = (1, 2),
     samples: int = 2,
@@ -382,6 +396,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "encoded": encoded_bench,
     "encoder": encoder_bench,
     "encoder-modes": encoder_modes_bench,
+    "replicas": replicas_bench,
     "encoder-busy": encoder_busy_bench,
 }
 """All benches but `gpu` and `gpu-offline`, by name."""
