@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from embedder.encoders.estimator import FeatureEncoder
     from embedder.run.train import train
     from embedder.tables.estimator import EmbeddingTrainer
+    from embedder.vectors.ensemble import Ensemble
+    from embedder.vectors.ensemble_files import read_ensemble
     from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
     from embedder.vectors.export import read_vectors, write_vectors
     from embedder.vectors.vectors import Vectors
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Config",
     "EmbeddingTrainer",
+    "Ensemble",
     "FeatureEncoder",
     "Vectors",
     "evaluate_analogies",
     "evaluate_pairs",
+    "read_ensemble",
     "read_vectors",
     "train",
     "write_vectors",
@@ -31,10 +35,12 @@ __all__ = [
 _MODULES = {
     "Config": "embedder.config",
     "EmbeddingTrainer": "embedder.tables.estimator",
+    "Ensemble": "embedder.vectors.ensemble",
     "FeatureEncoder": "embedder.encoders.estimator",
     "Vectors": "embedder.vectors.vectors",
     "evaluate_analogies": "embedder.vectors.evaluate",
     "evaluate_pairs": "embedder.vectors.evaluate",
+    "read_ensemble": "embedder.vectors.ensemble_files",
     "read_vectors": "embedder.vectors.export",
     "train": "embedder.run.train",
     "write_vectors": "embedder.vectors.export",

@@ -75,7 +75,11 @@ class Devices:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Print the tokens with the most similar vectors to each word."""
+    """Print the tokens with the most similar vectors to each word.
+
+    Of a run with replicas: the mean similarity, its interval from the 5th to the 95th
+    percentile, and how many replicas have the token among their nearest.
+    """
 
     run: _Run
     """Folder of a finished run, or a file of vectors."""
@@ -83,6 +87,8 @@ class Neighbors:
     """Tokens to look up."""
     topn: int = 10
     """Number of neighbours per word."""
+    stable: bool = False
+    """Of a run with replicas: sort by the lower end of the interval."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,12 @@ class Export:
     to: Path
     """.txt or .vec (word2vec text, also .gz), .bin (word2vec binary), .safetensors,
     .npz, .parquet."""
+    replicas: bool = False
+    """Of a run with replicas: write the vectors of each, not their mean, to
+    .safetensors or .parquet."""
+    stability: int | None = None
+    """Of a run with replicas: write the counts and the stability of this many of the
+    most frequent tokens, to .parquet or .csv."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from embedder.arguments import (
     Analogy,
@@ -32,6 +32,8 @@ from embedder.terminal import say, say_done, shown
 if TYPE_CHECKING:
     from embedder.engine.epochs import Status
     from embedder.run.stopping import Stop
+    from embedder.run.workdir import Workdir
+    from embedder.vectors.ensemble import Ensemble, Neighbor
     from embedder.vectors.vectors import Vectors
 
 
@@ -138,28 +140,86 @@ def _shown_progress(
 
 def _read(path: Path) -> "Vectors":
     """The vectors of a run, or of a file."""
-    from embedder.run.workdir import Workdir
     from embedder.vectors.export import read_vectors
+
+    run = _finished_run(path)
+    return read_vectors(path if run is None else run.vectors)
+
+
+def _finished_run(path: Path) -> "Workdir | None":
+    """The run at `path`; None if that is a file.
+
+    Raises:
+      InputNotFoundError: there is no file, and no finished run.
+    """
+    from embedder.run.workdir import Workdir
 
     if not path.exists():
         raise InputNotFoundError(f"RUN {path} does not exist.")
     if not path.is_dir():
-        return read_vectors(path)
+        return None
     run = Workdir(path)
     if not run.is_finished:
         raise InputNotFoundError(
             f"RUN {path} holds no finished run: {run.vectors} is missing."
         )
-    return read_vectors(run.vectors)
+    return run
+
+
+def _ensemble(path: Path) -> "Ensemble | None":
+    """The ensemble of a run with replicas; None for other runs, and files."""
+    from embedder.vectors.ensemble_files import read_ensemble
+
+    run = _finished_run(path)
+    if run is None or not run.replicas.exists():
+        return None
+    return read_ensemble(run.replicas)
+
+
+def _needs_replicas(argument: str, run: Path) -> InputError:
+    return InputError(f"{argument} applies only to a run with replicas, got {run}.")
 
 
 def _neighbors(args: Neighbors) -> None:
-    vectors = _read(args.run)
+    ensemble = _ensemble(args.run)
+    if args.stable and ensemble is None:
+        raise _needs_replicas("`stable`", args.run)
     if not args.words:
         raise InputError("WORD: give at least one token to look up.")
-    labels = _labels(args.run)
+    if ensemble is not None:
+        _ensemble_neighbors(ensemble, args)
+        return
+    vectors, labels = _read(args.run), _labels(args.run)
     for word in args.words:
         _print_ranking(word, vectors.most_similar(word, topn=args.topn), labels)
+
+
+def _ensemble_neighbors(ensemble: "Ensemble", args: Neighbors) -> None:
+    order: Literal["mean", "lower"] = "lower" if args.stable else "mean"
+    found = ensemble.neighbors(args.words, args.topn, order=order)
+    stability = ensemble.stability(args.words)
+    for word, share, neighbors in zip(args.words, stability, found, strict=True):
+        count = int(ensemble.counts[ensemble.index(word)])
+        _print_neighbors(word, count, float(share), neighbors, len(ensemble))
+
+
+def _print_neighbors(
+    word: str,
+    count: int,
+    stability: float,
+    neighbors: list["Neighbor"],
+    num_replicas: int,
+) -> None:
+    from embedder.vectors.ensemble import has_little_data
+
+    remark = ", too little data" if has_little_data(count, stability) else ""
+    say(f"{shown(word)}: stability {stability:.2f}, count {count}{remark}")
+    width = len(str(num_replicas))
+    for near in neighbors:
+        say(
+            f"  {near.similarity:6.3f}  [{near.lower:5.2f}, {near.upper:5.2f}]  "
+            f"{near.frequency:{width}}/{num_replicas}  {shown(near.token)}"
+        )
 
 
 def _analogy(args: Analogy) -> None:
@@ -262,10 +322,38 @@ def _export(args: Export) -> None:
     from embedder.vectors.export import write_vectors
 
     check_target(args.to, "`to`")
+    if args.replicas or args.stability is not None:
+        _export_ensemble(args)
+        return
     vectors = _read(args.run)
     with name_file_in_errors(args.to):
         write_vectors(vectors, args.to)
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
+
+
+def _export_ensemble(args: Export) -> None:
+    from embedder.disk.files import name_file_in_errors
+    from embedder.vectors.ensemble_files import write_ensemble, write_stability
+    from embedder.vectors.vectors import check_positive_integer
+
+    if args.replicas and args.stability is not None:
+        raise InputError("Give one of --replicas and --stability N, not both.")
+    if args.stability is not None:
+        check_positive_integer("stability", args.stability)
+    ensemble = _ensemble(args.run)
+    if ensemble is None:
+        raise _needs_replicas(
+            "`replicas`" if args.replicas else "`stability`", args.run
+        )
+    with name_file_in_errors(args.to):
+        if args.stability is None:
+            write_ensemble(ensemble, args.to)
+            num_replicas, num_tokens, _ = ensemble.vectors.shape
+            done = f"{num_replicas} x {num_tokens} vectors"
+        else:
+            tokens = write_stability(ensemble, args.stability, args.to)
+            done = f"stability of {len(tokens)} tokens"
+    say_done(f"{done} in {shown(str(args.to))}")
 
 
 def _convert(args: Convert) -> None:

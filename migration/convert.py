@@ -8,7 +8,7 @@ from embedder.config import Config, resolve, with_options
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.errors import InputExistsError, InputIsFolderError, InputNotFoundError
 from embedder.run import workdir as folder
-from embedder.run.inputs import write_settings
+from embedder.run.inputs import check_has_one_model, write_settings
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.problem import write_results
@@ -56,11 +56,12 @@ def run_to_model(run: Source, model: Source, *, overwrite: bool = False) -> Mode
       InputExistsError: `model` exists, and `overwrite` is False.
       InputIsFolderError: `model` is a folder.
       InputNotFoundError: `run` is not a finished run.
-      InputError: the run's model file is damaged.
+      InputError: the run has replicas, or its model file is damaged.
     """
     source, path = Workdir(run), Path(model)
     if not source.is_finished:
         raise InputNotFoundError(f"RUN {source.path} holds no finished run.")
+    check_has_one_model(source, "SOURCE")
     folder.check_target(path, "TARGET")
     read = read_model(source.model)
     if path.is_dir():

@@ -11,6 +11,7 @@ from embedder.encoders.artefact import EncoderFile, read_encoder
 from embedder.encoders.images import IMAGES, read_image
 from embedder.encoders.outputs import embed, load_encoder, probabilities
 from embedder.errors import InputError, InputNotFoundError
+from embedder.run.inputs import check_has_one_model
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
 
@@ -55,7 +56,10 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
 def _read_model(run: Path) -> EncoderFile:
     if not run.exists():
         raise InputNotFoundError(f"RUN {run} does not exist.")
-    return read_encoder(Workdir(run).model if run.is_dir() else run)
+    if run.is_dir():
+        check_has_one_model(Workdir(run), "RUN")
+        return read_encoder(Workdir(run).model)
+    return read_encoder(run)
 
 
 def _features(path: Path, model: EncoderFile) -> np.ndarray:

@@ -174,6 +174,22 @@ def _damaged(workdir: Workdir, reason: str) -> InputError:
     )
 
 
+def check_has_one_model(workdir: Workdir, argument: str) -> None:
+    """Refuses a run with replicas where one model is needed.
+
+    Raises:
+      InputError: it names `argument` and the number of replicas.
+    """
+    if not workdir.config.exists() or workdir.model.exists():
+        return
+    num_replicas = read_toml(workdir.config).run.replicas
+    if num_replicas > 1:
+        raise InputError(
+            f"{argument} must be a run of a single model, got {workdir.path}, which "
+            f"has {num_replicas} replicas."
+        )
+
+
 def check_sound(workdir: Workdir) -> None:
     """Refuses to resume a run whose settings or inputs were changed or damaged.
 

@@ -9,6 +9,7 @@ metrics.jsonl        one JSON object per epoch
 tensorboard/         the metrics as TensorBoard events
 checkpoints/         all that resuming needs, by the number of updates
 model.npz            the trained model: the file of `EmbeddingTrainer.save`
+replicas.safetensors of a run with replicas: the vectors of each, and no model.npz
 labels.parquet       of an encoder: label and prediction of each example
 vectors.txt          of tables: the vectors as word2vec text
 vectors.safetensors  the vectors; written last, so that a run that has it is finished
@@ -33,6 +34,7 @@ from embedder.disk.files import atomic_file
 from embedder.disk.folders import remove_unfinished_folders
 from embedder.disk.lock import hold_lock
 from embedder.errors import InputError, InputExistsError
+from embedder.vectors.ensemble_files import REPLICAS_FILE
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 
@@ -57,6 +59,7 @@ class Workdir:
         self.labels = self.path / "labels.parquet"
         self.base = self.path / "base.npz"
         self.model = self.path / "model.npz"
+        self.replicas = self.path / REPLICAS_FILE
         self.text_vectors = self.path / "vectors.txt"
         self.vectors = self.path / "vectors.safetensors"
 
@@ -77,6 +80,7 @@ class Workdir:
             self.vocabulary,
             self.metrics,
             self.model,
+            self.replicas,
             self.labels,
             self.text_vectors,
             self.vectors,  # the last: with it the run is finished

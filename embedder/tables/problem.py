@@ -19,7 +19,7 @@ from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints, tree_of
-from embedder.run.inputs import check_sound
+from embedder.run.inputs import check_has_one_model, check_sound
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
@@ -33,6 +33,8 @@ from embedder.tables.vocabulary import (
     read_vocabulary,
     write_vocabulary,
 )
+from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.ensemble_files import write_ensemble
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES, is_key
@@ -91,13 +93,20 @@ class TablesProblem:
             _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
-        """The vectors at `end`."""
-        vocabulary = training.encoded.vocabulary
-        table = np.asarray(end.state.params["tables"]["input"])
-        return Vectors(vocabulary.tokens, table, vocabulary.counts)
+        """The vectors at `end`; of replicas the mean."""
+        if training.has_replicas:
+            return _ensemble(training, end).mean()
+        return Vectors(*_tokens_and_table(training, end))
 
     def finish(self, run: Workdir, training: Training, end: Snapshot) -> Vectors:
-        """Writes the model file and the vectors; the run is finished then."""
+        """Writes the model file and the vectors; the run is finished then.
+
+        Replicas have no model file: they write the vectors of each, and their mean.
+        """
+        if training.has_replicas:
+            ensemble = _ensemble(training, end)
+            write_ensemble(ensemble, run.replicas)
+            return _write_vectors(run, ensemble.mean())
         before = self._base.loss_history if self._base else []
         model = _model(training, end, before)
         write_model(run.model, model)
@@ -127,6 +136,7 @@ def _read_base(base: Base) -> ModelFile:
     """
     run, path = Workdir(base.path), base.path
     if path.is_dir():
+        check_has_one_model(run, "`resume`")
         path = run.model
         if run.is_started and not path.exists():
             return _from_checkpoint(run)
@@ -251,8 +261,11 @@ def _check_base(config: Config, base: ModelFile) -> None:
 
 def write_results(run: Workdir, model: ModelFile) -> Vectors:
     """Writes the vectors of a trained model, and marks the run as finished."""
-    vectors = Vectors(model.tokens, model.input, model.counts)
-    if not all(map(is_key, model.tokens)):
+    return _write_vectors(run, Vectors(model.tokens, model.input, model.counts))
+
+
+def _write_vectors(run: Workdir, vectors: Vectors) -> Vectors:
+    if not all(map(is_key, vectors.keys)):
         _log.warning(
             "vectors.txt is not written: a token has white space or more than %d "
             "bytes.",
@@ -262,6 +275,19 @@ def write_results(run: Workdir, model: ModelFile) -> Vectors:
         write_vectors(vectors, run.text_vectors)
     folder.finish(run, vectors)
     return vectors
+
+
+def _ensemble(training: Training, end: Snapshot) -> Ensemble:
+    return Ensemble(*_tokens_and_table(training, end))
+
+
+def _tokens_and_table(
+    training: Training, end: Snapshot
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Tokens, input table [V, D], of replicas [K, V, D], and counts i64[V]."""
+    vocabulary = training.encoded.vocabulary
+    table = np.asarray(end.state.params["tables"]["input"])
+    return vocabulary.tokens, table, vocabulary.counts
 
 
 def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:

@@ -6,7 +6,7 @@ Axis letters: V keys, D dimensions.
 import contextlib
 import hashlib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from embedder.threads import use_threads
 from embedder.vectors.vectors import Vectors
 
 ARRAY_NAMES = ("vectors", "tokens", "token_ends", "counts")
-_DIGEST = "sha256"  # key in the metadata of formats without a checksum
+DIGEST = "sha256"  # key in the metadata of formats without a checksum
 
 
 def _arrays(vectors: Vectors) -> dict[str, np.ndarray]:
@@ -30,49 +30,71 @@ def _arrays(vectors: Vectors) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _digest(vectors: Vectors) -> str:
-    """SHA-256 of keys, vectors and counts, in hexadecimal digits."""
+def digest_of(arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256 of arrays and their names, in hexadecimal digits."""
     digest = hashlib.sha256()
-    for name, array in _arrays(vectors).items():
+    for name, array in arrays.items():
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-def _checked(vectors: Vectors, metadata: dict[str, str] | None) -> Vectors:
-    """`vectors`; InputError if they do not have the digest that the metadata names."""
-    expected = (metadata or {}).get(_DIGEST)  # other programs write no digest
-    if expected is not None and expected != _digest(vectors):
+def check_arrays(
+    arrays: dict[str, np.ndarray], metadata: dict[str, str] | None
+) -> None:
+    """Raises InputError unless `arrays` have the digest that the metadata names."""
+    expected = (metadata or {}).get(DIGEST)  # other programs write no digest
+    if expected is not None and expected != digest_of(arrays):
         raise InputError("its keys or numbers are not those that were written")
+
+
+def _checked(vectors: Vectors, metadata: dict[str, str] | None) -> Vectors:
+    check_arrays(_arrays(vectors), metadata)
     return vectors
 
 
 def _from_arrays(arrays: dict[str, np.ndarray]) -> Vectors:
-    for name in ("vectors", "tokens", "token_ends"):
-        if name not in arrays:
-            raise InputError(f"it has no `{name}`")
+    check_names(arrays, ("vectors", "tokens", "token_ends"))
     keys = unpack_strings(arrays["tokens"], arrays["token_ends"])
     return Vectors(keys, arrays["vectors"], arrays.get("counts"))
 
 
+def check_names(found: Container[str], names: Iterable[str]) -> None:
+    """Raises InputError unless all `names` are `found` in a file."""
+    for name in names:
+        if name not in found:
+            raise InputError(f"it has no `{name}`")
+
+
 @contextlib.contextmanager
-def _name_damaged_file(path: Path, *errors: type[BaseException]) -> Iterator[None]:
-    """Turns ValueError, TypeError and `errors` of a reader into one InputError."""
+def name_damaged_file(
+    path: Path, kind: str, *errors: type[BaseException]
+) -> Iterator[None]:
+    """Turns ValueError, TypeError and `errors` of a reader into one InputError.
+
+    Args:
+      kind: of the file, for the message.
+    """
     damage: tuple[type[BaseException], ...] = (ValueError, TypeError, *errors)
     try:
         yield
     except damage as error:
         reason = short_reason(error)
-        raise InputError(f"{path} is not a whole vectors file: {reason}.") from error
+        raise InputError(f"{path} is not a whole {kind} file: {reason}.") from error
 
 
 def write_safetensors(vectors: Vectors, path: Path) -> None:
     """Writes the arrays, and their SHA-256 as metadata."""
+    save_arrays(_arrays(vectors), path)
+
+
+def save_arrays(arrays: dict[str, np.ndarray], path: Path) -> None:
+    """Writes a .safetensors file of arrays, with their SHA-256 as metadata."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     try:
-        save_file(_arrays(vectors), path, {_DIGEST: _digest(vectors)})
+        save_file(arrays, path, {DIGEST: digest_of(arrays)})
     except SafetensorError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
 
@@ -81,7 +103,7 @@ def read_safetensors(path: Path) -> Vectors:
     """The vectors of a .safetensors file; InputError if it is damaged."""
     from safetensors import SafetensorError, safe_open
 
-    with _name_damaged_file(path, SafetensorError, AttributeError):  # a dtype
+    with name_damaged_file(path, "vectors", SafetensorError, AttributeError):  # a dtype
         with safe_open(path, framework="numpy") as file:
             wanted = [name for name in ARRAY_NAMES if name in file.keys()]
             vectors = _from_arrays({name: file.get_tensor(name) for name in wanted})
@@ -97,7 +119,7 @@ def write_npz(vectors: Vectors, path: Path) -> None:
 def read_npz(path: Path) -> Vectors:
     """The vectors of an .npz file; InputError if it is damaged or compressed."""
     errors = zipfile.BadZipFile, OSError, EOFError, NotImplementedError
-    with open(path, "rb") as file, _name_damaged_file(path, *errors):
+    with open(path, "rb") as file, name_damaged_file(path, "vectors", *errors):
         with zipfile.ZipFile(file) as archive:
             wanted = [n for n in ARRAY_NAMES if f"{n}.npy" in archive.namelist()]
             return _from_arrays(
@@ -115,7 +137,7 @@ def write_parquet(vectors: Vectors, path: Path) -> None:
         columns["count"] = pl.Series(vectors.counts)
     columns["vector"] = pl.Series(vectors.matrix)
     try:
-        digest = {_DIGEST: _digest(vectors)}
+        digest = {DIGEST: digest_of(_arrays(vectors))}
         pl.DataFrame(columns).write_parquet(path, metadata=digest)
     except pl.exceptions.PolarsError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
@@ -128,7 +150,7 @@ def read_parquet(path: Path) -> Vectors:
     from embedder.disk.parquet import read_table
 
     use_threads()
-    with _name_damaged_file(path, pl.exceptions.PolarsError):
+    with name_damaged_file(path, "vectors", pl.exceptions.PolarsError):
         table = read_table(path)
         schema = table.schema
         if schema.get("key") != pl.String or not isinstance(

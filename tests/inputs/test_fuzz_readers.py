@@ -47,6 +47,8 @@ from embedder.run.workdir import Workdir, truncate_metrics
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import sequences_corpus, text_corpus
 from embedder.tables.encode import encode_cached
+from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.ensemble_files import read_ensemble, write_ensemble
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
 from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
@@ -201,6 +203,10 @@ def vectors_reader(ending: str) -> Reader:
     return Reader(name, lambda path: write_vectors(vectors, path), read_vectors)
 
 
+def write_replicas(path: Path) -> None:
+    write_ensemble(Ensemble(KEYS, np.stack([MATRIX, -MATRIX]), LABELS + 1), path)
+
+
 def image_reader(ending: str, mode: str = "RGB") -> Reader:
     pixels = np.random.default_rng(0).integers(0, 256, (9, 11, 3), np.uint8)
     image = Image.fromarray(pixels).convert(mode)
@@ -316,6 +322,7 @@ READERS = [
     Reader("model.npz", table_model, read_model),
     Reader("encoder.npz", encoder_model, read_encoder),
     *map(vectors_reader, (".txt", ".vec.gz", ".bin", ".safetensors", ".npz")),
+    Reader("replicas.safetensors", write_replicas, read_ensemble),
     Reader("features.idx", write_bytes(IDX), read_idx),
     Reader("idx.gz", write_bytes(gzip.compress(IDX, mtime=0)), read_idx),
     Reader("examples.npz", write_npz(X=MATRIX, y=LABELS), read_npz),
@@ -439,13 +446,14 @@ def directory_claiming(path: Path) -> None:
     path.write_bytes(data)
 
 
-def write_safetensors(path: Path, dtype: str, rows: int, size: int) -> None:
-    """Vectors of which the header claims so many rows of such a dtype."""
+def write_safetensors(path: Path, dtype: str, shape: list[int], size: int) -> None:
+    """Vectors of which the header claims such a shape and dtype."""
     tokens, ends = pack_strings(KEYS)
     claims = {
-        "vectors": (dtype, [rows, 4], size),
+        "vectors": (dtype, shape, size),
         "tokens": ("U8", [len(tokens)], len(tokens)),
         "token_ends": ("I64", [len(ends)], ends.nbytes),
+        "counts": ("I64", [len(ends)], ends.nbytes),
     }
     start, header = 0, {}
     for name, (kind, shape, length) in claims.items():
@@ -453,12 +461,16 @@ def write_safetensors(path: Path, dtype: str, rows: int, size: int) -> None:
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": place}
         start += length
     text = json.dumps(header).encode()
-    data = bytes(min(size, 1000)) + tokens.tobytes() + ends.tobytes()
+    data = bytes(min(size, 1000)) + tokens.tobytes() + ends.tobytes() * 2
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def safetensors_claiming(path: Path) -> None:
-    write_safetensors(path, "F32", MANY, 16 * MANY)
+    write_safetensors(path, "F32", [MANY, 4], 16 * MANY)
+
+
+def replicas_claiming(path: Path) -> None:
+    write_safetensors(path, "F32", [MANY, 5, 4], 80 * MANY)
 
 
 def png_claiming(path: Path) -> None:
@@ -488,6 +500,7 @@ FILES = [
     ("vectors.vec.gz", write_bytes(gzip.compress(ROWS))),
     ("vectors.bin", write_bytes(ROWS)),
     ("vectors.safetensors", safetensors_claiming),
+    ("replicas.safetensors", replicas_claiming),
     ("image-RGB.png", png_claiming),
 ]
 CLAIMS = [
@@ -816,7 +829,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path, name):
 )
 def test_safetensors_of_another_dtype_are_refused(tmp_path, dtype, bits):
     path = tmp_path / "v.safetensors"
-    write_safetensors(path, dtype, len(KEYS), len(KEYS) * 4 * bits // 8)
+    write_safetensors(path, dtype, [len(KEYS), 4], len(KEYS) * 4 * bits // 8)
     with pytest.raises(ValueError, match="v.safetensors is not a whole vectors file: "):
         read_vectors(path)
 

@@ -1,0 +1,300 @@
+"""An ensemble: the vectors of K replicas of a model, and how far they agree.
+
+Replicas differ by their seed alone, so their spread is what a vector owes to chance.
+Spaces of replicas are rotated against each other: cosine similarities can be compared
+at once, vectors only after an alignment.
+
+Axis letters: K replicas, V tokens, D dimensions, Q queries.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from embedder.errors import InputError, InputTypeError
+from embedder.vectors.vectors import (
+    CHUNK_VALUES,
+    ROUNDING,
+    Vectors,
+    check_positive_integer,
+    cosines,
+    unit_rows,
+)
+
+FREQUENT = 100  # occurrences of a token, up to which its stability rises with them
+UNSTABLE = 0.3  # two replicas share fewer than three of ten nearest tokens
+_NEAREST = 10  # tokens that stability compares
+_TOKENS = 2**16  # whose nearest tokens are held at once
+
+
+class Neighbor(NamedTuple):
+    """A token near another one, by the cosine similarities of K replicas."""
+
+    token: str
+    similarity: float  # mean of the replicas
+    lower: float  # ends of the percentile interval over the replicas
+    upper: float
+    frequency: int  # number of replicas that have it among their `topn` nearest
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ensemble:
+    """The vectors of K replicas for the same tokens; a token's id is its row.
+
+    `vectors` may be memory-mapped: methods read it replica by replica.
+
+    Raises:
+      InputError: `vectors` is not [K, V, D] with K >= 2, or a replica or the tokens are
+        what `Vectors` refuses.
+      InputTypeError: `vectors` is neither float32 nor float64, or as of `Vectors`.
+    """
+
+    tokens: list[str]
+    vectors: np.ndarray  # f32 or f64[K, V, D]
+    counts: np.ndarray  # i64[V]
+
+    def __post_init__(self):
+        vectors = np.asarray(self.vectors).view()
+        if vectors.dtype not in (np.float32, np.float64):
+            raise InputTypeError(
+                f"`vectors` must be float32 or float64, got {vectors.dtype}."
+            )
+        if vectors.ndim != 3 or len(vectors) < 2:
+            raise InputError(
+                "`vectors` must have shape [K, V, D] with K >= 2 replicas, got "
+                f"{vectors.shape}."
+            )
+        vectors.flags.writeable = False
+        checked = [Vectors(self.tokens, each, self.counts) for each in vectors]
+        object.__setattr__(self, "tokens", checked[0].keys)
+        object.__setattr__(self, "vectors", vectors)
+        object.__setattr__(self, "counts", checked[0].counts)
+
+    def __repr__(self) -> str:
+        num_replicas, num_tokens, size = self.vectors.shape
+        return f"Ensemble({num_replicas} replicas, {num_tokens} tokens, {size} numbers)"
+
+    def __len__(self) -> int:
+        """The number of replicas, K."""
+        return len(self.vectors)
+
+    def index(self, token: str) -> int:
+        """Id of `token`; InputKeyError if it is unknown."""
+        return self._first.index(token)
+
+    def replica(self, number: int) -> Vectors:
+        """The vectors of replica `number`, from 0."""
+        return Vectors(self.tokens, self.vectors[number], self.counts)
+
+    @cached_property
+    def rotations(self) -> np.ndarray:
+        """The rotation of each replica to the first, f64[K, D, D].
+
+        Orthogonal Procrustes: of all orthogonal matrices the one with the least
+
+            || U_k Q - U_0 ||^2,  which is  Q = P R^T  with  U_k^T U_0 = P S R^T
+
+        by singular values, where the rows of U_k [V, D] are the vectors of replica k
+        scaled to length one, so that all tokens have equal weight.
+
+        Reference: Schönemann 1966, Psychometrika 31.
+        """
+        _, _, size = self.vectors.shape
+        products = np.zeros((len(self), size, size))
+        for rows in self._chunks():
+            first, *others = (unit_rows(each) for each in rows)
+            for k, other in enumerate(others, 1):
+                products[k] += other.T @ first
+        left, _, right = np.linalg.svd(products)
+        rotations = left @ right
+        rotations[0] = np.eye(size)
+        return rotations
+
+    def aligned(self) -> "Ensemble":
+        """The ensemble with each replica rotated to the first; see `rotations`.
+
+        Vectors keep their lengths, and replicas their cosine similarities.
+        """
+        vectors = np.empty_like(self.vectors, subok=False)
+        start = 0
+        for rows in self._chunks():
+            stop = start + rows.shape[1]
+            vectors[:, start:stop] = rows @ self.rotations
+            start = stop
+        return Ensemble(self.tokens, vectors, self.counts)
+
+    def mean(self) -> Vectors:
+        """The mean over the aligned replicas of each token's vector, at its own length.
+
+        The mean is shorter than the vectors where replicas disagree.
+        """
+        means = [(rows @ self.rotations).mean(axis=0) for rows in self._chunks()]
+        matrix = np.concatenate(means).astype(self.vectors.dtype)
+        return Vectors(self.tokens, matrix, self.counts)
+
+    def neighbors(
+        self,
+        tokens: Sequence[str],
+        topn: int = 10,
+        *,
+        order: Literal["mean", "lower"] = "mean",
+        percent: float = 90.0,
+    ) -> list[list[Neighbor]]:
+        """The `topn` nearest other tokens of each of `tokens`, best first, ties by id.
+
+        Args:
+          order: by the mean cosine similarity of the replicas, or by the lower end of
+            its interval.
+          percent: of the replicas that the interval covers, in (0, 100]; 90: from the
+            5th to the 95th percentile, linear between replicas.
+
+        Raises:
+          InputKeyError: a token is unknown.
+          InputError, InputTypeError: `topn` is no integer >= 1, or `percent` is out of
+            its range.
+        """
+        check_positive_integer("topn", topn)
+        if not 0 < percent <= 100:
+            raise InputError(f"`percent` must be in (0, 100], got {percent!r}.")
+        size = max(1, CHUNK_VALUES // self.vectors[..., 0].size)
+        found: list[list[Neighbor]] = []
+        for chunk in _pieces(tokens, size):
+            scores, nearest = self._scores(chunk, topn)
+            for i, token in enumerate(chunk):
+                row = self.index(token)
+                ids = self._candidates(row, scores[i], topn, order, percent)
+                exact = self._exact_cosines(row, ids)
+                best = np.argsort(-_key(exact, order, percent), kind="stable")[:topn]
+                found.append(
+                    self._described(ids[best], exact[:, best], nearest[:, i], percent)
+                )
+        return found
+
+    def stability(self, tokens: Sequence[str]) -> np.ndarray:
+        """How far the replicas agree on the nearest tokens of each of `tokens`, f64[Q].
+
+            mean of |A_i ∩ A_j| / 10 over all pairs of replicas i < j
+
+        where A_k are the 10 nearest tokens in replica k; all others if there are fewer,
+        and 0 if there is none. 1: all agree; of unrelated replicas about 10 / V.
+
+        Reference: Wendlandt et al. 2018 (NAACL); Antoniak and Mimno 2018 (TACL) compare
+        the same sets by another index.
+
+        Raises:
+          InputKeyError: a token is unknown.
+        """
+        found = [np.empty(0)]
+        for chunk in _pieces(tokens, _TOKENS):
+            nearest = [each.neighbors(chunk, _NEAREST)[0] for each in self._replicas()]
+            overlaps = [_overlap(*pair) for pair in itertools.combinations(nearest, 2)]
+            found.append(np.mean(overlaps, axis=0) / max(1, nearest[0].shape[1]))
+        return np.concatenate(found)
+
+    def frequent(self, num: int) -> np.ndarray:
+        """Ids of the `num` most frequent tokens, ties by id, i64[num]."""
+        check_positive_integer("num", num)
+        return np.argsort(-self.counts, kind="stable")[:num]
+
+    @cached_property
+    def _first(self) -> Vectors:
+        return self.replica(0)
+
+    def _replicas(self) -> Iterator[Vectors]:
+        return (self.replica(k) for k in range(len(self)))
+
+    def _chunks(self) -> Iterator[np.ndarray]:
+        """The vectors of some tokens after others, f64[K, chunk, D]."""
+        num_replicas, num_tokens, size = self.vectors.shape
+        step = max(1, CHUNK_VALUES // (num_replicas * size))
+        for start in range(0, num_tokens, step):
+            yield self.vectors[:, start : start + step].astype(np.float64)
+
+    def _scores(
+        self, tokens: Sequence[str], topn: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cosine similarities to all tokens f[Q, K, V], rounded, and the ids of the
+        nearest i64[K, Q, n]."""
+        num_replicas, num_tokens, _ = self.vectors.shape
+        shape = len(tokens), num_replicas, num_tokens
+        scores, nearest = np.empty(shape, self.vectors.dtype), []
+        rows = [self.index(token) for token in tokens]
+        for k, each in enumerate(self._replicas()):
+            scores[:, k] = each.unit[rows] @ each.unit.T
+            nearest.append(each.neighbors(tokens, topn)[0])
+        return scores, np.stack(nearest)
+
+    def _candidates(
+        self, row: int, scores: np.ndarray, topn: int, order: str, percent: float
+    ) -> np.ndarray:
+        """Ids of the `topn` best by `scores` f[K, V], and of all within ROUNDING.
+
+        See `Vectors._best`: they are ranked again by cosines in float64.
+        """
+        keys = _key(scores, order, percent)
+        keys[row] = -np.inf
+        num = min(topn, len(keys) - 1)
+        if num == 0:
+            return np.empty(0, np.int64)
+        worst = np.partition(keys, len(keys) - num)[len(keys) - num]
+        return np.flatnonzero(keys >= worst - ROUNDING)
+
+    def _exact_cosines(self, row: int, ids: np.ndarray) -> np.ndarray:
+        """Cosine similarities of token `row` and those of `ids`, f64[K, len(ids)]."""
+        rows = np.concatenate([[row], ids])
+        exact = []
+        for each in self.vectors:
+            query, *_ = unit = unit_rows(each[rows].astype(np.float64))
+            exact.append(cosines(unit[1:], query))
+        return np.stack(exact)
+
+    def _described(
+        self, ids: np.ndarray, exact: np.ndarray, nearest: np.ndarray, percent: float
+    ) -> list[Neighbor]:
+        """Neighbours `ids` by their cosines f64[K, n] and the nearest ids i64[K, n]."""
+        means, (lower, upper) = exact.mean(axis=0), _interval(exact, percent)
+        return [
+            Neighbor(
+                token=self.tokens[id_],
+                similarity=float(means[i]),
+                lower=float(lower[i]),
+                upper=float(upper[i]),
+                frequency=int((nearest == id_).any(axis=1).sum()),
+            )
+            for i, id_ in enumerate(ids)
+        ]
+
+
+def has_little_data(count: int, stability: float) -> bool:
+    """Whether a token is too rare for its neighbours to be trusted.
+
+    It occurs fewer than FREQUENT times, and its stability is below UNSTABLE. Stability
+    rises with the count up to about a hundred; frequent tokens with a low one, such as
+    "the", have enough data and many tokens equally near.
+    """
+    return count < FREQUENT and stability < UNSTABLE
+
+
+def _pieces(tokens: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (tokens[i : i + size] for i in range(0, len(tokens), size))
+
+
+def _key(scores: np.ndarray, order: str, percent: float) -> np.ndarray:
+    """What ranks neighbours, f[N], of their cosine similarities f[K, N]."""
+    if order == "mean":
+        return scores.mean(axis=0)
+    return np.percentile(scores, 50 - percent / 2, axis=0)
+
+
+def _interval(scores: np.ndarray, percent: float) -> np.ndarray:
+    """Lower and upper ends over the replicas, f64[2, N], of scores f[K, N]."""
+    return np.percentile(scores, [50 - percent / 2, 50 + percent / 2], axis=0)
+
+
+def _overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Number of ids that each row of i64[Q, n] shares with that of another, i64[Q]."""
+    return (first[:, :, None] == second[:, None, :]).sum(axis=(1, 2))
