@@ -162,7 +162,7 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     y = torch.from_numpy(examples.labels.astype(np.int64))
     train, held = split_validation(len(y), settings.get("validation_fraction", 0.0))
     size, epochs = settings["batch_size"], settings["epochs"]
-    source = BatchSource(examples, train, size, 1, range(epochs), range(size))
+    source = BatchSource(examples, train, size, (1,), range(epochs), range(size))
 
     def step(inputs, targets):
         optimizer.zero_grad()

@@ -312,8 +312,12 @@ def _embed(args: Embed) -> None:
     if args.run.is_dir():
         nearest = _read(args.run).nearest_to(found.vectors.matrix, args.topn)
     labels = _labels(args.run)
-    for (key, label, share), near in zip(found.predictions, nearest, strict=True):
-        _print_ranking(f"{key}: {label} ({share:.3f})", near, labels)
+    for number, (key, label, share) in enumerate(found.predictions):
+        about = f"{share:.3f}"
+        if found.entropies is not None:
+            total, data, model = (x[number] for x in found.entropies[1:])
+            about += f"; entropy {total:.3f} = {data:.3f} data + {model:.3f} model"
+        _print_ranking(f"{key}: {label} ({about})", nearest[number], labels)
 
 
 def _export(args: Export) -> None:

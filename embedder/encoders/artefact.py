@@ -6,6 +6,10 @@ arguments of `FeatureEncoder` and `Network.settings`, metrics of each epoch), `c
 on), and optionally `shape` i64[] and `kind`, the shape of an example and the bytes of
 its dtype. A setting that a file lacks has its default. Nothing is pickled, and the
 checksums of zip show damage.
+
+A file of K replicas has the setting `replicas`, parameters with a first axis K, and
+`rotations` [K, E, E], which align the embeddings of each replica to those of the first.
+`legacy` reads no such file.
 """
 
 import dataclasses
@@ -21,6 +25,7 @@ from embedder.disk.arrays import read_stored_array
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.encoders.networks import Network, network_in
 from embedder.encoders.options import EncoderOptions
+from embedder.engine.replicas import unstack_states
 from embedder.errors import InputError, InputNotFoundError
 from embedder.options import RunOptions
 
@@ -33,6 +38,7 @@ _TRAINING = (
 )
 ENCODER_SETTINGS = ("layers", *_TRAINING)
 """Settings that every file holds: the arguments of `FeatureEncoder`."""
+_REPLICAS = "replicas"  # the setting of files with several networks
 
 
 class EncoderFile(NamedTuple):
@@ -40,16 +46,24 @@ class EncoderFile(NamedTuple):
 
     settings: dict[str, Any]
     classes: np.ndarray  # [C]
-    arrays: dict[str, np.ndarray]  # the parameters; see `Network.to_arrays`
+    arrays: dict[str, np.ndarray]  # see `Network.to_arrays`; of replicas with K first
     history: list[dict[str, float | None]]  # metrics of each epoch
     example_shape: tuple[int, ...]
     example_dtype: str
+    rotations: np.ndarray | None = None  # [K, E, E]; None: one network
+
+    @property
+    def replicas(self) -> list[dict[str, np.ndarray]]:
+        """The parameters of each network."""
+        if self.rotations is None:
+            return [self.arrays]
+        return unstack_states(self.arrays)
 
     @property
     def network(self) -> Network:
-        """The network of `arrays`."""
+        """The network of `arrays`, the same of all replicas."""
         options = network_options(self.settings)
-        return network_in(options, self.arrays, self.example_shape)
+        return network_in(options, self.replicas[0], self.example_shape)
 
 
 def write_encoder(path: Path, model: EncoderFile) -> None:
@@ -64,6 +78,8 @@ def write_encoder(path: Path, model: EncoderFile) -> None:
         "kind": np.frombuffer(model.example_dtype.encode(), np.uint8),
         **model.arrays,
     }
+    if model.rotations is not None:
+        members["rotations"] = model.rotations
     with atomic_file(path) as part, open(part, "wb") as file:
         # The stub of savez takes every member for its argument `allow_pickle`.
         np.savez(file, **members)  # type: ignore[arg-type]
@@ -97,8 +113,12 @@ def _read(archive: zipfile.ZipFile) -> EncoderFile:
     shape: tuple[int, ...] | None = None
     if "shape" in names:
         shape = tuple(read_stored_array(archive, "shape").tolist())
-    network = network_in(network_options(settings), arrays, shape)
+    rotations = _take_rotations(arrays, settings.get(_REPLICAS))
+    first = arrays if rotations is None else unstack_states(arrays)[0]
+    network = network_in(network_options(settings), first, shape)
     _check(network, arrays, len(classes), settings["dtype"])
+    if rotations is not None:
+        _check_rotations(network, rotations, settings["dtype"])
     shape = network.example_shape if shape is None else shape
     num_features = math.prod(network.example_shape)
     if min(shape, default=0) < 1 or math.prod(shape) != num_features:
@@ -111,12 +131,33 @@ def _read(archive: zipfile.ZipFile) -> EncoderFile:
     history = json.loads(read_stored_array(archive, "history").tobytes())
     if not isinstance(history, list):
         raise InputError("`history` is no JSON list")
-    return EncoderFile(settings, classes, arrays, history, shape, dtype)
+    return EncoderFile(settings, classes, arrays, history, shape, dtype, rotations)
+
+
+def _take_rotations(
+    arrays: dict[str, np.ndarray], num_replicas: Any
+) -> np.ndarray | None:
+    """Removes the rotations of replicas from the members of a file; None: one network.
+
+    Raises:
+      InputError: a member is not of so many replicas.
+    """
+    if num_replicas is None:
+        return None
+    if type(num_replicas) is not int or num_replicas < 2:
+        raise InputError(f"`{_REPLICAS}` is {num_replicas!r}")
+    if "rotations" not in arrays:
+        raise InputError("it has no 'rotations'")
+    for name, array in arrays.items():
+        if array.shape[:1] != (num_replicas,):
+            raise InputError(f"`{name}` is {array.shape}, of {num_replicas} replicas")
+    return arrays.pop("rotations")
 
 
 def _settings(archive: zipfile.ZipFile) -> dict[str, Any]:
     found = json.loads(read_stored_array(archive, "settings").tobytes())
-    known = {*ENCODER_SETTINGS, *(f.name for f in dataclasses.fields(EncoderOptions))}
+    options = (f.name for f in dataclasses.fields(EncoderOptions))
+    known = {*ENCODER_SETTINGS, _REPLICAS, *options}
     if not isinstance(found, dict) or not known.issuperset(found):
         raise InputError("`settings` has other names than those of an encoder")
     layers = network_options(found).layers or None
@@ -125,7 +166,8 @@ def _settings(archive: zipfile.ZipFile) -> dict[str, Any]:
 
 def network_options(settings: dict[str, Any]) -> EncoderOptions:
     """The settings of the network, of those in a file; the others have defaults."""
-    own = {n: x for n, x in settings.items() if n not in _TRAINING and x is not None}
+    others = {*_TRAINING, _REPLICAS}
+    own = {n: x for n, x in settings.items() if n not in others and x is not None}
     return EncoderOptions(**own)
 
 
@@ -134,10 +176,21 @@ def _check(
 ) -> None:
     """Checks that the parameters are finite, and that there is a score per class."""
     for name, array in arrays.items():
-        if array.dtype != dtype or not np.isfinite(array).all():
-            raise InputError(f"`{name}` is not finite numbers of {dtype}")
+        _check_finite(name, array, dtype)
     if network.num_classes != num_classes:
         raise InputError(f"it has {num_classes} classes, its layers another number")
+
+
+def _check_rotations(network: Network, rotations: np.ndarray, dtype: str) -> None:
+    size = network.vector_size
+    if rotations.shape[1:] != (size, size):
+        raise InputError(f"`rotations` is {rotations.shape}, of vectors of {size}")
+    _check_finite("rotations", rotations, dtype)
+
+
+def _check_finite(name: str, array: np.ndarray, dtype: str) -> None:
+    if array.dtype != dtype or not np.isfinite(array).all():
+        raise InputError(f"`{name}` is not finite numbers of {dtype}")
 
 
 def _json(values: Any) -> np.ndarray:

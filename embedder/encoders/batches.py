@@ -3,6 +3,9 @@
 Both loaders give the same batches, bit for bit. `tfdata` gathers and prefetches the
 features of batches on the host; `memory` keeps all features on the device, and a batch
 is the ids of its examples.
+
+Each of K replicas has an order of its own: ids are [S, B, K], and what is gathered by
+them has K after B. One network has no such axis.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,9 +22,9 @@ _START = (-1,)  # position before the first batch of an epoch
 
 
 class Updates(NamedTuple):
-    """S consecutive updates of B examples each."""
+    """S consecutive updates of B examples each, of one network or of K replicas."""
 
-    ids: np.ndarray  # i32[S, B], rows of the examples; 0 for padding
+    ids: np.ndarray  # i32[S, B] or [S, B, K], rows of the examples; 0 for padding
     weights: np.ndarray  # f32[S, B], 1, or 0 for padding
     position: np.ndarray  # i64[S, 2]: epoch and batch
     progress: np.ndarray  # f64[S], fraction of the run done before each, in [0, 1)
@@ -33,8 +36,8 @@ class Updates(NamedTuple):
 class Gathered(NamedTuple):
     """Features and labels of the examples of updates."""
 
-    features: np.ndarray  # [S, B, ...]
-    labels: np.ndarray  # i32[S, B]
+    features: np.ndarray  # [S, B, ...] or [S, B, K, ...]
+    labels: np.ndarray  # i32[S, B] or [S, B, K]
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class BatchSource:
     examples: Examples
     train: np.ndarray  # i64[n], rows of the examples to train on
     batch_size: int
-    seed: int
+    seeds: tuple[int, ...]  # of the order of each replica
     epochs: range
     local: range  # the part of each batch to make, in [0, B); B and above is padding
 
@@ -54,9 +57,29 @@ class BatchSource:
         return -(-len(self.train) // self.batch_size)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Rows of the training examples in the order of `epoch`, i64[n]."""
-        rng = np.random.default_rng([self.seed, epoch])
+        """Rows of the training examples in the order of `epoch`, i64[n] or [n, K]."""
+        orders = [self._order(seed, epoch) for seed in self.seeds]
+        return np.stack(orders, axis=1) if self.has_replicas else orders[0]
+
+    def _order(self, seed: int, epoch: int) -> np.ndarray:
+        rng = np.random.default_rng([seed, epoch])
         return self.train[rng.permutation(len(self.train))]
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether batches have an axis of replicas."""
+        return len(self.seeds) > 1
+
+    @property
+    def replica_shape(self) -> tuple[int, ...]:
+        """The axis of replicas in the arrays of a batch: (K,), or () for one."""
+        return (len(self.seeds),) if self.has_replicas else ()
+
+    @property
+    def update_bytes(self) -> int:
+        """Bytes of the features of an update, of all replicas."""
+        example = self.examples.features[:1].nbytes
+        return example * self.batch_size * len(self.seeds)
 
     def updates(self, order: np.ndarray, epoch: int, first: int, size: int) -> Updates:
         """`size` batches from batch `first` of an epoch, past its end all padding.
@@ -67,7 +90,8 @@ class BatchSource:
         numbers, local = np.arange(first, first + size), np.array(self.local)
         indices = numbers[:, np.newaxis] * self.batch_size + local
         is_real = (indices < len(order)) & (local < self.batch_size)
-        ids = np.where(is_real, order[np.minimum(indices, len(order) - 1)], 0)
+        ids = order[np.minimum(indices, len(order) - 1)]
+        ids[~is_real] = 0
         num_items = len(self.epochs) * len(order)
         done = (epoch - self.epochs.start) * len(order) + numbers * self.batch_size
         return Updates(
@@ -94,9 +118,12 @@ def split_validation(
 def updates_per_call(
     loader: Literal["tfdata", "memory"], source: BatchSource, limit: float
 ) -> int:
-    """Number of updates of a call, S: some megabytes of features, at most `limit`."""
-    example = max(1, source.examples.features[:1].nbytes)
-    whole = max(1, _BYTES[loader] // (example * source.batch_size))
+    """Number of updates of a call, S: some megabytes of features, at most `limit`.
+
+    The features of all replicas count, so that their calls take about as long as those
+    of one network.
+    """
+    whole = max(1, _BYTES[loader] // max(1, source.update_bytes))
     return int(max(1, min(whole, source.num_batches, limit)))
 
 
@@ -142,8 +169,11 @@ def _by_tfdata(
     failures: list[Exception] = []
     features, labels = source.examples.features, source.examples.labels
     size = firsts.step
-    shape = (size, len(source.local), *features.shape[1:])
-    empty = Gathered(np.empty(shape, features.dtype), np.empty(shape[:2], labels.dtype))
+    shape = size, len(source.local), *source.replica_shape
+    empty = Gathered(
+        np.empty((*shape, *features.shape[1:]), features.dtype),
+        np.empty(shape, labels.dtype),
+    )
 
     def gather(first) -> Gathered:
         try:

@@ -7,9 +7,11 @@ import numpy as np
 
 from embedder.disk.arrays import memory_map_npy
 from embedder.disk.files import check_utf8_path, name_file_in_errors, short_reason
+from embedder.encoders.alignment import rotated_mean
 from embedder.encoders.artefact import EncoderFile, read_encoder
 from embedder.encoders.images import IMAGES, read_image
 from embedder.encoders.outputs import embed, load_encoder, probabilities
+from embedder.encoders.uncertainty import EntropySplit, split_entropy
 from embedder.errors import InputError, InputNotFoundError
 from embedder.run.inputs import check_has_one_model
 from embedder.run.workdir import Workdir
@@ -21,10 +23,13 @@ class Embedded(NamedTuple):
 
     vectors: Vectors
     predictions: list[tuple[str, str, float]]  # key, predicted class, its probability
+    entropies: EntropySplit | None  # of replicas; None: one network
 
 
 def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
     """Embeddings and classes of the examples in `files`, by the encoder of `run`.
+
+    Of replicas they are means; embeddings are aligned as those of the run.
 
     Args:
       run: folder of a run, or an encoder file.
@@ -43,14 +48,25 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
         keys.extend([name] if single else [f"{name}:{i}" for i in range(len(features))])
         parts.append(features)
     x = np.concatenate(parts)
-    encoder, params = load_encoder(model.network, model.arrays)
-    probability = probabilities(encoder, params, x)
+    vectors, probability, entropies = _outputs(model, x)
     labels = [str(model.classes[i]) for i in probability.argmax(axis=1)]
     best = probability.max(axis=1).tolist()
     return Embedded(
-        Vectors(keys, embed(encoder, params, x)),
-        list(zip(keys, labels, best, strict=True)),
+        Vectors(keys, vectors), list(zip(keys, labels, best, strict=True)), entropies
     )
+
+
+def _outputs(
+    model: EncoderFile, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, EntropySplit | None]:
+    """Embeddings [n, E], class probabilities [n, C], and the entropies of replicas."""
+    networks = [load_encoder(model.network, each) for each in model.replicas]
+    if model.rotations is None:
+        (network,) = networks
+        return embed(*network, x), probabilities(*network, x), None
+    found = split_entropy(probabilities(*each, x) for each in networks)
+    vectors = rotated_mean((embed(*each, x) for each in networks), model.rotations)
+    return vectors, found.probabilities, found
 
 
 def _read_model(run: Path) -> EncoderFile:

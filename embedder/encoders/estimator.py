@@ -159,10 +159,15 @@ class FeatureEncoder(
 
         Raises:
           InputNotFoundError: there is no such file.
-          InputError: it is not an encoder file, it is damaged, or its network is not
-            an `MLP`.
+          InputError: it is not an encoder file, it is damaged, it is of replicas, or
+            its network is not an `MLP`.
         """
         model = read_encoder(Path(path))
+        if model.rotations is not None:
+            raise InputError(
+                f"{path} has {len(model.rotations)} networks, and FeatureEncoder has "
+                "one: use `embedder embed`."
+            )
         if other := sorted(model.settings.keys() - set(ENCODER_SETTINGS)):
             raise InputError(
                 f"{path} has a network that FeatureEncoder does not have, by "

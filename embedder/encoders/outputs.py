@@ -19,7 +19,7 @@ from embedder.encoders.networks import (
     Params,
     make_encoder,
 )
-from embedder.encoders.update import loss_sums
+from embedder.encoders.update import Sums, loss_sums
 from embedder.threads import use_threads
 
 _GROUP = 1024  # examples that are computed at once
@@ -65,14 +65,36 @@ def evaluate(
     ids: np.ndarray,
 ) -> tuple[float, float]:
     """Mean cross entropy and accuracy of the examples `ids`, i64[n]."""
+    return _evaluate(_batch_sums, encoder, params, features, labels, ids)
+
+
+def evaluate_replicas(
+    encoder: Encoder,
+    params: Params,
+    features: np.ndarray,
+    labels: np.ndarray,
+    ids: np.ndarray,
+) -> tuple[float, float]:
+    """Means over K replicas of what `evaluate` returns; `params` have K first."""
+    return _evaluate(_replica_sums, encoder, params, features, labels, ids)
+
+
+def _evaluate(
+    batch_sums: Callable[..., Sums],
+    encoder: Encoder,
+    params: Params,
+    features: np.ndarray,
+    labels: np.ndarray,
+    ids: np.ndarray,
+) -> tuple[float, float]:
     params, total = _on_one_device(params), np.zeros(3)
     with jax.enable_x64(encoder.dtype == np.float64):
         for start in range(0, len(ids), _GROUP):
             group = ids[start : start + _GROUP]
             weights = _padded(np.ones(len(group), encoder.dtype))
             batch = _padded(features[group]), _padded(labels[group]), weights
-            sums = jax.device_get(_batch_sums(encoder, params, *batch))
-            total += [float(x) for x in sums]
+            sums = jax.device_get(batch_sums(encoder, params, *batch))
+            total += [float(np.sum(x, dtype=np.float64)) for x in sums]
     return float(total[0] / total[1]), float(total[2] / total[1])
 
 
@@ -104,6 +126,12 @@ _scores = jax.jit(
     lambda encoder, params, x: encoder.scores(params, x), static_argnums=0
 )
 _batch_sums = jax.jit(loss_sums, static_argnums=0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _replica_sums(encoder: Encoder, params: Params, *batch: Array) -> Sums:
+    """The sums of each replica, [K]; one after the other, to save memory."""
+    return jax.lax.map(lambda one: loss_sums(encoder, one, *batch), params)
 
 
 def _on_one_device(params: Params) -> Params:

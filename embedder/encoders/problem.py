@@ -1,20 +1,24 @@
 """Runs of an encoder: reads the examples, and writes the results."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from embedder.config import Config, options_of
 from embedder.disk.files import atomic_file
+from embedder.encoders.alignment import aligned_mean
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
 from embedder.encoders.examples import Examples
 from embedder.encoders.formats import DESCRIPTION, open_examples
+from embedder.encoders.networks import Params
 from embedder.encoders.options import parse_arguments
 from embedder.encoders.outputs import embed, probabilities
 from embedder.encoders.training import EncoderTraining
+from embedder.encoders.uncertainty import split_entropy
 from embedder.engine.epochs import Snapshot
+from embedder.engine.replicas import stack_states, unstack_states
 from embedder.errors import InputError
 from embedder.run import workdir as folder
 from embedder.run.workdir import Workdir
@@ -52,29 +56,57 @@ class EncoderProblem:
         """Writes nothing: results are known after the training only."""
 
     def vectors(self, training: EncoderTraining, end: Snapshot) -> Vectors:
-        """The embedding of every example, by its key."""
-        encoder, examples = training.program.encoder, training.examples
-        matrix = embed(encoder, end.state.params, examples.features)
-        return Vectors(examples.keys, matrix)
+        """The embedding of every example, by its key; of replicas the aligned mean."""
+        return Vectors(training.examples.keys, _embeddings(training, end).mean)
 
     def finish(self, run: Workdir, training: EncoderTraining, end: Snapshot) -> Vectors:
         """Writes all results, vectors.safetensors last: it marks the run finished."""
-        write_encoder(run.model, _model(training, end))
+        found = _embeddings(training, end)
+        write_encoder(run.model, _model(training, end, found.rotations))
         _write_labels(run.labels, training, end)
-        vectors = self.vectors(training, end)
+        vectors = Vectors(training.examples.keys, found.mean)
         folder.finish(run, vectors)
         return vectors
 
 
-def _model(training: EncoderTraining, end: Snapshot) -> EncoderFile:
+class _Embeddings(NamedTuple):
+    """The embeddings of all examples, and the rotations of replicas."""
+
+    mean: np.ndarray  # [n, E]; of one network its own
+    rotations: np.ndarray | None  # [K, E, E]; None: one network
+
+
+def _embeddings(training: EncoderTraining, end: Snapshot) -> _Embeddings:
+    encoder, features = training.program.encoder, training.examples.features
+    networks = _networks(training, end)
+    if not training.has_replicas:
+        return _Embeddings(embed(encoder, networks[0], features), None)
+    vectors = (embed(encoder, params, features) for params in networks)
+    return _Embeddings(*aligned_mean(vectors))
+
+
+def _networks(training: EncoderTraining, end: Snapshot) -> list[Params]:
+    """The parameters of each network."""
+    params = end.state.params
+    return unstack_states(params) if training.has_replicas else [params]
+
+
+def _model(
+    training: EncoderTraining, end: Snapshot, rotations: np.ndarray | None
+) -> EncoderFile:
     names, examples = training.metrics, training.examples
+    arrays = [training.network.to_arrays(each) for each in _networks(training, end)]
+    settings = model_settings(training.config) | training.network.settings
+    if training.has_replicas:
+        settings["replicas"] = len(arrays)
     return EncoderFile(
-        settings=model_settings(training.config) | training.network.settings,
+        settings=settings,
         classes=np.array(examples.classes),
-        arrays=training.network.to_arrays(end.state.params),
+        arrays=stack_states(arrays) if training.has_replicas else arrays[0],
         history=[dict(zip(names, each, strict=True)) for each in end.position.history],
         example_shape=examples.features.shape[1:],
         example_dtype=examples.features.dtype.name,
+        rotations=rotations,
     )
 
 
@@ -88,10 +120,16 @@ def model_settings(config: Config) -> dict[str, Any]:
 
 
 def _write_labels(path: Path, training: EncoderTraining, end: Snapshot) -> None:
-    """Writes key, label, predicted, probability and `trained` of each example."""
+    """Writes key, label, predicted, probability and `trained` of each example.
+
+    The probabilities of replicas are their means.
+    """
     examples: Examples = training.examples
-    encoder = training.program.encoder
-    probability = probabilities(encoder, end.state.params, examples.features)
+    encoder, networks = training.program.encoder, _networks(training, end)
+    each = (probabilities(encoder, params, examples.features) for params in networks)
+    probability = (
+        split_entropy(each).probabilities if training.has_replicas else next(each)
+    )
     best = probability.argmax(axis=1)
     classes = np.array(examples.classes)
     frame = pl.DataFrame(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from embedder.config import Config, with_options
+from embedder.config import Config, replicas_of, with_options
 from embedder.encoders.batches import (
     BatchSource,
     Updates,
@@ -30,11 +30,14 @@ from embedder.encoders.networks import (
     network_for,
 )
 from embedder.encoders.options import EncoderOptions, parse_arguments
-from embedder.encoders.outputs import evaluate
+from embedder.encoders.outputs import evaluate, evaluate_replicas
 from embedder.encoders.update import (
     AXES,
     AXES_OF_IDS,
+    REPLICA_AXES,
+    REPLICA_AXES_OF_IDS,
     Batches,
+    initial_replicas,
     initial_state,
     pad_batches,
     updates_function,
@@ -46,6 +49,7 @@ from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import Layout, mesh_of
 from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import PlacedState, Placement, Program, place_updates
+from embedder.engine.replicas import vmap_updates
 from embedder.engine.rules import optimizer_by_name
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
@@ -85,6 +89,7 @@ class EncoderTraining:
             "memory" if config.run.loader == "memory" else "tfdata"
         )
         self.config = with_options(config, **self.network.settings, loader=self.loader)
+        self.replicas = replicas_of(self.config)
         self.examples = examples
         self.epochs = epochs
         avoid_slow_scatters()
@@ -106,7 +111,7 @@ class EncoderTraining:
             examples,
             train,
             options.batch_size,
-            config.run.seed,
+            tuple(each.run.seed for each in self.replicas),
             epochs,
             local_blocks(self.layout, options.batch_size),
         )
@@ -122,6 +127,7 @@ class EncoderTraining:
             config.run.seed,
             self.layout,
             self._is_resident,
+            self.has_replicas,
         )
         self._resident: tuple[jax.Array, jax.Array] | None = None
 
@@ -163,15 +169,17 @@ class EncoderTraining:
     def memory(self) -> dict[str, int]:
         """Bytes on the host by purpose, at most, beside Python and JAX."""
         features = self.examples.features
-        call = self.superblock_size * self.source.batch_size * features[:1].nbytes
+        call = self.superblock_size * self.source.update_bytes
         is_mapped = isinstance(features, np.memmap)
         vectors = len(features) * self.network.vector_size * self._itemsize
         return {
             "parameters": 4 * self._parameter_bytes,
+            "order of examples": self.source.train.nbytes * len(self.replicas),
             "features": 0 if is_mapped else features.nbytes,
             "features on the device": features.nbytes if self._is_resident else 0,
             "batches": 0 if self._is_resident else 6 * call,
-            "vectors to write": 2 * vectors,
+            "rotations": 2 * self._rotation_bytes,
+            "vectors to write": (4 if self.has_replicas else 2) * vectors,
             "TensorFlow": 650 * 2**20 if self.loader == "tfdata" else 0,
         }
 
@@ -186,9 +194,20 @@ class EncoderTraining:
         return self.config.encoder.learning_rate
 
     def initial_state(self) -> TrainState:
-        """The state before the first update."""
-        params = initial_params(self.program.encoder)
-        return initial_state(params, self.program.optimizer)
+        """The state before the first update; of replicas with a first axis K."""
+        optimizer = self.program.optimizer
+        if not self.has_replicas:
+            return initial_state(initial_params(self.program.encoder), optimizer)
+        encoders = (
+            make_encoder(self.network, dtype=each.run.dtype, seed=each.run.seed)
+            for each in self.replicas
+        )
+        return initial_replicas([*map(initial_params, encoders)], optimizer)
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether there are several networks."""
+        return len(self.replicas) > 1
 
     def calls(
         self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
@@ -240,12 +259,14 @@ class EncoderTraining:
     def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
         """Loss and accuracy of an epoch, in training and on the validation examples.
 
-        Those in training are of each batch before its update; None: no validation.
+        Those in training are of each batch before its update; None: no validation. Of
+        replicas they are means.
         """
         loss, num, correct = sums
         if not len(self._validation):
             return loss / num, correct / num, None, None
-        val_loss, val_accuracy = evaluate(
+        evaluate_all = evaluate_replicas if self.has_replicas else evaluate
+        val_loss, val_accuracy = evaluate_all(
             self.program.encoder,
             state.params,
             self.examples.features,
@@ -296,8 +317,15 @@ class EncoderTraining:
         return np.dtype(self.config.run.dtype).itemsize
 
     @property
+    def _rotation_bytes(self) -> int:
+        """Of the matrices that align the embeddings of replicas."""
+        matrix = self.network.vector_size**2 * self._itemsize
+        return matrix * len(self.replicas) if self.has_replicas else 0
+
+    @property
     def _parameter_bytes(self) -> int:
-        return self.network.num_params * self._itemsize
+        """Of the parameters of all replicas."""
+        return self.network.num_params * self._itemsize * len(self.replicas)
 
 
 @functools.lru_cache(maxsize=8)
@@ -309,11 +337,14 @@ def make_encoder_program(
     seed: int,
     layout: Layout,
     is_resident: bool,
+    has_replicas: bool = False,
 ) -> EncoderProgram:
     """The compiled updates of `network`; cached, so that they compile only once.
 
     Args:
+      seed: of the first parameters that `encoder.init` draws.
       is_resident: whether all features stay on the devices, so that batches are ids.
+      has_replicas: whether the program is of replicas, `engine.replicas`.
     """
     enable_compilation_cache()
     encoder = make_encoder(network, dtype=dtype, seed=seed, precision=options.precision)
@@ -330,5 +361,8 @@ def make_encoder_program(
         lambda state: state,
         lambda batch: pad_batches(batch, layout.num_blocks(options.batch_size)),
     )
+    if has_replicas:
+        axes = REPLICA_AXES_OF_IDS if is_resident else REPLICA_AXES
+        updates, placement = vmap_updates(updates, placement, axes)
     program = place_updates(updates, layout, placement)
     return EncoderProgram(encoder=encoder, optimizer=optimizer, **vars(program))

@@ -1,6 +1,6 @@
 """Updates of an encoder, several of them in one compiled call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import jax
@@ -10,6 +10,7 @@ import optax
 
 from embedder.encoders.networks import Array, Encoder, Params
 from embedder.engine.exchange import Exchange
+from embedder.engine.replicas import stack_states
 from embedder.engine.state import TrainState
 
 Leaf = TypeVar("Leaf")
@@ -20,6 +21,9 @@ class Batches(NamedTuple, Generic[Leaf]):
 
     Features and labels are either those of the batches; or they are those of the whole
     set of n examples, replicated on the devices, and `ids` are the rows of each batch.
+
+    Batches of K replicas have K after B in `ids`, or in `features` and `labels` of
+    batches. The whole set, weights and `num` are the same for all replicas.
     """
 
     features: Leaf  # [S, B, ...]; of the whole set [n, ...]
@@ -32,6 +36,10 @@ class Batches(NamedTuple, Generic[Leaf]):
 AXES: Batches[int | None] = Batches(1, 1, None, 1, None)
 """For each array, the axis that is sharded over devices; None: replicated."""
 AXES_OF_IDS: Batches[int | None] = Batches(None, None, 1, 1, None)
+"""The same where the whole set is replicated on the devices."""
+REPLICA_AXES: Batches[int | None] = Batches(2, 2, None, None, None)
+"""For each array, the axis of replicas; None: all replicas share it."""
+REPLICA_AXES_OF_IDS: Batches[int | None] = Batches(None, None, 2, None, None)
 """The same where the whole set is replicated on the devices."""
 
 
@@ -122,6 +130,16 @@ def initial_state(
     with jax.enable_x64(True):
         opt_state = jax.tree.map(np.asarray, optimizer.init(params))
     return TrainState(params, opt_state, np.zeros((), np.int32))
+
+
+def initial_replicas(
+    params: Sequence[Params], optimizer: optax.GradientTransformation
+) -> TrainState:
+    """The state of K replicas with these parameters, each array with a first axis K."""
+    stacked = stack_states(params)
+    with jax.enable_x64(True):
+        opt_state = jax.tree.map(np.asarray, jax.vmap(optimizer.init)(stacked))
+    return TrainState(stacked, opt_state, np.zeros(len(params), np.int32))
 
 
 def pad_batches(batches: Batches[np.ndarray], size: int) -> Batches[np.ndarray]:

@@ -7,7 +7,7 @@ kernel those of each on a thread.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -15,6 +15,9 @@ import numpy as np
 from embedder.engine.loop import Updates
 from embedder.engine.program import PlacedState, Placement, Program
 from embedder.engine.state import TrainState
+
+Tree = TypeVar("Tree")
+"""A state, or a part of one."""
 
 Call = tuple[Updates, int, Any]
 """The S updates of a call, how many are real, and their arrays of NumPy."""
@@ -27,18 +30,18 @@ class ReplicaUpdates(NamedTuple):
     progress: np.ndarray  # f64[S], mean of the replicas
 
 
-def stack_states(states: Sequence[TrainState]) -> TrainState:
-    """The states of K replicas as one, each array with a leading axis K."""
+def stack_states(states: Sequence[Tree]) -> Tree:
+    """The states of K replicas, or parts of them, as one: arrays have K first."""
     return jax.tree.map(lambda *arrays: np.stack(arrays), *states)
 
 
-def unstack_states(state: TrainState) -> list[TrainState]:
-    """The state of each replica, as views."""
+def unstack_states(state: Tree) -> list[Tree]:
+    """The state of each replica, or that part of it, as views."""
     num_replicas = len(jax.tree.leaves(state)[0])
     return [_replica(state, k) for k in range(num_replicas)]
 
 
-def _replica(state: TrainState, number: int) -> TrainState:
+def _replica(state: Tree, number: int) -> Tree:
     return jax.tree.map(lambda x: x[number], state)
 
 

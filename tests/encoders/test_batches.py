@@ -33,7 +33,7 @@ def make_source(num_train=10, **changes) -> BatchSource:
         "examples": make_examples(),
         "train": np.arange(num_train),
         "batch_size": 4,
-        "seed": 1,
+        "seeds": (1,),
         "epochs": range(3, 5),
         "local": range(4),
     }
@@ -145,7 +145,7 @@ def test_order_depends_on_seed_and_epoch_only():
 def test_order_stays_the_same_in_all_versions():
     """A change makes runs that go on from a checkpoint differ: say so in the notes."""
     assert make_source().order(EPOCH).tolist() == [7, 2, 8, 4, 0, 9, 3, 1, 6, 5]
-    orders = [make_source(seed=s).order(e).tolist() for s in (0, 1) for e in (0, 1)]
+    orders = [make_source(seeds=(s,)).order(e).tolist() for s in (0, 1) for e in (0, 1)]
     assert len(set(map(tuple, orders))) == 4
 
 
