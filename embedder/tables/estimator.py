@@ -13,10 +13,11 @@ import numpy as np
 from embedder import config as settings
 from embedder.config import Config
 from embedder.engine.epochs import run_epochs
+from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
-from embedder.settings import choice
+from embedder.settings import choice, integer
 from embedder.tables.artefact import (
     MODEL_SETTINGS,
     ModelFile,
@@ -32,6 +33,7 @@ from embedder.tables.training import Training
 from embedder.tables.update import host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
+from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.vectors import Vectors
 
 Source = str | os.PathLike | Iterable[Iterable[str]]
@@ -102,6 +104,7 @@ class EmbeddingTrainer:
         self._block = 0  # tokens of a block, resolved when the vocabulary is made
         self._state: TrainState | None = None
         self._vectors: Vectors | None = None  # of the state, once asked for
+        self._ensemble: Ensemble | None = None  # of the last training
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self._settings().items())
@@ -125,6 +128,48 @@ class EmbeddingTrainer:
         encoded = _encoded(_corpus(sequences_or_path), self.min_count)
         self._train(encoded, config, None, range(self.epochs))
         return self
+
+    @in_turn
+    def fit_ensemble(
+        self,
+        sequences_or_path: Source,
+        replicas: int = 10,
+        *,
+        bootstrap: bool = False,
+    ) -> "EmbeddingTrainer":
+        """Trains `replicas` models side by side from the start; returns the trainer.
+
+        The k-th, from 0, is the model that `fit` trains with `seed` + k. All of them
+        are `ensemble_` then; everything else is of the first, but for `loss_history`,
+        which has their means.
+
+        Args:
+          sequences_or_path: as for `fit`.
+          replicas: number of models, at least 2.
+          bootstrap: each trains on a resample of the sequences of its own.
+
+        Raises:
+          as `fit`; ValueError: `replicas` is less than 2.
+        """
+        given = SimpleNamespace(replicas=replicas, bootstrap=bootstrap)
+        integer(2)(given, "replicas")
+        config = settings.with_options(self._config(), **vars(given))
+        encoded = _encoded(_corpus(sequences_or_path), self.min_count)
+        self._train(encoded, config, None, range(self.epochs))
+        return self
+
+    @property
+    def ensemble_(self) -> Ensemble:
+        """The vectors of all replicas of the last `fit_ensemble`, [K, V, D].
+
+        Raises:
+          RuntimeError: it was not the last training.
+        """
+        if self._ensemble is None:
+            raise RuntimeError(
+                "The trainer has no ensemble: call `fit_ensemble` first."
+            )
+        return self._ensemble
 
     @in_turn
     def partial_fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
@@ -265,7 +310,11 @@ class EmbeddingTrainer:
         with _cap_named():
             end = run_epochs(training, state or training.initial_state())
         assert config.tables.block is not None, "`config` is resolved"
-        self._state = end.state
+        self._state, self._ensemble = end.state, None
+        if training.has_replicas:
+            known, tables = encoded.vocabulary, end.state.params["tables"]
+            self._ensemble = Ensemble(known.tokens, tables["input"], known.counts)
+            self._state = unstack_states(end.state)[0]
         self._block = config.tables.block
         self._vocabulary = encoded.vocabulary
         self._vectors = None

@@ -18,6 +18,7 @@ import pytest
 from embedder.hosts.joining import LOST, join
 from embedder.options import PeersConfig
 from embedder.tables.artefact import read_model
+from embedder.vectors.ensemble_files import read_ensemble
 from embedder.vectors.export import read_vectors
 from tests.commands import OF_A_RUN
 
@@ -156,6 +157,26 @@ def test_accumulators_are_sharded_over_two_processes(folder):
     for name, accumulator in first.row_state.items():
         assert accumulator.shape == (len(first.tokens),) and accumulator.all()
         np.testing.assert_array_equal(second.row_state[name], accumulator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sharding", "grid"), [("replicated", "4 x 1 x 1"), ("columns", "2 x 1 x 2")]
+)
+def test_two_processes_train_replicas(folder, sharding, grid):
+    """Each has replicas of its own; the first process writes all of them."""
+    options = ["--replicas", "4", "--save-every", "1epoch", "--workdir"]
+    tables = ["--table-sharding", sharding]
+    tables += ["--table-devices", "2"] if sharding == "columns" else []
+    two = ends(start_two(*tables, *options, "two"))
+    assert [code for code, _ in two] == [0, 0], two
+    assert any(f"4 as {grid}, by sharded" in line for line in two[0][1])
+    one = ends([start("corpus.txt", *OPTIONS, *options, "one", devices=1)])
+    assert one[0][0] == 0, one
+    runs = folder / "one", folder / "two"
+    found, expected = (read_ensemble(run).vectors for run in runs)
+    assert expected.shape[0] == 4 and not np.array_equal(*expected[:2])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow
