@@ -25,7 +25,7 @@ from embedder.vectors.vectors import (
     unit_rows,
 )
 
-FREQUENT = 100  # occurrences of a token, up to which its stability rises with them
+FREQUENT = 100  # occurrences; in small corpora stability rises with the count up to it
 UNSTABLE = 0.3  # two replicas share fewer than three of ten nearest tokens
 _NEAREST = 10  # tokens that stability compares
 _TOKENS = 2**16  # whose nearest tokens are held at once
@@ -272,9 +272,8 @@ class Ensemble:
 def has_little_data(count: int, stability: float) -> bool:
     """Whether a token is too rare for its neighbours to be trusted.
 
-    It occurs fewer than FREQUENT times, and its stability is below UNSTABLE. Stability
-    rises with the count up to about a hundred; frequent tokens with a low one, such as
-    "the", have enough data and many tokens equally near.
+    It occurs fewer than FREQUENT times, and its stability is below UNSTABLE. Frequent
+    tokens of low stability, such as "the", have enough data.
     """
     return count < FREQUENT and stability < UNSTABLE
 
