@@ -30,8 +30,9 @@ MODES = {
     "pmap": (*TABLES, *MEMORY, *TWO, "pmap"),
     "encoder": (*ENCODER, *MEMORY),
     "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),
+    "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
