@@ -43,7 +43,7 @@ from embedder.encoders.update import (
     updates_function,
 )
 from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
-from embedder.engine.devices import Demand, capacity, pick_layout
+from embedder.engine.devices import Demand, capacity, pick_layout, replicas_text
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import Layout, mesh_of
@@ -95,8 +95,9 @@ class EncoderTraining:
         avoid_slow_scatters()
         demand = Demand(
             num_blocks=options.batch_size,
-            device_bytes=lambda layout: self.device_memory,
+            device_bytes=self._device_bytes,
             option="batch_size",
+            replicas=len(self.replicas),
         )
         self.layout, self._why = pick_layout(config.devices, demand)
         train, self._validation = split_validation(
@@ -154,7 +155,9 @@ class EncoderTraining:
         kind = jax.devices()[0].device_kind
         if self.layout.mode == "jit":
             return f"1 ({kind}): {self._why}"
-        return f"{self.layout.num_devices} ({kind}) by {self.layout.mode}: {self._why}"
+        replicas = replicas_text(len(self.replicas), self.layout)
+        where = f"{self.layout.num_devices} ({kind}) by {self.layout.mode}{replicas}"
+        return f"{where}: {self._why}"
 
     @property
     def description(self) -> list[str]:
@@ -186,8 +189,15 @@ class EncoderTraining:
     @property
     def device_memory(self) -> dict[str, int]:
         """Bytes on each device by purpose."""
-        names = "parameters", "features on the device", "batches"
-        return {name: self.memory[name] for name in names}
+        return self._device_bytes(self.layout)
+
+    def _device_bytes(self, layout: Layout) -> dict[str, int]:
+        of_replicas = {
+            name: self.memory[name] // layout.replica_devices
+            for name in ("parameters", "batches")
+        }
+        shared = "features on the device"
+        return of_replicas | {shared: self.memory[shared]}
 
     def rate(self, progress: float) -> float:
         """Learning rate, the same at any progress."""
@@ -219,8 +229,9 @@ class EncoderTraining:
         )
         if self.layout.mode == "sharded":
             axes = AXES_OF_IDS if self._is_resident else AXES
+            replicas = REPLICA_AXES_OF_IDS if self._is_resident else REPLICA_AXES
             size = self.config.encoder.batch_size
-            sharded = sharded_batches(host, self.layout, size, axes)
+            sharded = sharded_batches(host, self.layout, size, axes, replicas)
             return run_calls(apply_updates, state, sharded)
         put = self.program.place_batch
         placed = ((updates, num, put(batches)) for updates, num, batches in host)
@@ -256,7 +267,7 @@ class EncoderTraining:
                 ),
             )
 
-    def summary(self, sums: tuple[float, ...], state: TrainState) -> Metrics:
+    def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
         """Loss and accuracy of an epoch, in training and on the validation examples.
 
         Those in training are of each batch before its update; None: no validation. Of
@@ -265,10 +276,13 @@ class EncoderTraining:
         loss, num, correct = sums
         if not len(self._validation):
             return loss / num, correct / num, None, None
-        evaluate_all = evaluate_replicas if self.has_replicas else evaluate
+        evaluate_all, params = evaluate, state.params
+        if self.has_replicas:  # devices may have some of them each
+            params = self.program.whole_state(state).params
+            evaluate_all = evaluate_replicas
         val_loss, val_accuracy = evaluate_all(
             self.program.encoder,
-            state.params,
+            params,
             self.examples.features,
             self.examples.labels,
             self._validation,

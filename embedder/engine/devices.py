@@ -226,17 +226,22 @@ def devices_line(demand: Demand, layout: Layout, reason: str) -> str:
     idle = _num_idle(layout, demand.num_blocks)
     unused = f"; {idle} of them without a part of an update" if idle else ""
     grid = f"{layout.data_devices} x {layout.table_devices}"
-    replicas = ""
     if layout.replica_devices > 1:
         grid = f"{layout.replica_devices} x {grid}"
-        each = demand.replicas // layout.replica_devices
-        replicas = f", {each} of {demand.replicas} replicas on each"
-    elif demand.replicas > 1:
-        replicas = f", all {demand.replicas} replicas on each"
+    replicas = replicas_text(demand.replicas, layout)
     return (
         f"{layout.num_devices} as {grid}, by {layout.mode}, tables {layout.tables}"
         f"{replicas}: {reason}{unused}"
     )
+
+
+def replicas_text(replicas: int, layout: Layout) -> str:
+    """Which replicas each device has; empty: there is one model."""
+    if replicas == 1:
+        return ""
+    if layout.replica_devices == 1:
+        return f", all {replicas} replicas on each"
+    return f", {replicas // layout.replica_devices} of {replicas} replicas on each"
 
 
 def _num_idle(layout: Layout, num_blocks: int) -> int:

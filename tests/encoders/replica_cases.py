@@ -5,6 +5,7 @@ all devices, by each mode and loader.
 """
 
 import functools
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,13 +20,14 @@ from embedder.engine.epochs import Snapshot, run_epochs
 from embedder.engine.replicas import unstack_states
 
 SEED, REPLICAS = 5, 3
+DEALT = 4  # replicas, of which each of two devices has some
 EPOCHS = 17  # of 6 updates: 102
 
 
 @functools.cache
-def single_runs() -> list[Snapshot]:
-    """The run of each seed, by `jit` and the loader `memory`."""
-    return [trained(seed=SEED + k) for k in range(REPLICAS)]
+def single_run(number: int) -> Snapshot:
+    """The run of the seed of a replica, by `jit` and the loader `memory`."""
+    return trained(seed=SEED + number)
 
 
 class Differences(NamedTuple):
@@ -75,10 +77,10 @@ def largest_difference(actual: Any, desired: Any) -> float:
     return max(float(np.abs(a - b).max()) for a, b in pairs)
 
 
-def differences(**options: Any) -> Differences:
-    """Of REPLICAS replicas with `options` to single runs by `jit`."""
-    end = trained(replicas=REPLICAS, **options)
-    singles = single_runs()
+def differences(replicas: int = REPLICAS, **options: Any) -> Differences:
+    """Of replicas with `options` to single runs by `jit`."""
+    end = trained(replicas=replicas, **options)
+    singles = [single_run(k) for k in range(replicas)]
     pairs = [*zip(unstack_states(end.state), singles, strict=True)]
     mean = np.mean([single.position.history for single in singles], axis=0)
     return Differences(
@@ -94,11 +96,14 @@ def differences(**options: Any) -> Differences:
 def differences_on_devices() -> Iterator[dict[str, Any]]:
     """By each mode of several devices and each loader."""
     devices = jax.device_count()
-    for mode in ("sharded", "pmap"):
-        for loader in ("memory", "tfdata"):
-            found = differences(mode=mode, loader=loader, devices=devices)
-            where = {"mode": mode, "loader": loader, "devices": devices}
-            yield where | found._asdict()
+    options = itertools.product(
+        ("sharded", "pmap"), ("memory", "tfdata"), (REPLICAS, DEALT)
+    )
+    for mode, loader, replicas in options:
+        where = {"mode": mode, "loader": loader, "devices": devices}
+        where |= {"replicas": replicas}
+        groups = make_training(**where).layout.replica_devices
+        yield where | {"groups": groups} | differences(**where)._asdict()
 
 
 if __name__ == "__main__":

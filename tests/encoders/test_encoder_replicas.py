@@ -15,13 +15,14 @@ from embedder.encoders.networks import initial_params
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
 from tests.encoders.replica_cases import (
+    DEALT,
     REPLICAS,
     SEED,
     differences,
     largest_difference,
     make_examples,
     make_training,
-    single_runs,
+    single_run,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -54,15 +55,16 @@ def test_replicas_on_two_devices_are_single_runs():
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
-    assert len(found) == 4
+    assert len(found) == 8
     for each in found:
         assert each["devices"] == 2
+        assert each["groups"] == (2 if each["replicas"] == DEALT else 1)
         assert_equal_to_single_runs(each)
 
 
 def test_runs_of_other_seeds_differ():
     """Else the tests above could not fail."""
-    one, two, _ = single_runs()
+    one, two = single_run(0), single_run(1)
     assert largest_difference(one.state.params, two.state.params) > 0.1
     histories = [each.position.history[-1] for each in (one, two)]
     assert np.abs(np.subtract(*histories)).max() > 1e-3
