@@ -167,11 +167,21 @@ def test_frequency_counts_replicas_that_have_the_token_among_their_nearest():
     assert 0 < min(frequencies) < max(frequencies)
 
 
-def test_equal_rows_tie_by_id():
-    rng = np.random.default_rng(3)
-    base = np.repeat(rng.standard_normal((6, SIZE)), 5, axis=0)
-    (found,) = rotated([base] * 3, np.float32).neighbors(["t12"], topn=4)
-    assert [near.token for near in found] == ["t10", "t11", "t13", "t14"]
+@pytest.mark.parametrize("order", ["mean", "lower"])
+def test_equal_rows_tie_by_id(order, monkeypatch):
+    """Also where products round equal rows differently, by more than here."""
+    rng, before = np.random.default_rng(3), Ensemble._scores
+
+    def noisy_scores(*arguments):
+        scores, nearest = before(*arguments)
+        return scores * rng.uniform(1 - 1e-6, 1 + 1e-6, scores.shape), nearest
+
+    monkeypatch.setattr(Ensemble, "_scores", noisy_scores)
+    base = np.repeat(rng.standard_normal((7, SIZE)), 31, axis=0)
+    words = [f"t{31 * i + 30}" for i in range(7)]
+    found = rotated([base] * 3, np.float32).neighbors(words, topn=2, order=order)
+    names = [near.token for each in found for near in each]
+    assert names == [f"t{31 * i + j}" for i in range(7) for j in (0, 1)]
 
 
 def test_batches_change_nothing(monkeypatch):
