@@ -96,7 +96,7 @@ def memory_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
 def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
     """Superblocks by tf.data; the last may have fewer updates."""
     tf = import_tensorflow()
-    specs, structure = jax.tree.flatten(source.specs)
+    specs, structure = jax.tree.flatten(rest.source.specs)
     failures: list[Exception] = []
 
     def make(index) -> list[np.ndarray]:
