@@ -109,7 +109,11 @@ def drawn_corpus(num_rows: int, num_tokens: int) -> Encoded:
     lengths = np.full(len(shards[0]) // 100, 100, np.int32)
     tokens = np.array([len(shard) for shard in shards])
     return Encoded(
-        vocabulary, tokens, lambda shard: (shards[shard], lengths), num_tokens
+        vocabulary,
+        tokens,
+        np.full(len(shards), len(lengths)),
+        lambda shard: (shards[shard], lengths),
+        num_tokens,
     )
 
 

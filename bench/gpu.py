@@ -43,7 +43,7 @@ def write_encoded(encoded: Encoded, path: Path) -> None:
         ids=np.concatenate([ids for ids, _ in shards]),
         lengths=np.concatenate([lengths for _, lengths in shards]),
         shard_tokens=encoded.shard_tokens,
-        shard_sequences=np.array([len(lengths) for _, lengths in shards]),
+        shard_sequences=encoded.shard_sequences,
         tokens=tokens,
         token_ends=ends,
         counts=encoded.vocabulary.counts,
@@ -61,6 +61,7 @@ def read_encoded(path: Path) -> Encoded:
     return Encoded(
         Vocabulary(tokens, arrays["counts"]),
         arrays["shard_tokens"],
+        arrays["shard_sequences"],
         lambda shard: (ids[shard], lengths[shard]),
         int(arrays["raw_tokens"]),
     )

@@ -6,6 +6,7 @@ from typing import Literal
 from embedder.errors import InputError
 from embedder.settings import (
     Interval,
+    boolean,
     integer,
     interval,
     read_interval,
@@ -31,6 +32,9 @@ class RunOptions:
     replicas: int = setting(1, integer(1))
     """Number of models trained side by side, the k-th as with the seed `seed` + k.
     Their spread tells how far to trust a neighbour."""
+    bootstrap: bool = setting(False, boolean)
+    """Train on a resample of the sequences: as many as there are, drawn with
+    replacement by the seed. Each replica has a resample of its own."""
     dtype: Literal["float32", "float64"] = setting("float32")
     """Type of the vectors and of all arithmetic on them."""
     optimizer: str = setting("sgd", text, formerly_in="encoder")

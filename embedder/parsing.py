@@ -112,6 +112,7 @@ def _with_settings_of_a_base(arguments: list[str], before: Config) -> Train:
 
 def _parse(arguments: list[str], defaults: Config) -> Verb:
     sections = _sections(defaults)
+    arguments = _without_defaults(arguments, sections)
     parity = {name: value for name, value in sections.items() if name != "save"}
     devices = {name: value for name, value in parity.items() if name != "encoder"}
     command = tyro.conf.subcommand
@@ -136,6 +137,29 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         registry=_registry(),
     )
+
+
+def _without_defaults(arguments: list[str], sections: dict[str, Any]) -> list[str]:
+    """`arguments` without flags that give a setting True or False as its default is.
+
+    tyro has the flag of the other value alone.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    repeated = {
+        _switches(field.name)[0 if getattr(section, field.name) else 1]
+        for section in sections.values()
+        for field in dataclasses.fields(section)
+        if field.type is bool
+    }
+    kept = [
+        x for x in arguments[:end] if not x.startswith("--") or _flag(x) not in repeated
+    ]
+    return kept + arguments[end:]
+
+
+def _switches(name: str) -> tuple[str, str]:
+    """The flags of a setting for True and for False."""
+    return _flag(name), _flag(f"no-{name}")
 
 
 def _sections(config: Config) -> dict[str, Any]:
@@ -174,6 +198,8 @@ def _check_names(arguments: list[str]) -> None:
     if verb == "parity" and arguments[1:2] and not arguments[1].startswith("-"):
         raise InputError(f"Give the corpus as --corpus {arguments[1]}.")
     flags = _flags(VERBS[verb]) | {"--help": bool}
+    switches = (_switches(f.name) for f in _settings(VERBS[verb]) if f.type is bool)
+    flags |= dict.fromkeys(itertools.chain(*switches), bool)
     for argument in itertools.takewhile(lambda a: a != "--", arguments[1:]):
         name, equals, value = argument.partition("=")
         flag = name.replace("_", "-")

@@ -202,6 +202,13 @@ def multiple(of: str) -> Rule:
     return check
 
 
+def boolean(section, name: str) -> None:
+    """True or False."""
+    value = getattr(section, name)
+    if not isinstance(value, bool):
+        raise InputTypeError(f"`{name}` must be True or False, got {value!r}.")
+
+
 class Interval(NamedTuple):
     """An interval in updates, seconds or epochs; inf: never."""
 

@@ -43,6 +43,7 @@ ESTIMATORS = TABLES | {
 }
 CONFIGS = TABLES | {"max_pairs_per_row": LIMIT}
 RUNS = {  # settings of runs alone
+    "bootstrap": ("True or False", []),
     "loader": ("'auto' or 'tfdata' or 'memory'", ["torch"]),
     "update": ("'rows' or 'dense'", ["all"]),
     "save_every": ("a number of updates, a time as 30s, .*or never", ["10 days", 0]),
@@ -92,7 +93,8 @@ CASES = [
 
 
 def wrong_types(name: str, rule: str) -> list:
-    values = [True, np.True_, [1], 1j, np.ones(1), Decimal(1)]
+    values = [np.True_, [1], 1j, np.ones(1), Decimal(1)]
+    values += [1, "True"] if name == "bootstrap" else [True]
     is_text = "'" in rule or "never" in rule
     values += [] if is_text else ["1"]
     values += [] if name in OPTIONAL else [None]

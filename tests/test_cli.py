@@ -94,6 +94,15 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
             ["train", "--overwrite=no"],
             "`--overwrite` must be without a value, got 'no'",
         ),
+        (
+            ["train", "--no-bootstrap=1"],
+            "`--no-bootstrap` must be without a value, got '1'",
+        ),
+        (
+            ["train", "--model", "encoder", "--bootstrap"],
+            "`bootstrap` applies only to `model` = 'tokens', got True with 'encoder'.",
+        ),
+        (["parity", "--bootstrap"], "`bootstrap` must be False for parity, got True."),
         (["neighbors"], "Missing from embedder neighbors: RUN"),
         (["analogy", "r", "a"], "Missing from embedder analogy: B C"),
         (["export", "r"], "Missing from embedder export: --to PATH"),
@@ -119,6 +128,27 @@ def test_long_value_is_not_broken(capsys):
     value = "long " * 100
     assert main(["train", "--window", value]) == 2
     assert repr(value) in error_line(capsys)
+
+
+def test_a_switch_may_be_given_as_its_default_is(capsys):
+    """The default is that of the command, of a file, or of a run."""
+    Path("on.toml").write_text("[run]\nbootstrap = true\n")
+    for flags, is_on in (
+        ([], False),
+        (["--bootstrap"], True),
+        (["--no-bootstrap"], False),
+        (["--config", "on.toml"], True),
+        (["--config", "on.toml", "--bootstrap"], True),
+        (["--config", "on.toml", "--no_bootstrap"], False),
+    ):
+        assert train("text.txt", *flags, "--dry-run") == 0
+        expected = f"bootstrap = {str(is_on).lower()}"
+        assert expected in capsys.readouterr().out.splitlines()
+    assert train("text.txt", "--bootstrap", "--workdir", "r") == 0
+    assert train("--workdir", "r", "--bootstrap") == 0
+    capsys.readouterr()
+    assert train("--workdir", "r", "--no-bootstrap") == 2
+    assert "`bootstrap` True there, False now" in error_line(capsys)
 
 
 def test_flags_may_have_underscores_and_equals_signs(capsys):

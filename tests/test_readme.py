@@ -1,5 +1,6 @@
 """The documents: examples run, commands parse, links resolve."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -164,7 +165,8 @@ def test_the_settings_chapter_has_every_setting_with_its_default():
     assert {*shown} == {*settings}
     for setting, default in settings.items():
         if default not in (None, "", ()):
-            assert type(default)(shown[setting]) == default, setting
+            kind = json.loads if isinstance(default, bool) else type(default)
+            assert kind(shown[setting]) == default, setting
 
 
 def test_equations_are_numbered_from_1_on_and_listed():

@@ -53,6 +53,17 @@ def read_npz_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
+def stored_shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+    """The shape that the header of array `name` of an .npz archive claims.
+
+    Raises:
+      KeyError: there is no such array.
+      InputError: it has no whole header.
+    """
+    with archive.open(f"{name}.npy") as file:
+        return _read_header(file, f"`{name}`")[0]
+
+
 def _file_size(archive: zipfile.ZipFile) -> int:
     """Bytes of the archive's file; an archive in memory has no name of a file."""
     assert archive.filename is not None

@@ -69,7 +69,11 @@ def vmap_updates(updates: Callable, placement: Placement, axes: Any):
 
 def stack_batches(batches: Sequence[Any], axes: Any) -> Any:
     """The batches of K replicas as one; `axes` as in `vmap_updates`."""
-    return jax.tree.map(lambda axis, *x: np.stack(x, axis), axes, *batches)
+
+    def stack(axis: int, *arrays: Any) -> Any:
+        return None if arrays[0] is None else np.stack(arrays, axis)
+
+    return jax.tree.map(stack, axes, *batches)
 
 
 def on_threads(program: Program, threads: int) -> Program:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from embedder.tables.bootstrap import draws_of_shards, multiplicities
 from embedder.tables.encoded import Encoded
 from embedder.tables.noise import NoiseTable, draw_noise, noise_table
 from embedder.tables.vocabulary import keep_limit
@@ -26,6 +27,7 @@ class Blocks(NamedTuple):
     sequence: Any  # i32[S, N, T], number of the sequence in its shard
     radius: Any  # i8[S, N, T], radius b_t of each token, from 1 to W, (3)
     noise: Any  # i32[S, N, G, K]
+    weight: Any = None  # u8[S, N, T], multiplicity of the sequence, (55); None: all 1
 
 
 class Updates(NamedTuple):
@@ -41,7 +43,9 @@ class Updates(NamedTuple):
         return len(self.position)
 
 
-PADDING = Updates(Blocks(ids=0, sequence=-1, radius=0, noise=0), position=0, progress=0)
+PADDING = Updates(
+    Blocks(ids=0, sequence=-1, radius=0, noise=0, weight=0), position=0, progress=0
+)
 """What padding holds: it has no pairs, and so changes nothing."""
 
 
@@ -54,7 +58,7 @@ class BlockShape(NamedTuple):
     noise: int  # K
     blocks_per_update: int  # N
 
-    def updates(self, num_blocks: int) -> Updates:
+    def updates(self, num_blocks: int, has_weights: bool = False) -> Updates:
         """Shapes and dtypes of any number of updates, None, of `num_blocks` each."""
         tokens = (None, num_blocks, self.block)
         noise = (None, num_blocks, self.block // self.tile, self.noise)
@@ -63,6 +67,7 @@ class BlockShape(NamedTuple):
             sequence=ArraySpec(tokens, np.int32),
             radius=ArraySpec(tokens, np.int8),
             noise=ArraySpec(noise, np.int32),
+            weight=ArraySpec(tokens, np.uint8) if has_weights else None,
         )
         return Updates(
             blocks, ArraySpec((None, 3), np.int64), ArraySpec((None,), np.float64)
@@ -87,6 +92,8 @@ class BlockSource:
       epochs: numbers of the epochs of this run, which enter the draws.
       share: which blocks of each update to make, of 0 to N - 1; from N on they are
         padding.
+      draws: how many draws of a bootstrap resample fall to each shard, (55); None: the
+        sequences are not resampled.
     """
 
     encoded: Encoded
@@ -96,6 +103,12 @@ class BlockSource:
     seed: int
     epochs: range
     share: range
+    draws: np.ndarray | None = None  # i64[number of shards]
+
+    @property
+    def specs(self) -> Updates:
+        """Shapes and dtypes of the updates, None of them."""
+        return self.shape.updates(len(self.share), has_weights=self.draws is not None)
 
     def shard_order(self, epoch: int) -> np.ndarray:
         """The order in which `epoch` visits the shards, i64[number of shards]."""
@@ -112,9 +125,14 @@ class BlockSource:
         ids, lengths = self.encoded.read(shard)
         keep = rng.integers(0, 2**32, size=len(ids), dtype=np.uint32)
         keep = keep <= self.keep_limit[ids]
+        weight = self._weights(shard, lengths)
+        if weight is not None:
+            keep &= weight > 0
         num_blocks = -(-int(np.count_nonzero(keep)) // self.shape.block)
         visits = _visits(num_blocks, self.shape.blocks_per_update, self.share)
-        blocks = _make_blocks(ids, lengths, keep, self.noise, self.shape, visits, rng)
+        blocks = _make_blocks(
+            ids, lengths, weight, keep, self.noise, self.shape, visits, rng
+        )
         first = np.arange(0, num_blocks, self.shape.blocks_per_update)
         tokens = self.encoded.shard_tokens
         share = tokens[shard] * first / max(num_blocks, 1)
@@ -128,6 +146,14 @@ class BlockSource:
             / len(self.epochs),
         )
 
+    def _weights(self, shard: int, lengths: np.ndarray) -> np.ndarray | None:
+        """The multiplicity of the sequence of each token, u8[n]; None: all are 1."""
+        if self.draws is None:
+            return None
+        num_draws = int(self.draws[shard])
+        drawn = multiplicities(shard, len(lengths), num_draws, self.seed)
+        return np.repeat(drawn, lengths)
+
 
 def block_source(
     encoded: Encoded,
@@ -138,8 +164,14 @@ def block_source(
     seed: int,
     epochs: range,
     share: range | None = None,
+    bootstrap: bool = False,
 ) -> BlockSource:
-    """The source of the blocks of `epochs`; `share` None: all blocks of an update."""
+    """The source of the blocks of `epochs`.
+
+    Args:
+      share: as of `BlockSource`; None: all blocks of an update.
+      bootstrap: whether to resample the sequences.
+    """
     counts = encoded.vocabulary.counts
     return BlockSource(
         encoded=encoded,
@@ -149,6 +181,7 @@ def block_source(
         seed=seed,
         epochs=epochs,
         share=range(shape.blocks_per_update) if share is None else share,
+        draws=draws_of_shards(encoded.shard_sequences, seed) if bootstrap else None,
     )
 
 
@@ -165,7 +198,7 @@ def _visits(num_blocks: int, per_update: int, share: range) -> np.ndarray:
 
 
 def _make_blocks(
-    ids, lengths, keep, table, shape: BlockShape, visits: np.ndarray, rng
+    ids, lengths, weight, keep, table, shape: BlockShape, visits: np.ndarray, rng
 ) -> Blocks:
     """The blocks at `visits`, of S updates with N blocks each.
 
@@ -180,11 +213,14 @@ def _make_blocks(
     noise_size = (num_blocks, shape.block // shape.tile, shape.noise)
     noise = draw_noise(table, int(np.prod(noise_size)), rng).reshape(noise_size)
     sequence = _pack(sequence[keep], size, fill=PADDING.blocks.sequence)[order]
+    if weight is not None:
+        weight = _pack(weight[keep], size, fill=PADDING.blocks.weight)[order]
     return Blocks(
         ids=_pack(ids[keep], size, fill=PADDING.blocks.ids)[order],
         sequence=sequence,
         radius=np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
         noise=_take(noise, visits),
+        weight=weight,
     )
 
 

@@ -5,8 +5,9 @@
     h_t = (1/n_t) sum_{j in ctx(t)} v_j
 
 with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
-n_t their number, and k over the K noise ids of the tile of t. The gradients are derived
-by JAX (`update.row_gradients`), and by hand in the oracle and in `cpu/cbow.py`:
+n_t their number, and k over the K noise ids of the tile of t. With a bootstrap each
+term counts m_t times, (56). The gradients are derived by JAX (`update.row_gradients`),
+and by hand in the oracle and in `cpu/cbow.py`:
 
     dL/dh_t = -sigmoid(-h_t.u_t) u_t + (negative/K) sum_k sigmoid(h_t.u_k) u_k (37)
     dL/dv_j = sum_{t: j in ctx(t)} (1/n_t) dL/dh_t                             (38)
@@ -33,6 +34,7 @@ from embedder.tables.objective import (
     positive_first,
     softplus,
     split_tiles,
+    weighted,
 )
 
 
@@ -47,17 +49,17 @@ def row_ids(ids_NT, noise_NGK, *, window: int) -> Rows:
 
 
 def row_weights(pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
-    """Number of terms that each gathered row is in: [N, G, C] and [N, G, B + K].
+    """Weight of the terms that each gathered row is in: [N, G, C] and [N, G, B + K].
 
     Input row: the sum of 1/n_t over the tokens of the tile that it is a context of.
     Output row: 1 for a token that has a context; as noise: (negative/K) times the
-    number of these in the tile.
+    number of these in the tile. Each times m_t.
     """
     active_NGB = _active(pairs)
     noise_NG1 = negative / num_noise * active_NGB.sum(axis=2, keepdims=True)
     noise_NGK = jnp.broadcast_to(noise_NG1, (*noise_NG1.shape[:2], num_noise))
     return Rows(
-        input=_mean_weights(pairs).sum(axis=2),
+        input=weighted(_mean_weights(pairs), pairs).sum(axis=2),
         output=jnp.concatenate([active_NGB, noise_NGK], axis=2),
     )
 
@@ -79,7 +81,7 @@ def loss(
 
 
 def num_terms(pairs: Pairs) -> jax.Array:
-    """Number of tokens that have a context, a scalar."""
+    """Number of tokens that have a context, each times m_t, a scalar."""
     return _active(pairs).sum()
 
 
@@ -90,12 +92,14 @@ def _mean_weights(pairs: Pairs) -> jax.Array:
 
 
 def _active(pairs: Pairs) -> jax.Array:
-    """1 for a token that has a context, else 0, [N, G, B]."""
-    return (pairs.num_contexts > 0).astype(pairs.num_contexts.dtype)
+    """m_t of a token that has a context, else 0, [N, G, B]."""
+    active_NGB = (pairs.num_contexts > 0).astype(pairs.num_contexts.dtype)
+    return weighted(active_NGB, pairs)
 
 
 def _terms(pairs: Pairs, negative: int, num_noise: int) -> jax.Array:
-    """How often each score counts, [N, G, B, R]: 1 for the token, negative/K for noise.
+    """How often each score counts, [N, G, B, R]: m_t for the token, and m_t negative/K
+    for noise.
 
     The scores of a token with the other tokens of its tile count 0: one product over
     all rows takes fewer kernels of a GPU than one for tokens and one for noise.

@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.disk.arrays import read_stored_array
+from embedder.disk.arrays import read_stored_array, stored_shape
 from embedder.disk.digests import (
     DIGESTS_FILE,
     check_digest,
@@ -203,8 +203,16 @@ def _in_memory(
 ) -> Encoded:
     parts = list(cut_shards(_decode_spool(counts, spool, id_of_code)))
     tokens = np.array([len(ids) for ids, _ in parts], dtype=np.int64)
+    sequences = np.array([len(lengths) for _, lengths in parts], dtype=np.int64)
     raw_tokens = int(counts.counts.sum())
-    return Encoded(vocabulary, tokens, parts.__getitem__, raw_tokens, counts.num_bytes)
+    return Encoded(
+        vocabulary,
+        tokens,
+        sequences,
+        parts.__getitem__,
+        raw_tokens,
+        counts.num_bytes,
+    )
 
 
 def _decode_spool(
@@ -263,16 +271,29 @@ def _open_cache(folder: Path) -> Encoded:
     with _name_damaged_file(folder / "vocabulary.parquet") as path:
         check_digest(path, digests.get(path.name))
         vocabulary = read_vocabulary(path)
+    sequences = np.zeros_like(tokens)
     for shard in range(len(tokens)):
         with _name_damaged_file(_shard_path(folder, shard)) as path:
-            zipfile.ZipFile(path).close()  # reads the end: finds a truncated file
+            sequences[shard] = _num_sequences(path, int(tokens[shard]))
 
     def read(shard: int) -> Shard:
         with _name_damaged_file(_shard_path(folder, shard)) as path:
             check_digest(path, digests.get(path.name))
             return _read_shard(path, int(tokens[shard]), len(vocabulary))
 
-    return Encoded(vocabulary, tokens, read, raw_tokens)
+    return Encoded(vocabulary, tokens, sequences, read, raw_tokens)
+
+
+def _num_sequences(path: Path, num_tokens: int) -> int:
+    """Number of sequences of the shard in a file, by its header.
+
+    Raises an error if the file is truncated: its end is read first.
+    """
+    with zipfile.ZipFile(path) as archive:
+        (number,) = stored_shape(archive, "lengths")
+    if not 1 <= number <= num_tokens:
+        raise InputError(f"it has {num_tokens} tokens, and claims {number} sequences")
+    return number
 
 
 def _read_shard(path: Path, num_tokens: int, num_rows: int) -> Shard:

@@ -14,6 +14,7 @@ class Encoded:
 
     vocabulary: Vocabulary
     shard_tokens: np.ndarray  # i64[number of shards]
+    shard_sequences: np.ndarray  # i64[number of shards]
     read: Callable[[int], tuple[np.ndarray, np.ndarray]]
     """Number of a shard -> its ids i32[n], lengths of its sequences i32[m]."""
     raw_tokens: int  # tokens of the corpus, known or unknown

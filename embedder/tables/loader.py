@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
+from embedder.engine.layout import map_batch
 from embedder.engine.prefetch import parallel_map
 from embedder.engine.tfdata import import_tensorflow, quiet_options
 from embedder.options import RunOptions
@@ -101,8 +102,7 @@ def memory_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
 def tfdata_epoch(rest: _Rest, *, size: int, workers: int) -> Iterator[Updates]:
     """Superblocks by tf.data; the last may have fewer updates."""
     tf = import_tensorflow()
-    source = rest.source
-    specs, structure = jax.tree.flatten(source.shape.updates(len(source.share)))
+    specs, structure = jax.tree.flatten(rest.source.specs)
     failures: list[Exception] = []
 
     def make(index) -> list[np.ndarray]:
@@ -166,4 +166,4 @@ def pad(updates: Updates, size: int) -> Updates:
         widths = [(0, missing)] + [(0, 0)] * (x.ndim - 1)
         return np.pad(x, widths, constant_values=value)
 
-    return jax.tree.map(pad_array, updates, PADDING)
+    return map_batch(pad_array, updates, PADDING)

@@ -49,6 +49,7 @@ def memory_needed(
     checkpoints = 4 * table + 2 * row_state  # two of them
     superblocks = 3 * superblock_size * block * num_blocks
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
+    per_token += 4 * config.run.bootstrap  # weights, while they are packed
     return {
         "tables": replicas * 2 * table,
         "accumulators": replicas * 2 * row_state,  # and the first ones
@@ -82,12 +83,13 @@ def device_bytes(
     local_blocks = blocks // layout.block_devices  # of one device
     tiles = block // data.tile
     rows_of_tile = 2 * data.tile + 2 * data.window + data.noise
-    per_block = block * 9 + tiles * data.noise * 4
+    has_weights = config.run.bootstrap
+    per_block = block * (9 + has_weights) + tiles * data.noise * 4
     positions = data.tile + 2 * data.window
     prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
     if sums_rows:
         prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence
-    pairs = block * (positions + itemsize)  # of local blocks
+    pairs = block * (positions + itemsize * (1 + has_weights))  # of local blocks
     at_once = UPDATES_AT_ONCE["cpu" if jax.default_backend() == "cpu" else "gpu"]
     row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     needed = {

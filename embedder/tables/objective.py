@@ -39,6 +39,7 @@ class Pairs(NamedTuple):
 
     mask: jax.Array  # bool[N, G, B, C]
     num_contexts: jax.Array  # [N, G, B]: n_t of each token
+    weight: jax.Array | None = None  # [N, G, B]: m_t of each token, (56); None: all 1
 
 
 class SumColumns(Protocol):
@@ -57,7 +58,7 @@ class Objective(Protocol):
         """Ids of the rows that each tile gathers, i32[N, G, R]."""
 
     def row_weights(self, pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
-        """Number of terms of the loss that each gathered row is in, [N, G, R]."""
+        """Weight of the terms of the loss that each gathered row is in, [N, G, R]."""
 
     def loss(
         self, rows: Rows, pairs: Pairs, *, negative: int, sum_columns: SumColumns
@@ -65,11 +66,14 @@ class Objective(Protocol):
         """Sum of the terms of an update, a scalar, from rows [N, G, R, D]."""
 
     def num_terms(self, pairs: Pairs) -> jax.Array:
-        """Number of positive terms, which the reported loss is a mean over."""
+        """Weight of the positive terms, which the reported loss is a mean over."""
 
 
-def pairs_of(sequence_NT, radius_NT, *, tile: int, window: int, dtype) -> Pairs:
-    """The pairs of an update, from sequence numbers i32[N, T] and radii i8[N, T].
+def pairs_of(
+    sequence_NT, radius_NT, weight_NT=None, *, tile: int, window: int, dtype
+) -> Pairs:
+    """The pairs of an update, from sequence numbers i32[N, T], radii i8[N, T] and
+    multiplicities u8[N, T]; None: all are 1.
 
     Padding has sequence -1 and radius 0, and so no pairs.
     """
@@ -84,7 +88,18 @@ def pairs_of(sequence_NT, radius_NT, *, tile: int, window: int, dtype) -> Pairs:
         & (distance_11BC <= radius_NGB[..., jnp.newaxis])
         & (sequence_NGC[:, :, jnp.newaxis] == sequence_NGB[..., jnp.newaxis])
     )
-    return Pairs(mask_NGBC, mask_NGBC.sum(axis=-1).astype(dtype))
+    weight_NGB = None
+    if weight_NT is not None:
+        weight_NGB = split_tiles(weight_NT, tile).astype(dtype)
+    return Pairs(mask_NGBC, mask_NGBC.sum(axis=-1).astype(dtype), weight_NGB)
+
+
+def weighted(values: jax.Array, pairs: Pairs) -> jax.Array:
+    """`values` [N, G, B, ...] of tokens times the weight m_t of each, (56)."""
+    if pairs.weight is None:
+        return values
+    missing = values.ndim - pairs.weight.ndim
+    return values * pairs.weight.reshape(*pairs.weight.shape, *missing * (1,))
 
 
 def all_columns(scores: jax.Array) -> jax.Array:

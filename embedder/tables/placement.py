@@ -5,7 +5,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from embedder.engine.layout import Layout
+from embedder.engine.layout import Layout, map_batch
 from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.replicas import vmap_updates
 from embedder.engine.rules import RowRule
@@ -14,9 +14,9 @@ from embedder.tables.blocks import PADDING, Blocks
 from embedder.tables.prepare import Batch, Model
 from embedder.tables.update import host_state, updates_function
 
-TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1), rate=None)
+TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1, weight=1), rate=None)
 """Axis 1, the blocks of S updates, is sharded."""
-REPLICA_AXES = Batch(Blocks(ids=2, sequence=2, radius=2, noise=2), rate=1)
+REPLICA_AXES = Batch(Blocks(ids=2, sequence=2, radius=2, noise=2, weight=2), rate=1)
 """The axis of replicas in their batches, [S, N, K, ...] and [S, K]."""
 
 
@@ -87,4 +87,4 @@ def _pad_blocks(batch: Batch, layout: Layout) -> Batch:
         pad = [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2)
         return np.pad(x, pad, constant_values=value)
 
-    return batch._replace(blocks=jax.tree.map(fill, batch.blocks, PADDING.blocks))
+    return batch._replace(blocks=map_batch(fill, batch.blocks, PADDING.blocks))

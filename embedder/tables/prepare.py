@@ -52,7 +52,7 @@ class Gathered(NamedTuple):
     """The rows that an update gathers, for the blocks of one device or of all."""
 
     ids: Rows  # i32[N, G, R]
-    weights: Rows  # [N, G, R], pair terms of each occurrence
+    weights: Rows  # [N, G, R], weighted pair terms of each occurrence
 
 
 class Distinct(NamedTuple):
@@ -92,6 +92,7 @@ def prepare(model: Model, batches: Batch) -> Prepared:
     pairs = pairs_of(
         blocks.sequence,
         blocks.radius,
+        blocks.weight,
         tile=blocks.ids.shape[1] // num_tiles,
         window=model.window,
         dtype=batches.rate.dtype,

@@ -4,8 +4,9 @@
                 + (negative/K) n_t sum_k softplus(v_t.u_k) ]                    (7)
 
 with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
-n_t their number, and k over the K noise ids of the tile of t. The gradients are derived
-by JAX (`update.row_gradients`), and by hand in the oracle and in `cpu/skipgram.py`:
+n_t their number, and k over the K noise ids of the tile of t. With a bootstrap each
+term counts m_t times, (56). The gradients are derived by JAX (`update.row_gradients`),
+and by hand in the oracle and in `cpu/skipgram.py`:
 
     dL/dv_t = -sum_j sigmoid(-v_t.u_j) u_j
               + (negative/K) n_t sum_k sigmoid(v_t.u_k) u_k                    (33)
@@ -33,6 +34,7 @@ from embedder.tables.objective import (
     positive_first,
     softplus,
     split_tiles,
+    weighted,
 )
 
 
@@ -46,13 +48,14 @@ def row_ids(ids_NT, noise_NGK, *, window: int) -> Rows:
 
 
 def row_weights(pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
-    """Number of terms that each gathered row is in: [N, G, B] and [N, G, C + K].
+    """Weight of the terms that each gathered row is in: [N, G, B] and [N, G, C + K].
 
     Input row: n_t. Output row: the tokens of the tile that have it as context; as
-    noise: (negative/K) times the sum of n_t over the tile.
+    noise: (negative/K) times the sum of n_t over the tile. Each times m_t.
     """
     terms_NGBR = _terms(pairs, negative, num_noise)
-    return Rows(input=pairs.num_contexts, output=terms_NGBR.sum(axis=2))
+    input_NGB = weighted(pairs.num_contexts, pairs)
+    return Rows(input=input_NGB, output=terms_NGBR.sum(axis=2))
 
 
 def loss(
@@ -72,13 +75,14 @@ def loss(
 
 
 def num_terms(pairs: Pairs) -> jax.Array:
-    """Number of pairs, a scalar."""
-    return pairs.num_contexts.sum()
+    """Number of pairs, each times m_t, a scalar."""
+    return weighted(pairs.num_contexts, pairs).sum()
 
 
 def _terms(pairs: Pairs, negative: int, num_noise: int) -> jax.Array:
-    """How often each score counts, [N, G, B, R]: 1 for a pair, (negative/K) n_t."""
+    """How often each score counts, [N, G, B, R]: 1 for a pair, (negative/K) n_t for
+    noise, times m_t."""
     mask_NGBC = pairs.mask.astype(pairs.num_contexts.dtype)
     noise_NGB1 = negative / num_noise * pairs.num_contexts[..., jnp.newaxis]
     noise_NGBK = jnp.broadcast_to(noise_NGB1, (*noise_NGB1.shape[:3], num_noise))
-    return jnp.concatenate([mask_NGBC, noise_NGBK], axis=3)
+    return weighted(jnp.concatenate([mask_NGBC, noise_NGBK], axis=3), pairs)

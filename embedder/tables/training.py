@@ -32,6 +32,7 @@ from embedder.errors import InputError
 from embedder.tables import cpu, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
+from embedder.tables.bootstrap import expected_share
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
@@ -137,11 +138,14 @@ class Training:
         encoded, kept, tokens = self.encoded, self.kept_tokens, self._tokens_per_update
         updates = -int(-kept // tokens)
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
+        kept_by = (
+            "sample and bootstrap keep" if self.config.run.bootstrap else "sample keeps"
+        )
         return [
             f"vocabulary: {len(encoded.vocabulary)} tokens, {encoded.num_tokens} of "
             f"{encoded.raw_tokens} occurrences",
             f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
-            f"all, of {tokens} tokens each, compiled by {self.backend}; sample keeps "
+            f"all, of {tokens} tokens each, compiled by {self.backend}; {kept_by} "
             f"{kept / encoded.num_tokens:.1%}",
             f"learning rate at 0, 25, 50, 75, 100 %: {rates}",
             *self._replicas_lines,
@@ -159,6 +163,8 @@ class Training:
         """Expected number of tokens of the corpus that an epoch keeps."""
         counts = self.encoded.vocabulary.counts
         share = expected_tokens(counts, self.config.tables.sample) / counts.sum()
+        if self.config.run.bootstrap:
+            share *= expected_share(int(self.encoded.shard_sequences.sum()))
         return share * self.encoded.num_tokens
 
     @property
@@ -416,4 +422,5 @@ def _source(
         seed=config.run.seed,
         epochs=epochs,
         share=local_blocks(layout, num_blocks),
+        bootstrap=config.run.bootstrap,
     )

@@ -11,7 +11,7 @@ import legacy.noise
 import legacy.vocabulary
 from embedder.engine.rules import linear_rate
 from embedder.tables import loader, noise, shards, vocabulary
-from embedder.tables.blocks import PADDING, Blocks, BlockSource, Updates
+from embedder.tables.blocks import PADDING, BlockSource, Updates
 from embedder.tables.encoded import Encoded
 from migration.parity.difference import (
     Difference,
@@ -90,7 +90,7 @@ def blocks_rung(
         )
         actual = (
             (
-                *updates.blocks,
+                *(getattr(updates.blocks, name) for name in _BLOCKS),
                 linear_rate(updates.progress, alpha=alpha, min_alpha=min_alpha),
             )
             for updates in _by_shard(superblocks)
@@ -108,7 +108,8 @@ def blocks_rung(
         yield worst(lines or [nothing])
 
 
-_FIELDS = (*Blocks._fields, "rate")
+_BLOCKS = legacy.blocks.Blocks._fields
+_FIELDS = (*_BLOCKS, "rate")
 """The blocks of a shard in one epoch, and the learning rate f64[S] of each update."""
 
 _NOTHING = tuple(np.empty(0) for _ in _FIELDS)
@@ -175,7 +176,8 @@ def _oracle_epoch(
 def _grouped(blocks: legacy.blocks.Blocks, per_update: int) -> Iterator[np.ndarray]:
     """[M, ...] -> [S, N, ...], padded: N blocks of an update."""
     missing = -len(blocks.ids) % per_update
-    for values, fill in zip(blocks, PADDING.blocks, strict=True):
+    fills = (getattr(PADDING.blocks, name) for name in _BLOCKS)
+    for values, fill in zip(blocks, fills, strict=True):
         pad = [(0, missing)] + [(0, 0)] * (values.ndim - 1)
         whole = np.pad(values, pad, constant_values=fill)
         yield whole.reshape(-1, per_update, *values.shape[1:])

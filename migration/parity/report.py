@@ -113,6 +113,8 @@ def _check(
     known: Mapping[str, object],
     files: Sequence[Path],
 ) -> None:
+    if config.run.bootstrap:
+        raise InputError("`bootstrap` must be False for parity, got True.")
     if words < 0:
         raise InputError(f"`words` must be an integer >= 0, got {words}.")
     if not seeds:

@@ -54,8 +54,8 @@ class Sample(NamedTuple):
 
     def blocks(self, index: int) -> legacy.blocks.Blocks:
         """The blocks of update `index`, for the oracle."""
-        blocks = self.updates.blocks
-        return legacy.blocks.Blocks(*(values[index] for values in blocks))
+        blocks, names = self.updates.blocks, legacy.blocks.Blocks._fields
+        return legacy.blocks.Blocks(*(getattr(blocks, x)[index] for x in names))
 
 
 class OracleRows(NamedTuple):

@@ -160,6 +160,45 @@ def batch_of(config: Config, updates: Updates) -> Batch:
     return Batch(updates.blocks, rate)
 
 
+def bootstraps() -> Iterator[dict]:
+    """An epoch on a resample by each layout: of one model, and of two replicas."""
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(SHAPE[0])]
+    sequences = [words, *(list(rng.choice(words, size=20)) for _ in range(100))]
+    encoded = encode(sequences_corpus(sequences), 1)
+    for replicas, architecture in zip((1, 2), ARCHITECTURES, strict=True):
+        config = with_options(
+            Config(),
+            bootstrap=True,
+            replicas=replicas,
+            loader="memory",
+            dtype="float64",
+            architecture=architecture,
+            vector_size=SHAPE[1],
+            blocks_per_update=BLOCKS,
+            block=16,
+        )
+        config = resolve(config, encoded.num_tokens)
+        one = Training(with_options(config, mode="jit"), encoded, range(1))
+        whole, place = run_epochs(one, one.initial_state())
+        for layout in layouts():
+            several = with_options(
+                config,
+                mode=layout.mode,
+                tables=layout.tables,
+                devices=num_devices,
+                table_devices=0 if layout.tables == "replicated" else layout[3],
+            )
+            training = Training(several, encoded, range(1))
+            assert training.layout == layout, (training.layout, layout)
+            after, own = run_epochs(training, training.initial_state())
+            yield {
+                "cell": " ".join(map(str, (*layout, architecture))),
+                "epoch": largest_difference(after.params, whole.params),
+                "loss": abs(own.losses[0] - place.losses[0]),
+            }
+
+
 def encoders() -> Iterator[dict]:
     """An encoder by each mode and loader: updates, an epoch, and what is exchanged."""
     for options in ({"optimizer_args": ("momentum=0.9",)}, {"optimizer": "adam"}):

@@ -10,7 +10,6 @@ import pytest
 
 from embedder.engine.rules import capped_sgd, rowwise_adagrad
 from embedder.engine.state import device_state
-from embedder.tables.blocks import Blocks
 from embedder.tables.cpu import kernel, products, rows, simd, thread
 from embedder.tables.cpu.thread import apply_on_thread
 from embedder.tables.lookup import tables
@@ -252,7 +251,7 @@ def test_adagrad_is_its_equation_for_gradients_of_whole_tables():
     tables, sums = arrays(start(case, dtype="float64")), np.zeros((2, 3))
     plain = make_updates(lookup, capped_sgd(np.inf), update="dense", loss_interval=1)
     for s, rate in enumerate(before.rate):
-        blocks = Blocks(*(x[s : s + 1] for x in before.blocks))
+        blocks = jax.tree.map(lambda x, s=s: x[s : s + 1], before.blocks)
         with jax.enable_x64(True):
             state = device_state(host_state(capped_sgd(np.inf), **tables))
             after = arrays(plain(state, Batch(blocks, rate=np.ones(1)))[0])
@@ -336,10 +335,12 @@ def test_large_scores_keep_small_derivatives():
     first, last = np.full(4, 6), np.full(4, 9)
 
     @numba.njit
-    def errors(scores, first, last):
-        products.context_errors(scores, 0, first, last, 7, 6)
+    def errors(scores, weight, first, last):
+        products.context_errors(scores, weight, 0, first, last, 7, 6)
 
-    errors(scores, first, last)  # of tokens 7 to 10, and positions 6 to 9
+    errors(
+        scores, np.ones(4, np.float32), first, last
+    )  # of tokens 7 to 10, and positions 6 to 9
     expected = np.full((4, 4), -1 / (1 + np.exp(20)))
     expected[[0, 1, 2], [1, 2, 3]] = 0  # a token is no context of its own
     np.testing.assert_allclose(scores, expected, rtol=1e-6)

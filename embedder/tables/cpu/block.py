@@ -51,6 +51,7 @@ class BlockBuffers(NamedTuple):
     context_terms: np.ndarray  # [G B', 2 W + 10], scores, errors; CBOW: 1/n_t
     noise_terms: np.ndarray  # [B', K'], scores, then errors, of one tile
     noise_scale: np.ndarray  # [G B'], how often each noise term counts
+    multiplicity: np.ndarray  # [G B'], m_t of each token
     token_weights: np.ndarray  # [G B']
     position_weights: np.ndarray  # [T']
     tile_weights: np.ndarray  # [G], weight of each noise row of a tile
@@ -114,6 +115,7 @@ def new_buffers(size: Sizes, width: int, dtype) -> BlockBuffers:
         context_terms=aligned_zeros((rows, round_up(2 * size.window + 10, 4)), dtype),
         noise_terms=aligned_zeros((size.padded_tile, size.noise), dtype),
         noise_scale=np.zeros(rows, dtype),
+        multiplicity=np.zeros(rows, dtype),
         token_weights=np.zeros(rows, dtype),
         position_weights=np.zeros(size.positions, dtype),
         tile_weights=np.zeros(size.num_tiles, dtype),
@@ -144,6 +146,14 @@ def find_contexts(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
         row = buffers.row_of[t]
         buffers.first[row] = max(t - r, begin[t])
         buffers.last[row] = min(t + r, end[t])
+
+
+@compiled()
+def find_multiplicities(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
+    """m_t of each token, ALGORITHM.md (55); 1 where blocks have no weights."""
+    weight = blocks.weight[at.update, at.block]
+    for t in range(len(buffers.row_of)):
+        buffers.multiplicity[buffers.row_of[t]] = weight[t] if len(weight) else 1
 
 
 @compiled()

@@ -29,27 +29,29 @@ from embedder.tables.cpu.simd import cast_like, compiled
 
 @compiled()
 def weigh(at: BlockIndex, share, buffers: BlockBuffers):
-    """Weights of tokens, positions and noise, ALGORITHM.md (16) and (17), and 1/n_t in
-    `buffers.context_terms`; returns the number of active tokens."""
+    """Weights of tokens, positions and noise, ALGORITHM.md (16), (17) and (56), and
+    1/n_t in `buffers.context_terms`; returns the number of active tokens, each times
+    m_t."""
     buffers.position_weights[:] = 0
     buffers.tile_weights[:] = 0
     buffers.context_terms[:] = 0
-    num_active = 0
+    num_active = 0.0
     for t in range(len(buffers.row_of)):
         row = buffers.row_of[t]
         first, last = buffers.first[row], buffers.last[row]
         is_active = last > first
-        weight = share if is_active else cast_like(0, share)
-        buffers.token_weights[row] = is_active
+        multiplicity = buffers.multiplicity[row] if is_active else cast_like(0, share)
+        weight = share * multiplicity
+        buffers.token_weights[row] = multiplicity
         buffers.noise_scale[row] = weight
         buffers.tile_weights[t // at.tile] += weight
         if is_active:
-            num_active += 1
+            num_active += multiplicity
             each = cast_like(1, share) / cast_like(last - first, share)
             for j in range(first, last + 1):
                 if j != t:
                     buffers.context_terms[row, j - buffers.shift[t]] = each
-                    buffers.position_weights[j] += each
+                    buffers.position_weights[j] += multiplicity * each
     return num_active
 
 
@@ -66,8 +68,8 @@ def differentiate(
     if it is reported.
 
         h_t = (1 / n_t) sum_j v_j                           (8)
-        e_t = -sigma(-h_t . u_t);
-        e_tk = (negative / K) sigma(h_t . u_k)              (36)
+        e_t = -m_t sigma(-h_t . u_t);
+        e_tk = m_t (negative / K) sigma(h_t . u_k)          (36), (56)
         dL/dh_t = e_t u_t + sum_k e_tk u_k                  (37)
         dL/dv_j = sum_t (1 / n_t) dL/dh_t                   (38)
         dL/du_t = e_t h_t                                   (39)
@@ -125,8 +127,8 @@ def _add_tokens(row, slot, report, gradients, buffers: BlockBuffers):
             for d in range(means.shape[1]):
                 score += means[t, d] * tokens[t, d]
             if report:
-                loss += softplus(-score)
-            error = -sigmoid(-score)
+                loss += buffers.multiplicity[t] * softplus(-score)
+            error = -buffers.multiplicity[t] * sigmoid(-score)
             for d in range(means.shape[1]):
                 errors[t, d] += error * tokens[t, d]
                 gradients[slot + q, d] = error * means[t, d]

@@ -88,7 +88,7 @@ def make_updates(
         dim, dtype = given["input"].shape[1], given["input"].dtype
         tables = _joined(_padded(dtype), [given[name] for name in TABLES])
         accumulators = _accumulators(rule, state)
-        batch = jax.tree.map(_read_only, batch)
+        batch = jax.tree.map(_read_only, _with_weights(batch))
         num_blocks, num_tiles, num_noise = batch.blocks.noise.shape[1:]
         constants = Constants(
             is_skipgram=model.objective is skipgram,
@@ -157,6 +157,15 @@ def _plain(state: TrainState) -> TrainState:
 
     arrays = jax.tree.map(copy, (state.params, state.opt_state))
     return state._replace(params=arrays[0], opt_state=arrays[1])
+
+
+def _with_weights(batch: Batch) -> Batch:
+    """`batch` with weights of the tokens of a block, or of none where it has none: the
+    kernel is compiled for an array."""
+    if batch.blocks.weight is not None:
+        return batch
+    none = np.zeros((*batch.blocks.ids.shape[:2], 0), np.uint8)
+    return batch._replace(blocks=batch.blocks._replace(weight=none))
 
 
 def _read_only(array) -> np.ndarray:

@@ -133,15 +133,16 @@ def _band(sums, d, out, o, g, j, tokens, row_of, shift, x):
 
 
 @compiled(forceinline=True)
-def context_errors(g, o, first, last, t, shift):
+def context_errors(g, weight, o, first, last, t, shift):
     """Replaces the scores g[o : o + 4] of four tokens, from token t on, by the
-    derivatives of softplus(-g), (9): e_tj = -sigma(-g), and 0 where token t and
-    position j = column + shift are no pair, (32)."""
+    derivatives of weight softplus(-g), (9): e_tj = -weight sigma(-g), and 0 where token
+    t and position j = column + shift are no pair, (32); weight is from row o on."""
     for q in range(4):
+        of_token = -weight[o + q]
         low, high = first[o + q] - shift, last[o + q] - shift
         itself = t + q - shift
         for c in range(g.shape[1]):
-            error = -sigmoid(-g[o + q, c])
+            error = of_token * sigmoid(-g[o + q, c])
             is_pair = (c >= low) & (c <= high) & (c != itself)
             g[o + q, c] = error if is_pair else cast_like(0, error)
 
@@ -158,8 +159,9 @@ def noise_errors(f, i, scale, o, num_noise):
 
 
 @compiled()
-def context_loss(g, o, first, last, t, shift):
-    """Sum of softplus(-score) over the pairs of four tokens, (7); as `noise_loss`.
+def context_loss(g, weight, o, first, last, t, shift):
+    """Sum of weight softplus(-score) over the pairs of four tokens, (7); as
+    `noise_loss`.
 
     A token has at most 254 contexts, so one product has room for all factors.
     """
@@ -169,9 +171,9 @@ def context_loss(g, o, first, last, t, shift):
         for j in range(first[o + q], last[o + q] + 1):
             if j != t + q:
                 score = g[o + q, j - shift]
-                loss += max(-score, cast_like(0, score))
+                loss += weight[o + q] * max(-score, cast_like(0, score))
                 product *= 1 + np.float64(exp(-abs(score)))
-        loss += math.log(product)
+        loss += weight[o + q] * math.log(product)
     return loss
 
 

@@ -20,6 +20,7 @@ from embedder.tables.cpu.block import (
     BlockBuffers,
     BlockIndex,
     find_contexts,
+    find_multiplicities,
     load_rows,
 )
 from embedder.tables.cpu.kernel_cache import kept
@@ -147,6 +148,7 @@ def _differentiate(
     while n < num_blocks:
         at = BlockIndex(s, n, thread.blocks, block // num_tiles, constants.window)
         find_contexts(at, blocks, buffers)
+        find_multiplicities(at, blocks, buffers)
         find_keys(at, token_table, num_keys, blocks, gathered, buffers)
         slot, num_rows = n * len(buffers.listed), len(buffers.tokens)
         load_rows(tables, keys, slot, num_rows, buffers.tokens)
