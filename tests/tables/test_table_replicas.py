@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from embedder import EmbeddingTrainer
 from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.errors import InputError
@@ -110,3 +111,52 @@ def test_an_update_needs_memory_for_every_replica(encoded):
 def test_the_number_of_replicas_is_checked():
     with pytest.raises(InputError, match="`replicas` must be an integer >= 1, got 0"):
         with_options(Config(), replicas=0)
+
+
+def sequences() -> list[list[str]]:
+    rng = np.random.default_rng(1)
+    return [[f"w{i}" for i in rng.integers(20, size=12)] for _ in range(60)]
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_fit_ensemble_trains_the_models_of_consecutive_seeds(bootstrap):
+    options = {"vector_size": 6, "min_count": 1, "epochs": 2, "dtype": "float64"}
+    trainer = EmbeddingTrainer(seed=3, **options)
+    assert trainer.fit_ensemble(sequences(), 3, bootstrap=bootstrap) is trainer
+    models = [EmbeddingTrainer(seed=3 + k, **options) for k in range(3)]
+    singles = [model.fit(sequences()) for model in models]
+    ensemble = trainer.ensemble_
+    assert ensemble.vectors.shape == (3, 20, 6)
+    assert ensemble.tokens == trainer.index_to_key
+    np.testing.assert_array_equal(trainer.vectors, ensemble.vectors[0])
+    differences = [
+        np.abs(ensemble.vectors[k] - model.vectors).max()
+        for k, model in enumerate(singles)
+    ]
+    if bootstrap:
+        assert min(differences) > 1e-3
+    else:
+        assert max(differences) < 1e-12
+        losses = np.mean([model.loss_history for model in singles], axis=0)
+        np.testing.assert_allclose(trainer.loss_history, losses, rtol=1e-2)
+
+
+def test_a_trainer_after_fit_ensemble_is_one_of_the_first_model(tmp_path):
+    trainer = EmbeddingTrainer(vector_size=6, min_count=1, epochs=1)
+    with pytest.raises(RuntimeError, match="call `fit_ensemble` first"):
+        trainer.ensemble_  # noqa: B018 - it raises
+    single = EmbeddingTrainer(vector_size=6, min_count=1, epochs=1).fit(sequences())
+    trainer.fit_ensemble(sequences(), 2)
+    trainer.save(tmp_path / "model.npz")
+    loaded = EmbeddingTrainer.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.vectors, trainer.vectors)
+    np.testing.assert_allclose(trainer.vectors, single.vectors, rtol=0, atol=1e-6)
+    trainer.partial_fit(sequences())
+    with pytest.raises(RuntimeError, match="call `fit_ensemble` first"):
+        trainer.ensemble_  # noqa: B018 - it raises
+
+
+@pytest.mark.parametrize("replicas", [1, 0, 2.5])
+def test_an_ensemble_has_at_least_two_replicas(replicas):
+    with pytest.raises((ValueError, TypeError), match="`replicas` must be an integer"):
+        EmbeddingTrainer().fit_ensemble(sequences(), replicas)
