@@ -176,6 +176,8 @@ def bootstraps() -> Iterator[dict]:
             vector_size=SHAPE[1],
             blocks_per_update=BLOCKS,
             block=16,
+            sample=0,
+            alpha=0.5,
         )
         config = resolve(config, encoded.num_tokens)
         one = Training(with_options(config, mode="jit"), encoded, range(1))

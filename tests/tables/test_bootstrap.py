@@ -39,7 +39,9 @@ CASES = [
 ]
 BOTH = pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 OPTIMIZERS = pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-BACKENDS = pytest.mark.parametrize("backend", ["rows", "dense", "kernel"])
+BACKENDS = pytest.mark.parametrize(
+    "backend", ["rows", pytest.param("dense", marks=pytest.mark.slow), "kernel"]
+)
 
 
 @pytest.fixture
@@ -77,9 +79,9 @@ def test_multiplicities_have_the_moments_of_a_multinomial():
     n = sum(sizes)
     covariance = np.cov(found.T, bias=True)
     expected = np.eye(n) - 1 / n
-    # standard errors: 1 / sqrt(num) of a mean, about twice that of a variance
+    # standard errors: 1 / sqrt(num) of a mean, about 1.4 times that of a variance
     np.testing.assert_allclose(found.mean(axis=0), 1, atol=5 * num**-0.5)
-    np.testing.assert_allclose(covariance, expected, atol=10 * num**-0.5)
+    np.testing.assert_allclose(covariance, expected, atol=6 * num**-0.5)
     present = (found > 0).mean(axis=0)
     np.testing.assert_allclose(present, expected_share(n), atol=3 * num**-0.5)
 
