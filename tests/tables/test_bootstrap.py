@@ -399,6 +399,29 @@ def test_a_replica_is_the_run_of_its_seed(sequences, architecture, backend):
             np.testing.assert_array_equal(together[name][k], table)
 
 
+@pytest.mark.parametrize("backend", ["xla", "numba"])
+def test_an_epoch_goes_on_from_a_position(sequences, backend):
+    """Of replicas whose resamples have different numbers of updates."""
+    config = with_options(
+        Config(),
+        **{"bootstrap": True, "replicas": 2, "backend": backend, "mode": "jit"},
+        **{"vector_size": 8, "min_count": 1, "sample": 0, "save_every": "16"},
+    )
+    training = plan(config, sequences_corpus(sequences), None)
+    program = training.program
+    state, saved = program.place_state(training.initial_state()), []
+    for call in training.calls(state, 0):
+        state = call.state
+        saved.append((call.position, program.whole_state(state)))
+    assert len(saved) > 3
+    position, middle = saved[1]
+    for call in training.calls(program.place_state(middle), 0, after=position):
+        state = call.state
+    whole, resumed = saved[-1][1], program.whole_state(state)
+    for name, table in whole.params["tables"].items():
+        np.testing.assert_array_equal(resumed.params["tables"][name], table)
+
+
 def test_a_bootstrap_changes_the_vectors(sequences):
     config = with_options(Config(), epochs=1, vector_size=8, min_count=1)
     plain = trained(config, sequences)
