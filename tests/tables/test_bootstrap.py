@@ -39,7 +39,9 @@ CASES = [
 ]
 BOTH = pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 OPTIMIZERS = pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-BACKENDS = pytest.mark.parametrize("backend", ["rows", "dense", "kernel"])
+BACKENDS = pytest.mark.parametrize(
+    "backend", ["rows", pytest.param("dense", marks=pytest.mark.slow), "kernel"]
+)
 
 
 @pytest.fixture
@@ -77,9 +79,9 @@ def test_multiplicities_have_the_moments_of_a_multinomial():
     n = sum(sizes)
     covariance = np.cov(found.T, bias=True)
     expected = np.eye(n) - 1 / n
-    # standard errors: 1 / sqrt(num) of a mean, about twice that of a variance
+    # standard errors: 1 / sqrt(num) of a mean, about 1.4 times that of a variance
     np.testing.assert_allclose(found.mean(axis=0), 1, atol=5 * num**-0.5)
-    np.testing.assert_allclose(covariance, expected, atol=10 * num**-0.5)
+    np.testing.assert_allclose(covariance, expected, atol=6 * num**-0.5)
     present = (found > 0).mean(axis=0)
     np.testing.assert_allclose(present, expected_share(n), atol=3 * num**-0.5)
 
@@ -395,6 +397,29 @@ def test_a_replica_is_the_run_of_its_seed(sequences, architecture, backend):
         assert alone.run.bootstrap
         for name, table in trained(alone, sequences).items():
             np.testing.assert_array_equal(together[name][k], table)
+
+
+@pytest.mark.parametrize("backend", ["xla", "numba"])
+def test_an_epoch_goes_on_from_a_position(sequences, backend):
+    """Of replicas whose resamples have different numbers of updates."""
+    config = with_options(
+        Config(),
+        **{"bootstrap": True, "replicas": 2, "backend": backend, "mode": "jit"},
+        **{"vector_size": 8, "min_count": 1, "sample": 0, "save_every": "16"},
+    )
+    training = plan(config, sequences_corpus(sequences), None)
+    program = training.program
+    state, saved = program.place_state(training.initial_state()), []
+    for call in training.calls(state, 0):
+        state = call.state
+        saved.append((call.position, program.whole_state(state)))
+    assert len(saved) > 3
+    position, middle = saved[1]
+    for call in training.calls(program.place_state(middle), 0, after=position):
+        state = call.state
+    whole, resumed = saved[-1][1], program.whole_state(state)
+    for name, table in whole.params["tables"].items():
+        np.testing.assert_array_equal(resumed.params["tables"][name], table)
 
 
 def test_a_bootstrap_changes_the_vectors(sequences):
