@@ -42,11 +42,6 @@ class Config:
     def __post_init__(self):
         self._family(FAMILIES[self.run.model])
         self.family.check_optimizer(self.run.optimizer)
-        if self.run.bootstrap and self.run.model != "tokens":
-            raise InputError(
-                "`bootstrap` applies only to `model` = 'tokens', got True with "
-                f"{self.run.model!r}."
-            )
         needed = self.family.best_needs
         if self.save.result == "best" and not getattr(self.family, needed):
             raise InputError(f"`result` best needs `{needed}`, got 'best'.")

@@ -33,8 +33,8 @@ class RunOptions:
     """Number of models trained side by side, the k-th as with the seed `seed` + k.
     Their spread tells how far to trust a neighbour."""
     bootstrap: bool = setting(False, boolean)
-    """Train on a resample of the sequences: as many as there are, drawn with
-    replacement by the seed. Each replica has a resample of its own."""
+    """Train on a resample of the sequences (encoder: examples): as many as there are,
+    drawn with replacement by the seed. Each replica has a resample of its own."""
     dtype: Literal["float32", "float64"] = setting("float32")
     """Type of the vectors and of all arithmetic on them."""
     optimizer: str = setting("sgd", text, formerly_in="encoder")

@@ -98,10 +98,6 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
             ["train", "--no-bootstrap=1"],
             "`--no-bootstrap` must be without a value, got '1'",
         ),
-        (
-            ["train", "--model", "encoder", "--bootstrap"],
-            "`bootstrap` applies only to `model` = 'tokens', got True with 'encoder'.",
-        ),
         (["parity", "--bootstrap"], "`bootstrap` must be False for parity, got True."),
         (["neighbors"], "Missing from embedder neighbors: RUN"),
         (["analogy", "r", "a"], "Missing from embedder analogy: B C"),

@@ -8,6 +8,7 @@ Each of K replicas has an order of its own: ids are [S, B, K], and what is gathe
 them has K after B. One network has no such axis.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -15,6 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from embedder.encoders.examples import Examples
+from embedder.engine.bootstrap import multiplicities
 from embedder.engine.tfdata import import_tensorflow, quiet_options
 
 _BYTES = {"tfdata": 2**23, "memory": 2**26}  # of the features of a call
@@ -25,7 +27,7 @@ class Updates(NamedTuple):
     """S consecutive updates of B examples each, of one network or of K replicas."""
 
     ids: np.ndarray  # i32[S, B] or [S, B, K], rows of the examples; 0 for padding
-    weights: np.ndarray  # f32[S, B], 1, or 0 for padding
+    weights: np.ndarray  # f32[S, B], 1, or 0 for padding; see `multiplicity`
     position: np.ndarray  # i64[S, 2]: epoch and batch
     progress: np.ndarray  # f64[S], fraction of the run done before each, in [0, 1)
 
@@ -50,6 +52,7 @@ class BatchSource:
     seeds: tuple[int, ...]  # of the order of each replica
     epochs: range
     local: range  # the part of each batch to make, in [0, B); B and above is padding
+    bootstrap: bool = False  # whether weights are those of a resample
 
     @property
     def num_batches(self) -> int:
@@ -64,6 +67,16 @@ class BatchSource:
     def _order(self, seed: int, epoch: int) -> np.ndarray:
         rng = np.random.default_rng([seed, epoch])
         return self.train[rng.permutation(len(self.train))]
+
+    @functools.cached_property
+    def multiplicity(self) -> np.ndarray:
+        """How often a bootstrap resample has each example, u8[examples, K] or without
+        K: the weight of its loss; 0 for examples that are not trained on."""
+        found = np.zeros((len(self.examples.labels), len(self.seeds)), np.uint8)
+        num = len(self.train)
+        for k, seed in enumerate(self.seeds):
+            found[self.train, k] = multiplicities(0, num, num, seed)
+        return found if self.has_replicas else found[:, 0]
 
     @property
     def has_replicas(self) -> bool:
@@ -92,14 +105,25 @@ class BatchSource:
         is_real = (indices < len(order)) & (local < self.batch_size)
         ids = order[np.minimum(indices, len(order) - 1)]
         ids[~is_real] = 0
+        weights = is_real.astype(np.float32)
+        if self.bootstrap:
+            weights = self._drawn(ids) * weights.reshape(
+                *weights.shape, *(1,) * (ids.ndim - weights.ndim)
+            )
         num_items = len(self.epochs) * len(order)
         done = (epoch - self.epochs.start) * len(order) + numbers * self.batch_size
         return Updates(
             ids=ids.astype(np.int32),
-            weights=is_real.astype(np.float32),
+            weights=weights,
             position=np.stack([np.full(size, epoch), numbers], axis=1),
             progress=np.minimum(done / num_items, 1),
         )
+
+    def _drawn(self, ids: np.ndarray) -> np.ndarray:
+        """The multiplicity of each of `ids` [S, B] or [S, B, K], in its replica."""
+        if not self.has_replicas:
+            return self.multiplicity[ids]
+        return self.multiplicity[ids, np.arange(len(self.seeds))]
 
     def gather(self, updates: Updates) -> Gathered:
         """Features and labels of the examples of `updates`."""

@@ -34,12 +34,11 @@ from embedder.encoders.outputs import evaluate, evaluate_replicas
 from embedder.encoders.update import (
     AXES,
     AXES_OF_IDS,
-    REPLICA_AXES,
-    REPLICA_AXES_OF_IDS,
     Batches,
     initial_replicas,
     initial_state,
     pad_batches,
+    replica_axes,
     updates_function,
 )
 from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
@@ -115,6 +114,7 @@ class EncoderTraining:
             tuple(each.run.seed for each in self.replicas),
             epochs,
             local_blocks(self.layout, options.batch_size),
+            config.run.bootstrap,
         )
         limit = config.save.interval.updates
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
@@ -129,6 +129,7 @@ class EncoderTraining:
             self.layout,
             self._is_resident,
             self.has_replicas,
+            config.run.bootstrap,
         )
         self._resident: tuple[jax.Array, jax.Array] | None = None
 
@@ -229,7 +230,7 @@ class EncoderTraining:
         )
         if self.layout.mode == "sharded":
             axes = AXES_OF_IDS if self._is_resident else AXES
-            replicas = REPLICA_AXES_OF_IDS if self._is_resident else REPLICA_AXES
+            replicas = replica_axes(self._is_resident, self.config.run.bootstrap)
             size = self.config.encoder.batch_size
             sharded = sharded_batches(host, self.layout, size, axes, replicas)
             return run_calls(apply_updates, state, sharded)
@@ -352,6 +353,7 @@ def make_encoder_program(
     layout: Layout,
     is_resident: bool,
     has_replicas: bool = False,
+    bootstrap: bool = False,
 ) -> EncoderProgram:
     """The compiled updates of `network`; cached, so that they compile only once.
 
@@ -359,6 +361,7 @@ def make_encoder_program(
       seed: of the first parameters that `encoder.init` draws.
       is_resident: whether all features stay on the devices, so that batches are ids.
       has_replicas: whether the program is of replicas, `engine.replicas`.
+      bootstrap: whether these have weights of their own.
     """
     enable_compilation_cache()
     encoder = make_encoder(network, dtype=dtype, seed=seed, precision=options.precision)
@@ -376,7 +379,7 @@ def make_encoder_program(
         lambda batch: pad_batches(batch, layout.num_blocks(options.batch_size)),
     )
     if has_replicas:
-        axes = REPLICA_AXES_OF_IDS if is_resident else REPLICA_AXES
+        axes = replica_axes(is_resident, bootstrap)
         updates, placement = vmap_updates(updates, placement, axes)
     program = place_updates(updates, layout, placement)
     return EncoderProgram(encoder=encoder, optimizer=optimizer, **vars(program))

@@ -23,13 +23,14 @@ class Batches(NamedTuple, Generic[Leaf]):
     set of n examples, replicated on the devices, and `ids` are the rows of each batch.
 
     Batches of K replicas have K after B in `ids`, or in `features` and `labels` of
-    batches. The whole set, weights and `num` are the same for all replicas.
+    batches; in `weights` where each has a bootstrap resample of its own. The whole set
+    and `num` are the same for all replicas.
     """
 
     features: Leaf  # [S, B, ...]; of the whole set [n, ...]
     labels: Leaf  # i32[S, B]; of the whole set i32[n]
     ids: Leaf | None  # i32[S, B]
-    weights: Leaf  # [S, B], 1, or 0 for padding
+    weights: Leaf  # [S, B], 1, or of a resample; 0 for padding
     num: Leaf  # i32[1]: how many of the S updates are real, the first ones
 
 
@@ -37,10 +38,19 @@ AXES: Batches[int | None] = Batches(1, 1, None, 1, None)
 """For each array, the axis that is sharded over devices; None: replicated."""
 AXES_OF_IDS: Batches[int | None] = Batches(None, None, 1, 1, None)
 """The same where the whole set is replicated on the devices."""
-REPLICA_AXES: Batches[int | None] = Batches(2, 2, None, None, None)
-"""For each array, the axis of replicas; None: all replicas share it."""
-REPLICA_AXES_OF_IDS: Batches[int | None] = Batches(None, None, 2, None, None)
-"""The same where the whole set is replicated on the devices."""
+
+
+def replica_axes(is_resident: bool, bootstrap: bool) -> Batches[int | None]:
+    """For each array, the axis of replicas; None: all replicas share it.
+
+    Args:
+      is_resident: whether the whole set is replicated on the devices.
+      bootstrap: whether each replica has weights of its own.
+    """
+    weights = 2 if bootstrap else None
+    if is_resident:
+        return Batches(None, None, 2, weights, None)
+    return Batches(2, 2, None, weights, None)
 
 
 class Sums(NamedTuple):
@@ -97,7 +107,8 @@ def one_update(
     weights: jax.Array,
 ) -> tuple[TrainState, Sums]:
     """The state after one update on a batch, and the sums over all its examples."""
-    num_examples = exchange.sum_blocks(weights.sum())
+    # A resample may have none of the examples of a small batch.
+    num_examples = jnp.maximum(exchange.sum_blocks(weights.sum()), 1)
 
     def mean_loss(params):
         sums = loss_sums(encoder, params, features, labels, weights)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.tables.bootstrap import draws_of_shards, multiplicities
+from embedder.engine.bootstrap import draws_of_shards, multiplicities
 from embedder.tables.encoded import Encoded
 from embedder.tables.noise import NoiseTable, draw_noise, noise_table
 from embedder.tables.vocabulary import keep_limit

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from embedder.config import Config, replicas_of, with_options
+from embedder.engine.bootstrap import expected_share
 from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
 from embedder.engine.devices import devices_line, pick_layout
 from embedder.engine.epochs import Metrics
@@ -32,7 +33,6 @@ from embedder.errors import InputError
 from embedder.tables import cpu, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
-from embedder.tables.bootstrap import expected_share
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed

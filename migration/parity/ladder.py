@@ -128,7 +128,7 @@ def _blocks(subject: Subject) -> Iterator[Difference]:
         training = Training(config, encoded, range(max(epochs, 1)))
         for kind in ("tfdata", "memory"):
             yield from data.blocks_rung(
-                training.source,
+                training.sources[0],
                 kind,
                 size=training.superblock_size,
                 workers=config.run.workers,
@@ -196,7 +196,7 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     training = Training(config, encoded, range(max(config.run.epochs, 1)))
     superblocks = loader.epoch_superblocks(
         training.loader,
-        training.source,
+        training.sources[0],
         0,
         size=training.superblock_size,
         workers=config.run.workers,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from embedder.encoders.batches import BatchSource
+from embedder.encoders.examples import Examples
 from embedder.encoders.networks import initial_params
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
@@ -206,3 +207,44 @@ def test_without_validation_there_are_means_of_training_only():
         np.testing.assert_allclose(
             both[:2], np.mean([x[:2] for x in each], axis=0), atol=TOLERANCE
         )
+
+
+def repeated(examples: Examples, times: np.ndarray) -> Examples:
+    """The examples, each as many times."""
+    keys = [str(i) for i in range(int(times.sum()))]
+    features, labels = (np.repeat(x, times, axis=0) for x in examples[:2])
+    return Examples(features, labels, examples.classes, keys)
+
+
+@loaders
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_resample_trains_as_its_examples_repeated(loader, replicas):
+    """All examples are one batch, so that their order changes rounding alone."""
+    whole = {"validation_fraction": 0.0, "batch_size": 100, "loader": loader}
+    training = make_training(bootstrap=True, replicas=replicas, **whole)
+    end = run_epochs(training, training.initial_state())
+    states = unstack_states(end.state) if replicas > 1 else [end.state]
+    times = training.source.multiplicity.reshape(50, -1).T
+    assert (times.sum(axis=1) == 50).all() and len(np.unique(times, axis=0)) == replicas
+    for k, state in enumerate(states):
+        given = repeated(make_examples(), times[k])
+        single = make_training(given, seed=SEED + k, **whole)
+        expected = run_epochs(single, single.initial_state())
+        assert largest_difference(state.params, expected.state.params) < TOLERANCE
+        if replicas == 1:
+            losses = np.array([end.position.losses, expected.position.losses])
+            np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
+
+
+def test_validation_examples_are_not_resampled():
+    source = make_training(bootstrap=True, replicas=2).source
+    assert source.multiplicity.shape == (50, 2)
+    assert (source.multiplicity[40:] == 0).all()
+    assert (source.multiplicity.sum(axis=0) == 40).all()
+
+
+def test_a_batch_without_any_drawn_example_changes_nothing():
+    training = make_training(bootstrap=True, batch_size=1, optimizer="sgd")
+    assert (training.source.multiplicity[:40] == 0).any()
+    end = run_epochs(training, training.initial_state())
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(end.state.params))

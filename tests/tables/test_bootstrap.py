@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from embedder.config import Config, replicas_of, with_options
-from embedder.engine.rules import capped_sgd, rowwise_adagrad
-from embedder.engine.state import device_state
-from embedder.errors import InputError
-from embedder.tables.blocks import Blocks, BlockShape, BlockSource, block_source
-from embedder.tables.bootstrap import (
+from embedder.engine.bootstrap import (
     draws_of_shards,
     expected_share,
     multiplicities,
 )
+from embedder.engine.rules import capped_sgd, rowwise_adagrad
+from embedder.engine.state import device_state
+from embedder.tables.blocks import Blocks, BlockShape, BlockSource, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.cpu import kernel
 from embedder.tables.encode import encode, encode_cached
@@ -427,11 +426,6 @@ def test_a_bootstrap_changes_the_vectors(sequences):
     plain = trained(config, sequences)
     resampled = trained(with_options(config, bootstrap=True), sequences)
     assert (plain["input"] != resampled["input"]).any()
-
-
-def test_an_encoder_has_no_bootstrap():
-    with pytest.raises(InputError, match="`bootstrap` applies only to `model` = 'tok"):
-        with_options(Config(), model="encoder", bootstrap=True)
 
 
 def test_memory_counts_the_weights(sequences):

@@ -1,9 +1,9 @@
-"""Bootstrap resamples of the sequences of a corpus, without a copy of any.
+"""Bootstrap resamples of the sequences of a corpus, or of examples, without a copy.
 
 A resample draws as many sequences as the corpus has, with replacement. The multiplicity
 of a sequence is how often it was drawn, a pure function of the seed and of its number.
 Sequences that were not drawn are left out; the terms of the others are weighted by
-their multiplicities (ALGORITHM.md (56)).
+their multiplicities (ALGORITHM.md (56)). Examples are those of one shard.
 
 Reference: Efron 1979, Ann. Statist. 7(1).
 """
