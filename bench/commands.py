@@ -22,6 +22,7 @@ from bench import (
     render,
     replicas,
     small,
+    spirals,
     stages,
     threads,
     vocabulary,
@@ -300,6 +301,16 @@ def replicas_bench(
     print(replicas.run(list(subjects), samples).markdown())
 
 
+def spirals_bench(networks: int = 100, steps: int = 2000) -> None:
+    """The certainty of one network beside that of many, on two spirals.
+
+    Args:
+        networks: trained side by side, each on its bootstrap resample.
+        steps: of Adam on all points.
+    """
+    print(spirals.run(networks, steps).markdown())
+
+
 def encoder_modes_bench(
     devices: tuple[int, ...] = (1, 2),
     samples: int = 2,
@@ -397,6 +408,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "encoder": encoder_bench,
     "encoder-modes": encoder_modes_bench,
     "replicas": replicas_bench,
+    "spirals": spirals_bench,
     "encoder-busy": encoder_busy_bench,
 }
 """All benches but `gpu` and `gpu-offline`, by name."""
