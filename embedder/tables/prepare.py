@@ -58,12 +58,12 @@ class Gathered(NamedTuple):
 class Distinct(NamedTuple):
     """The distinct rows of an update, of all blocks; M occurrences have M slots.
 
-    Slots are numbered by ascending id. A slot without a row has an id that is out of
-    range of every table.
+    Slots are numbered by ascending id, those of the output table after those of the
+    input table. A slot without a row has an id that is out of range of every table.
     """
 
     ids: Rows  # i32[M], the row of each slot: distinct and ascending
-    slots: Rows  # i32[M], the slot of each occurrence
+    slots: jax.Array  # i32[M of input + M of output], the slot of each occurrence
 
 
 class Prepared(NamedTuple):
@@ -156,7 +156,9 @@ def _totals(zeros, ids, weights):
 def distinct_rows(ids: Rows) -> Distinct:
     """The distinct rows of S updates, by ids [S, ...] of their occurrences."""
     found = [jax.vmap(_distinct)(x.reshape(len(x), -1)) for x in ids]
-    return Distinct(*(Rows(*each) for each in zip(*found, strict=True)))
+    rows, (slots_in, slots_out) = zip(*found, strict=True)
+    slots = jnp.concatenate([slots_in, slots_out + slots_in.shape[1]], axis=1)
+    return Distinct(Rows(*rows), slots)
 
 
 def _distinct(ids):

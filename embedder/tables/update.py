@@ -186,11 +186,12 @@ def update_summed_rows(
     gradients = model.exchange.all_blocks(gradients)
     tables = state.params["tables"]
     assert update.distinct is not None
-    ids, sums = {}, {}
-    for name, table in tables.items():
-        all_ids, slots = (getattr(rows, name) for rows in update.distinct)
-        ids[name] = model.exchange.ascending_indices(table, all_ids)
-        sums[name] = _row_sums(slots, getattr(gradients, name))
+    all_ids, slots = update.distinct
+    ids = {
+        name: model.exchange.ascending_indices(table, getattr(all_ids, name))
+        for name, table in tables.items()
+    }
+    sums = _row_sums(slots, gradients)._asdict()
     deltas, opt_state = optimizer.transformation.update(
         {"tables": sums},
         state.opt_state,
@@ -263,10 +264,15 @@ def _loss(model: Model, rows: Rows, pairs: Pairs):
     )
 
 
-def _row_sums(slots, gradients):
-    """Sum of the gradients of each slot's occurrences, [M, D]."""
-    flat = gradients.reshape(-1, gradients.shape[-1])
-    return jnp.zeros_like(flat).at[slots].add(flat)
+def _row_sums(slots, gradients: Rows) -> Rows:
+    """Sum of the gradients of each slot's occurrences, [M, D] for each table.
+
+    One array for both tables: a GPU launches one fill and one scatter, not two each.
+    """
+    flat = [x.reshape(-1, x.shape[-1]) for x in gradients]
+    both = jnp.concatenate(flat)
+    sums = jnp.zeros_like(both).at[slots].add(both)
+    return Rows(*jnp.split(sums, [len(flat[0])]))
 
 
 def _mean_columns(model: Model):

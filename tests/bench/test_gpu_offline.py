@@ -97,21 +97,23 @@ def test_without_the_plugin_one_line_says_so(monkeypatch, capsys):
     reason="needs the extra `gpu-offline`",
 )
 @pytest.mark.parametrize(
-    ("architecture", "optimizer", "kernels"),
+    ("architecture", "optimizer", "kernels", "atomics"),
     [
-        ("skipgram", "sgd", 10),
-        ("cbow", "sgd", 12),
-        ("skipgram", "adagrad", 16),
-        ("cbow", "adagrad", 20),
+        ("skipgram", "sgd", 9, 2),
+        ("cbow", "sgd", 12, 2),
+        ("skipgram", "adagrad", 14, 1),  # the sums of both tables are one array
+        ("cbow", "adagrad", 18, 1),
     ],
 )
-def test_an_update_takes_few_kernels_of_an_h200(architecture, optimizer, kernels):
+def test_an_update_takes_few_kernels_of_an_h200(
+    architecture, optimizer, kernels, atomics
+):
     case = CASE | {"architecture": architecture, "optimizer": optimizer}
     [found] = gpu_offline.compiled([case])
     silent = found["silent"]
     assert silent["kernels"] <= kernels
     assert silent["copies"] == 0
     assert "cas" not in silent["atomics_of_call"]
-    assert silent["atomics"]["v4.f32.add"] == 2
+    assert silent["atomics"]["v4.f32.add"] == atomics
     table = 4 * case["vocabulary"] * case["vector_size"]
     assert silent["temporary_bytes"] < table

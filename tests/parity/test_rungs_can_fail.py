@@ -237,9 +237,14 @@ def eps_inside_the_root(original, eps):
 
 def squares_by_occurrence(original, slots, gradients):
     """The sums have the length of the gradients of each occurrence together."""
-    sums, squares = original(slots, gradients), original(slots, gradients**2)
-    length, own = squares.sum(axis=-1), (sums**2).sum(axis=-1)
-    return sums * jnp.sqrt(length / jnp.where(own > 0, own, 1))[:, jnp.newaxis]
+    sums = original(slots, gradients)
+    squares = original(slots, jax.tree.map(jnp.square, gradients))
+
+    def stretched(sums, squares):
+        length, own = squares.sum(axis=-1), (sums**2).sum(axis=-1)
+        return sums * jnp.sqrt(length / jnp.where(own > 0, own, 1))[:, jnp.newaxis]
+
+    return jax.tree.map(stretched, sums, squares)
 
 
 def slightly_steeper(original, x):

@@ -167,9 +167,10 @@ def test_distinct_rows_of_repeated_ids():
     assert rows.input[0, :2].tolist() == [2, 7]
     assert (rows.input[0, 2:] > 2**31 - 6).all()  # of no table
     assert (np.diff(rows.input[0]) > 0).all()
-    assert slots.input[0].tolist() == [1, 0, 1, 1]
-    assert rows.input[1].tolist() == slots.input[1].tolist() == [0, 1, 2, 3]
-    assert rows.output.dtype == slots.output.dtype == np.int32
+    assert slots[0].tolist() == [1, 0, 1, 1, 5, 4, 5, 5]  # of input, then of output
+    assert rows.input[1].tolist() == [0, 1, 2, 3]
+    assert slots[1].tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert rows.output.dtype == slots.dtype == np.int32
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 16, None])
