@@ -1,7 +1,7 @@
 """The classes of two spirals: one network's certainty beside that of a hundred.
 
-A single network is certain nearly everywhere, also far from all points. Networks that
-were trained on bootstrap resamples disagree where there are no points.
+A single network has a sharp boundary. The boundaries of networks that were trained on
+bootstrap resamples differ, so their mean is uncertain along it.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from embedder.encoders.uncertainty import split_entropy
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
 
-_SIDE, _REACH = 200, 1.6  # points of the grid along an axis, and how far it reaches
+_SIDE, _REACH = 160, 1.3  # points of the grid along an axis, and how far it reaches
 _NEAR, _FAR = 0.1, 0.5  # distances to the nearest point
 
 
@@ -56,10 +56,8 @@ def run(networks: int, steps: int) -> Table:
     distances = np.linalg.norm(found.points[:, np.newaxis] - features, axis=2).min(1)
     samples = {
         name: {
-            "first network certain": float(np.mean(abs(found.one[at] - 0.5) > 0.45)),
-            "mean of networks certain": float(
-                np.mean(abs(found.mean[at] - 0.5) > 0.45)
-            ),
+            "first network certain": _certain(found.one[at]),
+            "mean of networks certain": _certain(found.mean[at]),
             "entropy": float(found.total[at].mean()),
             "of it disagreement": float(found.model[at].mean()),
         }
@@ -81,6 +79,11 @@ def table(results: Results) -> Table:
         for where, found in samples.items()
     ]
     return Table(["points of the plane", *names], rows)
+
+
+def _certain(probabilities: np.ndarray) -> float:
+    """Share of points where one class has a probability above .95."""
+    return float(np.mean(abs(probabilities - 0.5) > 0.45))
 
 
 def _predictions(training: EncoderTraining, state) -> Predictions:
@@ -107,7 +110,7 @@ def _draw(path: Path, features, labels, found: Predictions) -> None:
         ("mean of all networks", found.mean, "coolwarm", 1.0),
         ("entropy that networks disagree on, nats", found.model, "viridis", None),
     )
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(10.5, 3.4), dpi=80)
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(10.5, 3.4), dpi=66)
     reach = -_REACH, _REACH, -_REACH, _REACH
     for axis, (title, values, colors, top) in zip(axes, panels, strict=True):
         shown = axis.imshow(
@@ -118,10 +121,9 @@ def _draw(path: Path, features, labels, found: Predictions) -> None:
             vmin=0,
             vmax=top,
         )
-        for label, color in enumerate(("navy", "darkred")):
+        for label, color in enumerate(("white", "black")):
             own = features[labels == label]
-            axis.plot(*own.T, ".", color=color, markersize=3, markeredgecolor="white")
-            axis.lines[-1].set_markeredgewidth(0.3)
+            axis.plot(*own.T, "o", color=color, markersize=2, markeredgewidth=0)
         axis.set_title(title, fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
