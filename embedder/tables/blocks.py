@@ -5,7 +5,7 @@ worker makes the same blocks, and resuming is arithmetic: position = (epoch, ind
 the shard in the order of the epoch, block of the shard).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,6 +109,13 @@ class BlockSource:
     def specs(self) -> Updates:
         """Shapes and dtypes of the updates, None of them."""
         return self.shape.updates(len(self.share), has_weights=self.draws is not None)
+
+    def with_seed(self, seed: int) -> "BlockSource":
+        """The source of another seed; what does not depend on it is shared."""
+        draws = self.draws
+        if draws is not None:
+            draws = draws_of_shards(self.encoded.shard_sequences, seed)
+        return replace(self, seed=seed, draws=draws)
 
     def shard_order(self, epoch: int) -> np.ndarray:
         """The order in which `epoch` visits the shards, i64[number of shards]."""

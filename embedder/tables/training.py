@@ -87,9 +87,8 @@ class Training:
         self.loader = pick_loader(config.run.loader, self.layout)
         self.config = with_options(config, loader=self.loader)  # as it was picked
         self.replicas = replicas_of(self.config)
-        self.sources = [
-            _source(each, encoded, epochs, self.layout) for each in self.replicas
-        ]
+        source = _source(self.config, encoded, epochs, self.layout)
+        self.sources = [source.with_seed(each.run.seed) for each in self.replicas]
         num_words = encoded.raw_tokens * len(epochs) * config.run.replicas
         self.backend: str = pick_backend(config, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
