@@ -290,15 +290,20 @@ def encoder_bench(
 
 def replicas_bench(
     subjects: tuple[Literal["spirals", "mnist", "wiki"], ...] = tuple(replicas.NUMBERS),
+    programs: tuple[str, ...] = replicas.PROGRAMS,
+    most: int = 10_000,
     samples: int = 3,
 ) -> None:
     """K models side by side against one, and against one after another.
 
     Args:
         subjects: what to train; default: all.
+        programs: which to run; default: all.
+        most: largest number of models.
         samples: repetitions; programs take turns.
     """
-    print(replicas.run(list(subjects), samples).markdown())
+    found = replicas.run(list(subjects), list(programs), most, samples)
+    print(found.markdown())
 
 
 def spirals_bench(networks: int = 100, steps: int = 2000) -> None:

@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,31 +34,42 @@ NUMBERS: dict[str, dict[str, tuple[int, ...]]] = {
     "wiki": {SIDE_BY_SIDE: (1, 4, 8, 16)},
 }
 """Numbers of models of each program."""
+PROGRAMS = tuple(NUMBERS["spirals"])
 
 STEPS, RATE = 100, 0.5
 _WIKI_BYTES = 12_000_000  # of the text, two million words
 
 
-def run(subjects: list[str], samples: int) -> Table:
-    """Measures `subjects` and writes bench/results/replicas.json."""
+def run(subjects: list[str], programs: list[str], most: int, samples: int) -> Table:
+    """Measures `subjects` and writes bench/results/replicas.json.
+
+    Args:
+      most: models, at most.
+    """
     found = []
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder, "words.txt")
         text.write_bytes(_words())
         for sample in range(samples):
             for subject in subjects:
-                for program, numbers in NUMBERS[subject].items():
-                    for number in numbers:
-                        settings = {"subject": subject, "program": program}
-                        settings |= {"number": number, "text": str(text)}
-                        arguments = "-m", "bench.replicas", json.dumps(settings)
-                        result = run_python(*arguments)
-                        result |= {"sample": sample, **settings}
-                        del result["text"]
-                        found.append(result)
-                        print(result, file=sys.stderr, flush=True)
+                for program, number in _models(subject, programs, most):
+                    settings = {"subject": subject, "program": program}
+                    settings |= {"number": number, "text": str(text)}
+                    arguments = "-m", "bench.replicas", json.dumps(settings)
+                    result = run_python(*arguments)
+                    result |= {"sample": sample, **settings}
+                    del result["text"]
+                    found.append(result)
+                    print(result, file=sys.stderr, flush=True)
     settings = {"steps": STEPS, "subjects": subjects, "bytes": _WIKI_BYTES}
     return table(write_results("replicas", settings=settings, samples=found))
+
+
+def _models(subject: str, programs: list[str], most: int) -> Iterator[tuple[str, int]]:
+    """The programs that train `subject`, each with its numbers of models."""
+    for program, numbers in NUMBERS[subject].items():
+        if program in programs:
+            yield from ((program, number) for number in numbers if number <= most)
 
 
 def table(results: Results) -> Table:

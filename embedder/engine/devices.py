@@ -202,7 +202,8 @@ def _pick_tables(options: DeviceOptions, demand: Demand, devices) -> TableSplit:
         return demand.tables
     if len(devices) == 1 or options.mode == "jit":
         return "replicated"
-    needed = demand.device_bytes(all_layouts(len(devices), demand.replicas)[0])
+    groups = math.gcd(demand.replicas, len(devices))
+    needed = demand.device_bytes(ONE_DEVICE._replace(replica_devices=groups))
     return "replicated" if fits(needed, devices) else "rows"
 
 

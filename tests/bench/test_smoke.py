@@ -152,6 +152,21 @@ SMOKE = {
         ["jit, 1", "sharded, 1", "pmap, 1"],
         positive=(2,),
     ),
+    "replicas": Smoke(
+        "--subjects spirals wiki --samples 1 --most 1 "
+        "--programs 'side by side' 'one after another'",
+        [
+            *("spirals | side by side | 1", "spirals | one after another | 1"),
+            "wiki | side by side | 1",
+        ],
+        positive=(3, 4, 5, 6),
+    ),
+    "spirals": Smoke(
+        "--networks 2 --steps 3",
+        ["within 0.1 of a point", "farther than 0.5 from all points"],
+        positive=(3,),
+        slow=False,
+    ),
     "encoder-busy": Smoke(
         "--updates-of-a-call 1",
         [
