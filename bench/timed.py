@@ -81,7 +81,7 @@ class TimedUpdates:
         _apply(
             s,
             self.tables,
-            jax.tree.map(kernel._read_only, batch),
+            jax.tree.map(kernel._read_only, kernel._with_weights(batch)),
             self._constants,
             self._gathered,
             self._buffers,
@@ -148,6 +148,7 @@ def _apply_block(
     num_rows, num_tokens = len(buffers.tokens), len(buffers.row_of)
     begin = _now(memory)
     block.find_contexts(at, blocks, buffers)
+    block.find_multiplicities(at, blocks, buffers)
     rows.find_keys(at, 0, num_keys, blocks, gathered, buffers)
     found = _now(memory)
     block.load_rows(tables, keys, slot, num_rows, buffers.tokens)

@@ -378,8 +378,8 @@ def neighbour_left_out(original):
     errors = skipgram.context_errors
 
     @compiled()
-    def context_errors(g, o, first, last, t, shift):
-        errors(g, o, first, last, t + 1, shift)
+    def context_errors(g, weight, o, first, last, t, shift):
+        errors(g, weight, o, first, last, t + 1, shift)
 
     return with_names(original, context_errors=context_errors)
 

@@ -153,8 +153,8 @@ def constant_rate(original, progress, **options):
     return original(np.zeros_like(progress), **options)
 
 
-def window_crosses_sequences(original, sequence, radius, **options):
-    return original(jnp.minimum(sequence, 0), radius, **options)
+def window_crosses_sequences(original, sequence, *others, **options):
+    return original(jnp.minimum(sequence, 0), *others, **options)
 
 
 def dropped_n_t(original, rows, pairs, **options):
