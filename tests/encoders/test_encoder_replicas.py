@@ -43,6 +43,7 @@ def test_each_replica_is_a_single_run_of_its_seed(loader):
     assert_equal_to_single_runs(differences(loader=loader)._asdict())
 
 
+@pytest.mark.slow
 def test_replicas_on_two_devices_are_single_runs():
     """By sharded and pmap; batches of 7 examples do not divide by 2."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}

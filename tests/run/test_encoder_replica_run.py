@@ -123,7 +123,9 @@ def test_dry_run_counts_the_parameters_of_all(several, capsys):
 # --- resuming
 
 
-@pytest.mark.parametrize("loader", ["memory", "tfdata"])
+@pytest.mark.parametrize(
+    "loader", ["memory", pytest.param("tfdata", marks=pytest.mark.slow)]
+)
 def test_a_stopped_run_goes_on_to_the_same_bits(several, stopped, capsys, loader):
     data = str(several.parent / "points.npz")
     options = [*SEVERAL, "--save-every", "2", "--loader", loader]

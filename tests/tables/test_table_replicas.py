@@ -62,7 +62,7 @@ def assert_equal(one, other, atol: float = 0.0) -> None:
         {"backend": "numba"},
         {"backend": "numba", "optimizer": "adagrad", "architecture": "cbow"},
         {"backend": "numba", "threads": 3, "dtype": "float32"},
-        {"backend": "xla", "loader": "tfdata"},
+        pytest.param({"backend": "xla", "loader": "tfdata"}, marks=pytest.mark.slow),
     ],
     ids=lambda options: " ".join(map(str, options.values())),
 )
