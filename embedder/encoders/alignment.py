@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embedder.vectors.ensemble import nearest_orthogonal
+
 
 class Aligned(NamedTuple):
     """The mean of aligned vectors, and the rotation of each replica."""
@@ -40,10 +42,6 @@ def rotated_mean(vectors: Iterable[np.ndarray], rotations: np.ndarray) -> np.nda
 
 
 def rotation(vectors: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The orthogonal R that minimises |vectors R - target|, [E, E] in their dtype.
-
-    R = U V^T for the singular value decomposition U S V^T of vectors^T target.
-    Schoenemann 1966, "A generalized solution of the orthogonal Procrustes problem".
-    """
-    left, _, right = np.linalg.svd((vectors.T @ target).astype(np.float64))
-    return (left @ right).astype(vectors.dtype)
+    """The orthogonal R that minimises |vectors R - target|, [E, E] in their dtype."""
+    product = (vectors.T @ target).astype(np.float64)
+    return nearest_orthogonal(product).astype(vectors.dtype)

@@ -89,7 +89,7 @@ class Training:
         self.replicas = replicas_of(self.config)
         source = _source(self.config, encoded, epochs, self.layout)
         self.sources = [source.with_seed(each.run.seed) for each in self.replicas]
-        num_words = encoded.raw_tokens * len(epochs) * config.run.replicas
+        num_words = encoded.raw_tokens * len(epochs)  # of one model: see `replicas_of`
         self.backend: str = pick_backend(config, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
         self.program = make_program(

@@ -109,8 +109,7 @@ class Ensemble:
             first, *others = (unit_rows(each) for each in rows)
             for k, other in enumerate(others, 1):
                 products[k] += other.T @ first
-        left, _, right = np.linalg.svd(products)
-        rotations = left @ right
+        rotations = nearest_orthogonal(products)
         rotations[0] = np.eye(size)
         return rotations
 
@@ -267,6 +266,17 @@ class Ensemble:
             )
             for i, id_ in enumerate(ids)
         ]
+
+
+def nearest_orthogonal(products: np.ndarray) -> np.ndarray:
+    """The orthogonal Q with the least || U Q - T ||^2, given U^T T, f64[..., D, D].
+
+    Q = P R^T with U^T T = P S R^T by singular values.
+
+    Reference: Schönemann 1966, Psychometrika 31.
+    """
+    left, _, right = np.linalg.svd(products)
+    return left @ right
 
 
 def has_little_data(count: int, stability: float) -> bool:

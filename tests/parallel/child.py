@@ -27,6 +27,7 @@ from embedder.tables import loader  # noqa: E402
 from embedder.tables.blocks import Updates  # noqa: E402
 from embedder.tables.corpus import sequences_corpus  # noqa: E402
 from embedder.tables.encode import encode  # noqa: E402
+from embedder.tables.encoded import Encoded  # noqa: E402
 from embedder.tables.prepare import Batch  # noqa: E402
 from embedder.tables.training import Training  # noqa: E402
 from migration.parity.encoder import encoder_ladder  # noqa: E402
@@ -62,12 +63,17 @@ def layouts_of(architecture: str, optimizer: str) -> list[Layout]:
     return every[ARCHITECTURES.index(architecture) :: len(ARCHITECTURES)]
 
 
-def cells(optimizer: str = "sgd") -> Iterator[dict]:
-    """For each layout x architecture: one update, an epoch, and what is exchanged."""
+def corpus() -> Encoded:
+    """200 sequences of 97 words, each of which occurs."""
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(SHAPE[0])]
     sequences = [words, *(list(rng.choice(words, size=20)) for _ in range(200))]
-    encoded = encode(sequences_corpus(sequences), 1)
+    return encode(sequences_corpus(sequences), 1)
+
+
+def cells(optimizer: str = "sgd") -> Iterator[dict]:
+    """For each layout x architecture: one update, an epoch, and what is exchanged."""
+    encoded = corpus()
     for architecture in ARCHITECTURES:
         config = with_options(
             Config(),
@@ -276,10 +282,7 @@ REPLICAS = {
 
 def replicas() -> Iterator[dict]:
     """Replicas on several devices, and the trainings of their seeds on one."""
-    rng = np.random.default_rng(0)
-    words = [f"w{i}" for i in range(SHAPE[0])]
-    sequences = [words, *(list(rng.choice(words, size=20)) for _ in range(200))]
-    encoded = encode(sequences_corpus(sequences), 1)
+    encoded = corpus()
     update = {"blocks_per_update": BLOCKS, "block": 16, "tile": 4, "noise": 6}
     update |= {"dtype": "float64", "loader": "memory", "vector_size": SHAPE[1]}
 
