@@ -12,7 +12,7 @@ from embedder.encoders.examples import Examples
 from embedder.encoders.formats import open_examples
 from embedder.encoders.labels import read_labels
 from embedder.encoders.options import EncoderOptions
-from embedder.encoders.predictor import predictor_of
+from embedder.encoders.predictor import Predictor, predictor_of
 from embedder.encoders.uncertainty import Rejection, Reliability, rejection, reliability
 from embedder.errors import InputError
 from embedder.run.workdir import Workdir
@@ -49,15 +49,26 @@ def evaluate_run(run: Path, examples: str | None) -> Evaluation:
         return _evaluate_validation(run)
     model = read_model(run)
     found = _read_examples(run, model, examples)
-    predicted = predictor_of(model).predict_labelled(found.features, found.labels)
-    split = predicted.split
+    where = f"examples of {examples}"
+    return evaluate_labelled(predictor_of(model), found.features, found.labels, where)
+
+
+def evaluate_labelled(
+    predictor: Predictor, features: np.ndarray, labels: np.ndarray, examples: str
+) -> Evaluation:
+    """Evaluates a network or replicas on features [n, ...] with labels i[n].
+
+    Args:
+      examples: which these are, for the user.
+    """
+    found = predictor.predict_labelled(features, labels)
     return make_evaluation(
-        f"examples of {examples}",
-        len(model.replicas),
-        confidence=split.probabilities.max(axis=1),
-        is_correct=split.probabilities.argmax(axis=1) == found.labels,
-        log_likelihood=predicted.log_likelihood,
-        entropy=split.total,
+        examples,
+        predictor.num_networks,
+        confidence=found.split.probabilities.max(axis=1),
+        is_correct=found.split.probabilities.argmax(axis=1) == labels,
+        log_likelihood=found.log_likelihood,
+        entropy=found.split.total,
     )
 
 

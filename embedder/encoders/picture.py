@@ -35,7 +35,11 @@ def draw(found: Evaluation, path: Path) -> None:
     Left: accuracy of the examples in each bin of confidence, see
     `uncertainty.Reliability`, and below how many these are. Right: accuracy of the
     examples that remain when the most uncertain are rejected.
+
+    Raises:
+      InputError: as `check_picture`.
     """
+    check_picture(path)
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

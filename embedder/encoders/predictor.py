@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from embedder.encoders.alignment import rotated_mean, rotations_to_first
@@ -43,6 +44,11 @@ class Predictor(NamedTuple):
     encoder: Encoder
     params: Params  # of replicas with K first
     has_replicas: bool
+
+    @property
+    def num_networks(self) -> int:
+        """K."""
+        return len(jax.tree.leaves(self.params)[0]) if self.has_replicas else 1
 
     def predict(self, features: np.ndarray) -> EntropySplit:
         """Mean class probabilities and entropies; of one network its own, model 0."""

@@ -195,9 +195,12 @@ def test_embed_aligns_new_examples_as_those_of_the_run(several):
     np.testing.assert_allclose(found, trained[3:4], rtol=1e-4, atol=1e-5)
 
 
-def test_feature_encoder_refuses_replicas(several):
-    with pytest.raises(InputError, match="has 3 networks, and FeatureEncoder has one"):
-        FeatureEncoder.load(several / "model.npz")
+def test_feature_encoder_loads_the_networks_of_a_run(several):
+    ensemble = FeatureEncoder.load(several / "model.npz").ensemble_
+    mean = outputs_of_singles(several, probabilities).mean(axis=0)
+    np.testing.assert_allclose(ensemble.predict_proba(X), mean, atol=1e-5)
+    trained = read_vectors(several / "vectors.safetensors").matrix
+    np.testing.assert_allclose(ensemble.transform(X), trained, rtol=1e-4, atol=1e-5)
 
 
 # --- damage
