@@ -363,6 +363,8 @@ def _export(args: Export) -> None:
     from embedder.vectors.export import write_vectors
 
     check_target(args.to, "`to`")
+    if args.replicas or args.predictions:
+        _finished_run(args.run)  # else another message
     if _is_encoder_run(args.run) and (args.replicas or args.predictions):
         _export_encoder(args)
         return
