@@ -291,11 +291,11 @@ def _evaluate_encoder(args: Evaluate) -> None:
         check_target(args.picture, "`picture`")
         check_picture(args.picture)
     found = evaluate_run(args.run, args.examples)
+    if args.picture is not None:
+        draw(found, args.picture)
     lines = [json.dumps(as_json(found))] if args.json else report(found)
     for line in lines:
         say(shown(line))
-    if args.picture is not None:
-        draw(found, args.picture)
 
 
 def _evaluate_vectors(args: Evaluate) -> None:
