@@ -1,12 +1,13 @@
 """Runs of an encoder: reads the examples, and writes the results."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from embedder.config import Config, options_of
+from embedder.config import Config, common_config, options_of
 from embedder.disk.files import atomic_file
 from embedder.encoders.alignment import aligned_mean
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
@@ -40,17 +41,21 @@ class EncoderProblem:
         self.name = self._set.name
         self.manifest = self._set.manifest
 
-    def plan(self, config: Config, cache: Path | None) -> EncoderTraining:
+    def plan(
+        self, config: Config, cache: Path | None, models: Sequence[Config] = ()
+    ) -> EncoderTraining:
         """The training of `config` on these examples.
 
         Args:
           cache: folder for decoded images; None: they stay in memory.
+          models: as of `Problem.plan`.
 
         Raises:
           OSError, InputError: they cannot be read, or do not fit `config`.
         """
         examples = self._set.read(cache)
-        return EncoderTraining(config, examples, range(config.run.epochs))
+        common = common_config(models) if models else config
+        return EncoderTraining(common, examples, range(config.run.epochs), models)
 
     def begin(self, run: Workdir, training: EncoderTraining) -> None:
         """Writes nothing: results are known after the training only."""
