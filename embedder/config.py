@@ -211,6 +211,11 @@ def per_host_names() -> set[str]:
     return _marked("per_host")
 
 
+def changing_names() -> set[str]:
+    """Settings that change the vectors, apart from rounding."""
+    return _marked("changes")
+
+
 def per_model_names() -> set[str]:
     """Settings in which models that are trained side by side may differ."""
     return _marked("per_model")
@@ -223,7 +228,7 @@ def differences(before: Config, now: Config) -> list[str]:
 
 def different_options(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """`differences` of settings by their flat names."""
-    changing = _marked("changes")
+    changing = changing_names()
     return [
         f"`{name}` {old.get(name)!r} there, {new.get(name)!r} now"
         for name in new | old

@@ -95,6 +95,7 @@ class EncoderTraining:
         )
         self.config = with_options(config, **self.network.settings, loader=self.loader)
         self.replicas = [*models] or replicas_of(self.config)
+        self.may_diverge = bool(models)
         varied, self._rates = None, None
         if len(models) > 1:
             varied, self._rates = own_rates(models)
@@ -108,7 +109,7 @@ class EncoderTraining:
             replicas=len(self.replicas),
         )
         self.layout, self._why = pick_layout(config.devices, demand)
-        train, self._validation = split_validation(
+        train, self.validation = split_validation(
             len(examples.labels), config.encoder.validation_fraction
         )
         if not len(train):
@@ -290,7 +291,7 @@ class EncoderTraining:
         replicas they are means.
         """
         loss, num, correct = sums
-        if not len(self._validation):
+        if not len(self.validation):
             return loss / num, correct / num, None, None
         evaluate_all, params = evaluate, state.params
         if self.has_replicas:  # devices may have some of them each
@@ -301,7 +302,7 @@ class EncoderTraining:
             params,
             self.examples.features,
             self.examples.labels,
-            self._validation,
+            self.validation,
         )
         return loss / num, correct / num, val_loss, val_accuracy
 

@@ -71,6 +71,7 @@ class Training:
             the largest. (): `replicas_of(config)`.
         """
         self.replicas = [*models] or replicas_of(config)
+        self.may_diverge = bool(models)
         options = config.tables
         tokens_per_update = math.prod(options.update_size)
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
