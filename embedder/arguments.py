@@ -64,9 +64,9 @@ class Sweep:
     """Try settings side by side, and find the best.
 
     SPACE is a TOML file with the values or the range of each setting to try, as
-    `window = [2, 5, 10]` or `alpha = { low = 0.01, high = 0.1, scale = "log" }`. A range
-    with `steps` is that many values; without, it is searched (extra: sweep). Trial 0 has
-    the settings as given. Give the same command again to resume.
+    `window = [2, 5, 10]` or `alpha = { low = 0.01, high = 0.1, scale = "log" }`. A
+    range with `steps` is that many values; without, it is searched (extra: sweep).
+    Trial 0 has the settings as given. Give the same command again to resume.
     """
 
     space: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SPACE")]

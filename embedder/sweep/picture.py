@@ -1,4 +1,5 @@
-"""The trials of a sweep as parallel coordinates: an axis for each setting and the score.
+"""The trials of a sweep as parallel coordinates: an axis for each setting, and a last
+one for the score.
 
 Reference: Inselberg 1985, The Visual Computer 1.
 """

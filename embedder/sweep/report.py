@@ -1,4 +1,4 @@
-"""What a finished sweep tells its user: the best trials, and whether they are better."""
+"""What a finished sweep tells its user: the best trials, and if they are better."""
 
 import logging
 import math

@@ -84,7 +84,9 @@ def read_space(path: Path, config: Config) -> Space:
             space[name] = _dimension(name, value, config)
     except (ValueError, RecursionError) as error:
         raise InputError(f"SPACE {path}: {_one_line(error)}") from error
-    num = math.prod(len(each.values) for each in space.values() if _is_choices(each))
+    num = math.prod(
+        len(each.values) for each in space.values() if isinstance(each, Choices)
+    )
     if is_grid(space) and num > _MOST:
         raise InputError(
             f"SPACE {path} has {num} combinations, more than {_MOST}: give ranges "
@@ -95,7 +97,7 @@ def read_space(path: Path, config: Config) -> Space:
 
 def is_grid(space: Space) -> bool:
     """Whether all of `space` can be tried, since it has no range."""
-    return all(map(_is_choices, space.values()))
+    return all(isinstance(each, Choices) for each in space.values())
 
 
 def grid(space: Space) -> list[Settings]:
@@ -113,10 +115,6 @@ def with_settings(config: Config, settings: Settings) -> Config:
         texts = (f"{n}={str(x).lower()}" for n, x in (before | arguments).items())
         own["optimizer_args"] = tuple(texts)
     return with_options(config, **own)
-
-
-def _is_choices(dimension: Choices | Range) -> bool:
-    return isinstance(dimension, Choices)
 
 
 def _check_name(name: str, given: str, config: Config) -> None:

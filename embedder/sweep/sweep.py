@@ -51,7 +51,7 @@ from embedder.run.stopping import Stop
 from embedder.run.workdir import Workdir, locked, write_text
 from embedder.sweep.scores import Choice, Score, score_of, with_held_out
 from embedder.sweep.search import brackets
-from embedder.sweep.space import Space, is_grid, with_settings
+from embedder.sweep.space import Choices, Space, is_grid, with_settings
 from embedder.sweep.trials import (
     Result,
     Trial,
@@ -439,8 +439,8 @@ class _Sweep:
         if config.run.model != "tokens" or "window" not in self._space:
             return config
         window = self._space["window"]
-        largest = max(getattr(window, "values", window[:2]))
-        return with_options(config, window=int(max(largest, config.tables.window)))
+        tried = window.values if isinstance(window, Choices) else (window.high,)
+        return with_options(config, window=int(max(*tried, self._config.tables.window)))
 
     def _trained(self, training: Any, batch: _Batch) -> Snapshot:
         """The models of a batch after its last epoch."""
@@ -482,19 +482,20 @@ class _Sweep:
             return Snapshot(initial, RunPosition(0))
         replicas = self._config.run.replicas
         like = _joined(_each(initial, len(batch.models))[:replicas])
-        states: list[TrainState] = []
-        for path in self._states(trial.number for trial in batch.trials):
-            found = Checkpoints(path).read(batch.start)
-            states += _each(tree_of(found.arrays, like), replicas)
-        facts = found.facts["place"]
-        history = tuple(map(tuple, facts["history"]))
+        saved = [
+            Checkpoints(path).read(batch.start)
+            for path in self._states(trial.number for trial in batch.trials)
+        ]
+        states = [tree_of(each.arrays, like) for each in saved]
+        place = saved[0].facts["place"]
         position = RunPosition(
             batch.start,
-            progress=facts["progress"],
-            updates=facts["updates"],
-            history=history,
+            progress=place["progress"],
+            updates=max(each.facts["place"]["updates"] for each in saved),
+            history=tuple(map(tuple, place["history"])),
         )
-        return Snapshot(_joined(states), position)
+        models = [model for state in states for model in _each(state, replicas)]
+        return Snapshot(_joined(models), position)
 
     def _save(
         self, trial: Trial, states: list[TrainState], position: RunPosition

@@ -60,6 +60,7 @@ def memory_needed(
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int(replicas * (shards + superblocks) * per_token),
+        "held-out scores": 2**27 if data.holdout else 0,
         "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,
     }
 

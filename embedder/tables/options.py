@@ -57,6 +57,9 @@ class TablesOptions:
         0.75, number("a finite number", math.isfinite), is_per_model=True
     )
     """Draw noise tokens in proportion to count ** ns_exponent."""
+    holdout: float = setting(0.0, number("a number in [0, 1)", lambda x: 0 <= x < 1))
+    """Share of the sequences (lines) that is held out of training, the same for every
+    seed. The vectors are scored on them after each epoch."""
     unicode_errors: Literal["strict", "replace"] = setting("strict")
     """If the corpus is not UTF-8 text: refuse it, or replace wrong bytes by U+FFFD."""
     architecture: Architecture = setting("skipgram")

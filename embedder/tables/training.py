@@ -30,7 +30,7 @@ from embedder.engine.replicas import (
 from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
-from embedder.tables import cpu, loader
+from embedder.tables import cpu, heldout, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import Encoded
@@ -39,6 +39,7 @@ from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
 from embedder.tables.placement import REPLICA_AXES, TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
+from embedder.tables.split import num_held_out, trained_share
 from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
@@ -82,9 +83,12 @@ class Training:
         self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
-        path = options.best_by
+        path = "" if models else options.best_by
         self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
-        self.metrics: tuple[str, ...] = ("loss", "spearman") if path else ("loss",)
+        self._measures = {}  # models with settings of their own are scored by a sweep
+        if not models:
+            self._measures = _measures(options, encoded, self._pairs or None)
+        self.metrics: tuple[str, ...] = ("loss", *self._measures)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self.kept_tokens,
@@ -129,17 +133,20 @@ class Training:
         return (1 + self.config.tables.negative) * math.log(2)
 
     def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
-        """The mean loss of an epoch, and the Spearman correlation with `best_by`; of
-        replicas the means."""
+        """The mean loss of an epoch, the Spearman correlation with `best_by`, and the
+        log likelihood of held-out pairs; of replicas the means."""
         loss, num_terms = sums or (0.0, 0.0)
         mean = loss / num_terms if num_terms else 0.0
-        if not self._pairs:
+        if not self._measures:
             return (mean,)
         whole = self.program.whole_state(state)
         models = unstack_states(whole) if self.has_replicas else [whole]
-        tables = [np.asarray(model.params["tables"]["input"]) for model in models]
-        scores = [self._pairs.score(table).spearman for table in tables]
-        return mean, sum(scores) / len(scores)
+        tables = [model.params["tables"] for model in models]
+        means = [
+            sum(map(measure, tables)) / len(tables)
+            for measure in self._measures.values()
+        ]
+        return mean, *(x if math.isfinite(x) else None for x in means)
 
     def score(self, metrics: Metrics) -> float | None:
         """The Spearman correlation with `best_by`; None without one."""
@@ -151,18 +158,33 @@ class Training:
         encoded, kept, tokens = self.encoded, self.kept_tokens, self._tokens_per_update
         updates = -int(-kept // tokens)
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
-        kept_by = (
-            "sample and bootstrap keep" if self.config.run.bootstrap else "sample keeps"
-        )
         return [
             f"vocabulary: {len(encoded.vocabulary)} tokens, {encoded.num_tokens} of "
             f"{encoded.raw_tokens} occurrences",
             f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
-            f"all, of {tokens} tokens each, compiled by {self.backend}; {kept_by} "
-            f"{kept / encoded.num_tokens:.1%}",
+            f"all, of {tokens} tokens each, compiled by {self.backend}; "
+            f"{self._kept_by} {kept / encoded.num_tokens:.1%}",
             f"learning rate at 0, 25, 50, 75, 100 %: {rates}",
+            *self._held_out_lines,
             *self._replicas_lines,
         ]
+
+    @property
+    def _kept_by(self) -> str:
+        """The settings that leave out tokens, as the subject of a sentence."""
+        names = ["bootstrap"] * self.config.run.bootstrap
+        names += ["holdout"] * bool(self.config.tables.holdout)
+        if not names:
+            return "sample keeps"
+        return f"{', '.join(['sample', *names[:-1]])} and {names[-1]} keep"
+
+    @property
+    def _held_out_lines(self) -> list[str]:
+        if not (share := self.config.tables.holdout):
+            return []
+        sequences = self.encoded.shard_sequences
+        num = num_held_out(sequences, share).sum()
+        return [f"held out: {num} of {sequences.sum()} sequences"]
 
     @property
     def _replicas_lines(self) -> list[str]:
@@ -180,7 +202,13 @@ class Training:
         share = most / counts.sum()
         if self.config.run.bootstrap:
             share *= expected_share(int(self.encoded.shard_sequences.sum()))
-        return share * self.encoded.num_tokens
+        return share * self._trained_share * self.encoded.num_tokens
+
+    @functools.cached_property
+    def _trained_share(self) -> float:
+        """Share of the tokens that are not held out."""
+        tokens, sequences = self.encoded.shard_tokens, self.encoded.shard_sequences
+        return trained_share(tokens, sequences, self.config.tables.holdout)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -321,6 +349,20 @@ def _program_config(config: Config) -> Config:
     """`config` without the settings that only sources and rates read."""
     defaults = {"sample": 0.0, "ns_exponent": 0.75, "alpha": None, "min_alpha": 0.0}
     return with_options(config, seed=1, **defaults)
+
+
+def _measures(
+    options: TablesOptions, encoded: Encoded, pairs: ScoredPairs | None
+) -> dict[str, Callable[[dict[str, np.ndarray]], float]]:
+    """Name -> score of the tables of a model after an epoch."""
+    measures: dict[str, Callable[[dict[str, np.ndarray]], float]] = {}
+    if pairs is not None:
+        measures["spearman"] = lambda tables: (
+            pairs.score(np.asarray(tables["input"])).spearman
+        )
+    if options.holdout:
+        measures["held_out"] = heldout.scorer(options, encoded)
+    return measures
 
 
 def _begin_with(arrays: dict[str, np.ndarray], first: RowState) -> None:
@@ -511,4 +553,5 @@ def _source(
         epochs=epochs,
         share=local_blocks(layout, num_blocks),
         bootstrap=config.run.bootstrap,
+        holdout=options.holdout,
     )

@@ -115,6 +115,8 @@ def _check(
 ) -> None:
     if config.run.bootstrap:
         raise InputError("`bootstrap` must be False for parity, got True.")
+    if share := options_of(config).get("holdout"):
+        raise InputError(f"`holdout` must be 0 for parity, got {share}.")
     if words < 0:
         raise InputError(f"`words` must be an integer >= 0, got {words}.")
     if not seeds:

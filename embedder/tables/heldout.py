@@ -1,0 +1,211 @@
+"""Scores of tables on held-out sequences, to compare settings by.
+
+`log_likelihood` is the mean log probability that the model gives to held-out tokens.
+The objective of negative sampling has its optimum at
+
+    v_t.u_c = log( P(c | t) / (negative P_n(c)) )       (Levy and Goldberg 2014)
+
+with P_n the noise distribution, and P(c | t) that of the contexts in the subsampled
+text, in which a share keep_c of the occurrences of c is left. So the prediction for the
+whole text is, ALGORITHM.md (58),
+
+    P(c | t) = P_n(c) exp(v_t.u_c) / keep_c / (sum of the same over the vocabulary)
+
+and for CBOW P(t | contexts) by h_t.u_t. It is a distribution over the vocabulary for
+any `negative`, `ns_exponent`, `sample`, `window`, `alpha` and `vector_size`, so it
+compares models of one vocabulary that differ in these.
+
+Reference: Levy and Goldberg 2014, Neural Word Embedding as Implicit Matrix
+Factorization, section 3.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.tables.encoded import Encoded
+from embedder.tables.options import TablesOptions
+from embedder.tables.split import held_out, sequence_hashes
+from embedder.tables.vocabulary import keep_limit
+from embedder.vectors.evaluate import CHUNK_VALUES
+
+_MAX_TOKENS = 200_000
+
+
+class Sequences(NamedTuple):
+    """Sequences of ids, one after the other."""
+
+    ids: np.ndarray  # i32[n]
+    lengths: np.ndarray  # i64[m], none 0
+
+
+class LogLikelihood(NamedTuple):
+    """Log likelihood of held-out tokens, in nats per prediction."""
+
+    mean: float
+    baseline: float  # of the unigram model: P(c) = count_c / total
+    num_pairs: int  # predictions; 0: none, and the others are nan
+
+
+def sequences(encoded: Encoded, share: float, limit: int = _MAX_TOKENS) -> Sequences:
+    """The held-out sequences of a corpus, ALGORITHM.md (57), in the order of hashes.
+
+    So a smaller `limit` gives the first ones. Reads all shards.
+
+    Args:
+      limit: tokens at most; the last sequence is cut.
+    """
+    ids, lengths = np.empty(0, np.int32), np.empty(0, np.int64)
+    hashes = np.empty(0, np.uint32)
+    for shard, num in enumerate(encoded.shard_sequences):
+        new_ids, new_lengths = encoded.read(shard)
+        mask = held_out(shard, int(num), share)
+        ids = np.concatenate([ids, new_ids[np.repeat(mask, new_lengths)]])
+        lengths = np.concatenate([lengths, new_lengths[mask]])
+        hashes = np.concatenate([hashes, sequence_hashes(shard, int(num))[mask]])
+        ids, lengths, hashes = _first_tokens(ids, lengths, hashes, limit)
+    return Sequences(ids, lengths)
+
+
+def _first_tokens(
+    ids: np.ndarray, lengths: np.ndarray, hashes: np.ndarray, limit: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sequences sorted by hashes, up to `limit` tokens."""
+    order = np.argsort(hashes, kind="stable")
+    starts = np.repeat((np.cumsum(lengths) - lengths)[order], lengths[order])
+    lengths, hashes = lengths[order], hashes[order]
+    ends = np.cumsum(lengths)
+    within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
+    ids = ids[starts + within][:limit]
+    lengths = np.minimum(lengths, limit - (ends - lengths))
+    kept = lengths > 0
+    return ids, lengths[kept], hashes[kept]
+
+
+def log_likelihood(
+    options: TablesOptions,
+    input: np.ndarray,
+    output: np.ndarray,
+    counts: np.ndarray,
+    sequences: Sequences,
+    window: int = 5,
+    max_pairs: int = 10_000,
+) -> LogLikelihood:
+    """Log likelihood of held-out tokens by a model, ALGORITHM.md (58).
+
+    Skip-gram predicts each context from a token, CBOW each token from its contexts: all
+    tokens within `window`, for any window that the model was trained with. Computed in
+    the dtype of the tables; -inf if its scores are not finite.
+
+    Args:
+      options: of the model.
+      input, output: tables, [V, D].
+      counts: of the corpus, held-out sequences included, i64[V].
+      window: largest distance of a context.
+      max_pairs: predictions at most, drawn from all of them. The draws depend only on
+        the sequences and on `window`.
+    """
+    predictions = {"skipgram": _of_contexts, "cbow": _of_tokens}[options.architecture]
+    hidden, rows, targets = predictions(input, sequences, window, max_pairs)
+    num = len(targets)
+    if not num:
+        return LogLikelihood(np.nan, np.nan, 0)
+    bias = _bias(options, counts).astype(output.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores = np.einsum("nd,nd->n", hidden[rows], output[targets]) + bias[targets]
+        mean = float((scores - _log_sums(hidden, output, bias)[rows]).mean())
+    baseline = float(np.log(counts[targets] / counts.sum()).mean())
+    return LogLikelihood(mean if np.isfinite(mean) else -np.inf, baseline, num)
+
+
+def scorer(
+    options: TablesOptions, encoded: Encoded
+) -> Callable[[Mapping[str, np.ndarray]], float]:
+    """Tables "input" and "output" -> `log_likelihood` of the held-out sequences, which
+    the first call reads."""
+
+    @functools.cache
+    def held_out_sequences() -> Sequences:
+        return sequences(encoded, options.holdout)
+
+    def score(tables: Mapping[str, np.ndarray]) -> float:
+        input, output = (np.asarray(tables[name]) for name in ("input", "output"))
+        counts = encoded.vocabulary.counts
+        return log_likelihood(options, input, output, counts, held_out_sequences()).mean
+
+    return score
+
+
+def _bias(options: TablesOptions, counts: np.ndarray) -> np.ndarray:
+    """log(P_n(c) / keep_c) without its constant, f64[V]."""
+    keep = (keep_limit(counts, options.sample) + 1.0) / 2**32
+    bias = options.ns_exponent * np.log(counts) - np.log(keep)
+    return bias - bias.max()
+
+
+def _log_sums(hidden: np.ndarray, output: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """log sum_c exp(hidden . output_c + bias_c) of each row of `hidden`, [N]."""
+    found = np.empty(len(hidden), hidden.dtype)
+    size = max(1, CHUNK_VALUES // len(output))
+    for start in range(0, len(hidden), size):
+        scores = hidden[start : start + size] @ output.T
+        scores += bias[np.newaxis]
+        largest = scores.max(axis=1)
+        np.exp(np.subtract(scores, largest[:, np.newaxis], out=scores), out=scores)
+        found[start : start + size] = largest + np.log(scores.sum(axis=1))
+    return found
+
+
+_Predictions = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Hidden vectors [N, D]; of each prediction the row of its vector, and its target."""
+
+
+def _of_contexts(
+    input: np.ndarray, sequences: Sequences, window: int, at_most: int
+) -> _Predictions:
+    """Contexts by the input row of a token; a token has one hidden vector."""
+    positions, columns = np.nonzero(_has_context(sequences, window))
+    chosen = _choose(len(positions), at_most)
+    positions, columns = positions[chosen], columns[chosen]
+    tokens, rows = np.unique(sequences.ids[positions], return_inverse=True)
+    targets = sequences.ids[positions + _offsets(window)[columns]]
+    return input[tokens], rows, targets
+
+
+def _of_tokens(
+    input: np.ndarray, sequences: Sequences, window: int, at_most: int
+) -> _Predictions:
+    """Tokens by the mean of the input rows of their contexts."""
+    has_context = _has_context(sequences, window)
+    positions = np.flatnonzero(has_context.any(axis=1))
+    positions = positions[_choose(len(positions), at_most)]
+    sums = np.zeros((len(positions), input.shape[1]), input.dtype)
+    for column, offset in enumerate(_offsets(window)):
+        here = has_context[positions, column]
+        sums[here] += input[sequences.ids[positions[here] + offset]]
+    num_contexts = has_context[positions].sum(axis=1, keepdims=True)
+    hidden = sums / num_contexts.astype(input.dtype)
+    return hidden, np.arange(len(positions)), sequences.ids[positions]
+
+
+def _offsets(window: int) -> np.ndarray:
+    """-window .. -1, 1 .. window."""
+    return np.array([*range(-window, 0), *range(1, window + 1)])
+
+
+def _has_context(sequences: Sequences, window: int) -> np.ndarray:
+    """Whether each position has a context at each of the offsets, bool[n, 2 W]."""
+    lengths = sequences.lengths
+    ends = np.repeat(np.cumsum(lengths), lengths)[:, np.newaxis]
+    starts = ends - np.repeat(lengths, lengths)[:, np.newaxis]
+    there = np.arange(len(sequences.ids))[:, np.newaxis] + _offsets(window)[np.newaxis]
+    return (starts <= there) & (there < ends)
+
+
+def _choose(num: int, at_most: int) -> np.ndarray:
+    """The indices of `at_most` of `num` things, ascending; all if they are fewer."""
+    if num <= at_most:
+        return np.arange(num)
+    return np.sort(np.random.default_rng(0).choice(num, at_most, replace=False))
