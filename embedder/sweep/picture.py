@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from embedder.config import Config
 from embedder.disk.files import atomic_file
 from embedder.sweep.scores import Score
-from embedder.sweep.space import Choices, Space, with_settings
+from embedder.sweep.space import Choices, Range, Space
 from embedder.sweep.trials import Result
 
 _FADED = "0.82"  # grey of trials that were dropped
@@ -25,15 +24,11 @@ def has_matplotlib() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def draw(
-    path: Path, config: Config, space: Space, results: Sequence[Result], score: Score
-) -> None:
+def draw(path: Path, space: Space, results: Sequence[Result], score: Score) -> None:
     """Draws `results`, the best first, as SVG; needs matplotlib.
 
-    Lines of trials with the most epochs are coloured by their score, others are grey.
-
-    Args:
-      config: the settings of trial 0, which is dashed.
+    Lines of trials with the most epochs are coloured by their score, others are grey;
+    that of the given settings, trial 0, is dashed.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
@@ -41,7 +36,7 @@ def draw(
     shown = [each for each in results if each.score is not None]
     names = [*space, score.name]
     scores = np.array([score.sign * (each.score or 0.0) for each in shown])
-    columns = [_positions(name, config, space, shown) for name in space]
+    columns = [_positions(name, space[name], shown) for name in space]
     columns.append(_scaled(scores, is_log=False))
     figure = Figure(figsize=(1.7 * len(names) + 1.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
@@ -79,36 +74,29 @@ def draw(
 
 
 def _positions(
-    name: str, config: Config, space: Space, results: Sequence[Result]
+    name: str, dimension: Choices | Range, results: Sequence[Result]
 ) -> tuple[np.ndarray, list[tuple[float, str]]]:
     """Where each trial is on the axis of a setting, in [0, 1], and the ticks."""
-    dimension = space[name]
-    values = [_value(name, config, each) for each in results]
-    if isinstance(dimension, Choices) and not _are_numbers(
-        [*dimension.values, *values]
-    ):
-        known = [*dict.fromkeys([*map(str, dimension.values), *map(str, values)])]
+    values = [each.values[name] for each in results]
+    if not _are_numbers(values):
+        tried = dimension.values if isinstance(dimension, Choices) else ()
+        known = [*dict.fromkeys(map(_text, [*tried, *values]))]
         places = np.linspace(0, 1, len(known)) if len(known) > 1 else np.array([0.5])
         found = dict(zip(known, places.tolist(), strict=True))
-        return np.array([found[str(value)] for value in values]), [
+        return np.array([found[_text(value)] for value in values]), [
             (place, text) for text, place in found.items()
         ]
-    numbers = np.array([float(value) for value in values])
-    is_log = numbers.min() > 0 and numbers.max() / numbers.min() >= 20
-    if not isinstance(dimension, Choices):
-        is_log = dimension.is_log and numbers.min() > 0
-    return _scaled(numbers, is_log)
+    numbers = np.array(values, float)
+    is_log = numbers.max() >= 20 * numbers.min()
+    if isinstance(dimension, Range):
+        is_log = dimension.is_log
+    return _scaled(numbers, is_log and numbers.min() > 0)
 
 
-def _value(name: str, config: Config, result: Result) -> Any:
-    """The value of a setting in a trial; of an open one, `auto`."""
-    from embedder.config import options_of
-    from embedder.encoders.options import parse_arguments
-
-    options = options_of(with_settings(config, result.trial.settings))
-    if name in options:
-        return "auto" if options[name] is None else options[name]
-    return parse_arguments(options["optimizer_args"]).get(name, "auto")
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return "default" if value is None else f"{value}"
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:

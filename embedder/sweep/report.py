@@ -20,7 +20,7 @@ def draw_picture(workdir: Path, outcome: Outcome) -> None:
         return
     picture.draw(
         SweepFolder(workdir).picture,
-        *(outcome.given, outcome.space, outcome.results, outcome.score),
+        *(outcome.space, outcome.results, outcome.score),
     )
 
 
@@ -34,13 +34,12 @@ def lines(outcome: Outcome) -> Iterator[str]:
 
 
 def _conclusion(best: Result, given: Result, outcome: Outcome) -> str:
-    if best.score is None:
-        return "All trials diverged."
     if best is given:
         return "No trial is better than the settings as given."
     if given.score is None:
         return f"Trial {best.trial.number} is the best; the settings as given diverged."
-    by = abs(best.score - given.score)
+    assert best.score is not None, "a sweep of diverged trials only raises"
+    by = best.score - given.score
     text = (
         f"Trial {best.trial.number} is the best: {outcome.score.name} is better by "
         f"{by:.4g} than with the settings as given"
@@ -66,8 +65,9 @@ def _described(result: Result, outcome: Outcome) -> str:
 
 
 def _settings(result: Result) -> str:
-    found = result.trial.settings.items()
-    return ", ".join(f"{name} {_shown(value)}" for name, value in found) or "as given"
+    found = ((name, x) for name, x in result.values.items() if x is not None)
+    text = ", ".join(f"{name} {_shown(value)}" for name, value in found)
+    return f"as given ({text})" if result.trial.number == 0 else text
 
 
 def _shown(value: object) -> str:

@@ -50,7 +50,6 @@ def brackets(
         ]
         yield [given, *(Trial(1 + n, each) for n, each in enumerate(settings))]
         return
-    check_optuna()
     first = 0
     while first < num_trials:
         numbers = range(first, min(first + at_once, num_trials))
@@ -68,8 +67,8 @@ def check_optuna() -> None:
         import optuna  # noqa: F401
     except ImportError:
         raise InputError(
-            "a range is searched by optuna, which is not installed: pip install "
-            "'embedder[sweep]', or give `steps`, which make it a list of values."
+            "SPACE has a range, which optuna searches, and optuna is not installed: "
+            "pip install 'embedder[sweep]', or give the range `steps`."
         ) from None
 
 

@@ -33,6 +33,7 @@ from embedder.errors import InputError
 _MOST = 10_000  # combinations of a grid: more are likely a mistake
 _NOT_HERE = {
     "model": "another family has other settings",
+    "epochs": "trials are compared after the same epochs",
     "replicas": "give it as a flag: the score is the mean of a trial's replicas",
     "holdout": "trials are compared on the same sequences",
     "validation_fraction": "trials are compared on the same examples",
@@ -115,6 +116,15 @@ def with_settings(config: Config, settings: Settings) -> Config:
         texts = (f"{n}={str(x).lower()}" for n, x in (before | arguments).items())
         own["optimizer_args"] = tuple(texts)
     return with_options(config, **own)
+
+
+def values_of(config: Config, space: Space) -> Settings:
+    """The values that `config` has for the settings of `space`; None: it leaves out
+    this argument of the optimizer."""
+    options = options_of(config)
+    if config.run.model == "encoder":
+        options = parse_arguments(config.encoder.optimizer_args) | options
+    return {name: options.get(name) for name in space}
 
 
 def _check_name(name: str, given: str, config: Config) -> None:

@@ -50,8 +50,8 @@ from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
 from embedder.run.workdir import Workdir, locked, write_text
 from embedder.sweep.scores import Choice, Score, score_of, with_held_out
-from embedder.sweep.search import brackets
-from embedder.sweep.space import Choices, Space, is_grid, with_settings
+from embedder.sweep.search import brackets, check_optuna
+from embedder.sweep.space import Choices, Space, is_grid, values_of, with_settings
 from embedder.sweep.trials import (
     Result,
     Trial,
@@ -83,7 +83,6 @@ class Outcome(NamedTuple):
     results: list[Result]  # the newest of each trial, the best first
     score: Score
     config: Config  # of the best trial
-    given: Config  # of trial 0
     space: Space
 
 
@@ -147,15 +146,14 @@ def sweep(
 
     Raises:
       OSError, InputError: bad input, or `workdir` holds something else.
+      FloatingPointError: all trials diverged.
       Stopped: `stop` was requested; what is done is saved.
     """
     use_threads()
     check_path(workdir)
     folder = SweepFolder(workdir)
-    score = score_of(options.score, config, options.pairs)
-    config = with_held_out(config, score)
-    epochs = rungs(config.run.epochs, options)
     folder.check_free()
+    config, score, epochs = _planned(config, space, options)
     problem = open_problem(config, source)
     facts = _facts(config, space, score, options, problem)
     with locked(Workdir(workdir), force_lock):
@@ -184,9 +182,7 @@ def preview(
     Raises:
       OSError, InputError: bad input.
     """
-    score = score_of(options.score, config, options.pairs)
-    config = with_held_out(config, score)
-    epochs = rungs(config.run.epochs, options)
+    config, score, epochs = _planned(config, space, options)
     first = next(brackets(space, config, options.trials, 1, list))
     num = len(first) if is_grid(space) else options.trials
     at_once = max(1, min(num, options.side_by_side // config.run.replicas))
@@ -204,6 +200,26 @@ def preview(
                 *memory_lines(training),
             ]
         )
+
+
+def _planned(
+    config: Config, space: Space, options: SweepOptions
+) -> tuple[Config, Score, list[int]]:
+    """The settings of trial 0, the score, and the epochs of the rungs.
+
+    Raises:
+      InputError: the options contradict each other, or `space`.
+    """
+    for name in ("trials", "side_by_side"):
+        if getattr(options, name) < 1:
+            raise InputError(
+                f"`{name}` must be an integer >= 1, got {getattr(options, name)}."
+            )
+    if not is_grid(space):
+        check_optuna()
+    score = score_of(options.score, config, options.pairs)
+    config = with_held_out(config, score)
+    return config, score, rungs(config.run.epochs, options)
 
 
 def rungs(epochs: int, options: SweepOptions) -> list[int]:
@@ -296,7 +312,19 @@ class _Batch(NamedTuple):
         return [model for config in self.configs for model in replicas_of(config)]
 
     @property
+    def description(self) -> str:
+        """Which trials and epochs, as text."""
+        numbers = ", ".join(str(trial.number) for trial in self.trials)
+        trials = f"trial{'s' * (len(self.trials) > 1)} {numbers}"
+        num = len(self.models)
+        beside = f" ({num} models side by side)" if num > 1 else ""
+        if self.until == self.start + 1:
+            return f"{trials}{beside}: epoch {self.until}"
+        return f"{trials}{beside}: epochs {self.start + 1} to {self.until}"
+
+    @property
     def facts(self) -> dict[str, Any]:
+        """What a checkpoint of this batch is recognised by."""
         numbers = [trial.number for trial in self.trials]
         return {"trials": numbers, "start": self.start, "until": self.until}
 
@@ -339,12 +367,20 @@ class _Sweep:
             self._run_bracket(trials, rungs)
 
     def finish(self) -> Outcome:
-        """Writes best.toml and the table again, since a kill may have come between."""
+        """Writes best.toml, and the table, which a kill may have prevented.
+
+        Raises:
+          FloatingPointError: all trials diverged.
+        """
         ranked = newest(self._results)
+        if ranked[0].score is None:
+            raise FloatingPointError(
+                f"All {len(ranked)} trials diverged: try smaller rates."
+            )
         best = with_settings(self._config, ranked[0].trial.settings)
         self._write()
         write_text(self._folder.best, to_toml(best))
-        return Outcome(ranked, self._score, best, self._config, self._space)
+        return Outcome(ranked, self._score, best, self._space)
 
     def _run_bracket(self, trials: list[Trial], rungs: Sequence[int]) -> None:
         start = 0
@@ -401,12 +437,7 @@ class _Sweep:
     def _run_batch(self, batch: _Batch, keeps_states: bool) -> None:
         """Trains and scores a batch; it counts as done once its results are written."""
         began = time.monotonic()
-        numbers = ", ".join(str(trial.number) for trial in batch.trials)
-        _log.info(
-            "trials %s: epochs %d to %d of %d, %d models side by side",
-            *(numbers, batch.start + 1, batch.until, self._config.run.epochs),
-            len(batch.models),
-        )
+        _log.info("%s of %d", batch.description, self._config.run.epochs)
         training = self._problem.plan(self._shared(batch), self._cache, batch.models)
         check_memory(
             training.memory,
@@ -424,12 +455,15 @@ class _Sweep:
         if keeps_states:
             for trial, part in zip(batch.trials, parts, strict=True):
                 self._save(trial, states[part], end.position)
-        seconds = (time.monotonic() - began) / len(batch.trials)
-        self._results += [
-            Result(trial, batch.until, _finite(scores[part]), seconds)
-            for trial, part in zip(batch.trials, parts, strict=True)
-        ]
+        seconds = round((time.monotonic() - began) / len(batch.trials), 3)
+        shared = options_of(training.config)  # `layers` are resolved there
+        for trial, part in zip(batch.trials, parts, strict=True):
+            values = values_of(training.replicas[part.start], self._space)
+            values |= {name: shared[name] for name in values if name == "layers"}
+            scored = _finite(scores[part])
+            self._results.append(Result(trial, batch.until, scored, values, seconds))
         self._write()
+        self._log_best()
         shutil.rmtree(self._folder.running, ignore_errors=True)
 
     def _shared(self, batch: _Batch) -> Config:
@@ -506,6 +540,14 @@ class _Sweep:
         arrays = arrays_of(_joined(states))
         checkpoints.save(position.epoch, arrays, {"place": position._asdict()})
         checkpoints.wait()
+
+    def _log_best(self) -> None:
+        best, score = newest(self._results)[0], self._score
+        if best.score is not None:
+            _log.info(
+                "best so far: trial %d, %s %.4f",
+                *(best.trial.number, score.name, score.sign * best.score),
+            )
 
     def _write(self) -> None:
         write_results(self._folder.results, self._results)

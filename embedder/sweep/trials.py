@@ -26,6 +26,7 @@ class Result(NamedTuple):
     trial: Trial
     epochs: int
     scores: tuple[float, ...]  # of each replica; (): it diverged
+    values: Settings  # of all that is tried, resolved; None: an optimizer's default
     seconds: float  # of its share of the models trained beside it
 
     @property
@@ -92,10 +93,9 @@ def table(results: Sequence[Result], score: str, sign: int) -> pl.DataFrame:
       sign: -1 of a score that is negated, since less is better.
     """
     ranked = newest(results)
-    names = [*dict.fromkeys(name for each in ranked for name in each.trial.settings)]
     columns: dict[str, list[Any]] = {"trial": [each.trial.number for each in ranked]}
-    for name in names:
-        columns[name] = [_text(each.trial.settings.get(name)) for each in ranked]
+    for name in ranked[0].values if ranked else ():
+        columns[name] = [_text(each.values[name]) for each in ranked]
     columns["epochs"] = [each.epochs for each in ranked]
     columns[score] = [
         None if each.score is None else sign * each.score for each in ranked
@@ -123,15 +123,21 @@ def _record(result: Result) -> dict[str, Any]:
         "settings": result.trial.settings,
         "epochs": result.epochs,
         "scores": result.scores,
-        "seconds": round(result.seconds, 3),
+        "values": result.values,
+        "seconds": result.seconds,
     }
 
 
 def _result(record: dict[str, Any]) -> Result:
-    settings = {
-        name: tuple(x) if isinstance(x, list) else x
-        for name, x in record["settings"].items()
-    }
-    trial = Trial(int(record["trial"]), settings)
-    scores = tuple(map(float, record["scores"]))
-    return Result(trial, int(record["epochs"]), scores, float(record["seconds"]))
+    trial = Trial(int(record["trial"]), _settings(record["settings"]))
+    return Result(
+        trial,
+        int(record["epochs"]),
+        tuple(map(float, record["scores"])),
+        _settings(record["values"]),
+        float(record["seconds"]),
+    )
+
+
+def _settings(record: dict[str, Any]) -> Settings:
+    return {n: tuple(x) if isinstance(x, list) else x for n, x in record.items()}
