@@ -15,30 +15,25 @@ and for CBOW P(t | contexts) by h_t.u_t. It is a distribution over the vocabular
 any `negative`, `ns_exponent`, `sample`, `window`, `alpha` and `vector_size`, so it
 compares models of one vocabulary that differ in these.
 
+`next_item` ranks the last item of a held-out session by the items before it, as a
+recommender does.
+
 Reference: Levy and Goldberg 2014, Neural Word Embedding as Implicit Matrix
 Factorization, section 3.
 """
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from embedder.tables.encoded import Encoded
 from embedder.tables.options import TablesOptions
-from embedder.tables.split import held_out, sequence_hashes
+from embedder.tables.split import Sequences, sequences
 from embedder.tables.vocabulary import keep_limit
 from embedder.vectors.evaluate import CHUNK_VALUES
-
-_MAX_TOKENS = 200_000
-
-
-class Sequences(NamedTuple):
-    """Sequences of ids, one after the other."""
-
-    ids: np.ndarray  # i32[n]
-    lengths: np.ndarray  # i64[m], none 0
+from embedder.vectors.vectors import check_positive_integer, unit_rows
 
 
 class LogLikelihood(NamedTuple):
@@ -49,39 +44,22 @@ class LogLikelihood(NamedTuple):
     num_pairs: int  # predictions; 0: none, and the others are nan
 
 
-def sequences(encoded: Encoded, share: float, limit: int = _MAX_TOKENS) -> Sequences:
-    """The held-out sequences of a corpus, ALGORITHM.md (57), in the order of hashes.
+class Ranking(NamedTuple):
+    """Means over cases with one right item each, whose rank is from 1."""
 
-    So a smaller `limit` gives the first ones. Reads all shards.
-
-    Args:
-      limit: tokens at most; the last sequence is cut.
-    """
-    ids, lengths = np.empty(0, np.int32), np.empty(0, np.int64)
-    hashes = np.empty(0, np.uint32)
-    for shard, num in enumerate(encoded.shard_sequences):
-        new_ids, new_lengths = encoded.read(shard)
-        mask = held_out(shard, int(num), share)
-        ids = np.concatenate([ids, new_ids[np.repeat(mask, new_lengths)]])
-        lengths = np.concatenate([lengths, new_lengths[mask]])
-        hashes = np.concatenate([hashes, sequence_hashes(shard, int(num))[mask]])
-        ids, lengths, hashes = _first_tokens(ids, lengths, hashes, limit)
-    return Sequences(ids, lengths)
+    hit_rate: float  # of ranks up to `topn`
+    ndcg: float  # of 1 / log2(1 + rank) for ranks up to `topn`, else 0
+    mrr: float  # of 1 / rank
 
 
-def _first_tokens(
-    ids: np.ndarray, lengths: np.ndarray, hashes: np.ndarray, limit: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The sequences sorted by hashes, up to `limit` tokens."""
-    order = np.argsort(hashes, kind="stable")
-    starts = np.repeat((np.cumsum(lengths) - lengths)[order], lengths[order])
-    lengths, hashes = lengths[order], hashes[order]
-    ends = np.cumsum(lengths)
-    within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
-    ids = ids[starts + within][:limit]
-    lengths = np.minimum(lengths, limit - (ends - lengths))
-    kept = lengths > 0
-    return ids, lengths[kept], hashes[kept]
+class NextItem(NamedTuple):
+    """How well the last item of a session is found; see `Ranking`."""
+
+    hit_rate: float
+    ndcg: float
+    mrr: float
+    baseline: Ranking  # by popularity: items in the order of their counts
+    num_cases: int  # 0: none, and the others are nan
 
 
 def log_likelihood(
@@ -209,3 +187,90 @@ def _choose(num: int, at_most: int) -> np.ndarray:
     if num <= at_most:
         return np.arange(num)
     return np.sort(np.random.default_rng(0).choice(num, at_most, replace=False))
+
+
+def next_item(
+    input: np.ndarray,
+    counts: np.ndarray,
+    sequences: Sequences,
+    topn: int = 10,
+    *,
+    output: np.ndarray | None = None,
+    seen: Literal["excluded", "included"] = "excluded",
+) -> NextItem:
+    """How well the items of a session predict its last one, over sessions of two items
+    or more. All V items are ranked. Ties count as ranked before the right item, so a
+    model of equal scores finds nothing.
+
+    Args:
+      input: input table, [V, D].
+      counts: of the corpus, i64[V].
+      output: output table, [V, D]: scores are mean v_i.u_c over the items i of the
+        session, as in training; None: the cosine of c with the mean of their unit
+        vectors, as `most_similar` has it.
+      seen: whether items of the session are candidates. If "excluded", sessions whose
+        last item occurs before are left out.
+
+    Raises:
+      InputError: `topn` is not an integer >= 1.
+    """
+    check_positive_integer("topn", topn)
+    cases = _cases(sequences, seen)
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = unit_rows(input) if output is None else input
+        ranks = _ranks(unit, unit if output is None else output, cases)
+    popularity = counts.astype(np.float64)[:, np.newaxis]
+    popular = _ranks(np.ones_like(popularity), popularity, cases)
+    baseline = _ranking(popular, topn)
+    return NextItem(*_ranking(ranks, topn), baseline, len(cases.targets))
+
+
+class _Cases(NamedTuple):
+    queries: Sequences  # the items before the last
+    targets: np.ndarray  # i32[N], the last items
+    seen: Literal["excluded", "included"]
+
+
+def _cases(given: Sequences, seen: Literal["excluded", "included"]) -> _Cases:
+    given = _select(given, given.lengths >= 2)
+    last = np.cumsum(given.lengths) - 1
+    queries = Sequences(np.delete(given.ids, last), given.lengths - 1)
+    targets = given.ids[last]
+    if seen == "excluded" and len(targets):
+        is_target = queries.ids == np.repeat(targets, queries.lengths)
+        starts = np.cumsum(queries.lengths) - queries.lengths
+        is_new = ~np.logical_or.reduceat(is_target, starts)
+        queries, targets = _select(queries, is_new), targets[is_new]
+    return _Cases(queries, targets, seen)
+
+
+def _select(given: Sequences, mask: np.ndarray) -> Sequences:
+    return Sequences(given.ids[np.repeat(mask, given.lengths)], given.lengths[mask])
+
+
+def _ranks(rows: np.ndarray, items: np.ndarray, cases: _Cases) -> np.ndarray:
+    """Rank of each target by the product of its row of `items` with the mean of `rows`
+    over the query, i64[N]; of scores that are not finite the last."""
+    ids, lengths = cases.queries
+    starts = np.cumsum(lengths) - lengths
+    ranks = np.empty(len(lengths), np.int64)
+    size = max(1, CHUNK_VALUES // len(items))
+    for first in range(0, len(lengths), size):
+        chunk = slice(first, first + size)
+        num, begin = lengths[chunk], starts[first]
+        here = ids[begin : begin + num.sum()]
+        sums = np.add.reduceat(rows[here], starts[chunk] - begin, axis=0)
+        scores = sums / num[:, np.newaxis].astype(rows.dtype) @ items.T
+        if cases.seen == "excluded":
+            scores[np.repeat(np.arange(len(num)), num), here] = -np.inf
+        own = np.take_along_axis(scores, cases.targets[chunk, np.newaxis], axis=1)
+        ranks[chunk] = len(items) - (scores < own).sum(axis=1)
+    return ranks
+
+
+def _ranking(ranks: np.ndarray, topn: int) -> Ranking:
+    if not len(ranks):
+        return Ranking(np.nan, np.nan, np.nan)
+    is_hit = ranks <= topn
+    ndcg = np.where(is_hit, 1 / np.log2(1 + ranks), 0)
+    return Ranking(*(float(x.mean()) for x in (is_hit, ndcg, 1 / ranks)))

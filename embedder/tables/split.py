@@ -4,11 +4,22 @@ So all runs on an encoded corpus hold out the same sequences, and a larger share
 out those of a smaller one too (ALGORITHM.md (57)).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from embedder.errors import InputError
+from embedder.tables.encoded import Encoded
 
 _SPAWN_KEY = 3  # of this hash alone
+_MAX_TOKENS = 200_000
+
+
+class Sequences(NamedTuple):
+    """Sequences of ids, one after the other."""
+
+    ids: np.ndarray  # i32[n]
+    lengths: np.ndarray  # i64[m], none 0
 
 
 def sequence_hashes(shard: int, num_sequences: int) -> np.ndarray:
@@ -59,3 +70,38 @@ def trained_share(
         return 1.0
     trained = 1 - num_held_out(shard_sequences, share) / shard_sequences
     return float((shard_tokens * trained).sum() / shard_tokens.sum())
+
+
+def sequences(encoded: Encoded, share: float, limit: int = _MAX_TOKENS) -> Sequences:
+    """The held-out sequences of a corpus, ALGORITHM.md (57), in the order of hashes.
+
+    So a smaller `limit` gives the first ones. Reads all shards.
+
+    Args:
+      limit: tokens at most; the last sequence is cut.
+    """
+    ids, lengths = np.empty(0, np.int32), np.empty(0, np.int64)
+    hashes = np.empty(0, np.uint32)
+    for shard, num in enumerate(encoded.shard_sequences):
+        new_ids, new_lengths = encoded.read(shard)
+        mask = held_out(shard, int(num), share)
+        ids = np.concatenate([ids, new_ids[np.repeat(mask, new_lengths)]])
+        lengths = np.concatenate([lengths, new_lengths[mask]])
+        hashes = np.concatenate([hashes, sequence_hashes(shard, int(num))[mask]])
+        ids, lengths, hashes = _first_tokens(ids, lengths, hashes, limit)
+    return Sequences(ids, lengths)
+
+
+def _first_tokens(
+    ids: np.ndarray, lengths: np.ndarray, hashes: np.ndarray, limit: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sequences sorted by hashes, up to `limit` tokens."""
+    order = np.argsort(hashes, kind="stable")
+    starts = np.repeat((np.cumsum(lengths) - lengths)[order], lengths[order])
+    lengths, hashes = lengths[order], hashes[order]
+    ends = np.cumsum(lengths)
+    within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
+    ids = ids[starts + within][:limit]
+    lengths = np.minimum(lengths, limit - (ends - lengths))
+    kept = lengths > 0
+    return ids, lengths[kept], hashes[kept]
