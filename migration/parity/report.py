@@ -115,6 +115,11 @@ def _check(
 ) -> None:
     if config.run.bootstrap:
         raise InputError("`bootstrap` must be False for parity, got True.")
+    if config.run.replicas > 1:
+        raise InputError(
+            f"`replicas` must be 1 for parity, got {config.run.replicas}: its rung "
+            "`replicas` trains several models."
+        )
     if words < 0:
         raise InputError(f"`words` must be an integer >= 0, got {words}.")
     if not seeds:
