@@ -28,7 +28,7 @@ from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.difference import Difference, difference, worst
 from migration.parity.equations import resample
-from migration.parity.replicas import REPLICAS
+from migration.parity.replicas import REPLICAS, oracle_configs
 from migration.parity.tolerances import TOLERANCE
 
 OPTIMIZERS = (("sgd", ()), ("sgd", ("momentum=0.9",)), ("adam", ()))
@@ -347,7 +347,7 @@ def replicas_rung(
                 _oracle_after(
                     training, _UPDATES, seed, _times(training, seed, bootstrap)
                 ).layers
-                for seed in training.source.seeds
+                for seed in (x.run.seed for x in oracle_configs(training.config))
             ]
             title = ", ".join(
                 (" ".join((optimizer, *arguments)), f"{len(ours)} replicas")

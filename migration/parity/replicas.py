@@ -33,7 +33,7 @@ def replicas_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """
     training, given = _training(config, sequences, bootstrap=False)
     desired = []
-    for alone in training.replicas:
+    for alone in oracle_configs(training.config):
         model = model_of(trainer(legacy.EmbeddingTrainer, alone).fit(given))
         tables = {"input": model.input, "output": model.output}
         desired.append(tables | model.row_state)
@@ -47,7 +47,7 @@ def bootstrap_rung(config: Config, sequences: Sequences) -> Iterator[Difference]
     """
     training, _ = _training(config, sequences, bootstrap=True)
     desired = []
-    for alone in training.replicas:
+    for alone in oracle_configs(training.config):
         tables, sums = _oracle_state(alone, training.encoded)
         named = dict(zip(("input", "output"), tables, strict=True))
         if sums is not None:
@@ -55,6 +55,12 @@ def bootstrap_rung(config: Config, sequences: Sequences) -> Iterator[Difference]
             named |= {f"{name}_accumulator": each for name, each in pairs}
         desired.append(named)
     yield from _compared("bootstrap", training, desired)
+
+
+def oracle_configs(config: Config) -> list[Config]:
+    """The config of the oracle of each replica: seed + k, modulo 2^64."""
+    seeds = [(config.run.seed + k) % 2**64 for k in range(config.run.replicas)]
+    return [with_options(config, seed=seed, replicas=1) for seed in seeds]
 
 
 def _training(

@@ -114,7 +114,10 @@ def _check(
     files: Sequence[Path],
 ) -> None:
     if config.run.bootstrap:
-        raise InputError("`bootstrap` must be False for parity, got True.")
+        raise InputError(
+            "`bootstrap` must be False for parity, got True: its rung `bootstrap` "
+            "trains on resamples."
+        )
     if config.run.replicas > 1:
         raise InputError(
             f"`replicas` must be 1 for parity, got {config.run.replicas}: its rung "
