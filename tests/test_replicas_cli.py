@@ -129,7 +129,7 @@ def planted(run) -> str:
 def test_stable_sorts_by_the_lower_end(planted, capsys):
     _, lines = printed(capsys, planted, "q", "--topn", "2")
     assert lines == [
-        (" 0.633", " 0.18", " 0.90", "2", "a"),
+        (" 0.633", " 0.10", " 0.90", "2", "a"),
         (" 0.600", " 0.60", " 0.60", "3", "b"),
     ]
     _, lines = printed(capsys, planted, "q", "--topn", "2", "--stable")

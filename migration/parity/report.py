@@ -115,12 +115,12 @@ def _check(
 ) -> None:
     if config.run.bootstrap:
         raise InputError(
-            "`bootstrap` must be False for parity, got True: its rung `bootstrap` "
+            "`bootstrap` must be False for parity, got True. Its rung `bootstrap` "
             "trains on resamples."
         )
     if config.run.replicas > 1:
         raise InputError(
-            f"`replicas` must be 1 for parity, got {config.run.replicas}: its rung "
+            f"`replicas` must be 1 for parity, got {config.run.replicas}. Its rung "
             "`replicas` trains several models."
         )
     if words < 0:
