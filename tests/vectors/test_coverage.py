@@ -79,7 +79,9 @@ def others() -> list[Similarities]:
 
 def coverage(found: list[Similarities], true: np.ndarray) -> np.ndarray:
     """Share of the intervals that cover the true similarity, for each pair."""
-    lower, upper = (np.array([getattr(s, x) for s in found]) for x in Similarities._fields[1:])
+    lower, upper = (
+        np.array([getattr(s, x) for s in found]) for x in Similarities._fields[1:]
+    )
     return ((lower <= true) & (true <= upper)).mean(axis=0)
 
 
@@ -88,7 +90,7 @@ def test_intervals_of_a_bootstrap_cover_the_similarity_in_other_corpora(others):
     true = np.mean([each.mean for each in others], axis=0)
     found = [*simulated(range(CORPORA), bootstrap=True)]
     covered = coverage(found, true)
-    print(covered.mean(), covered.min(), np.percentile(covered,[5,50,95]))
+
     assert 0.85 <= covered.mean() <= 0.95
 
 
@@ -96,5 +98,5 @@ def test_intervals_of_a_bootstrap_cover_the_similarity_in_other_corpora(others):
 def test_intervals_of_seeds_alone_cover_it_much_less(others):
     """They have what the seed changes, and nothing of what another corpus would."""
     true = np.mean([each.mean for each in others], axis=0)
-    print(coverage(others, true).mean())
+
     assert coverage(others, true).mean() < 0.7

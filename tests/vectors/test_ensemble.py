@@ -338,7 +338,7 @@ def test_vectors_of_a_file_are_memory_mapped(tmp_path):
     assert isinstance(array, np.memmap)
 
 
-@pytest.mark.row("B11")
+@pytest.mark.row("B11", "F39")
 def test_every_flipped_byte_is_refused_or_harmless(tmp_path):
     path = tmp_path / "x.safetensors"
     write_ensemble(hand(np.float32), path)
