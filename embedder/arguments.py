@@ -249,9 +249,10 @@ class Parity:
     """
     rungs: tuple[str, ...] = ()
     """Stages to compare; none: all. For tokens: vocabulary, distributions, blocks,
-    loss, "row gradients", "one update", "100 updates", "whole epoch", resume,
-    converters, neighbours, workers. For an encoder: batches, loss, gradients,
-    "one update", "100 updates", "whole epoch", files."""
+    loss, "row gradients", "one update", "100 updates", "whole epoch", replicas,
+    bootstrap, resume, converters, neighbours, workers. For an encoder: batches, loss,
+    gradients, "one update", "100 updates", "whole epoch", replicas, bootstrap, files.
+    """
     pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """Similarity set to score the whole trainings on. Repeat the flag for several."""
     analogies: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()

@@ -157,4 +157,7 @@ def check_tables_fit(
     """
     what = f"Tables of {shape[0]} x {shape[1]}"
     advice = "give a smaller `vector_size`, a larger `min_count`"
+    if required.replicas > 1:
+        what = f"{what} of {required.replicas} replicas"
+        advice = f"give fewer `replicas`, {advice.removeprefix('give ')}"
     check_fits(what, required, layout, advice, devices)

@@ -84,7 +84,12 @@ def kill_and_resume(options: tuple[str, ...], kills: int, seed: int) -> None:
 @pytest.mark.row("F1", "F2", "F3")
 @pytest.mark.parametrize(
     ("mode", "kills"),
-    [*zip(MODES, KILLS, strict=True)],
+    [
+        pytest.param(
+            *each, marks=pytest.mark.row("F36") if "replicas" in each[0] else ()
+        )
+        for each in zip(MODES, KILLS, strict=True)
+    ],
 )
 def test_a_killed_run_ends_as_one_that_never_was(
     tmp_path, text_file, monkeypatch, mode, kills

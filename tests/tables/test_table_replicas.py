@@ -178,7 +178,9 @@ def test_an_update_needs_memory_for_every_replica(encoded):
 
 
 def test_the_number_of_replicas_is_checked():
-    with pytest.raises(InputError, match="`replicas` must be an integer >= 1, got 0"):
+    with pytest.raises(
+        InputError, match="`replicas` must be an integer from 1 to 65536, got 0"
+    ):
         with_options(Config(), replicas=0)
 
 
