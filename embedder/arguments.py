@@ -161,7 +161,11 @@ class Analogy:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Score vectors on similarity sets and analogy questions."""
+    """Score vectors on similarity sets and analogy questions; or an encoder.
+
+    Of an encoder: accuracy, negative log likelihood and calibration error, and the
+    accuracy of the examples that remain when the most uncertain are rejected.
+    """
 
     run: _Run
     """Folder of a finished run, or a file of vectors."""
@@ -172,6 +176,14 @@ class Evaluate:
     """Analogy questions in the format of word2vec. Repeat the flag for several sets."""
     restrict_vocab: int = 30_000
     """Use only this many of the most frequent tokens in analogies."""
+    examples: str | None = None
+    """Of an encoder: evaluate on these labelled examples, in a format of training;
+    none: on the validation examples of the run."""
+    picture: Path | None = None
+    """Of an encoder: draw a reliability diagram, and accuracy against rejection, to
+    this file, .png or .svg. Needs matplotlib, which the extra `plot` has."""
+    json: bool = False
+    """Of an encoder: print JSON."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +214,13 @@ class Export:
     .npz, .parquet."""
     replicas: bool = False
     """Of a run with replicas: write the vectors of each, not their mean, to
-    .safetensors or .parquet."""
+    .safetensors or .parquet. Of an encoder they are rotated to the first."""
     stability: int | None = None
     """Of a run with replicas: write the counts and the stability of this many of the
     most frequent tokens, to .parquet or .csv."""
+    predictions: bool = False
+    """Of a run of an encoder: write the class probabilities and the entropies of its
+    examples, to .parquet or .safetensors. Of replicas the probabilities are means."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ What computes is imported by the verb that needs it, so that `--help` answers at
 """
 
 import contextlib
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -220,7 +221,10 @@ def _ensemble(path: Path) -> "Ensemble | None":
 
 
 def _needs_replicas(argument: str, run: Path) -> InputError:
-    return InputError(f"{argument} applies only to a run with replicas, got {run}.")
+    tokens = " of tokens" if _is_encoder_run(run) else ""
+    return InputError(
+        f"{argument} applies only to a run{tokens} with replicas, got {run}."
+    )
 
 
 def _neighbors(args: Neighbors) -> None:
@@ -272,22 +276,19 @@ def _analogy(args: Analogy) -> None:
 
 def _labels(run: Path) -> dict[str, str]:
     """Example -> label, of a run of an encoder; empty for a run of tables."""
-    from embedder.disk.digests import check_digest, read_digests
-    from embedder.disk.files import check_utf8_path
-    from embedder.disk.parquet import read_table
+    if not _is_encoder_run(run):
+        return {}
+    from embedder.encoders.labels import read_labels
+
+    frame = read_labels(run, ["key", "label"])
+    return dict(zip(frame["key"], frame["label"], strict=True))
+
+
+def _is_encoder_run(run: Path) -> bool:
+    """Whether `run` is the folder of a finished run of an encoder."""
     from embedder.run.workdir import Workdir
 
-    path = Workdir(run).labels
-    if not path.exists():
-        return {}
-    check_utf8_path(path, "The path of a run")
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            check_digest(path, read_digests(run).get(path.name))
-        frame = read_table(path).select("key", "label")
-    except ValueError as error:
-        raise InputError(f"{path} is not a whole file of labels: {error}.") from error
-    return dict(zip(frame["key"], frame["label"], strict=True))
+    return Workdir(run).labels.exists()
 
 
 def _print_ranking(
@@ -303,8 +304,44 @@ def _print_ranking(
 
 
 def _evaluate(args: Evaluate) -> None:
-    if not args.pairs and not args.analogies:
+    of_encoders = args.examples is not None, args.picture is not None, args.json
+    names = "`examples`", "`picture`", "`json`"
+    given = [
+        name for name, is_given in zip(names, of_encoders, strict=True) if is_given
+    ]
+    if args.pairs or args.analogies:
+        if given:
+            raise InputError(f"{given[0]} goes with neither --pairs nor --analogies.")
+        _evaluate_vectors(args)
+    elif _finished_run(args.run) is None and args.examples is not None:
+        _evaluate_encoder(args)  # of a file
+    elif _is_encoder_run(args.run):
+        _evaluate_encoder(args)
+    elif given:
+        raise InputError(
+            f"{given[0]} applies only to a run of an encoder, got {args.run}."
+        )
+    else:
         raise InputError("Give at least one of --pairs FILE and --analogies FILE.")
+
+
+def _evaluate_encoder(args: Evaluate) -> None:
+    from embedder.encoders.evaluation import as_json, evaluate_run, report
+    from embedder.encoders.picture import check_picture, draw
+    from embedder.run.workdir import check_target
+
+    if args.picture is not None:
+        check_target(args.picture, "`picture`")
+        check_picture(args.picture)
+    found = evaluate_run(args.run, args.examples)
+    lines = [json.dumps(as_json(found))] if args.json else report(found)
+    for line in lines:
+        say(shown(line))
+    if args.picture is not None:
+        draw(found, args.picture)
+
+
+def _evaluate_vectors(args: Evaluate) -> None:
     vectors = _read(args.run)
     for path in args.pairs:
         _print_pairs(vectors, path)
@@ -369,6 +406,15 @@ def _export(args: Export) -> None:
     from embedder.vectors.export import write_vectors
 
     check_target(args.to, "`to`")
+    if args.replicas or args.predictions:
+        _finished_run(args.run)  # else another message
+    if _is_encoder_run(args.run) and (args.replicas or args.predictions):
+        _export_encoder(args)
+        return
+    if args.predictions:
+        raise InputError(
+            f"`predictions` applies only to a run of an encoder, got {args.run}."
+        )
     if args.replicas or args.stability is not None:
         _export_ensemble(args)
         return
@@ -376,6 +422,21 @@ def _export(args: Export) -> None:
     with name_file_in_errors(args.to):
         write_vectors(vectors, args.to)
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
+
+
+def _export_encoder(args: Export) -> None:
+    from embedder.disk.files import name_file_in_errors
+    from embedder.encoders.export import export_predictions, export_replicas
+
+    if args.replicas + args.predictions + (args.stability is not None) > 1:
+        raise InputError("Give one of --predictions, --replicas and --stability N.")
+    with name_file_in_errors(args.to):
+        if args.predictions:
+            done = f"predictions of {export_predictions(args.run, args.to)} examples"
+        else:
+            num_networks, num_examples = export_replicas(args.run, args.to)
+            done = f"{num_networks} x {num_examples} vectors"
+    say_done(f"{done} in {shown(str(args.to))}")
 
 
 def _export_ensemble(args: Export) -> None:

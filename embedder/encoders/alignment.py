@@ -2,6 +2,8 @@
 
 Networks of other seeds have their own axes: their vectors are comparable only after an
 orthogonal map.
+
+Axis letters: K replicas, n examples, E values of a vector.
 """
 
 from collections.abc import Iterable
@@ -19,29 +21,31 @@ class Aligned(NamedTuple):
     rotations: np.ndarray  # [K, E, E], orthogonal; the first is the identity
 
 
-def aligned_mean(vectors: Iterable[np.ndarray]) -> Aligned:
-    """The mean over replicas of their vectors [n, E], each aligned to the first.
+def aligned_mean(vectors: np.ndarray) -> Aligned:
+    """The mean over replicas of their vectors [K, n, E], each aligned to the first."""
+    rotations = rotations_to_first([vectors])
+    return Aligned(rotated_mean(vectors, rotations), rotations)
+
+
+def rotations_to_first(groups: Iterable[np.ndarray]) -> np.ndarray:
+    """The orthogonal R_k that minimise |U_k R_k - U_0|, [K, E, E] in the dtype of U.
+
+    The first is the identity. Orthogonal Procrustes: `nearest_orthogonal`.
 
     Args:
-      vectors: [K, n, E], or an iterator over replicas.
+      groups: U [K, n, E], as groups of examples, [K, m, E] each; one or more.
     """
-    replicas = iter(vectors)
-    first = next(replicas)
-    rotations, total = [np.eye(first.shape[1], dtype=first.dtype)], first
-    for each in replicas:
-        rotations.append(rotation(each, first))
-        total = total + each @ rotations[-1]
-    return Aligned(total / first.dtype.type(len(rotations)), np.stack(rotations))
+    products: np.ndarray | None = None
+    for each in groups:
+        found = (each.mT @ each[0]).astype(np.float64)
+        products = found if products is None else products + found
+        dtype = each.dtype
+    assert products is not None, "there are examples"
+    rotations = nearest_orthogonal(products).astype(dtype)
+    rotations[0] = np.eye(len(rotations[0]))
+    return rotations
 
 
-def rotated_mean(vectors: Iterable[np.ndarray], rotations: np.ndarray) -> np.ndarray:
-    """The mean [n, E] of the vectors of each replica by its rotation."""
-    pairs = zip(vectors, rotations, strict=True)
-    total = sum(each @ matrix for each, matrix in pairs)
-    return np.asarray(total / rotations.dtype.type(len(rotations)))
-
-
-def rotation(vectors: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The orthogonal R that minimises |vectors R - target|, [E, E] in their dtype."""
-    product = (vectors.T @ target).astype(np.float64)
-    return nearest_orthogonal(product).astype(vectors.dtype)
+def rotated_mean(vectors: np.ndarray, rotations: np.ndarray) -> np.ndarray:
+    """The mean [n, E] over replicas of their vectors [K, n, E] by their rotations."""
+    return (vectors @ rotations).mean(axis=0)

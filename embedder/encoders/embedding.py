@@ -7,11 +7,10 @@ import numpy as np
 
 from embedder.disk.arrays import memory_map_npy
 from embedder.disk.files import check_utf8_path, name_file_in_errors, short_reason
-from embedder.encoders.alignment import rotated_mean
 from embedder.encoders.artefact import EncoderFile, read_encoder
 from embedder.encoders.images import IMAGES, read_image
-from embedder.encoders.outputs import embed, load_encoder, probabilities
-from embedder.encoders.uncertainty import EntropySplit, split_entropy
+from embedder.encoders.predictor import predictor_of
+from embedder.encoders.uncertainty import EntropySplit
 from embedder.errors import InputError, InputNotFoundError
 from embedder.run.inputs import check_has_one_model
 from embedder.run.workdir import Workdir
@@ -39,7 +38,7 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
       InputNotFoundError: there is no run, no encoder in it, or no such file.
       InputError: a file is damaged, or has another shape or dtype than the encoder.
     """
-    model = _read_model(run)
+    model = read_model(run)
     keys, parts = [], []
     for name in files:
         check_utf8_path(name, "FILE")  # it is the key of a vector
@@ -48,28 +47,24 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
         keys.extend([name] if single else [f"{name}:{i}" for i in range(len(features))])
         parts.append(features)
     x = np.concatenate(parts)
-    vectors, probability, entropies = _outputs(model, x)
-    labels = [str(model.classes[i]) for i in probability.argmax(axis=1)]
-    best = probability.max(axis=1).tolist()
+    predictor = predictor_of(model)
+    split = predictor.predict(x)
+    labels = [str(model.classes[i]) for i in split.probabilities.argmax(axis=1)]
+    best = split.probabilities.max(axis=1).tolist()
     return Embedded(
-        Vectors(keys, vectors), list(zip(keys, labels, best, strict=True)), entropies
+        Vectors(keys, predictor.vectors(x, model.rotations)),
+        list(zip(keys, labels, best, strict=True)),
+        split if predictor.has_replicas else None,
     )
 
 
-def _outputs(
-    model: EncoderFile, x: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, EntropySplit | None]:
-    """Embeddings [n, E], class probabilities [n, C], and the entropies of replicas."""
-    networks = [load_encoder(model.network, each) for each in model.replicas]
-    if model.rotations is None:
-        (network,) = networks
-        return embed(*network, x), probabilities(*network, x), None
-    found = split_entropy(probabilities(*each, x) for each in networks)
-    vectors = rotated_mean((embed(*each, x) for each in networks), model.rotations)
-    return vectors, found.probabilities, found
+def read_model(run: Path) -> EncoderFile:
+    """The encoder of a run, or in an encoder file.
 
-
-def _read_model(run: Path) -> EncoderFile:
+    Raises:
+      InputNotFoundError: there is none.
+      InputError: it is damaged, or the run is of tables.
+    """
     if not run.exists():
         raise InputNotFoundError(f"RUN {run} does not exist.")
     if run.is_dir():

@@ -3,7 +3,7 @@
 import math
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 from sklearn.base import (
@@ -11,11 +11,13 @@ from sklearn.base import (
     ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
+    clone,
 )
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from embedder.config import Config, with_options
+from embedder.config import Config, replicas_of, with_options
 from embedder.encoders.artefact import (
     ENCODER_SETTINGS,
     EncoderFile,
@@ -23,11 +25,16 @@ from embedder.encoders.artefact import (
     write_encoder,
 )
 from embedder.encoders.examples import Examples
+from embedder.encoders.feature_ensemble import FeatureEnsemble
 from embedder.encoders.networks import MLP, Layer, arrays_of, layers_in, layers_of
 from embedder.encoders.outputs import embed, load_encoder, probabilities, scores
+from embedder.encoders.predictor import Predictor
 from embedder.encoders.training import EncoderTraining
+from embedder.encoders.validation import DTYPES, features_for, flat
 from embedder.engine.epochs import Status, run_epochs
+from embedder.engine.replicas import stack_states, unstack_states
 from embedder.errors import InputError, InputTypeError
+from embedder.settings import integer
 from embedder.threads import in_turn
 
 
@@ -53,6 +60,7 @@ class FeatureEncoder(
       layers_: weights [in, out] and biases [out] of each layer.
       history_: train_loss, train_accuracy, val_loss, val_accuracy of each epoch; in
         training before each update, and None without validation.
+      ensemble_: after `fit_ensemble`, all its networks.
     """
 
     def __init__(
@@ -92,18 +100,56 @@ class FeatureEncoder(
             fit each other.
           FloatingPointError: training diverged.
         """
+        return self._fit_or_restore(X, y, replicas=1, bootstrap=False)
+
+    @in_turn
+    def fit_ensemble(
+        self, X, y, replicas: int = 10, *, bootstrap: bool = False
+    ) -> "FeatureEncoder":
+        """Trains `replicas` networks side by side from initial weights.
+
+        The k-th, from 0, is the network that `fit` trains with `seed` + k. All of them
+        are `ensemble_` then; everything else is of the first, but for `history_`, which
+        has their means.
+
+        Args:
+          X, y: as for `fit`.
+          replicas: number of networks, at least 2.
+          bootstrap: each trains on its own resample of the training examples.
+
+        Raises:
+          as `fit`; InputError, InputTypeError: `replicas` is no integer >= 2.
+        """
+        integer(2)(given := SimpleNamespace(replicas=replicas), "replicas")
+        return self._fit_or_restore(X, y, given.replicas, bootstrap)
+
+    @property
+    def ensemble_(self) -> FeatureEnsemble:
+        """The networks of the last `fit_ensemble`, and their mean predictions.
+
+        Raises:
+          NotFittedError: it was not the last training.
+        """
+        ensemble = vars(self).get("_ensemble")
+        if ensemble is None:
+            raise NotFittedError(
+                "The encoder has no ensemble: call `fit_ensemble` first."
+            )
+        return ensemble
+
+    def _fit_or_restore(self, X, y, replicas: int, bootstrap: bool) -> "FeatureEncoder":
         before = dict(self.__dict__)
         try:
-            return self._fit(X, y)
+            return self._fit(X, y, replicas, bootstrap)
         except BaseException:  # validate_data has set attributes
             for name in self.__dict__.keys() - before.keys():
                 delattr(self, name)
             self.__dict__.update(before)
             raise
 
-    def _fit(self, X, y) -> "FeatureEncoder":
-        config = self._config()
-        x, y = validate_data(self, _flat(X), y, dtype=_DTYPES)
+    def _fit(self, X, y, replicas: int, bootstrap: bool) -> "FeatureEncoder":
+        config = self._config(replicas=replicas, bootstrap=bootstrap)
+        x, y = validate_data(self, flat(X), y, dtype=DTYPES)
         is_deep = isinstance(X, np.ndarray) and X.ndim > 2
         shape = X.shape[1:] if is_deep else x.shape[1:]
         check_classification_targets(y)
@@ -122,7 +168,13 @@ class FeatureEncoder(
 
         end = run_epochs(training, training.initial_state(), keep)
         self.classes_, self.history_ = classes, history
-        self._set(layers_of(end.state.params), shape, x.dtype.name)
+        if not training.has_replicas:
+            self._set([layers_of(end.state.params)], shape, x.dtype.name, None)
+            return self
+        params = unstack_states(end.state.params)
+        predictor = Predictor(training.program.encoder, end.state.params, True)
+        rotations = predictor.rotations(x)
+        self._set([*map(layers_of, params)], shape, x.dtype.name, rotations)
         return self
 
     def predict(self, X) -> np.ndarray:
@@ -139,17 +191,27 @@ class FeatureEncoder(
         return self._outputs(embed, X)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the fitted encoder to one `.npz` file, which `legacy` reads too."""
+        """Writes the fitted encoder to one `.npz` file, which `legacy` reads too.
+
+        After `fit_ensemble` the file has all networks; `legacy` reads no such file.
+        """
         check_is_fitted(self)
         settings = {name: getattr(self, name) for name in ENCODER_SETTINGS}
         settings["dtype"] = self._dtype
+        arrays, rotations = arrays_of(self.layers_), None
+        ensemble = vars(self).get("_ensemble")  # not in former pickles
+        if ensemble is not None:
+            members, rotations = ensemble.members, ensemble.rotations
+            settings["replicas"] = len(members)
+            arrays = stack_states([arrays_of(each.layers_) for each in members])
         model = EncoderFile(
             settings,
             self.classes_,
-            arrays_of(self.layers_),
+            arrays,
             self.history_,
             self._shape,
             self._kind,
+            rotations,
         )
         write_encoder(Path(path), model)
 
@@ -157,17 +219,15 @@ class FeatureEncoder(
     def load(cls, path: str | os.PathLike) -> "FeatureEncoder":
         """The encoder in a file that `save` of this package or of `legacy` wrote.
 
+        So is model.npz of a run. A file of replicas gives what `fit_ensemble` leaves.
+
         Raises:
           InputNotFoundError: there is no such file.
-          InputError: it is not an encoder file, it is damaged, it is of replicas, or
-            its network is not an `MLP`.
+          InputError: it is not an encoder file, it is damaged, or its network is not an
+            `MLP`.
         """
         model = read_encoder(Path(path))
-        if model.rotations is not None:
-            raise InputError(
-                f"{path} has {len(model.rotations)} networks, and FeatureEncoder has "
-                "one: use `embedder embed`."
-            )
+        model.settings.pop("replicas", None)  # the number of its networks
         if other := sorted(model.settings.keys() - set(ENCODER_SETTINGS)):
             raise InputError(
                 f"{path} has a network that FeatureEncoder does not have, by "
@@ -176,8 +236,9 @@ class FeatureEncoder(
         encoder = cls(**model.settings)
         encoder.classes_, encoder.history_ = model.classes, model.history
         encoder.n_features_in_ = math.prod(model.example_shape)
-        layers = layers_in(model.arrays)
-        encoder._set(layers, model.example_shape, model.example_dtype)
+        layers = [layers_in(each) for each in model.replicas]
+        shape, kind = model.example_shape, model.example_dtype
+        encoder._set(layers, shape, kind, model.rotations)
         return encoder
 
     @property
@@ -189,10 +250,32 @@ class FeatureEncoder(
         """The dtype of the layers; the argument may have changed since."""
         return self.layers_[0][0].dtype.name
 
-    def _set(self, layers: list[Layer], shape: tuple[int, ...], kind: str) -> None:
-        self.layers_, self._shape, self._kind = layers, shape, kind
+    def _set(
+        self,
+        networks: list[list[Layer]],
+        shape: tuple[int, ...],
+        kind: str,
+        rotations: np.ndarray | None,
+    ) -> None:
+        """Keeps the layers of one network; with `rotations`, those of an ensemble."""
+        self.layers_, self._shape, self._kind = networks[0], shape, kind
+        self._ensemble: FeatureEnsemble | None = None
+        if rotations is not None:
+            config = self._config(replicas=len(networks))
+            seeds = (each.run.seed for each in replicas_of(config))
+            members = map(self._member, seeds, networks)
+            self._ensemble = FeatureEnsemble([*members], rotations)
 
-    def _config(self) -> Config:
+    def _member(self, seed: int, layers: list[Layer]) -> "FeatureEncoder":
+        """The encoder of one network of the ensemble."""
+        member = clone(self).set_params(seed=seed)
+        for name in ("classes_", "history_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(member, name, getattr(self, name))
+        member._set([layers], self._shape, self._kind, None)
+        return member
+
+    def _config(self, replicas: int = 1, bootstrap: bool = False) -> Config:
         arguments = {} if self.optimizer_args is None else self.optimizer_args
         if not isinstance(arguments, dict):
             raise InputTypeError(
@@ -213,11 +296,12 @@ class FeatureEncoder(
             seed=self.seed,
             workers=self.workers,
             dtype=self.dtype,
+            replicas=replicas,
+            bootstrap=bootstrap,
         )
 
     def _outputs(self, function, X) -> np.ndarray:
-        check_is_fitted(self)
-        x = validate_data(self, _flat(X), reset=False, dtype=_DTYPES)
+        x = features_for(self, X)
         arrays = arrays_of(self.layers_)
         return function(*load_encoder(MLP.of_arrays(arrays), arrays), x)
 
@@ -228,12 +312,3 @@ class FeatureEncoder(
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "layers_")
-
-
-_DTYPES: Any = [np.float64, np.float32, np.uint8]  # others are cast to the first
-
-
-def _flat(X) -> Any:
-    """X [n, ...] as [n, F], if it has more axes."""
-    is_deep = isinstance(X, np.ndarray) and X.ndim > 2
-    return X.reshape(len(X), math.prod(X.shape[1:])) if is_deep else X

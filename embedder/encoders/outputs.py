@@ -1,13 +1,15 @@
 """Outputs of an encoder: embeddings, class probabilities, loss and accuracy.
 
 Examples are passed to the compiled functions in groups of one size, the last one
-padded.
+padded. K replicas compute a group together, by `vmap`: their parameters have K first.
 
-Axis letters: n examples, E values of an embedding, C classes.
+Axis letters: K replicas, n examples, m examples of a group, E values of an embedding,
+C classes.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import numpy as np
@@ -22,7 +24,8 @@ from embedder.encoders.networks import (
 from embedder.encoders.update import Sums, loss_sums
 from embedder.threads import use_threads
 
-_GROUP = 1024  # examples that are computed at once
+_GROUP = 1024  # examples that are computed at once, at most
+_REPLICA_VALUES = 2**24  # that replicas compute at once: fewer examples of more of them
 
 
 def load_encoder(
@@ -52,9 +55,30 @@ def scores(encoder: Encoder, params: Params, features: np.ndarray) -> np.ndarray
 
 def probabilities(encoder: Encoder, params: Params, features: np.ndarray) -> np.ndarray:
     """Probabilities of the classes of examples, [n, C]: softmax of the scores."""
-    logits = scores(encoder, params, features)
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
+    return softmax(scores(encoder, params, features))
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Probabilities of classes from their scores, over the last axis, in their dtype.
+
+    p_c = exp(s_c) / sum_c exp(s_c)
+    """
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def embed_replicas(
+    encoder: Encoder, params: Params, features: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Embeddings of one group of examples after the other, [K, m, E]."""
+    return _groups(encoder, _replica_embed, params, features)
+
+
+def score_replicas(
+    encoder: Encoder, params: Params, features: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Scores of the classes of one group of examples after the other, [K, m, C]."""
+    return _groups(encoder, _replica_scores, params, features)
 
 
 def evaluate(
@@ -65,7 +89,8 @@ def evaluate(
     ids: np.ndarray,
 ) -> tuple[float, float]:
     """Mean cross entropy and accuracy of the examples `ids`, i64[n]."""
-    return _evaluate(_batch_sums, encoder, params, features, labels, ids)
+    data = features, labels, ids
+    return _evaluate(_batch_sums, encoder, _on_one_device(params), *data, _GROUP)
 
 
 def evaluate_replicas(
@@ -76,7 +101,9 @@ def evaluate_replicas(
     ids: np.ndarray,
 ) -> tuple[float, float]:
     """Means over K replicas of what `evaluate` returns; `params` have K first."""
-    return _evaluate(_replica_sums, encoder, params, features, labels, ids)
+    params = _on_one_device(params)
+    size = _replica_group(encoder.network, params)
+    return _evaluate(_replica_sums, encoder, params, features, labels, ids, size)
 
 
 def _evaluate(
@@ -86,13 +113,14 @@ def _evaluate(
     features: np.ndarray,
     labels: np.ndarray,
     ids: np.ndarray,
+    size: int,
 ) -> tuple[float, float]:
-    params, total = _on_one_device(params), np.zeros(3)
+    total = np.zeros(3)
     with jax.enable_x64(encoder.dtype == np.float64):
-        for start in range(0, len(ids), _GROUP):
-            group = ids[start : start + _GROUP]
-            weights = _padded(np.ones(len(group), encoder.dtype))
-            batch = _padded(features[group]), _padded(labels[group]), weights
+        for start in range(0, len(ids), size):
+            group = ids[start : start + size]
+            rows = features[group], labels[group], np.ones(len(group), encoder.dtype)
+            batch = (_padded(each, size) for each in rows)
             sums = jax.device_get(batch_sums(encoder, params, *batch))
             total += [float(np.sum(x, dtype=np.float64)) for x in sums]
     return float(total[0] / total[1]), float(total[2] / total[1])
@@ -109,15 +137,41 @@ def _apply(
     params = _on_one_device(params)
     with jax.enable_x64(encoder.dtype == np.float64):
         for start in range(0, len(features), _GROUP):
-            group = _padded(np.asarray(features[start : start + _GROUP]))
+            group = _padded(np.asarray(features[start : start + _GROUP]), _GROUP)
             rows = outputs[start : start + _GROUP]
             rows[:] = np.asarray(function(encoder, params, group))[: len(rows)]
     return outputs
 
 
-def _padded(rows: np.ndarray) -> np.ndarray:
+def _groups(
+    encoder: Encoder,
+    function: Callable[[Encoder, Params, Array], jax.Array],
+    params: Params,
+    features: np.ndarray,
+) -> Iterator[np.ndarray]:
+    """The outputs of K replicas for one group of examples after the other, [K, m, .]"""
+    size = _replica_group(encoder.network, params)
+    is_float64 = encoder.dtype == np.float64
+    with jax.enable_x64(is_float64):
+        params = jax.device_put(_on_one_device(params))  # else for every group
+    for start in range(0, len(features), size):
+        rows = np.asarray(features[start : start + size])
+        with jax.enable_x64(is_float64):  # not while the caller has the turn
+            found = np.asarray(function(encoder, params, _padded(rows, size)))
+        yield found[:, : len(rows)]
+
+
+def _replica_group(network: Network, params: Params) -> int:
+    """Number of examples that all replicas compute at once."""
+    num_replicas = len(jax.tree.leaves(params)[0])
+    num_inputs = math.prod(network.example_shape)
+    values = num_inputs + network.vector_size + network.num_classes
+    return max(1, min(_GROUP, _REPLICA_VALUES // (num_replicas * values)))
+
+
+def _padded(rows: np.ndarray, size: int) -> np.ndarray:
     """`rows` with zeros up to the number that the functions are compiled for."""
-    missing = _GROUP - len(rows)
+    missing = size - len(rows)
     return np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
 
 
@@ -129,9 +183,19 @@ _batch_sums = jax.jit(loss_sums, static_argnums=0)
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def _replica_embed(encoder: Encoder, params: Params, x: Array) -> jax.Array:
+    return jax.vmap(encoder.embed, (0, None))(params, x)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _replica_scores(encoder: Encoder, params: Params, x: Array) -> jax.Array:
+    return jax.vmap(encoder.scores, (0, None))(params, x)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _replica_sums(encoder: Encoder, params: Params, *batch: Array) -> Sums:
-    """The sums of each replica, [K]; one after the other, to save memory."""
-    return jax.lax.map(lambda one: loss_sums(encoder, one, *batch), params)
+    """The sums of each replica, [K]."""
+    return jax.vmap(lambda one: loss_sums(encoder, one, *batch))(params)
 
 
 def _on_one_device(params: Params) -> Params:

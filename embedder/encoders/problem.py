@@ -2,22 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from embedder.config import Config, common_config, options_of
-from embedder.disk.files import atomic_file
-from embedder.encoders.alignment import aligned_mean
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
-from embedder.encoders.examples import Examples
 from embedder.encoders.formats import DESCRIPTION, open_examples
+from embedder.encoders.labels import write_labels
 from embedder.encoders.networks import Params
 from embedder.encoders.options import parse_arguments
-from embedder.encoders.outputs import embed, probabilities
+from embedder.encoders.predictor import Predictor
 from embedder.encoders.training import EncoderTraining
-from embedder.encoders.uncertainty import split_entropy
 from embedder.engine.epochs import Snapshot
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.errors import InputError
@@ -62,32 +58,27 @@ class EncoderProblem:
 
     def vectors(self, training: EncoderTraining, end: Snapshot) -> Vectors:
         """The embedding of every example, by its key; of replicas the aligned mean."""
-        return Vectors(training.examples.keys, _embeddings(training, end).mean)
+        predictor, features = _predictor(training, end), training.examples.features
+        matrix = predictor.vectors(features, predictor.rotations(features))
+        return Vectors(training.examples.keys, matrix)
 
     def finish(self, run: Workdir, training: EncoderTraining, end: Snapshot) -> Vectors:
         """Writes all results, vectors.safetensors last: it marks the run finished."""
-        found = _embeddings(training, end)
-        write_encoder(run.model, _model(training, end, found.rotations))
-        _write_labels(run.labels, training, end)
-        vectors = Vectors(training.examples.keys, found.mean)
+        examples, predictor = training.examples, _predictor(training, end)
+        rotations = predictor.rotations(examples.features)
+        write_encoder(run.model, _model(training, end, rotations))
+        found = predictor.predict_labelled(examples.features, examples.labels)
+        is_trained = np.isin(np.arange(len(examples.keys)), training.source.train)
+        write_labels(run.labels, examples, found, is_trained, training.has_replicas)
+        matrix = predictor.vectors(examples.features, rotations)
+        vectors = Vectors(examples.keys, matrix)
         folder.finish(run, vectors)
         return vectors
 
 
-class _Embeddings(NamedTuple):
-    """The embeddings of all examples, and the rotations of replicas."""
-
-    mean: np.ndarray  # [n, E]; of one network its own
-    rotations: np.ndarray | None  # [K, E, E]; None: one network
-
-
-def _embeddings(training: EncoderTraining, end: Snapshot) -> _Embeddings:
-    encoder, features = training.program.encoder, training.examples.features
-    networks = _networks(training, end)
-    if not training.has_replicas:
-        return _Embeddings(embed(encoder, networks[0], features), None)
-    vectors = (embed(encoder, params, features) for params in networks)
-    return _Embeddings(*aligned_mean(vectors))
+def _predictor(training: EncoderTraining, end: Snapshot) -> Predictor:
+    encoder, params = training.program.encoder, end.state.params
+    return Predictor(encoder, params, training.has_replicas)
 
 
 def _networks(training: EncoderTraining, end: Snapshot) -> list[Params]:
@@ -122,29 +113,3 @@ def model_settings(config: Config) -> dict[str, Any]:
     layers = list(options["layers"]) or None
     options |= {"layers": layers, "optimizer_args": arguments}
     return {name: options[name] for name in ENCODER_SETTINGS}
-
-
-def _write_labels(path: Path, training: EncoderTraining, end: Snapshot) -> None:
-    """Writes key, label, predicted, probability and `trained` of each example.
-
-    The probabilities of replicas are their means.
-    """
-    examples: Examples = training.examples
-    encoder, networks = training.program.encoder, _networks(training, end)
-    each = (probabilities(encoder, params, examples.features) for params in networks)
-    probability = (
-        split_entropy(each).probabilities if training.has_replicas else next(each)
-    )
-    best = probability.argmax(axis=1)
-    classes = np.array(examples.classes)
-    frame = pl.DataFrame(
-        {
-            "key": examples.keys,
-            "label": classes[examples.labels],
-            "predicted": classes[best],
-            "probability": probability.max(axis=1),
-            "trained": np.isin(np.arange(len(best)), training.source.train),
-        }
-    )
-    with atomic_file(path) as part:
-        frame.write_parquet(part)

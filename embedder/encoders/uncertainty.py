@@ -1,14 +1,16 @@
 """How far to trust the predictions of several networks.
 
-Axis letters: K replicas, n examples, C classes. Entropies are in nats.
+Axis letters: K replicas, n examples, C classes, B bins. Entropies are in nats.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
-_BINS = 15  # of a calibration error
+NUM_BINS = 15
+"""Bins of a calibration error, as in Guo et al. 2017."""
 
 
 class EntropySplit(NamedTuple):
@@ -20,8 +22,9 @@ class EntropySplit(NamedTuple):
         total = H(p), data = mean_k H(p_k), model = total - data
 
     `data` remains if all replicas agree; `model` is the mutual information of class and
-    replica, 0 if they agree and at most log K. Depeweg et al. 2018, arXiv:1710.07283;
-    the mean over networks: Lakshminarayanan et al. 2017, arXiv:1612.01474.
+    replica, 0 if they agree and at most log K. Houlsby et al. 2011, arXiv:1112.5745,
+    eq. 1 to 2; Depeweg et al. 2018, arXiv:1710.07283; the mean over networks:
+    Lakshminarayanan et al. 2017, arXiv:1612.01474.
     """
 
     probabilities: np.ndarray  # [n, C], p, in the dtype of p_k
@@ -59,23 +62,57 @@ def entropy(probabilities: np.ndarray) -> np.ndarray:
     return np.maximum(-(p * logs).sum(axis=1), 0)  # not -0
 
 
-def calibration_error(
-    probabilities: np.ndarray, labels: np.ndarray, bins: int = _BINS
-) -> float:
-    """Expected calibration error of predictions [n, C], in [0, 1].
+def join_splits(splits: Iterable[EntropySplit]) -> EntropySplit:
+    """The split of all examples from those of one group after the other."""
+    fields = zip(*splits, strict=True)
+    return EntropySplit(*(np.concatenate(each) for each in fields))
 
-    Examples are put in equal bins by the probability of their predicted class, the
-    confidence: ECE = sum_b |b| / n |accuracy of b - mean confidence of b|. Guo et al.
-    2017, arXiv:1706.04599, eq. 3.
+
+class Reliability(NamedTuple):
+    """How often predictions are right, by how certain they are.
+
+    Bin b of B equal ones has the examples whose confidence, the probability of the
+    predicted class, is in (b / B, (b + 1) / B]; 0 is in the first. Guo et al. 2017,
+    arXiv:1706.04599, eq. 1 and 2. Means of empty bins are NaN.
+    """
+
+    num_examples: np.ndarray  # i64[B]
+    confidence: np.ndarray  # f64[B], mean of the examples of the bin
+    accuracy: np.ndarray  # f64[B], share of them that is predicted right
+
+    @property
+    def calibration_error(self) -> float:
+        """ECE = sum_b |b| / n |accuracy of b - mean confidence of b|, in [0, 1].
+
+        Guo et al. 2017, arXiv:1706.04599, eq. 3.
+        """
+        gaps = np.abs(self.accuracy - self.confidence) * self.num_examples
+        return float(np.nansum(gaps) / self.num_examples.sum())
+
+
+def reliability(
+    confidence: np.ndarray, is_correct: np.ndarray, bins: int = NUM_BINS
+) -> Reliability:
+    """The bins of predictions with `confidence` [n] that are right or not, bool[n]."""
+    confidence = confidence.astype(np.float64)
+    numbers = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    num_examples = np.bincount(numbers, minlength=bins)
+    sums = (np.bincount(numbers, x, bins) for x in (confidence, is_correct))
+    with np.errstate(invalid="ignore"):  # 0 / 0 of empty bins
+        return Reliability(num_examples, *(each / num_examples for each in sums))
+
+
+def calibration_error(
+    probabilities: np.ndarray, labels: np.ndarray, bins: int = NUM_BINS
+) -> float:
+    """Expected calibration error of predictions [n, C], see `Reliability`.
 
     Args:
       labels: i[n], the classes.
     """
-    confidence = probabilities.max(axis=1).astype(np.float64)
-    gap = _is_correct(probabilities, labels) - confidence
-    numbers = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    gaps = np.bincount(numbers, gap, bins)
-    return float(np.abs(gaps).sum() / len(labels))
+    confidence = probabilities.max(axis=1)
+    is_correct = _is_correct(probabilities, labels)
+    return reliability(confidence, is_correct, bins).calibration_error
 
 
 class Rejection(NamedTuple):
@@ -84,24 +121,48 @@ class Rejection(NamedTuple):
     rejected: np.ndarray  # f64[n], fraction of the examples, 0 to (n - 1) / n
     accuracy: np.ndarray  # f64[n]
 
+    def at(self, percent: int) -> float:
+        """Accuracy when `percent` % are rejected, rounded down to whole examples."""
+        return float(self.accuracy[len(self.accuracy) * percent // 100])
 
-def accuracy_by_rejection(
-    probabilities: np.ndarray, labels: np.ndarray, uncertainty: np.ndarray
-) -> Rejection:
+
+def rejection(is_correct: np.ndarray, uncertainty: np.ndarray) -> Rejection:
     """The accuracy after each number of rejections, the most uncertain first.
 
     Args:
-      probabilities: [n, C].
-      labels: i[n], the classes.
+      is_correct: bool[n], whether predictions are right.
       uncertainty: [n], such as the total entropy. Of equal ones the last is rejected
         first.
     """
     order = np.argsort(uncertainty, kind="stable")
     remaining = np.arange(1, len(order) + 1)
-    accuracy = np.cumsum(_is_correct(probabilities, labels)[order]) / remaining
+    accuracy = np.cumsum(is_correct[order]) / remaining
     return Rejection(1 - remaining[::-1] / len(order), accuracy[::-1])
 
 
+def accuracy_by_rejection(
+    probabilities: np.ndarray, labels: np.ndarray, uncertainty: np.ndarray
+) -> Rejection:
+    """`rejection` of predictions [n, C] of classes `labels`, i[n]."""
+    return rejection(_is_correct(probabilities, labels), uncertainty)
+
+
+def log_likelihood(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Log of the mean over replicas of the probability of each label, f64[n].
+
+    log(1 / K sum_k p_k), where p_k is the softmax of the scores of replica k. Computed
+    from scores, it is finite where p_k rounds to 0.
+
+    Args:
+      scores: [K, n, C].
+      labels: i[n], the classes.
+    """
+    scores = scores.astype(np.float64)
+    own = np.take_along_axis(scores, labels[np.newaxis, :, np.newaxis], axis=2)[..., 0]
+    logs = own - logsumexp(scores, axis=2)
+    return np.minimum(logsumexp(logs, axis=0) - np.log(len(scores)), 0)
+
+
 def _is_correct(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """1 where the most probable class is the label, else 0; f64[n]."""
-    return (probabilities.argmax(axis=1) == labels).astype(np.float64)
+    """Whether the most probable class is the label, bool[n]."""
+    return probabilities.argmax(axis=1) == labels

@@ -9,6 +9,10 @@ from embedder.encoders.uncertainty import (
     accuracy_by_rejection,
     calibration_error,
     entropy,
+    join_splits,
+    log_likelihood,
+    rejection,
+    reliability,
     split_entropy,
 )
 
@@ -79,6 +83,29 @@ def test_no_replicas_are_refused():
         split_entropy([])
 
 
+def test_splits_of_groups_are_joined():
+    each = random_probabilities(3, 20, 4)
+    groups = join_splits(split_entropy(each[:, i : i + 6]) for i in range(0, 20, 6))
+    for found, desired in zip(groups, split_entropy(each), strict=True):
+        np.testing.assert_array_equal(found, desired)
+
+
+# --- likelihood
+
+
+def test_likelihood_is_of_the_mean_probability():
+    """Worked by hand: p_1 = (0.9, 0.1), p_2 = (0.3, 0.7), mean (0.6, 0.4)."""
+    scores = np.log([[[0.9, 0.1]] * 2, [[0.3, 0.7]] * 2]) + 5
+    found = log_likelihood(scores, np.array([0, 1]))
+    np.testing.assert_allclose(found, np.log([0.6, 0.4]), rtol=1e-14)
+
+
+def test_likelihood_is_finite_where_the_probability_rounds_to_0():
+    scores = np.array([[[1000, 0]]], np.float32)
+    assert log_likelihood(scores, np.array([1])).tolist() == [-1000]
+    assert log_likelihood(scores, np.array([0])).tolist() == [0]
+
+
 # --- calibration
 
 
@@ -116,6 +143,16 @@ def test_certain_predictions_are_in_the_last_bin():
     assert calibration_error(np.eye(3), np.array([0, 1, 0])) == pytest.approx(1 / 3)
 
 
+def test_bins_have_sizes_and_means():
+    """Of four bins: two in (0.25, 0.5], none in (0.5, 0.75], one in (0.75, 1]."""
+    found = reliability(np.array([0.3, 0.5, 0.9]), np.array([True, False, True]), 4)
+    assert found.num_examples.tolist() == [0, 2, 0, 1]
+    np.testing.assert_allclose(found.confidence, [np.nan, 0.4, np.nan, 0.9])
+    np.testing.assert_allclose(found.accuracy, [np.nan, 0.5, np.nan, 1])
+    desired = (2 * abs(0.5 - 0.4) + 1 * abs(1 - 0.9)) / 3
+    np.testing.assert_allclose(found.calibration_error, desired, rtol=1e-14)
+
+
 # --- rejection
 
 
@@ -140,3 +177,13 @@ def test_total_entropy_of_calibrated_predictions_rejects_the_wrong_ones():
     p, labels = predictions(confidence, confidence)
     found = accuracy_by_rejection(p, labels, entropy(p))
     np.testing.assert_allclose(found.accuracy[[0, 50_000]], [0.75, 0.875], atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("percent", "accuracy"), [(0, 2 / 5), (10, 2 / 5), (20, 2 / 4), (50, 2 / 3)]
+)
+def test_a_percentage_is_of_whole_examples(percent, accuracy):
+    """Five examples: 50 % are two. The two most certain are right."""
+    is_correct = np.array([False, True, True, False, False])
+    found = rejection(is_correct, np.array([5, 1, 2, 3, 4]))
+    np.testing.assert_allclose(found.at(percent), accuracy)

@@ -13,7 +13,7 @@ from embedder.encoders.alignment import aligned_mean
 from embedder.encoders.artefact import EncoderFile, read_encoder
 from embedder.encoders.estimator import FeatureEncoder
 from embedder.encoders.outputs import embed, load_encoder, probabilities
-from embedder.encoders.uncertainty import split_entropy
+from embedder.encoders.uncertainty import entropy, split_entropy
 from embedder.errors import InputError
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line
@@ -21,6 +21,8 @@ from tests.commands import error_line
 REPLICAS, SEED = 3, 7
 RNG = np.random.default_rng(0)
 Y = RNG.integers(3, size=60)
+NAMES = np.array(["red", "green", "blue"])
+INDICES = np.array([2, 1, 0])[Y]  # of the sorted classes
 X = (RNG.normal(size=(60, 4)) + 2 * np.eye(4)[Y]).astype(np.float32)
 OPTIONS = [
     *("--model", "encoder", "--loader", "memory", "--layers", "4", "6", "3"),
@@ -35,7 +37,7 @@ def folder(tmp_path_factory) -> Path:
     """A folder with points.npz, a run `several`, and a run `seed-SEED` of each seed."""
     folder = tmp_path_factory.mktemp("replicas")
     data = str(folder / "points.npz")
-    np.savez(data, X=X, y=np.array(["red", "green", "blue"])[Y])
+    np.savez(data, X=X, y=NAMES[Y])
     assert main(["train", data, "--workdir", str(folder / "several"), *SEVERAL]) == 0
     for seed in range(SEED, SEED + REPLICAS):
         own = ["--workdir", str(folder / f"seed-{seed}"), "--seed", str(seed)]
@@ -89,7 +91,29 @@ def test_the_predictions_are_of_the_mean_probability(several):
     names = model_of(several).classes[mean.argmax(axis=1)]
     assert frame["predicted"].to_list() == names.tolist()
     single = pl.read_parquet(several.parent / f"seed-{SEED}/labels.parquet")
-    assert frame.schema == single.schema
+    parts = ["entropy_data", "entropy_model"]
+    assert frame.columns == [*single.columns, *parts]
+
+
+def test_labels_have_the_entropies_and_likelihoods_of_the_formulas(several):
+    each = outputs_of_singles(several, probabilities).astype(np.float64)
+    frame = pl.read_parquet(several / "labels.parquet")
+    split = split_entropy(each)
+    for name, values in (
+        ("entropy", split.total),
+        ("entropy_data", split.data),
+        ("entropy_model", split.model),
+        ("log_likelihood", np.log(each.mean(axis=0)[range(60), INDICES])),
+    ):
+        np.testing.assert_allclose(frame[name], values, rtol=1e-3, atol=1e-5)
+    assert frame["entropy_model"].max() > 0.01
+    assert frame["trained"].to_list() == [True] * 48 + [False] * 12
+
+
+def test_a_single_run_has_the_entropy_of_its_network(several):
+    frame = pl.read_parquet(several.parent / f"seed-{SEED}/labels.parquet")
+    (p, *_) = outputs_of_singles(several, probabilities)
+    np.testing.assert_allclose(frame["entropy"], entropy(p), rtol=1e-5, atol=1e-7)
 
 
 def test_the_log_has_means(several):
@@ -173,9 +197,12 @@ def test_embed_aligns_new_examples_as_those_of_the_run(several):
     np.testing.assert_allclose(found, trained[3:4], rtol=1e-4, atol=1e-5)
 
 
-def test_feature_encoder_refuses_replicas(several):
-    with pytest.raises(InputError, match="has 3 networks, and FeatureEncoder has one"):
-        FeatureEncoder.load(several / "model.npz")
+def test_feature_encoder_loads_the_networks_of_a_run(several):
+    ensemble = FeatureEncoder.load(several / "model.npz").ensemble_
+    mean = outputs_of_singles(several, probabilities).mean(axis=0)
+    np.testing.assert_allclose(ensemble.predict_proba(X), mean, atol=1e-5)
+    trained = read_vectors(several / "vectors.safetensors").matrix
+    np.testing.assert_allclose(ensemble.transform(X), trained, rtol=1e-4, atol=1e-5)
 
 
 # --- damage

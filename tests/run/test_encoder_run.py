@@ -124,7 +124,10 @@ def test_train_writes_a_line_of_metrics_an_epoch(run):
 
 def test_train_writes_what_examples_are_taken_for(run):
     frame = pl.read_parquet(run / "labels.parquet")
-    assert frame.columns == ["key", "label", "predicted", "probability", "trained"]
+    assert frame.columns == [
+        *("key", "label", "predicted", "probability", "trained"),
+        *("log_likelihood", "entropy"),
+    ]
     assert frame["key"].to_list() == [str(number) for number in range(60)]
     assert frame["label"].to_list() == Y.tolist()
     assert frame["trained"].to_list() == [True] * 48 + [False] * 12

@@ -1,0 +1,221 @@
+"""`FeatureEncoder.fit_ensemble`: the networks of `embedder train --replicas`."""
+
+import copy
+import pickle
+
+import jax
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from embedder.cli import main
+from embedder.encoders.alignment import aligned_mean
+from embedder.encoders.artefact import read_encoder
+from embedder.encoders.estimator import FeatureEncoder
+from embedder.encoders.uncertainty import (
+    accuracy_by_rejection,
+    calibration_error,
+    split_entropy,
+)
+from embedder.errors import InputError
+
+K = 3
+NAMES = np.array(["red", "green", "blue"])
+SETTINGS = {
+    "layers": (4, 6, 3),
+    "learning_rate": 0.05,
+    "batch_size": 8,
+    "epochs": 3,
+    "optimizer": "adam",
+    "seed": 7,
+    "dtype": "float64",
+}
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(3, size=60)
+X = RNG.normal(size=(60, 4)) + 1.5 * np.eye(4)[LABELS]
+Y = NAMES[LABELS]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """Programs that are run a few times need not be fast."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def untrained(**options) -> FeatureEncoder:
+    return FeatureEncoder(**SETTINGS | options)
+
+
+@pytest.fixture(scope="module")
+def encoder(quick_compilation) -> FeatureEncoder:
+    """An encoder with an ensemble, which tests only read."""
+    return untrained().fit_ensemble(X, Y, K)
+
+
+def layers_of(encoder: FeatureEncoder) -> list[np.ndarray]:
+    return [array for layer in encoder.layers_ for array in layer]
+
+
+def assert_same_layers(actual: FeatureEncoder, desired: FeatureEncoder, **tolerance):
+    pairs = zip(layers_of(actual), layers_of(desired), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, **{"rtol": 0, "atol": 0} | tolerance)
+
+
+# --- its networks
+
+
+def test_each_member_is_the_network_of_fit_with_its_seed(encoder):
+    ensemble = encoder.ensemble_
+    assert len(ensemble) == len(ensemble.members) == K
+    for k, member in enumerate(ensemble.members):
+        alone = untrained(seed=7 + k).fit(X, Y)
+        assert member.get_params() == alone.get_params()
+        assert_same_layers(member, alone, atol=1e-12)
+        np.testing.assert_allclose(member.predict_proba(X), alone.predict_proba(X))
+    assert_same_layers(encoder, ensemble.members[0])
+    first, second = map(layers_of, ensemble.members[:2])
+    assert np.abs(first[0] - second[0]).max() > 0.1
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_the_networks_are_those_of_the_command(tmp_path, monkeypatch, bootstrap):
+    monkeypatch.chdir(tmp_path)
+    np.savez("points.npz", X=X, y=Y)
+    options = ["--model", "encoder", "--loader", "memory", "--layers", "4", "6", "3"]
+    options += ["--learning-rate", "0.05", "--batch-size", "8", "--epochs", "3"]
+    options += ["--optimizer", "adam", "--seed", "7", "--dtype", "float64"]
+    options += ["--validation-fraction", "0.2", "--replicas", str(K)]
+    options += ["--bootstrap"] * bootstrap
+    assert main(["train", "points.npz", "--workdir", "run", *options]) == 0
+    ours = untrained(validation_fraction=0.2)
+    ours.fit_ensemble(X, Y, K, bootstrap=bootstrap)
+    theirs = FeatureEncoder.load("run/model.npz")
+    for a, b in zip(ours.ensemble_.members, theirs.ensemble_.members, strict=True):
+        assert_same_layers(a, b)
+    rotations = ours.ensemble_.rotations, theirs.ensemble_.rotations
+    np.testing.assert_array_equal(*rotations)
+    assert ours.history_ == theirs.history_
+    assert ours.classes_.tolist() == theirs.classes_.tolist()
+
+
+def test_a_bootstrap_trains_other_networks(encoder):
+    other = untrained().fit_ensemble(X, Y, K, bootstrap=True)
+    for a, b in zip(other.ensemble_.members, encoder.ensemble_.members, strict=True):
+        assert np.abs(a.predict_proba(X) - b.predict_proba(X)).max() > 1e-3
+
+
+def test_the_history_has_the_means(encoder):
+    singles = [untrained(seed=7 + k).fit(X, Y).history_ for k in range(K)]
+    for number, found in enumerate(encoder.history_):
+        losses = [each[number]["train_loss"] for each in singles]
+        np.testing.assert_allclose(found["train_loss"], np.mean(losses))
+
+
+# --- what it predicts
+
+
+def test_predictions_are_means_over_the_members(encoder):
+    ensemble = encoder.ensemble_
+    each = np.stack([member.predict_proba(X) for member in ensemble.members])
+    found, split = ensemble.entropies(X), split_entropy(each)
+    for actual, desired in zip(found, split, strict=True):
+        np.testing.assert_allclose(actual, desired, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(ensemble.predict_proba(X), found.probabilities)
+    np.testing.assert_allclose(ensemble.member_probabilities(X), each, rtol=1e-12)
+    best = ensemble.classes_[each.mean(axis=0).argmax(axis=1)]
+    assert ensemble.predict(X).tolist() == best.tolist()
+    assert ensemble.score(X, Y) == np.mean(best == Y)
+    assert found.model.max() > 0.01
+
+
+def test_embeddings_are_aligned(encoder):
+    ensemble = encoder.ensemble_
+    each = np.stack([member.transform(X) for member in ensemble.members])
+    desired = aligned_mean(each)
+    np.testing.assert_allclose(ensemble.rotations, desired.rotations, atol=1e-11)
+    np.testing.assert_allclose(ensemble.transform(X), desired.mean, atol=1e-11)
+    aligned = ensemble.member_embeddings(X)
+    np.testing.assert_allclose(aligned, each @ desired.rotations, atol=1e-11)
+    np.testing.assert_allclose(aligned[0], encoder.transform(X), atol=1e-12)
+    spread = [np.abs(x - x[0]).mean() for x in (each, aligned)]
+    assert spread[1] < 0.8 * spread[0]
+
+
+def test_evaluate_has_the_measures_of_the_mean_prediction(encoder):
+    ensemble = encoder.ensemble_
+    split, labels = ensemble.entropies(X), np.searchsorted(ensemble.classes_, Y)
+    found, p = ensemble.evaluate(X, Y), split.probabilities
+    assert (found.num_examples, found.num_networks) == (60, K)
+    assert found.accuracy == ensemble.score(X, Y)
+    likelihood = -np.log(p[range(60), labels]).mean()
+    np.testing.assert_allclose(found.negative_log_likelihood, likelihood, rtol=1e-12)
+    error = calibration_error(p, labels)
+    np.testing.assert_allclose(found.reliability.calibration_error, error, rtol=1e-9)
+    curve = accuracy_by_rejection(p, labels, split.total)
+    np.testing.assert_array_equal(found.rejection.accuracy, curve.accuracy)
+
+
+# --- conventions of scikit-learn
+
+
+def test_without_fit_ensemble_there_is_none(encoder):
+    assert not hasattr(untrained(), "ensemble_")
+    again = copy.deepcopy(encoder).fit(X, Y)
+    with pytest.raises(NotFittedError, match="call `fit_ensemble` first"):
+        again.ensemble_  # noqa: B018
+    assert not hasattr(clone(encoder), "ensemble_")
+
+
+def test_an_error_keeps_the_ensemble(encoder):
+    own = copy.deepcopy(encoder)
+    with pytest.raises(ValueError, match="inconsistent"):
+        own.fit_ensemble(X, Y[:-1], 2)
+    assert len(own.ensemble_) == K
+
+
+@pytest.mark.parametrize(
+    ("replicas", "message"),
+    [
+        (1, "`replicas` must be an integer >= 2, got 1"),
+        (2.5, "`replicas` must be .*, got 2.5"),
+    ],
+)
+def test_fewer_than_two_networks_are_refused(replicas, message):
+    with pytest.raises(InputError, match=message):
+        untrained().fit_ensemble(X, Y, replicas)
+
+
+def test_other_features_and_labels_are_refused(encoder):
+    with pytest.raises(ValueError, match="X has 3 features, but FeatureEncoder is"):
+        encoder.ensemble_.predict(X[:, :3])
+    with pytest.raises(InputError, match="`y` must have classes .*, got 'pink'"):
+        encoder.ensemble_.evaluate(X, [*Y[:-1], "pink"])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        encoder.ensemble_.evaluate(X, Y[:-1])
+
+
+@pytest.mark.parametrize("by", ["file", "pickle"])
+def test_a_saved_ensemble_is_the_same(encoder, tmp_path, by):
+    if by == "file":
+        encoder.save(tmp_path / "model.npz")
+        assert read_encoder(tmp_path / "model.npz").settings["replicas"] == K
+        again = FeatureEncoder.load(tmp_path / "model.npz")
+    else:
+        again = pickle.loads(pickle.dumps(encoder))
+    assert again.get_params() == encoder.get_params()
+    for name in ("predict_proba", "transform", "member_embeddings"):
+        found, desired = (getattr(x.ensemble_, name)(X) for x in (again, encoder))
+        np.testing.assert_array_equal(found, desired)
+    seeds = [member.seed for member in again.ensemble_.members]
+    assert seeds == [7, 8, 9]
+
+
+def test_a_member_saves_a_file_of_one_network(encoder, tmp_path):
+    encoder.ensemble_.members[1].save(tmp_path / "one.npz")
+    again = FeatureEncoder.load(tmp_path / "one.npz")
+    assert_same_layers(again, encoder.ensemble_.members[1])
+    assert again.seed == 8 and not hasattr(again, "ensemble_")
