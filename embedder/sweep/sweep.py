@@ -218,6 +218,11 @@ def _planned(
     if not is_grid(space):
         check_optuna()
     score = score_of(options.score, config, options.pairs)
+    if score.name == "held_out" and "architecture" in space:
+        raise InputError(
+            "SPACE must not have `architecture` with `score` held-out: skip-gram and "
+            "CBOW predict other things. Give --score next-item or pairs."
+        )
     config = with_held_out(config, score)
     return config, score, rungs(config.run.epochs, options)
 
