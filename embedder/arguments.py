@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -52,6 +52,59 @@ class Train:
     dry_run: bool = False
     """Print the settings, devices and memory of the run, and exit."""
     peers: PeersConfig = field(default_factory=PeersConfig)
+    run: RunOptions = field(default_factory=RunOptions)
+    tokens: TablesOptions = field(default_factory=TablesOptions)
+    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    devices: DeviceOptions = field(default_factory=DeviceOptions)
+    save: SaveOptions = field(default_factory=SaveOptions)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Try settings side by side, and find the best.
+
+    SPACE is a TOML file with the values or the range of each setting to try, as
+    `window = [2, 5, 10]` or `alpha = { low = 0.01, high = 0.1, scale = "log" }`. A
+    range with `steps` is that many values; without, it is searched (extra: sweep).
+    Trial 0 has the settings as given. Give the same command again to resume.
+    """
+
+    space: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SPACE")]
+    """TOML file of the settings to try."""
+    corpus: _Corpus = None
+    """As of train."""
+    workdir: Path = Path("embedder-sweep")
+    """Folder of the sweep: trials.csv, best.toml, and a picture, trials.svg."""
+    best: Path | None = None
+    """Train the best settings once more, as an ordinary run in this folder."""
+    score: Literal[
+        "auto", "held-out", "next-item", "pairs", "val-loss", "val-accuracy"
+    ] = "auto"
+    """held-out: log likelihood of sequences that are not trained on. next-item: share
+    of these whose last item is among the ten that the others predict. pairs:
+    correlation with --pairs. val-loss, val-accuracy: of an encoder. auto: held-out,
+    for an encoder val-loss."""
+    pairs: Path | None = None
+    """Similarity set for --score pairs."""
+    trials: int = 32
+    """Number of trials, where a range is searched."""
+    side_by_side: int = 8
+    """Number of models to train at the same time; replicas count."""
+    halving: int = 0
+    """Successive halving: after --first-epochs one of this many trials goes on, for
+    this many times the epochs, until --epochs. 0: all trials have all epochs."""
+    first_epochs: int = 1
+    """Epochs of the first rung of --halving."""
+    config: Path | None = None
+    """TOML file of settings. Flags override it."""
+    cache: Path | None = None
+    """Folder of encoded corpora, which runs can share; none: cache in the workdir."""
+    overwrite: bool = False
+    """Delete the sweep in the workdir and start again."""
+    force_lock: bool = False
+    """Write to the workdir although its lock file names another host."""
+    dry_run: bool = False
+    """Print the trials and the memory of those side by side, and exit."""
     run: RunOptions = field(default_factory=RunOptions)
     tokens: TablesOptions = field(default_factory=TablesOptions)
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
@@ -212,9 +265,10 @@ class Parity:
     """
     rungs: tuple[str, ...] = ()
     """Stages to compare; none: all. For tokens: vocabulary, distributions, blocks,
-    loss, "row gradients", "one update", "100 updates", "whole epoch", resume,
-    converters, neighbours, workers. For an encoder: batches, loss, gradients,
-    "one update", "100 updates", "whole epoch", files."""
+    loss, "row gradients", "one update", "100 updates", "whole epoch", replicas,
+    bootstrap, resume, converters, neighbours, workers. For an encoder: batches, loss,
+    gradients, "one update", "100 updates", "whole epoch", replicas, bootstrap, files.
+    """
     pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """Similarity set to score the whole trainings on. Repeat the flag for several."""
     analogies: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
@@ -230,6 +284,7 @@ class Parity:
 
 Verb = (
     Train
+    | Sweep
     | Devices
     | Neighbors
     | Analogy

@@ -10,15 +10,15 @@ wherever a name is given; only names of now are written and shown.
 import dataclasses
 import difflib
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError, InputTypeError
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
-from embedder.settings import former_names, names_where
+from embedder.settings import Mark, former_names, names_where
 from embedder.tables.options import TablesOptions, resolve_options
 
 FAMILIES: dict[str, type[TablesOptions] | type[EncoderOptions]] = {
@@ -162,6 +162,17 @@ def replicas_of(config: Config) -> list[Config]:
     return [replace(config, run=run) for run in runs]
 
 
+def common_config(models: Sequence[Config], **largest: Any) -> Config:
+    """The config of models that are trained side by side; of one, its own.
+
+    Args:
+      largest: values of settings in which they differ, for what all of them share.
+    """
+    if len(models) == 1:
+        return models[0]
+    return with_options(models[0], replicas=len(models), **largest)
+
+
 def options_of(config: Config) -> dict[str, Any]:
     """Every setting of `config` by its flat name."""
     sections = (getattr(config, f.name) for f in dataclasses.fields(config))
@@ -200,6 +211,16 @@ def per_host_names() -> set[str]:
     return _marked("per_host")
 
 
+def changing_names() -> set[str]:
+    """Settings that change the vectors, apart from rounding."""
+    return _marked("changes")
+
+
+def per_model_names() -> set[str]:
+    """Settings in which models that are trained side by side may differ."""
+    return _marked("per_model")
+
+
 def differences(before: Config, now: Config) -> list[str]:
     """A text for each setting that differs and changes the vectors."""
     return different_options(options_of(before), options_of(now))
@@ -207,7 +228,7 @@ def differences(before: Config, now: Config) -> list[str]:
 
 def different_options(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """`differences` of settings by their flat names."""
-    changing = _marked("changes")
+    changing = changing_names()
     return [
         f"`{name}` {old.get(name)!r} there, {new.get(name)!r} now"
         for name in new | old
@@ -215,7 +236,7 @@ def different_options(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     ]
 
 
-def _marked(key: Literal["changes", "per_host"]) -> set[str]:
+def _marked(key: Mark) -> set[str]:
     kinds = _every_section().values()
     return set().union(*(names_where(section, key) for section in kinds))
 

@@ -27,9 +27,9 @@ class RunOptions:
     or images; the vector of an example is the last hidden layer."""
     epochs: int = setting(5, integer(0))
     """Passes over the data; 0 writes the initial vectors."""
-    seed: int = setting(1, integer(0, 2**64 - 1))
+    seed: int = setting(1, integer(0, 2**64 - 1), is_per_model=True)
     """Seed of all random numbers: initial vectors, order, sampling, noise."""
-    replicas: int = setting(1, integer(1))
+    replicas: int = setting(1, integer(1, 2**16))
     """Number of models trained side by side, the k-th as with the seed `seed` + k.
     Their spread tells how far to trust a neighbour."""
     bootstrap: bool = setting(False, boolean)

@@ -32,6 +32,7 @@ from embedder.arguments import (
     Export,
     Neighbors,
     Parity,
+    Sweep,
     Train,
     Verb,
     Verify,
@@ -47,7 +48,15 @@ from embedder.config import (
 from embedder.errors import InputError
 from embedder.tables.options import TablesOptions
 
-_POSITIONAL = ("--corpus", "--run", "--word", "--words", "--source", "--target")
+_POSITIONAL = (
+    "--space",
+    "--corpus",
+    "--run",
+    "--word",
+    "--words",
+    "--source",
+    "--target",
+)
 
 
 def parse(arguments: list[str]) -> Verb:
@@ -116,8 +125,10 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
     parity = {name: value for name, value in sections.items() if name != "save"}
     devices = {name: value for name, value in parity.items() if name != "encoder"}
     command = tyro.conf.subcommand
+    sweep = Sweep(space=tyro.MISSING, **sections)
     verbs = (
         Annotated[Train, command("train", default=Train(**sections))]
+        | Annotated[Sweep, command("sweep", default=sweep)]
         | Annotated[Devices, command("devices", default=Devices(**devices))]
         | Annotated[Neighbors, command("neighbors")]
         | Annotated[Analogy, command("analogy")]
@@ -170,7 +181,7 @@ def _sections(config: Config) -> dict[str, Any]:
     return families | shared
 
 
-def settings(verb: Train | Devices | Parity) -> Config:
+def settings(verb: Train | Sweep | Devices | Parity) -> Config:
     """The config from the sections of a verb; sections that it lacks have defaults.
 
     Raises:

@@ -4,6 +4,7 @@ A family is a package with a section of settings (`options.py`), a `Problem` and
 `Training`; `families.py` names it. The run and the engine use only these protocols.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -61,8 +62,15 @@ class Problem(Protocol[AnyTraining]):
     def base(self) -> dict[str, Any] | None:
         """The run whose vectors are the start, with a digest of them."""
 
-    def plan(self, config: Config, cache: Path | None) -> AnyTraining:
-        """The training of `config` over the data, which are encoded into `cache`."""
+    def plan(
+        self, config: Config, cache: Path | None, models: Sequence[Config] = ()
+    ) -> AnyTraining:
+        """The training of `config` over the data, which are encoded into `cache`.
+
+        Args:
+          models: the settings of models to train side by side; they may differ from
+            `config` in `per_model_names()`. (): `replicas_of(config)`.
+        """
 
     def begin(self, run: Workdir, training: AnyTraining) -> None:
         """Writes what is known before the first update."""

@@ -1,8 +1,8 @@
 """Sections of settings: frozen dataclasses whose fields declare their own rules.
 
 `setting` declares a field: default, rule, former names, whether it changes the vectors,
-whether hosts may differ in it. A field that is a `Literal` accepts its values. Wrong
-values are refused with the name and the value.
+whether hosts, or models trained side by side, may differ in it. A field that is a
+`Literal` accepts its values. Wrong values are refused with the name and the value.
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ def setting(
     *,
     changes_vectors: bool = True,
     is_per_host: bool = False,
+    is_per_model: bool = False,
     formerly: str = "",
     formerly_in: str = "",
     former_values: Mapping[str, str] | None = None,
@@ -40,6 +41,7 @@ def setting(
       rule: checks the value; None: it must be a value of the field's `Literal`.
       changes_vectors: whether the vectors depend on it, apart from rounding.
       is_per_host: whether the processes of a run may have different values.
+      is_per_model: whether models trained side by side may have different values.
       formerly: its name in earlier versions, which is still accepted.
       formerly_in: the table of TOML files that had it in earlier versions.
       former_values: values of earlier versions, still accepted -> values now.
@@ -48,6 +50,7 @@ def setting(
         "rule": rule,
         "changes": changes_vectors,
         "per_host": is_per_host,
+        "per_model": is_per_model,
         "formerly": formerly,
         "formerly_in": formerly_in,
         "former_values": former_values or {},
@@ -92,7 +95,11 @@ def former_names(*sections: type) -> dict[str, str]:
     }
 
 
-def names_where(section: type, key: Literal["changes", "per_host"]) -> set[str]:
+Mark = Literal["changes", "per_host", "per_model"]
+"""What `setting` says of a field, as True or False."""
+
+
+def names_where(section: type, key: Mark) -> set[str]:
     """The fields of a section that `setting` marks with `key`."""
     return {f.name for f in dataclasses.fields(section) if f.metadata[key]}
 

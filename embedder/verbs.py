@@ -18,6 +18,7 @@ from embedder.arguments import (
     Export,
     Neighbors,
     Parity,
+    Sweep,
     Train,
     Verb,
     Verify,
@@ -42,6 +43,8 @@ def run_verb(verb: Verb) -> int:
     match verb:
         case Train():
             _train(verb)
+        case Sweep():
+            _sweep(verb)
         case Devices():
             _devices(verb)
         case Neighbors():
@@ -93,6 +96,46 @@ def _train(args: Train) -> None:
         say_done(
             f"{shown(str(run.workdir))}: {done}. {rows} vectors of {size} numbers."
         )
+
+
+def _sweep(args: Sweep) -> None:
+    check_program(_expected_loader(args.run))
+    from embedder.run.loop import RestartOptions
+    from embedder.run.stopping import Stop
+    from embedder.run.train import run_training
+    from embedder.sweep import report
+    from embedder.sweep.space import read_space
+    from embedder.sweep.sweep import SweepOptions, preview, sweep
+
+    config = settings(args)
+    space = read_space(args.space, config)
+    options = SweepOptions(
+        *(args.score, args.pairs, args.trials),
+        *(args.side_by_side, args.halving, args.first_epochs),
+    )
+    if args.dry_run:
+        say(preview(config, space, args.corpus, options, cache=args.cache))
+        return
+    stop = Stop()
+    with stop.listening(), _shown_progress(stop) as on_status:
+        outcome = sweep(
+            *(config, space, args.corpus, args.workdir, options),
+            cache=args.cache,
+            overwrite=args.overwrite,
+            force_lock=args.force_lock,
+            on_status=on_status,
+            stop=stop,
+        )
+        report.draw_picture(args.workdir, outcome)
+        if args.best is not None:
+            run_training(
+                *(outcome.config, args.best, args.corpus, None),
+                *(args.cache or args.workdir / "cache", RestartOptions()),
+                on_status=on_status,
+                stop=stop,
+            )
+    for line in report.lines(outcome):
+        say(line)
 
 
 def _expected_loader(run: RunOptions) -> str:

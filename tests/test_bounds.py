@@ -44,6 +44,7 @@ ESTIMATORS = TABLES | {
 CONFIGS = TABLES | {"max_pairs_per_row": LIMIT}
 RUNS = {  # settings of runs alone
     "bootstrap": ("True or False", []),
+    "holdout": (r"a number in \[0, 1\)", [-0.1, 1, math.nan]),
     "loader": ("'auto' or 'tfdata' or 'memory'", ["torch"]),
     "update": ("'rows' or 'dense'", ["all"]),
     "save_every": ("a number of updates, a time as 30s, .*or never", ["10 days", 0]),

@@ -84,11 +84,14 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
     [
         (
             [],
-            "Expected one of {train, devices, neighbors, analogy, evaluate, embed, "
-            "export, convert, verify, parity}.",
+            "Expected one of {train, sweep, devices, neighbors, analogy, evaluate, "
+            "embed, export, convert, verify, parity}.",
         ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),
-        (["--window", "3"], "Unknown verb `--window`. The verbs are train, devices"),
+        (
+            ["--window", "3"],
+            "Unknown verb `--window`. The verbs are train, sweep, devices",
+        ),
         (["train", "--window"], "Missing value for argument '--window'."),
         (
             ["train", "--overwrite=no"],
@@ -99,6 +102,7 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
             "`--no-bootstrap` must be without a value, got '1'",
         ),
         (["parity", "--bootstrap"], "`bootstrap` must be False for parity, got True."),
+        (["parity", "--holdout", "0.1"], "`holdout` must be 0 for parity, got 0.1."),
         (["neighbors"], "Missing from embedder neighbors: RUN"),
         (["analogy", "r", "a"], "Missing from embedder analogy: B C"),
         (["export", "r"], "Missing from embedder export: --to PATH"),

@@ -11,7 +11,7 @@ ROOMS = (
     *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
     *("threads", "limits", "terminal", "disk", "vectors", "engine", "hosts"),
     *("run", "problem", "run.resuming", "run.loop", "tables", "encoders", "families"),
-    *("run.train", "run.preview", "arguments", "parsing", "verbs", "cli"),
+    *("run.train", "run.preview", "sweep", "arguments", "parsing", "verbs", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

@@ -35,9 +35,11 @@ class EncoderOptions:
     layers: tuple[int, ...] = setting((), integers(1))
     """Widths from features to classes, e.g. 784 512 10; none: one hidden layer of 128.
     """
-    optimizer_args: tuple[str, ...] = setting((), _arguments)
+    optimizer_args: tuple[str, ...] = setting((), _arguments, is_per_model=True)
     """Arguments of the optimizer, e.g. momentum=0.9 nesterov=true."""
-    learning_rate: float = setting(0.01, number("a finite number > 0", positive_finite))
+    learning_rate: float = setting(
+        0.01, number("a finite number > 0", positive_finite), is_per_model=True
+    )
     """Learning rate of all updates."""
     batch_size: int = setting(32, integer(1))
     """Examples per update. The last update of an epoch may have fewer."""

@@ -1,11 +1,12 @@
 """Runs of an encoder: reads the examples, and writes the results."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from embedder.config import Config, options_of
+from embedder.config import Config, common_config, options_of
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
 from embedder.encoders.formats import DESCRIPTION, open_examples
 from embedder.encoders.labels import write_labels
@@ -36,17 +37,21 @@ class EncoderProblem:
         self.name = self._set.name
         self.manifest = self._set.manifest
 
-    def plan(self, config: Config, cache: Path | None) -> EncoderTraining:
+    def plan(
+        self, config: Config, cache: Path | None, models: Sequence[Config] = ()
+    ) -> EncoderTraining:
         """The training of `config` on these examples.
 
         Args:
           cache: folder for decoded images; None: they stay in memory.
+          models: as of `Problem.plan`.
 
         Raises:
           OSError, InputError: they cannot be read, or do not fit `config`.
         """
         examples = self._set.read(cache)
-        return EncoderTraining(config, examples, range(config.run.epochs))
+        common = common_config(models) if models else config
+        return EncoderTraining(common, examples, range(config.run.epochs), models)
 
     def begin(self, run: Workdir, training: EncoderTraining) -> None:
         """Writes nothing: results are known after the training only."""

@@ -4,8 +4,8 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Generator, Iterator
-from typing import Literal
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,13 @@ class EncoderTraining:
     zero_loss_message = "Every prediction is already certain: nothing is learned."
     backend = "xla"
 
-    def __init__(self, config: Config, examples: Examples, epochs: range):
+    def __init__(
+        self,
+        config: Config,
+        examples: Examples,
+        epochs: range,
+        models: Sequence[Config] = (),
+    ):
         options = config.encoder
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         self.network = network_for(options, shape, num_classes)
@@ -88,7 +94,11 @@ class EncoderTraining:
             "memory" if config.run.loader == "memory" else "tfdata"
         )
         self.config = with_options(config, **self.network.settings, loader=self.loader)
-        self.replicas = replicas_of(self.config)
+        self.replicas = [*models] or replicas_of(self.config)
+        self.may_diverge = bool(models)
+        varied, self._rates = None, None
+        if len(models) > 1:
+            varied, self._rates = own_rates(models)
         self.examples = examples
         self.epochs = epochs
         avoid_slow_scatters()
@@ -99,7 +109,7 @@ class EncoderTraining:
             replicas=len(self.replicas),
         )
         self.layout, self._why = pick_layout(config.devices, demand)
-        train, self._validation = split_validation(
+        train, self.validation = split_validation(
             len(examples.labels), config.encoder.validation_fraction
         )
         if not len(train):
@@ -122,14 +132,17 @@ class EncoderTraining:
         self._check_device()
         self.program = make_encoder_program(
             self.network,
-            self.config.encoder,
+            dataclasses.replace(self.config.encoder, **_READ_FROM_BATCHES)
+            if varied
+            else self.config.encoder,
             config.run.optimizer,
             config.run.dtype,
-            config.run.seed,
+            1 if varied else config.run.seed,
             self.layout,
             self._is_resident,
             self.has_replicas,
             config.run.bootstrap,
+            varied,
         )
         self._resident: tuple[jax.Array, jax.Array] | None = None
 
@@ -265,6 +278,9 @@ class EncoderTraining:
                     ids=updates.ids if gathered is None else None,
                     weights=updates.weights.astype(data.dtype),
                     num=np.array([num], np.int32),
+                    rates=None
+                    if self._rates is None
+                    else self._rates.astype(data.dtype),
                 ),
             )
 
@@ -275,7 +291,7 @@ class EncoderTraining:
         replicas they are means.
         """
         loss, num, correct = sums
-        if not len(self._validation):
+        if not len(self.validation):
             return loss / num, correct / num, None, None
         evaluate_all, params = evaluate, state.params
         if self.has_replicas:  # devices may have some of them each
@@ -286,7 +302,7 @@ class EncoderTraining:
             params,
             self.examples.features,
             self.examples.labels,
-            self._validation,
+            self.validation,
         )
         return loss / num, correct / num, val_loss, val_accuracy
 
@@ -343,6 +359,51 @@ class EncoderTraining:
         return self.network.num_params * self._itemsize * len(self.replicas)
 
 
+class Varied(NamedTuple):
+    """The settings in which networks that are trained side by side may differ."""
+
+    names: tuple[str, ...]  # of numbers of the optimizer, after the learning rate
+    constants: tuple[tuple[str, bool], ...]  # its other arguments, equal in all
+
+    def arguments(self, rates: Any) -> dict[str, Any]:
+        """The arguments of the optimizer with `rates`, f[P] with P = 1 + names."""
+        return dict(zip(self.names, rates[1:], strict=True)) | dict(self.constants)
+
+    @property
+    def examples(self) -> list[float]:
+        """Some rates: the state that an optimizer begins with depends on none."""
+        return [0.5] * (1 + len(self.names))
+
+
+_READ_FROM_BATCHES: dict[str, Any] = {"learning_rate": 0.01, "optimizer_args": ()}
+"""Settings that the program of networks with rates of their own reads from batches."""
+
+
+def own_rates(models: Sequence[Config]) -> tuple[Varied, np.ndarray]:
+    """What networks differ in, and their rates, f64[P, K]: the learning rate of each,
+    then the numbers of the optimizer.
+
+    Raises:
+      InputError: their optimizers have other arguments.
+    """
+    each = [parse_arguments(model.encoder.optimizer_args) for model in models]
+    names = [name for name, value in each[0].items() if not isinstance(value, bool)]
+    constants = {name: x for name, x in each[0].items() if isinstance(x, bool)}
+    for arguments in each:
+        if {n: x for n, x in arguments.items() if n not in names} != constants or not (
+            {*names} <= {*arguments}
+        ):
+            raise InputError(
+                "`optimizer_args` of networks trained side by side must have the same "
+                f"names, got {each[0]} and {arguments}."
+            )
+    rates = [
+        [model.encoder.learning_rate, *(arguments[name] for name in names)]
+        for model, arguments in zip(models, each, strict=True)
+    ]
+    return Varied(tuple(names), tuple(constants.items())), np.transpose(rates)
+
+
 @functools.lru_cache(maxsize=8)
 def make_encoder_program(
     network: Network,
@@ -354,6 +415,7 @@ def make_encoder_program(
     is_resident: bool,
     has_replicas: bool = False,
     bootstrap: bool = False,
+    varied: "Varied | None" = None,
 ) -> EncoderProgram:
     """The compiled updates of `network`; cached, so that they compile only once.
 
@@ -362,15 +424,20 @@ def make_encoder_program(
       is_resident: whether all features stay on the devices, so that batches are ids.
       has_replicas: whether the program is of replicas, `engine.replicas`.
       bootstrap: whether these have weights of their own.
+      varied: the settings that these read from their batches.
     """
     enable_compilation_cache()
     encoder = make_encoder(network, dtype=dtype, seed=seed, precision=options.precision)
-    optimizer = optimizer_by_name(
-        optimizer_name,
-        options.learning_rate,
-        parse_arguments(options.optimizer_args),
-    )
-    updates = updates_function(encoder, optimizer, layout.exchange)
+
+    def optimizer_of(rates: Any = None) -> optax.GradientTransformation:
+        arguments = parse_arguments(options.optimizer_args)
+        rate = options.learning_rate
+        if varied is not None:
+            rates = varied.examples if rates is None else rates
+            rate, arguments = rates[0], varied.arguments(rates)
+        return optimizer_by_name(optimizer_name, rate, arguments)
+
+    updates = updates_function(encoder, optimizer_of, layout.exchange)
     placement = Placement(
         AXES_OF_IDS if is_resident else AXES,
         0,  # all arrays of the state are replicated
@@ -382,4 +449,4 @@ def make_encoder_program(
         axes = replica_axes(is_resident, bootstrap)
         updates, placement = vmap_updates(updates, placement, axes)
     program = place_updates(updates, layout, placement)
-    return EncoderProgram(encoder=encoder, optimizer=optimizer, **vars(program))
+    return EncoderProgram(encoder=encoder, optimizer=optimizer_of(), **vars(program))

@@ -32,6 +32,7 @@ class Batches(NamedTuple, Generic[Leaf]):
     ids: Leaf | None  # i32[S, B]
     weights: Leaf  # [S, B], 1, or of a resample; 0 for padding
     num: Leaf  # i32[1]: how many of the S updates are real, the first ones
+    rates: Leaf | None = None  # f[P] or f[P, K], as `own_rates`; None: the program's
 
 
 AXES: Batches[int | None] = Batches(1, 1, None, 1, None)
@@ -49,8 +50,8 @@ def replica_axes(is_resident: bool, bootstrap: bool) -> Batches[int | None]:
     """
     weights = 2 if bootstrap else None
     if is_resident:
-        return Batches(None, None, 2, weights, None)
-    return Batches(2, 2, None, weights, None)
+        return Batches(None, None, 2, weights, None, 1)
+    return Batches(2, 2, None, weights, None, 1)
 
 
 class Sums(NamedTuple):
@@ -62,16 +63,23 @@ class Sums(NamedTuple):
 
 
 def updates_function(
-    encoder: Encoder, optimizer: optax.GradientTransformation, exchange: Exchange
+    encoder: Encoder,
+    optimizer_of: Callable[[jax.Array | None], optax.GradientTransformation],
+    exchange: Exchange,
 ) -> Callable[[TrainState, Batches[jax.Array]], tuple[TrainState, Sums]]:
     """The function that applies the `num` real of S updates in order, to be compiled.
 
     It returns the state after them and the `Sums` of each update, [S]. It runs on each
     device, on the device's examples of every batch; gradients are of the mean loss over
     the examples of all devices.
+
+    Args:
+      optimizer_of: the optimizer with the `rates` of batches, or None.
     """
 
     def updates(state: TrainState, batches: Batches[jax.Array]):
+        optimizer = optimizer_of(batches.rates)
+
         def body(number, carry):
             state, all_sums = carry
             state, sums = one_update(

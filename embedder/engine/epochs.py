@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ class Trainable(Protocol):
     zero_loss_message: str  # for a loss of 0: why nothing is learned
     rate_name: str  # the learning rate's name in logs
     backend: str  # the compiler of the updates: xla or numba
+    may_diverge: bool  # whether it goes on where a model is not finite
 
     @property
     def program(self) -> Program:
@@ -114,6 +115,7 @@ def run_epochs(
     on_status: Callable[[Status], None] = lambda status: None,
     start: RunPosition | None = None,
     on_pause: Callable[[], None] = lambda: None,
+    until: int | None = None,
 ) -> Snapshot:
     """The snapshot after all epochs of `training`.
 
@@ -122,15 +124,16 @@ def run_epochs(
       on_status: called after each call and each epoch.
       start: None: before the first update.
       on_pause: called before slow work outside the loop of calls.
+      until: the epoch before which to end; None: all epochs.
 
     Raises:
-      FloatingPointError: a loss or a parameter is not finite.
+      FloatingPointError: a loss or a parameter is not finite, unless `may_diverge`.
     """
     _log.info("devices: %s; compiled by %s", training.devices_line, training.backend)
     placed = training.program.place_state(state)
     at = start or RunPosition(training.epochs.start)
     reporter = _Reporter(training, on_status, at)
-    for epoch in range(at.epoch, training.epochs.stop):
+    for epoch in range(at.epoch, training.epochs.stop if until is None else until):
         sums = EpochSums(at.sums)
         for call in training.calls(placed, epoch, at.position):
             placed = call.state
@@ -257,7 +260,7 @@ class _Reporter:
 
 def _check_recent(training: Trainable, sums: EpochSums, at: RunPosition) -> None:
     """Stops a diverged training within an epoch, which may take days."""
-    if not np.isfinite(sums.recent):
+    if not (training.may_diverge or np.isfinite(sums.recent)):
         before = f"{at.losses[-1]:.4f}" if at.losses else "none"
         raise FloatingPointError(
             f"The loss near update {at.updates} is {sums.recent}, of the epoch "
@@ -269,7 +272,7 @@ def _check_finite(
     training: Trainable, state: PlacedState, epoch: int, history: tuple[Metrics, ...]
 ) -> None:
     losses = [_loss(metrics) for metrics in history]
-    if not np.isfinite(losses[-1]):
+    if not (training.may_diverge or np.isfinite(losses[-1])):
         before = f"{losses[-2]:.4f}" if len(losses) > 1 else "none"
         raise FloatingPointError(
             f"The loss of epoch {epoch + 1} is {losses[-1]}, of the epoch before "
@@ -279,11 +282,16 @@ def _check_finite(
 
 
 def _check_parameters(training: Trainable, state: PlacedState, when: str) -> None:
-    if not all(map(_is_finite, jax.tree.leaves((state.params, state.opt_state)))):
+    if not (training.may_diverge or is_finite((state.params, state.opt_state))):
         raise FloatingPointError(
             f"Parameters or the optimizer's state after {when} are not finite: "
             f"{training.divergence_message}"
         )
+
+
+def is_finite(tree: Any) -> bool:
+    """Whether all numbers in the arrays of a tree are finite."""
+    return all(map(_is_finite, jax.tree.leaves(tree)))
 
 
 def _is_finite(array: np.ndarray | jax.Array) -> bool:

@@ -76,27 +76,28 @@ def stack_batches(batches: Sequence[Any], axes: Any) -> Any:
     return jax.tree.map(stack, axes, *batches)
 
 
-def on_threads(program: Program, threads: int) -> Program:
-    """The program of replicas, of which each is updated by `program` on one thread.
+def on_threads(programs: Sequence[Program], threads: int) -> Program:
+    """The program of replicas, each of which has a program and runs on one thread.
 
     Batches are lists with a batch for each replica. Up to `threads` replicas are
     updated at the same time.
     """
     pool = ThreadPoolExecutor(threads, "replica")
 
-    def each(function: Callable, *arguments: Sequence) -> list:
-        return [*pool.map(function, *arguments)]
+    def each(call: Callable, *arguments: Sequence) -> list:
+        return [*pool.map(call, programs, *arguments)]
 
     def place_state(state: TrainState) -> PlacedState:
-        return _listed(each(program.place_state, unstack_states(state)))
+        return _listed(each(lambda p, one: p.place_state(one), unstack_states(state)))
 
     def apply_updates(state: PlacedState, batches: list) -> tuple[PlacedState, Any]:
-        results = each(program.apply_updates, _members(state), batches)
+        results = each(lambda p, *one: p.apply_updates(*one), _members(state), batches)
         states, sums = zip(*results, strict=True)
         return _listed(states), jax.tree.map(lambda *x: np.stack(x), *sums)
 
     def whole_state(state: PlacedState) -> TrainState:
-        return stack_states([program.whole_state(member) for member in _members(state)])
+        members = zip(programs, _members(state), strict=True)
+        return stack_states([program.whole_state(each) for program, each in members])
 
     return Program(
         apply_updates=apply_updates,

@@ -59,6 +59,11 @@ class RowRule(NamedTuple):
     row_arrays: tuple[RowArray, ...] = ()
     share: Callable[[jax.Array], jax.Array] | None = None  # of a gradient, by weight
 
+    def with_cap(self, cap: Any) -> "RowRule":
+        """This rule with another cap, a scalar that JAX may trace; itself if it has
+        none."""
+        return self if self.share is None else capped_sgd(cap)
+
     def row_state(self, opt_state: optax.OptState) -> dict[str, Any]:
         """The row arrays in a state of this rule, by `TABLE_NAME`."""
         return {
@@ -82,7 +87,7 @@ def _of_tables(opt_state: optax.OptState, kept: RowArray) -> dict[str, Any]:
     return optax.tree.get(opt_state, kept.field)["tables"]
 
 
-def capped_sgd(cap: float) -> RowRule:
+def capped_sgd(cap: Any) -> RowRule:
     """row_r <- row_r - rate min(1, cap / c_r) gradient_r.
 
     `update` takes `rate`, a scalar, and `weights` or `shares`, shaped as the gradients
@@ -185,7 +190,7 @@ def plus_rows(array, ids, rows):
     return array.at[ids].add(rows, mode="drop", **_ASCENDING)
 
 
-def cap_rows(cap: float) -> optax.GradientTransformationExtraArgs:
+def cap_rows(cap: Any) -> optax.GradientTransformationExtraArgs:
     """Scales the gradient of a row by min(1, cap / c).
 
     The weight c of a row is the number of pair terms that have it in this update: the
@@ -207,7 +212,7 @@ def cap_rows(cap: float) -> optax.GradientTransformationExtraArgs:
     )
 
 
-def _share(weight, cap: float):
+def _share(weight, cap):
     return jnp.where(weight > cap, cap / weight, 1)
 
 
@@ -228,7 +233,7 @@ def linear_rate(progress, *, alpha: float, min_alpha: float):
 
 
 def optimizer_by_name(
-    name: str, learning_rate: float, arguments: dict[str, float | bool]
+    name: str, learning_rate: Any, arguments: Mapping[str, Any]
 ) -> optax.GradientTransformation:
     """optax.NAME(learning_rate, **arguments).
 

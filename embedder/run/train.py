@@ -154,12 +154,19 @@ def _plan_together(
             is_shared = cache != run.cache
             with folder.created_folder(cache, is_shared), name_file_in_errors(cache):
                 training = problem.plan(config, cache)
-                check_memory(training.memory, training.memory_advice)
+                check_memory(training.memory, _memory_advice(config, training))
     with processes.fail_together():
         if training is None:  # memory is not shared with processes of other hosts
             training = problem.plan(config, cache if cache.exists() else None)
     processes.check_agreement(_training_facts(training))
     return training
+
+
+def _memory_advice(config: Config, training: Training) -> str:
+    """What to change where memory is short; of replicas their number first."""
+    if config.run.replicas == 1:
+        return training.memory_advice
+    return f"give fewer `replicas`, {training.memory_advice.removeprefix('give ')}"
 
 
 def _input_facts(config: Config, problem: Problem[Any]) -> dict[str, object]:

@@ -13,6 +13,7 @@ import numpy as np
 from embedder.engine.bootstrap import draws_of_shards, multiplicities
 from embedder.tables.encoded import Encoded
 from embedder.tables.noise import NoiseTable, draw_noise, noise_table
+from embedder.tables.split import held_out, num_held_out
 from embedder.tables.vocabulary import keep_limit
 
 
@@ -94,6 +95,7 @@ class BlockSource:
         padding.
       draws: how many draws of a bootstrap resample fall to each shard, (55); None: the
         sequences are not resampled.
+      holdout: share of the sequences that no block has, (57).
     """
 
     encoded: Encoded
@@ -104,6 +106,7 @@ class BlockSource:
     epochs: range
     share: range
     draws: np.ndarray | None = None  # i64[number of shards]
+    holdout: float = 0.0
 
     @property
     def specs(self) -> Updates:
@@ -135,6 +138,8 @@ class BlockSource:
         weight = self._weights(shard, lengths)
         if weight is not None:
             keep &= weight > 0
+        if self.holdout:
+            keep &= ~np.repeat(held_out(shard, len(lengths), self.holdout), lengths)
         num_blocks = -(-int(np.count_nonzero(keep)) // self.shape.block)
         visits = _visits(num_blocks, self.shape.blocks_per_update, self.share)
         blocks = _make_blocks(
@@ -172,14 +177,20 @@ def block_source(
     epochs: range,
     share: range | None = None,
     bootstrap: bool = False,
+    holdout: float = 0.0,
 ) -> BlockSource:
     """The source of the blocks of `epochs`.
 
     Args:
       share: as of `BlockSource`; None: all blocks of an update.
       bootstrap: whether to resample the sequences.
+      holdout: as of `BlockSource`.
+
+    Raises:
+      InputError: `holdout` > 0 holds out no sequence, or all of them.
     """
     counts = encoded.vocabulary.counts
+    num_held_out(encoded.shard_sequences, holdout)  # checks it
     return BlockSource(
         encoded=encoded,
         keep_limit=keep_limit(counts, sample),
@@ -189,6 +200,7 @@ def block_source(
         epochs=epochs,
         share=range(shape.blocks_per_update) if share is None else share,
         draws=draws_of_shards(encoded.shard_sequences, seed) if bootstrap else None,
+        holdout=holdout,
     )
 
 

@@ -100,6 +100,7 @@ class EmbeddingTrainer:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(_checked(arguments))
         self._loss_history: list[float] = []
+        self._held_out_history: list[float | None] = []
         self._vocabulary: Vocabulary | None = None
         self._block = 0  # tokens of a block, resolved when the vocabulary is made
         self._state: TrainState | None = None
@@ -111,12 +112,16 @@ class EmbeddingTrainer:
         return f"EmbeddingTrainer({arguments})"
 
     @in_turn
-    def fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
+    def fit(
+        self, sequences_or_path: Source, *, holdout: float = 0.0
+    ) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
 
         Args:
           sequences_or_path: lists of tokens, read once; or the path of a text file
             (.txt, .gz) with a sequence a line, a glob of such files, or a folder.
+          holdout: share of the sequences that is not trained on, the same for every
+            seed; `held_out_history` has the scores on them.
 
         Raises:
           FileNotFoundError: there is no such file.
@@ -124,7 +129,7 @@ class EmbeddingTrainer:
           ValueError: nothing is left after `min_count`, or a file is not text.
           FloatingPointError: training diverged.
         """
-        config = self._config()
+        config = settings.with_options(self._config(), holdout=holdout)
         encoded = _encoded(_corpus(sequences_or_path), self.min_count)
         self._train(encoded, config, None, range(self.epochs))
         return self
@@ -136,22 +141,24 @@ class EmbeddingTrainer:
         replicas: int = 10,
         *,
         bootstrap: bool = False,
+        holdout: float = 0.0,
     ) -> "EmbeddingTrainer":
         """Trains `replicas` models side by side from the start; returns the trainer.
 
         The k-th, from 0, is the model that `fit` trains with `seed` + k. All of them
-        are `ensemble_` then; everything else is of the first, but for `loss_history`,
-        which has their means.
+        are `ensemble_` then; everything else is of the first, but for `loss_history`
+        and `held_out_history`, which have their means.
 
         Args:
           sequences_or_path: as for `fit`.
           replicas: number of models, at least 2.
           bootstrap: each trains on a resample of the sequences of its own.
+          holdout: as for `fit`.
 
         Raises:
           as `fit`; ValueError: `replicas` is less than 2.
         """
-        given = SimpleNamespace(replicas=replicas, bootstrap=bootstrap)
+        given = SimpleNamespace(replicas=replicas, bootstrap=bootstrap, holdout=holdout)
         integer(2)(given, "replicas")
         config = settings.with_options(self._config(), **vars(given))
         encoded = _encoded(_corpus(sequences_or_path), self.min_count)
@@ -216,6 +223,12 @@ class EmbeddingTrainer:
         """Mean loss of a pair (cbow: of a centre) in each epoch trained."""
         return self._loss_history
 
+    @property
+    def held_out_history(self) -> list[float | None]:
+        """Log likelihood of held-out pairs after each epoch of the last training, in
+        nats (`heldout.log_likelihood`); [] if nothing was held out."""
+        return self._held_out_history
+
     def most_similar(
         self,
         positive: str | list[str] | None = None,
@@ -265,6 +278,7 @@ class EmbeddingTrainer:
             row_rule(self.optimizer), model.input, model.output, model.row_state
         )
         self._loss_history = model.loss_history
+        self._held_out_history = []
 
     def _model(self) -> ModelFile:
         vocabulary, table = self._trained(), self.vectors
@@ -319,6 +333,10 @@ class EmbeddingTrainer:
         self._vocabulary = encoded.vocabulary
         self._vectors = None
         self._loss_history = history + end.position.losses
+        column = {name: i for i, name in enumerate(training.metrics)}.get("held_out")
+        self._held_out_history = (
+            [] if column is None else [x[column] for x in end.position.history]
+        )
 
     def _trained(self) -> Vocabulary:
         if self._vocabulary is None:

@@ -60,6 +60,7 @@ def memory_needed(
         "vocabulary": 150 * num_rows,
         "counting tokens": encoded.counting_bytes,
         "blocks": int(replicas * (shards + superblocks) * per_token),
+        "held-out scores": 2**27 if data.holdout else 0,
         "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,
     }
 
@@ -156,4 +157,7 @@ def check_tables_fit(
     """
     what = f"Tables of {shape[0]} x {shape[1]}"
     advice = "give a smaller `vector_size`, a larger `min_count`"
+    if required.replicas > 1:
+        what = f"{what} of {required.replicas} replicas"
+        advice = f"give fewer `replicas`, {advice.removeprefix('give ')}"
     check_fits(what, required, layout, advice, devices)

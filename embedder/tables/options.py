@@ -49,10 +49,17 @@ class TablesOptions:
 
     min_count: int = setting(5, integer(1))
     """Ignore tokens that occur less often than this."""
-    sample: float = setting(1e-3, number("a number from 0 to 1", lambda x: 0 <= x <= 1))
+    sample: float = setting(
+        1e-3, number("a number from 0 to 1", lambda x: 0 <= x <= 1), is_per_model=True
+    )
     """Randomly drop tokens more frequent than this share of the corpus; 0: none."""
-    ns_exponent: float = setting(0.75, number("a finite number", math.isfinite))
+    ns_exponent: float = setting(
+        0.75, number("a finite number", math.isfinite), is_per_model=True
+    )
     """Draw noise tokens in proportion to count ** ns_exponent."""
+    holdout: float = setting(0.0, number("a number in [0, 1)", lambda x: 0 <= x < 1))
+    """Share of the sequences (lines) that is held out of training, the same for every
+    seed. The vectors are scored on them after each epoch."""
     unicode_errors: Literal["strict", "replace"] = setting("strict")
     """If the corpus is not UTF-8 text: refuse it, or replace wrong bytes by U+FFFD."""
     architecture: Architecture = setting("skipgram")
@@ -60,9 +67,9 @@ class TablesOptions:
     of its contexts."""
     vector_size: int = setting(100, integer(1))
     """Dimensions of the vectors."""
-    window: int = setting(5, integer(1, 127))
+    window: int = setting(5, integer(1, 127), is_per_model=True)
     """Largest distance of a context. Each token draws its distance from 1 to this."""
-    negative: int = setting(5, integer(1))
+    negative: int = setting(5, integer(1), is_per_model=True)
     """Negative samples per pair."""
     noise: int = setting(32, integer(1))
     """Noise tokens of a tile, shared by its pairs."""
@@ -73,13 +80,18 @@ class TablesOptions:
     blocks_per_update: int | None = setting(None, integer(1))
     """Blocks whose gradients are summed in one update; none: by the size of the corpus,
     1 to 256. Larger updates keep more cores and GPUs busy."""
-    alpha: float | None = setting(None, number("a finite number > 0", positive_finite))
+    alpha: float | None = setting(
+        None, number("a finite number > 0", positive_finite), is_per_model=True
+    )
     """Learning rate at the start; none: by the tokens of all epochs and of an update,
     0.025 to 0.07, for cbow four times that; of adagrad 0.2."""
-    min_alpha: float = setting(1e-4, _below_alpha)
+    min_alpha: float = setting(1e-4, _below_alpha, is_per_model=True)
     """Learning rate at the end. It falls linearly."""
     max_pairs_per_row: float | None = setting(
-        None, number("a number > 0", lambda x: x > 0), formerly="cap"
+        None,
+        number("a number > 0", lambda x: x > 0),
+        formerly="cap",
+        is_per_model=True,
     )
     """Of sgd: a row moves in one update at most as far as this many pairs would move
     it; none: 1.6 / alpha, at most 128; inf: no limit."""

@@ -16,8 +16,10 @@ from embedder.tables.update import host_state, updates_function
 
 TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1, weight=1), rate=None)
 """Axis 1, the blocks of S updates, is sharded."""
-REPLICA_AXES = Batch(Blocks(ids=2, sequence=2, radius=2, noise=2, weight=2), rate=1)
-"""The axis of replicas in their batches, [S, N, K, ...] and [S, K]."""
+REPLICA_AXES = Batch(
+    Blocks(ids=2, sequence=2, radius=2, noise=2, weight=2), rate=1, negative=1, cap=1
+)
+"""The axis of replicas in their batches, [S, N, K, ...], [S, K] and [1, K]."""
 
 
 def place(

@@ -26,6 +26,8 @@ class Batch(NamedTuple):
 
     blocks: Blocks  # [S, N, ...]
     rate: Any  # [S], learning rates, in the dtype of the tables
+    negative: Any = None  # [1], of a model beside others; None: as of the program
+    cap: Any = None  # [1], likewise; inf: none
 
 
 class Model(NamedTuple):
@@ -34,7 +36,7 @@ class Model(NamedTuple):
     tables: hk.Transformed
     objective: Objective
     window: int
-    negative: int
+    negative: Any  # an int, or a scalar of JAX
     exchange: Exchange = Exchange()
     num_columns: int | None = None  # D of whole tables; None: as a device has
 

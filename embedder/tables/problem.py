@@ -4,13 +4,14 @@ import hashlib
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import jax
 import numpy as np
 
-from embedder.config import Config, options_of, read_toml, resolve
+from embedder.config import Config, common_config, options_of, read_toml, resolve
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Snapshot
 from embedder.engine.rules import row_rule
@@ -71,11 +72,13 @@ class TablesProblem:
                 "sha256": _digest(self._base),
             }
 
-    def plan(self, config: Config, cache: Path | None) -> Training:
+    def plan(
+        self, config: Config, cache: Path | None, models: Sequence[Config] = ()
+    ) -> Training:
         """See `plan`."""
         if _uses_tensorflow(config):  # takes seconds: it loads while we encode
             threading.Thread(target=import_tensorflow).start()
-        return plan(config, self._corpus, cache, self._base, self._grow)
+        return plan(config, self._corpus, cache, self._base, self._grow, models)
 
     def begin(self, run: Workdir, training: Training) -> None:
         """Writes the vocabulary, and the base model; called before the first update."""
@@ -212,6 +215,7 @@ def plan(
     cache: Path | None,
     base: ModelFile | None = None,
     grow: bool = False,
+    models: Sequence[Config] = (),
 ) -> Training:
     """The training of `config` over `corpus`, which is encoded here.
 
@@ -219,6 +223,7 @@ def plan(
       cache: folder of encoded corpora; None: encode in memory.
       base: the model to start from.
       grow: tokens that `base` lacks get rows; else they are skipped.
+      models: as of `Problem.plan`.
 
     Raises:
       OSError, InputError: the corpus cannot be read, or leaves no token to train, or
@@ -244,8 +249,14 @@ def plan(
         )
     epochs = range(first, first + config.run.epochs)
     median_count = encoded.vocabulary.median_count
-    resolved = resolve(config, encoded.num_tokens, epochs.stop, median_count)
-    return Training(resolved, encoded, epochs, base)
+    common, *each = (
+        resolve(one, encoded.num_tokens, epochs.stop, median_count)
+        for one in (config, *models)
+    )
+    if each:
+        window = max(one.tables.window for one in (common, *each))
+        common = common_config(each, window=window)
+    return Training(common, encoded, epochs, base, each)
 
 
 def _check_base(config: Config, base: ModelFile) -> None:

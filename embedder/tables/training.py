@@ -4,8 +4,8 @@ import dataclasses
 import functools
 import importlib
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -30,14 +30,16 @@ from embedder.engine.replicas import (
 from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
-from embedder.tables import cpu, loader
+from embedder.tables import cpu, heldout, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import Encoded
 from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
+from embedder.tables.options import TablesOptions
 from embedder.tables.placement import REPLICA_AXES, TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
+from embedder.tables.split import num_held_out, trained_share
 from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
@@ -59,8 +61,18 @@ class Training:
         encoded: Encoded,
         epochs: range,
         base: ModelFile | None = None,
+        models: Sequence[Config] = (),
     ):
-        """`base`: the model whose rows are the first rows at the start."""
+        """Plans; nothing is allocated.
+
+        Args:
+          base: the model whose rows are the first rows at the start.
+          models: the resolved settings of each model that is trained side by side,
+            which differ from `config` where `setting` has `is_per_model`; its window is
+            the largest. (): `replicas_of(config)`.
+        """
+        self.replicas = [*models] or replicas_of(config)
+        self.may_diverge = bool(models)
         options = config.tables
         tokens_per_update = math.prod(options.update_size)
         interval = loader.loss_interval(encoded.num_tokens, tokens_per_update)
@@ -71,9 +83,12 @@ class Training:
         self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
-        path = options.best_by
+        path = "" if models else options.best_by
         self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
-        self.metrics: tuple[str, ...] = ("loss", "spearman") if path else ("loss",)
+        self._measures = {}  # models with settings of their own are scored by a sweep
+        if not models:
+            self._measures = _measures(options, encoded, self._pairs or None)
+        self.metrics: tuple[str, ...] = ("loss", *self._measures)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self.kept_tokens,
@@ -86,17 +101,20 @@ class Training:
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.loader = pick_loader(config.run.loader, self.layout)
         self.config = with_options(config, loader=self.loader)  # as it was picked
-        self.replicas = replicas_of(self.config)
-        source = _source(self.config, encoded, epochs, self.layout)
-        self.sources = [source.with_seed(each.run.seed) for each in self.replicas]
+        self.sources = _sources(self.replicas, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)  # of one model: see `replicas_of`
         self.backend: str = pick_backend(config, num_words, self.layout)
         check_tables_fit(shape, self._demand, self.layout)
+        self._has_own_settings = len(models) > 1
+        program_config = config
+        if self._has_own_settings:  # other models have the same program
+            program_config = with_options(_program_config(config), **_READ_FROM_BATCHES)
         self.program = make_program(
             shape[0],
             interval,
-            with_options(config, backend=self.backend),
+            with_options(program_config, backend=self.backend),
             self.layout,
+            tuple(map(_program_config, models)) if self.backend == "numba" else (),
         )
 
     @property
@@ -115,17 +133,20 @@ class Training:
         return (1 + self.config.tables.negative) * math.log(2)
 
     def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
-        """The mean loss of an epoch, and the Spearman correlation with `best_by`; of
-        replicas the means."""
+        """The mean loss of an epoch, the Spearman correlation with `best_by`, and the
+        log likelihood of held-out pairs; of replicas the means."""
         loss, num_terms = sums or (0.0, 0.0)
         mean = loss / num_terms if num_terms else 0.0
-        if not self._pairs:
+        if not self._measures:
             return (mean,)
         whole = self.program.whole_state(state)
         models = unstack_states(whole) if self.has_replicas else [whole]
-        tables = [np.asarray(model.params["tables"]["input"]) for model in models]
-        scores = [self._pairs.score(table).spearman for table in tables]
-        return mean, sum(scores) / len(scores)
+        tables = [model.params["tables"] for model in models]
+        means = [
+            sum(map(measure, tables)) / len(tables)
+            for measure in self._measures.values()
+        ]
+        return mean, *(x if math.isfinite(x) else None for x in means)
 
     def score(self, metrics: Metrics) -> float | None:
         """The Spearman correlation with `best_by`; None without one."""
@@ -137,18 +158,33 @@ class Training:
         encoded, kept, tokens = self.encoded, self.kept_tokens, self._tokens_per_update
         updates = -int(-kept // tokens)
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
-        kept_by = (
-            "sample and bootstrap keep" if self.config.run.bootstrap else "sample keeps"
-        )
         return [
             f"vocabulary: {len(encoded.vocabulary)} tokens, {encoded.num_tokens} of "
             f"{encoded.raw_tokens} occurrences",
             f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
-            f"all, of {tokens} tokens each, compiled by {self.backend}; {kept_by} "
-            f"{kept / encoded.num_tokens:.1%}",
+            f"all, of {tokens} tokens each, compiled by {self.backend}; "
+            f"{self._kept_by} {kept / encoded.num_tokens:.1%}",
             f"learning rate at 0, 25, 50, 75, 100 %: {rates}",
+            *self._held_out_lines,
             *self._replicas_lines,
         ]
+
+    @property
+    def _kept_by(self) -> str:
+        """The settings that leave out tokens, as the subject of a sentence."""
+        names = ["bootstrap"] * self.config.run.bootstrap
+        names += ["holdout"] * bool(self.config.tables.holdout)
+        if not names:
+            return "sample keeps"
+        return f"{', '.join(['sample', *names[:-1]])} and {names[-1]} keep"
+
+    @property
+    def _held_out_lines(self) -> list[str]:
+        if not (share := self.config.tables.holdout):
+            return []
+        sequences = self.encoded.shard_sequences
+        num = num_held_out(sequences, share).sum()
+        return [f"held out: {num} of {sequences.sum()} sequences"]
 
     @property
     def _replicas_lines(self) -> list[str]:
@@ -159,12 +195,20 @@ class Training:
 
     @property
     def kept_tokens(self) -> float:
-        """Expected number of tokens of the corpus that an epoch keeps."""
+        """Expected number of tokens of the corpus that an epoch keeps, at most."""
         counts = self.encoded.vocabulary.counts
-        share = expected_tokens(counts, self.config.tables.sample) / counts.sum()
+        samples = {each.tables.sample for each in self.replicas}
+        most = max(expected_tokens(counts, sample) for sample in samples)
+        share = most / counts.sum()
         if self.config.run.bootstrap:
             share *= expected_share(int(self.encoded.shard_sequences.sum()))
-        return share * self.encoded.num_tokens
+        return share * self._trained_share * self.encoded.num_tokens
+
+    @functools.cached_property
+    def _trained_share(self) -> float:
+        """Share of the tokens that are not held out."""
+        tokens, sequences = self.encoded.shard_tokens, self.encoded.shard_sequences
+        return trained_share(tokens, sequences, self.config.tables.holdout)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -207,10 +251,8 @@ class Training:
         return state._replace(opt_state=opt_state)
 
     def rate(self, progress):
-        """Learning rate at `progress`, a number or an array."""
-        options = self.config.tables
-        assert options.alpha is not None, "`config` must be resolved"
-        return linear_rate(progress, alpha=options.alpha, min_alpha=options.min_alpha)
+        """Learning rate at `progress` of the first model."""
+        return _rate(self.replicas[0])(progress)
 
     def calls(
         self, state: PlacedState, epoch: int, after: tuple[int, ...] = ()
@@ -237,8 +279,10 @@ class Training:
         size = len(loader.START)
         positions = [after[k : k + size] for k in range(0, len(after), size)]
         calls = [
-            self._calls_of(source, epoch, position)
-            for source, position in zip(self.sources, positions, strict=True)
+            self._calls_of(model, source, epoch, position)
+            for model, source, position in zip(
+                self.replicas, self.sources, positions, strict=True
+            )
         ]
         if not self.has_replicas:
             return calls[0]
@@ -251,7 +295,7 @@ class Training:
         )
 
     def _calls_of(
-        self, source: BlockSource, epoch: int, after: tuple[int, ...]
+        self, model: Config, source: BlockSource, epoch: int, after: tuple[int, ...]
     ) -> Generator[tuple[Updates, int, Batch]]:
         shard, block = after
         superblocks = loader.epoch_superblocks(
@@ -262,13 +306,63 @@ class Training:
             workers=loader.loader_workers(self.config.run),
             after=(shard, block),
         )
-        return host_batches(superblocks, self.rate, np.dtype(self.config.run.dtype))
+        dtype = np.dtype(self.config.run.dtype)
+        batches = host_batches(superblocks, _rate(model), dtype)
+        if self._has_own_settings and self.backend == "xla":
+            return _with_own_settings(batches, model.tables, dtype)
+        return batches
 
     def _empty(self, call: tuple[Updates, int, Batch]) -> tuple[Updates, int, Batch]:
         """A call like `call`, of no real updates."""
         updates, _, batch = call
         empty = loader.pad(loader.cut(updates, 0, 0), updates.num_updates)
         return empty, 0, batch._replace(blocks=empty.blocks)
+
+
+def _rate(config: Config) -> Callable[[Any], Any]:
+    """The learning rate at a progress, a number or an array."""
+    options = config.tables
+    assert options.alpha is not None, "`config` must be resolved"
+    return functools.partial(
+        linear_rate, alpha=options.alpha, min_alpha=options.min_alpha
+    )
+
+
+def _with_own_settings(
+    batches: Iterable[tuple[Updates, int, Batch]],
+    options: TablesOptions,
+    dtype: np.dtype,
+) -> Generator[tuple[Updates, int, Batch]]:
+    """`batches` with the settings of their model that XLA is given as arrays."""
+    limit = options.max_pairs_per_row
+    negative = np.array([options.negative], dtype)
+    cap = np.array([math.inf if limit is None else limit], dtype)
+    for updates, num_updates, batch in batches:
+        yield updates, num_updates, batch._replace(negative=negative, cap=cap)
+
+
+_READ_FROM_BATCHES: dict[str, Any] = {"negative": 1, "max_pairs_per_row": None}
+"""Settings that the program of models with settings of their own reads from batches."""
+
+
+def _program_config(config: Config) -> Config:
+    """`config` without the settings that only sources and rates read."""
+    defaults = {"sample": 0.0, "ns_exponent": 0.75, "alpha": None, "min_alpha": 0.0}
+    return with_options(config, seed=1, **defaults)
+
+
+def _measures(
+    options: TablesOptions, encoded: Encoded, pairs: ScoredPairs | None
+) -> dict[str, Callable[[dict[str, np.ndarray]], float]]:
+    """Name -> score of the tables of a model after an epoch."""
+    measures: dict[str, Callable[[dict[str, np.ndarray]], float]] = {}
+    if pairs is not None:
+        measures["spearman"] = lambda tables: (
+            pairs.score(np.asarray(tables["input"])).spearman
+        )
+    if options.holdout:
+        measures["held_out"] = heldout.scorer(options, encoded)
+    return measures
 
 
 def _begin_with(arrays: dict[str, np.ndarray], first: RowState) -> None:
@@ -342,11 +436,19 @@ class TablesProgram(Program):
 
 @functools.lru_cache(maxsize=8)
 def make_program(
-    num_rows: int, interval: int, config: Config, layout: Layout = ONE_DEVICE
+    num_rows: int,
+    interval: int,
+    config: Config,
+    layout: Layout = ONE_DEVICE,
+    models: tuple[Config, ...] = (),
 ) -> TablesProgram:
     """The compiled updates of a run; the same arguments return the same program.
 
     XLA compiles them unless `backend` is "numba". `config` is resolved.
+
+    Args:
+      models: the settings of each model, for the kernel; (): those of `config`. XLA
+        reads them from the batches.
     """
     enable_compilation_cache()
     options, has_replicas = config.tables, config.run.replicas > 1
@@ -357,15 +459,22 @@ def make_program(
         from embedder.tables.cpu import kernel
 
         threads = options.threads or kernel.available_cores()
-        placed = kernel.place(
-            whole,
-            options.max_pairs_per_row,
-            loss_interval=interval,
-            threads=1 if has_replicas else threads,
-            optimizer=config.run.optimizer,
-        )
-        if has_replicas:
-            placed = on_threads(placed, min(threads, config.run.replicas))
+
+        @functools.cache
+        def program(window: int, negative: int, cap: float | None) -> Program:
+            return kernel.place(
+                whole._replace(window=window, negative=negative),
+                cap,
+                loss_interval=interval,
+                threads=1 if has_replicas else threads,
+                optimizer=config.run.optimizer,
+            )
+
+        each = [
+            program(one.window, one.negative, one.max_pairs_per_row)
+            for one in (model.tables for model in models or replicas_of(config))
+        ]
+        placed = on_threads(each, min(threads, len(each))) if has_replicas else each[0]
     else:
         placed = place(
             _model(layout.device_shape(*shape), config),
@@ -407,6 +516,28 @@ def host_batches(
         yield updates, num_updates, Batch(updates.blocks, rates)
 
 
+def _sources(
+    models: Sequence[Config], encoded: Encoded, epochs: range, layout: Layout
+) -> list[BlockSource]:
+    """The source of each model; models with equal settings share its tables."""
+
+    @functools.cache
+    def source(config: Config) -> BlockSource:
+        return _source(config, encoded, epochs, layout)
+
+    return [
+        source(with_options(each, **_NOT_OF_SOURCES)).with_seed(each.run.seed)
+        for each in models
+    ]
+
+
+_NOT_OF_SOURCES: dict[str, Any] = {
+    **_READ_FROM_BATCHES,
+    **{"seed": 1, "alpha": None, "min_alpha": 0.0},
+}
+"""Settings of a model on which its source does not depend, with any value."""
+
+
 def _source(
     config: Config, encoded: Encoded, epochs: range, layout: Layout
 ) -> BlockSource:
@@ -422,4 +553,5 @@ def _source(
         epochs=epochs,
         share=local_blocks(layout, num_blocks),
         bootstrap=config.run.bootstrap,
+        holdout=options.holdout,
     )

@@ -116,34 +116,49 @@ def updates_function(
     by_rows = update_summed_rows if sums_rows else update_rows
     one_update = {"rows": by_rows, "dense": update_dense}[update]
 
-    def reporting(state: TrainState, update: Prepared):
-        state, loss = one_update(model, optimizer, state, update)
-        return state, model.exchange.sum_blocks(loss)
+    def group_of(model: Model, optimizer: RowRule):
+        """Applies `loss_interval` updates, of which the first reports its loss."""
 
-    def silent(state: TrainState, update: Prepared):
-        return one_update(model, optimizer, state, update)[0], None
+        def silent(state: TrainState, update: Prepared):
+            return one_update(model, optimizer, state, update)[0], None
 
-    def group(state: TrainState, updates: Prepared):
-        state, loss = reporting(state, jax.tree.map(lambda x: x[0], updates))
-        if loss_interval == 1:
-            return state, loss
-        rest = jax.tree.map(lambda x: x[1:], updates)
-        return jax.lax.scan(silent, state, rest)[0], loss
+        def group(state: TrainState, updates: Prepared):
+            first = jax.tree.map(lambda x: x[0], updates)
+            state, loss = one_update(model, optimizer, state, first)
+            loss = model.exchange.sum_blocks(loss)
+            if loss_interval == 1:
+                return state, loss
+            rest = jax.tree.map(lambda x: x[1:], updates)
+            return jax.lax.scan(silent, state, rest)[0], loss
+
+        return group
 
     def updates(state: TrainState, batches: Batch):
-        prepared = prepare(model, batches)
+        own, rule = _with_own_settings(model, optimizer, batches)
+        prepared = prepare(own, batches)
         if sums_rows:
             prepared = prepared._replace(distinct=distinct_rows(prepared.gathered.ids))
-        elif update == "rows" and optimizer.share is not None:
-            weights = _summed_weights(model, state.params["tables"], prepared)
-            shares = jax.tree.map(optimizer.share, weights)
+        elif update == "rows" and rule.share is not None:
+            weights = _summed_weights(own, state.params["tables"], prepared)
+            shares = jax.tree.map(rule.share, weights)
             prepared = prepared._replace(shares=shares)
         groups = jax.tree.map(
             lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), prepared
         )
-        return jax.lax.scan(group, state, groups)
+        return jax.lax.scan(group_of(own, rule), state, groups)
 
     return updates
+
+
+def _with_own_settings(
+    model: Model, optimizer: RowRule, batches: Batch
+) -> tuple[Model, RowRule]:
+    """`model` and `optimizer` with the settings that a batch has of its own."""
+    if batches.negative is not None:
+        model = model._replace(negative=batches.negative[0])
+    if batches.cap is not None:
+        optimizer = optimizer.with_cap(batches.cap[0])
+    return model, optimizer
 
 
 def _summed_weights(model: Model, tables, prepared: Prepared) -> Rows:

@@ -36,7 +36,7 @@ class Neighbor(NamedTuple):
 
     token: str
     similarity: float  # mean of the replicas
-    lower: float  # ends of the percentile interval over the replicas
+    lower: float  # ends of the interval over the replicas, see `neighbors`
     upper: float
     frequency: int  # number of replicas that have it among their `topn` nearest
 
@@ -148,8 +148,9 @@ class Ensemble:
         Args:
           order: by the mean cosine similarity of the replicas, or by the lower end of
             its interval.
-          percent: of the replicas that the interval covers, in (0, 100]; 90: from the
-            5th to the 95th percentile, linear between replicas.
+          percent: the probability that the interval has the similarity of one more
+            replica, in (0, 100]. 90: from the 5th to the 95th percentile. Of fewer than
+            19 replicas that is from the least to the largest, with less.
 
         Raises:
           InputKeyError: a token is unknown.
@@ -296,12 +297,20 @@ def _key(scores: np.ndarray, order: str, percent: float) -> np.ndarray:
     """What ranks neighbours, f[N], of their cosine similarities f[K, N]."""
     if order == "mean":
         return scores.mean(axis=0)
-    return np.percentile(scores, 50 - percent / 2, axis=0)
+    return _interval(scores, percent)[0]
 
 
 def _interval(scores: np.ndarray, percent: float) -> np.ndarray:
-    """Lower and upper ends over the replicas, f64[2, N], of scores f[K, N]."""
-    return np.percentile(scores, [50 - percent / 2, 50 + percent / 2], axis=0)
+    """Lower and upper ends over the replicas, f64[2, N], of scores f[K, N].
+
+    The quantile p is at rank p (K + 1) of the sorted scores, from 1 to K. One more
+    replica is then below it with the probability p, whatever K is. NumPy's default,
+    rank p (K - 1) + 1, makes the interval of few replicas too short.
+
+    Reference: Hyndman and Fan 1996, Am. Stat. 50(4), definition 6 (Weibull).
+    """
+    ends = [50 - percent / 2, 50 + percent / 2]
+    return np.percentile(scores, ends, axis=0, method="weibull")
 
 
 def _overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:

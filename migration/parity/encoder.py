@@ -1,5 +1,6 @@
 """The parity ladder of an encoder: batches, loss, gradients, updates, epoch, files."""
 
+import functools
 import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -20,15 +21,19 @@ from embedder.encoders.options import parse_arguments
 from embedder.encoders.problem import model_settings
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
+from embedder.engine.replicas import unstack_states
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.difference import Difference, difference, worst
+from migration.parity.equations import resample
+from migration.parity.replicas import REPLICAS, oracle_configs
 from migration.parity.tolerances import TOLERANCE
 
 OPTIMIZERS = (("sgd", ()), ("sgd", ("momentum=0.9",)), ("adam", ()))
 _EVERY = 10**9
+_UPDATES = 100
 _STEP = 1e-6  # of the finite differences
 _DIRECTIONS = 3  # for each layer
 
@@ -202,7 +207,8 @@ def updates_rung(num: int, subject: EncoderSubject) -> Iterator[Difference]:
                 save_every=1,  # one update a call, to stop after any
             )
             name = " ".join((optimizer, *arguments))
-            state, oracle = _after(training, num), _oracle_after(training, num)
+            state = _after(training, num)
+            oracle = _oracle_after(training, num, subject.config.run.seed)
             tolerance = TOLERANCE[f"encoder {rung}", dtype]
             if (optimizer, dtype) == ("adam", "float32"):
                 yield from _adam_in_float32(rung, training, state, oracle, tolerance)
@@ -272,9 +278,16 @@ class _Trained(NamedTuple):
     slots: np.ndarray  # [slots, P], state of the optimizer
 
 
-def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
+def _oracle_after(
+    training: EncoderTraining, num: int, seed: int, times: np.ndarray | None = None
+) -> _Trained:
+    """Of the run with `seed`.
+
+    Args:
+      times: how often each example is in its batch, i64[examples]; None: once.
+    """
     options, config = training.config.encoder, training.config
-    dtype, seed, optimizer = config.run.dtype, config.run.seed, config.run.optimizer
+    dtype, optimizer = config.run.dtype, config.run.optimizer
     x, y = _numbers(training.examples)
     flat = np.concatenate(
         [
@@ -296,8 +309,10 @@ def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
         for epoch in itertools.count()
     )
     for step, batch in enumerate(itertools.islice(every, num), start=1):
+        if times is not None:
+            batch = np.repeat(batch, times[batch])
         inputs = network.scaled(x[batch], dtype)
-        network.gradients(layers, inputs, y[batch], len(batch), into)
+        network.gradients(layers, inputs, y[batch], max(len(batch), 1), into)
         network.apply_update(
             optimizer,
             given,
@@ -308,6 +323,57 @@ def _oracle_after(training: EncoderTraining, num: int) -> _Trained:
             gradient,
         )
     return _Trained(layers, slots)
+
+
+def replicas_rung(
+    rung: str, subject: EncoderSubject, *, bootstrap: bool
+) -> Iterator[Difference]:
+    """All layers of replicas after 100 updates side by side.
+
+    Replica k is compared with the oracle of the seed + k; with `bootstrap` the oracle
+    has each example of a batch as often as the resample of that seed.
+    """
+    for optimizer, arguments in OPTIMIZERS:
+        for dtype in _dtypes(subject):
+            if (optimizer, dtype) == ("adam", "float32"):  # see `_adam_in_float32`
+                continue
+            training = subject.training(
+                **{"optimizer": optimizer, "optimizer_args": arguments, "dtype": dtype},
+                **{"replicas": REPLICAS, "bootstrap": bootstrap, "save_every": 1},
+            )
+            states = unstack_states(_after(training, _UPDATES))
+            ours = [layers_of(state.params) for state in states]
+            theirs = [
+                _oracle_after(
+                    training, _UPDATES, seed, _times(training, seed, bootstrap)
+                ).layers
+                for seed in (x.run.seed for x in oracle_configs(training.config))
+            ]
+            title = ", ".join(
+                (" ".join((optimizer, *arguments)), f"{len(ours)} replicas")
+            )
+            for number in range(len(theirs[0])):
+                yield worst(
+                    difference(
+                        rung,
+                        f"layer {number + 1}, {title}",
+                        *pair,
+                        dtype=dtype,
+                        tolerance=TOLERANCE["encoder 100 updates", dtype],
+                    )
+                    for k in range(len(ours))
+                    for pair in zip(ours[k][number], theirs[k][number], strict=True)
+                )
+
+
+def _times(training: EncoderTraining, seed: int, bootstrap: bool) -> np.ndarray | None:
+    """How often the resample of `seed` has each example; None: there is none."""
+    if not bootstrap:
+        return None
+    train = training.source.train
+    times = np.zeros(len(training.examples.labels), np.int64)
+    (times[train],) = resample(np.array([len(train)]), seed)
+    return times
 
 
 def epoch_rung(subject: EncoderSubject) -> Iterator[Difference]:
@@ -429,5 +495,7 @@ ENCODER_RUNGS: dict[str, Callable[[EncoderSubject], Iterator[Difference]]] = {
     "one update": _of(1),
     "100 updates": _of(100),
     "whole epoch": epoch_rung,
+    "replicas": functools.partial(replicas_rung, "replicas", bootstrap=False),
+    "bootstrap": functools.partial(replicas_rung, "bootstrap", bootstrap=True),
     "files": files_rung,
 }

@@ -1,4 +1,5 @@
-"""The equations of the two losses as plain loops over tokens, in any NumPy dtype.
+"""The equations of the two losses as plain loops over tokens, in any NumPy dtype, and
+that of bootstrap resamples.
 
 Neither program uses this. Derivatives are by complex-step differentiation, f'(x) =
 Im f(x + ih) / h, which has no cancellation error.
@@ -45,6 +46,23 @@ def derivative_along(
     """Derivative of the scalar `function` of real arrays along `directions`."""
     moved = (x + 1j * _STEP * step for x, step in zip(at, directions, strict=True))
     return float(function(*moved).imag / _STEP)
+
+
+def resample(sizes: np.ndarray, seed: int) -> list[np.ndarray]:
+    """How often each sequence of each shard is drawn, i64[n_z], ALGORITHM.md (55).
+
+    Args:
+      sizes: number of sequences of each shard, n_z.
+    """
+
+    def draws(*key: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+    total = sum(sizes)
+    return [
+        np.bincount(draws(2, z).integers(sizes[z], size=num), minlength=sizes[z])
+        for z, num in enumerate(draws(2).multinomial(total, np.array(sizes) / total))
+    ]
 
 
 def _context(sequence, radius, t: int) -> list[int]:

@@ -24,7 +24,7 @@ from embedder.tables.encode import encode, encode_cached
 from embedder.tables.encoded import Encoded
 from embedder.tables.problem import open_corpus
 from embedder.tables.training import Training
-from migration.parity import data, training, updates
+from migration.parity import data, replicas, training, updates
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample
 from migration.parity.workers import Score, workers_rung
@@ -176,6 +176,8 @@ RUNGS: dict[str, Callable[[Subject], Iterator[Difference]]] = {
         functools.partial(updates.updates_rung, "100 updates"), 100
     ),
     "whole epoch": _epoch,
+    "replicas": _in_each_dtype(replicas.replicas_rung),
+    "bootstrap": _in_each_dtype(replicas.bootstrap_rung),
     "resume": _in_each_dtype(training.resume_rung),
     "converters": _in_each_dtype(training.converters_rung),
     "neighbours": _in_each_dtype(training.neighbours_rung),

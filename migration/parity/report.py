@@ -114,7 +114,17 @@ def _check(
     files: Sequence[Path],
 ) -> None:
     if config.run.bootstrap:
-        raise InputError("`bootstrap` must be False for parity, got True.")
+        raise InputError(
+            "`bootstrap` must be False for parity, got True. Its rung `bootstrap` "
+            "trains on resamples."
+        )
+    if config.run.replicas > 1:
+        raise InputError(
+            f"`replicas` must be 1 for parity, got {config.run.replicas}. Its rung "
+            "`replicas` trains several models."
+        )
+    if share := options_of(config).get("holdout"):
+        raise InputError(f"`holdout` must be 0 for parity, got {share}.")
     if words < 0:
         raise InputError(f"`words` must be an integer >= 0, got {words}.")
     if not seeds:

@@ -47,8 +47,8 @@ def make_examples() -> Examples:
     return Examples(features, labels, list("abc"), [str(i) for i in range(50)])
 
 
-def make_training(examples: Examples | None = None, **options: Any) -> EncoderTraining:
-    """Batches of 7 of 40 training examples, by Adam in float64."""
+def make_config(**options: Any) -> Config:
+    """Batches of 7, by Adam in float64."""
     given: dict[str, Any] = {
         "model": "encoder",
         "loader": "memory",
@@ -61,7 +61,12 @@ def make_training(examples: Examples | None = None, **options: Any) -> EncoderTr
         "seed": SEED,
         "mode": "jit",
     }
-    config = with_options(Config(), **given | options)
+    return with_options(Config(), **given | options)
+
+
+def make_training(examples: Examples | None = None, **options: Any) -> EncoderTraining:
+    """On 40 training examples."""
+    config = make_config(**options)
     return EncoderTraining(config, examples or make_examples(), range(EPOCHS))
 
 

@@ -10,20 +10,26 @@ import jax
 import numpy as np
 import pytest
 
+from embedder.config import common_config
 from embedder.encoders.batches import BatchSource
 from embedder.encoders.examples import Examples
 from embedder.encoders.networks import initial_params
+from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
+from embedder.errors import InputError
 from tests.encoders.replica_cases import (
     DEALT,
+    EPOCHS,
     REPLICAS,
     SEED,
     differences,
     largest_difference,
+    make_config,
     make_examples,
     make_training,
     single_run,
+    trained,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +47,42 @@ def assert_equal_to_single_runs(found: dict) -> None:
 def test_each_replica_is_a_single_run_of_its_seed(loader):
     """Its parameters and optimizer; metrics are means, of validation too."""
     assert_equal_to_single_runs(differences(loader=loader)._asdict())
+
+
+@pytest.mark.parametrize(
+    "optimizer, arguments",
+    [
+        ("sgd", ["momentum={} nesterov=true", (0.9, 0.5)]),
+        ("adamw", ["weight_decay={}", (0.1, 0.0)]),
+        ("adam", ["b1={}", (0.9, 0.7)]),
+        ("rmsprop", ["decay={} momentum=0.5", (0.9, 0.7)]),
+        ("lion", ["b2={}", (0.99, 0.9)]),
+    ],
+)
+def test_networks_with_own_rates_are_those_of_runs_of_their_own(optimizer, arguments):
+    text, values = arguments
+    own: list[dict] = [
+        {"learning_rate": 0.01 * (k + 1), "seed": 3 + 4 * k, "optimizer": optimizer}
+        | {"optimizer_args": text.format(value).split()}
+        for k, value in enumerate(values)
+    ]
+    models = [make_config(**each) for each in own]
+    training = EncoderTraining(
+        common_config(models), make_examples(), range(EPOCHS), models
+    )
+    together = run_epochs(training, training.initial_state())
+    for each, found in zip(own, unstack_states(together.state), strict=True):
+        alone = trained(**each).state
+        assert largest_difference(found.params, alone.params) < TOLERANCE
+        assert largest_difference(found.opt_state, alone.opt_state) < TOLERANCE
+
+
+def test_networks_side_by_side_must_have_the_same_arguments():
+    models = [make_config(optimizer_args=[each]) for each in ("b1=0.9", "b2=0.9")]
+    with pytest.raises(
+        InputError, match="`optimizer_args` .* must have the same names"
+    ):
+        EncoderTraining(common_config(models), make_examples(), range(1), models)
 
 
 @pytest.mark.slow

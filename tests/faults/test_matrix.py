@@ -45,6 +45,11 @@ FAULTS = {
     "F33": "a memory limit of a container, or of the address space",
     "F34": "concurrent calls on one trainer",
     "F35": "a pickled subclass of a trainer",
+    "F36": "kill -9 of a run with replicas, in each mode",
+    "F37": "SIGTERM of a run with replicas; other replicas or devices when it resumes",
+    "F38": "one replica of several diverges",
+    "F39": "a damaged file of replicas: flipped, cut short, claims of other sizes",
+    "F40": "more replicas than memory holds",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -70,6 +75,7 @@ INPUTS = {
     "B22": "a target or an input that is part of the run itself",
     "B23": "a token of megabytes",
     "B24": "a corpus that is no regular file: a pipe, standard input",
+    "B25": "a number of replicas out of bounds; flags of replicas without replicas",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -75,6 +75,8 @@ def test_several_files_are_one_corpus(capsys, tmp_path, text_file):
         (["--seeds", "-3"], "`seed` must be an integer from 0 to 2**64 - 1, got -3."),
         (["--seeds", str(2**64)], "`seed` must be an integer from 0 to 2**64 - 1"),
         (["--seeds", "1", "x"], "`--seeds` must be numbers, got '1', 'x'."),
+        (["--replicas", "3"], "`replicas` must be 1 for parity, got 3. Its rung"),
+        (["--bootstrap"], "`bootstrap` must be False for parity, got True. Its rung"),
         (["--rungs", "loses"], "did you mean `loss`? The rungs are: vocabulary, "),
         (["--epochs", "0", "--rungs", "workers"], "`epochs` must be an integer >= 1"),
         (["--sample", "1e-30", "--rungs", "loss"], "`sample` = 1e-30 leaves no token"),

@@ -147,6 +147,26 @@ def wrong_examples_validate(original, num_examples, fraction):
     return train, held - 1
 
 
+def seeds_in_reverse(original, config):
+    return original(config)[::-1]
+
+
+def order_of_one_seed(original, self, seed, epoch):
+    return original(self, self.seeds[0], epoch)
+
+
+def first_networks_in_reverse(original, params, optimizer):
+    return original(params[::-1], optimizer)
+
+
+def times_of_others(original, *arguments):
+    return np.roll(original(*arguments), 1)
+
+
+def drawn_or_not(original, self, ids):
+    return np.minimum(original(self, ids), 1)
+
+
 def layers_swapped(original, path):
     model = original(path)
     negated = {n: -x if n.startswith("biases") else x for n, x in model.arrays.items()}
@@ -172,6 +192,16 @@ PLANTED = [
         wrong_examples_validate,
     ),
     ("whole epoch", classify, "loss_sums", padding_counts),
+    ("replicas", embedder.encoders.training, "replicas_of", seeds_in_reverse),
+    (
+        "replicas",
+        embedder.encoders.training,
+        "initial_replicas",
+        first_networks_in_reverse,
+    ),
+    ("replicas", batches.BatchSource, "_order", order_of_one_seed),
+    ("bootstrap", batches, "multiplicities", times_of_others),
+    ("bootstrap", batches.BatchSource, "_drawn", drawn_or_not),
     ("files", embedder.encoders.estimator, "read_encoder", layers_swapped),
 ]
 

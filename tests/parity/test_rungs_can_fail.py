@@ -28,7 +28,7 @@ from embedder.tables.blocks import BlockShape, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.vectors import vectors
 from migration import convert
-from migration.parity import data, training, updates, workers
+from migration.parity import data, replicas, training, updates, workers
 from tests.parity.cases import Case
 
 SEQUENCES = [["a", "b", "c"], ["a", "b", "c", "d"], ["e", "a"] * 40]
@@ -50,6 +50,8 @@ EIGHT_TOPICS = [
     for topic in range(8)
     for n in range(40)
 ]
+
+REPLICAS = with_options(CONFIG, max_pairs_per_row=4.0, alpha=0.1)
 
 
 def vocabulary_rung():
@@ -92,6 +94,14 @@ def update_rung(case=TWO_BLOCKS, rung="one update", optimizer="sgd"):
 def epoch_rung():
     encoded = encode.encode(sequences_corpus(SEQUENCES), 1)
     return training.epoch_rung(CONFIG, encoded, SEQUENCES)
+
+
+def replicas_rung():
+    return replicas.replicas_rung(REPLICAS, EIGHT_TOPICS)
+
+
+def bootstrap_rung():
+    return replicas.bootstrap_rung(REPLICAS, EIGHT_TOPICS)
 
 
 def resume_rung():
@@ -259,6 +269,32 @@ def loss_of_the_first_updates(original, self, loss):
     return original(self, loss._replace(total=loss.total[:1]))
 
 
+def in_reverse(original, members, *arguments):
+    return original([*members][::-1], *arguments)
+
+
+def seeds_in_reverse(original, config):
+    return original(config)[::-1]
+
+
+def one_seed_for_all(original, self, seed):
+    """Blocks and noise are those of the first replica."""
+    return self
+
+
+def times_of_others(original, *arguments):
+    return np.roll(original(*arguments), 1)
+
+
+def drawn_or_not(original, self, *arguments):
+    return np.minimum(original(self, *arguments), 1)
+
+
+def weights_without_times(original, pairs, **options):
+    """The cap of a row counts a sequence once."""
+    return original(pairs._replace(weight=None), **options)
+
+
 def epochs_forgotten(original, path):
     """Draws start again at epoch 0."""
     return original(path)._replace(loss_history=[])
@@ -320,6 +356,14 @@ PLANTED = [
         last_superblock_lost,
     ),
     (epoch_rung, loop.EpochSums, "add", loss_of_the_first_updates),
+    (replicas_rung, embedder.tables.training, "replicas_of", seeds_in_reverse),
+    (replicas_rung, embedder.tables.training, "stack_states", in_reverse),
+    (replicas_rung, embedder.tables.training, "stack_batches", in_reverse),
+    (replicas_rung, blocks.BlockSource, "with_seed", one_seed_for_all),
+    (bootstrap_rung, blocks.BlockSource, "with_seed", one_seed_for_all),
+    (bootstrap_rung, blocks, "multiplicities", times_of_others),
+    (bootstrap_rung, blocks.BlockSource, "_weights", drawn_or_not),
+    (bootstrap_rung, skipgram, "row_weights", weights_without_times),
     (resume_rung, estimator, "read_model", epochs_forgotten),
     (resume_rung, estimator, "read_model", output_forgotten),
     (converters_rung, estimator, "read_model", tables_swapped),

@@ -147,6 +147,7 @@ def test_dry_run_counts_the_parameters_of_all(several, capsys):
 # --- resuming
 
 
+@pytest.mark.row("F37")
 @pytest.mark.parametrize(
     "loader", ["memory", pytest.param("tfdata", marks=pytest.mark.slow)]
 )
@@ -161,6 +162,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(several, stopped, capsys, loader
         assert (Path("r") / name).read_bytes() == (several / name).read_bytes()
 
 
+@pytest.mark.row("F37")
 def test_another_number_of_replicas_is_refused(several, capsys):
     data, run = str(several.parent / "points.npz"), str(several)
     given = ["--workdir", run, *SEVERAL, "--replicas", "4"]

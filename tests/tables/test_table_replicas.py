@@ -1,11 +1,13 @@
 """Replicas of tables: each is the model that a run of its seed trains."""
 
+import math
+
 import jax
 import numpy as np
 import pytest
 
 from embedder import EmbeddingTrainer
-from embedder.config import Config, resolve, with_options
+from embedder.config import Config, common_config, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.errors import InputError
 from embedder.tables.corpus import sequences_corpus
@@ -29,11 +31,15 @@ def encoded():
     return encode(sequences_corpus(map(list, chosen)), 1)
 
 
-def training(encoded, **options) -> Training:
+def small_config(**options) -> Config:
     small = {"vector_size": 10, "blocks_per_update": 2, "block": 16, "tile": 4}
     small |= {"dtype": "float64", "seed": SEED, "loader": "memory", "noise": 6}
     small |= {"save_every": "16"}  # so a call has 16 updates
-    config = with_options(Config(), epochs=len(EPOCHS), **small | options)
+    return with_options(Config(), epochs=len(EPOCHS), **small | options)
+
+
+def training(encoded, **options) -> Training:
+    config = small_config(**options)
     return Training(resolve(config, encoded.num_tokens), encoded, EPOCHS)
 
 
@@ -49,7 +55,7 @@ def replica(state, number: int):
 def assert_equal(one, other, atol: float = 0.0) -> None:
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     for a, b in pairs:
-        np.testing.assert_allclose(a, b, rtol=0, atol=atol)
+        np.testing.assert_allclose(a, b, rtol=atol, atol=atol)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +87,69 @@ def test_a_replica_is_the_model_of_its_seed(encoded, options):
     np.testing.assert_allclose(together.position.losses, losses.mean(axis=0), rtol=1e-2)
 
 
+OWN_SETTINGS = (
+    {"alpha": 0.05, "min_alpha": 0.01},
+    {"window": 2, "negative": 3, "seed": 9},
+    {"sample": 1e-2, "ns_exponent": 0.0, "max_pairs_per_row": 3.0},
+    {"window": 7, "max_pairs_per_row": math.inf, "sample": 0.0},
+)
+"""Of models that are trained side by side."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"backend": "xla"},
+        {"backend": "xla", "architecture": "cbow"},
+        {"backend": "xla", "update": "dense"},
+        {"backend": "xla", "optimizer": "adagrad"},
+        {"backend": "numba"},
+        {"backend": "numba", "architecture": "cbow", "optimizer": "adagrad"},
+    ],
+    ids=lambda options: " ".join(map(str, options.values())),
+)
+def test_models_with_own_settings_are_those_of_runs_of_their_own(encoded, options):
+    """Adagrad has no limit of pairs."""
+    has_limit = options.get("optimizer") != "adagrad"
+    own = [
+        {name: x for name, x in each.items() if has_limit or "pairs" not in name}
+        for each in OWN_SETTINGS
+    ]
+    together = trained_side_by_side(encoded, [options | each for each in own])
+    rounding = 1e-12 if options["backend"] == "xla" else 0
+    for k, each in enumerate(own):
+        alone = trained(encoded, **options | each)
+        found = replica(together.state, k)
+        assert alone.position.updates > 100
+        assert_equal((found.params, found.opt_state), alone.state[:2], rounding)
+
+
+def trained_side_by_side(encoded, options):
+    models = [resolve(small_config(**each), encoded.num_tokens) for each in options]
+    window = max(model.tables.window for model in models)
+    planned = Training(
+        *(common_config(models, window=window), encoded, EPOCHS), models=models
+    )
+    return run_epochs(planned, planned.initial_state())
+
+
+@pytest.mark.parametrize("backend", ["xla", "numba"])
+def test_models_with_other_settings_share_a_program(encoded, backend):
+    options = {"window": 3, "backend": backend}
+    models = [
+        [small_config(**options, alpha=alpha) for alpha in alphas]
+        for alphas in ((0.05, 0.01), (0.02, 0.03))
+    ]
+    one, other = (
+        Training(common_config(each), encoded, EPOCHS, models=each)
+        for each in (
+            [resolve(model, encoded.num_tokens) for model in group] for group in models
+        )
+    )
+    if backend == "xla":
+        assert one.program is other.program
+
+
 @pytest.mark.parametrize("backend", ["xla", "numba"])
 def test_replicas_resume_after_any_update(encoded, backend):
     """Also where one replica has no more updates in its epoch, and another has."""
@@ -109,7 +178,9 @@ def test_an_update_needs_memory_for_every_replica(encoded):
 
 
 def test_the_number_of_replicas_is_checked():
-    with pytest.raises(InputError, match="`replicas` must be an integer >= 1, got 0"):
+    with pytest.raises(
+        InputError, match="`replicas` must be an integer from 1 to 65536, got 0"
+    ):
         with_options(Config(), replicas=0)
 
 

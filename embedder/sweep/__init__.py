@@ -1,0 +1,1 @@
+"""Sweeps: many settings tried side by side, and the best of them."""

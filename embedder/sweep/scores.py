@@ -1,0 +1,131 @@
+"""Scores of trials: each is a function of a trained model, and more is better."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from embedder.config import Config, with_options
+from embedder.encoders.outputs import evaluate
+from embedder.encoders.training import EncoderTraining
+from embedder.engine.state import TrainState
+from embedder.errors import InputError
+from embedder.tables import heldout
+from embedder.tables.training import Training
+from embedder.vectors.evaluate import ScoredPairs
+
+Choice = Literal["auto", "held-out", "next-item", "pairs", "val-loss", "val-accuracy"]
+_HOLDOUT, _VALIDATION = 0.05, 0.1  # shares, where none is given
+_TOPN = 10
+
+Scorer = Callable[[Any, TrainState], float]
+"""The score of a model, from its config and its state."""
+
+
+class Score(NamedTuple):
+    """What trials are compared by."""
+
+    name: str
+    sign: int  # -1: less is better, so its negative is compared
+    scorer: Callable[[Any], Scorer]  # of a training
+
+
+def score_of(choice: Choice, config: Config, pairs: Path | None) -> Score:
+    """The score of that name; auto: held-out, of an encoder val-loss.
+
+    Raises:
+      InputError: it is of another family, or lacks the file of pairs.
+    """
+    family = config.run.model
+    if choice == "auto":
+        choice = "val-loss" if family == "encoder" else "held-out"
+    if (choice == "pairs") != (pairs is not None):
+        raise InputError(
+            "`score` pairs needs --pairs FILE, which applies only to it, got `score` "
+            f"{choice!r} and `pairs` {pairs and str(pairs)!r}."
+        )
+    scores = {
+        "tokens": {
+            "held-out": Score("held_out", 1, _held_out),
+            "next-item": Score(f"hr@{_TOPN}", 1, _next_item),
+            "pairs": Score("spearman", 1, lambda training: _spearman(training, pairs)),
+        },
+        "encoder": {
+            "val-loss": Score(
+                "val_loss", -1, lambda training: _validation(training, 0)
+            ),
+            "val-accuracy": Score(
+                "val_accuracy", 1, lambda training: _validation(training, 1)
+            ),
+        },
+    }[family]
+    if choice not in scores:
+        raise InputError(
+            f"`score` must be {' or '.join(map(repr, scores))} with `model` = "
+            f"{family!r}, got {choice!r}."
+        )
+    return scores[choice]
+
+
+def with_held_out(config: Config, score: Score) -> Config:
+    """`config`, which holds out what `score` is measured on: 5 % of the sequences, or
+    10 % of the examples, where it does not say how many."""
+    if score.name in ("held_out", f"hr@{_TOPN}") and not config.tables.holdout:
+        return with_options(config, holdout=_HOLDOUT)
+    if score.name.startswith("val_") and not config.encoder.validation_fraction:
+        return with_options(config, validation_fraction=_VALIDATION)
+    return config
+
+
+def _held_out(training: Training) -> Scorer:
+    encoded = training.encoded
+    sequences = heldout.sequences(encoded, training.config.tables.holdout)
+
+    def score(config: Config, state: TrainState) -> float:
+        tables = state.params["tables"]
+        return heldout.log_likelihood(
+            config.tables,
+            np.asarray(tables["input"]),
+            np.asarray(tables["output"]),
+            encoded.vocabulary.counts,
+            sequences,
+        ).mean
+
+    return score
+
+
+def _next_item(training: Training) -> Scorer:
+    encoded = training.encoded
+    sequences = heldout.sequences(encoded, training.config.tables.holdout)
+
+    def score(config: Config, state: TrainState) -> float:
+        tables = {name: np.asarray(x) for name, x in state.params["tables"].items()}
+        counts = encoded.vocabulary.counts
+        return heldout.next_item(
+            tables["input"], counts, sequences, _TOPN, output=tables["output"]
+        ).hit_rate
+
+    return score
+
+
+def _spearman(training: Training, path: Path | None) -> Scorer:
+    assert path is not None, "`score_of` checks it"
+    pairs = ScoredPairs(str(path), training.encoded.vocabulary.tokens)
+
+    def score(config: Config, state: TrainState) -> float:
+        return pairs.score(np.asarray(state.params["tables"]["input"])).spearman
+
+    return score
+
+
+def _validation(training: EncoderTraining, which: int) -> Scorer:
+    """Minus the loss (0), or the accuracy (1), on the validation examples."""
+    examples, encoder = training.examples, training.program.encoder
+    ids = training.validation
+
+    def score(config: Config, state: TrainState) -> float:
+        found = evaluate(encoder, state.params, examples.features, examples.labels, ids)
+        return -found[0] if which == 0 else found[1]
+
+    return score

@@ -1,0 +1,588 @@
+"""Trains the trials of a sweep side by side, and keeps what is done.
+
+The folder of a sweep:
+
+    sweep.json     settings, space, score and corpus, by which it is recognised
+    trials.jsonl   a line for each trial and the epochs after which it was scored
+    trials.csv     the trials as a table, the best first
+    best.toml      settings of the best trial
+    states/        with halving: trials after the epochs so far, until a bracket ends
+    running/       checkpoints of the trials that are being trained
+    cache/         the encoded corpus
+"""
+
+import json
+import logging
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from embedder.config import (
+    Config,
+    options_of,
+    per_model_names,
+    replicas_of,
+    to_toml,
+    with_options,
+)
+from embedder.disk.folders import remove_unfinished_folders
+from embedder.encoders.options import parse_arguments
+from embedder.engine.epochs import (
+    RunPosition,
+    Snapshot,
+    Status,
+    is_finite,
+    run_epochs,
+)
+from embedder.engine.memory import check_memory, memory_lines
+from embedder.engine.replicas import stack_states, unstack_states
+from embedder.engine.state import TrainState
+from embedder.errors import InputError, InputExistsError
+from embedder.families import open_problem
+from embedder.problem import Problem
+from embedder.run.checkpoints import Checkpoints, arrays_of, check_path, tree_of
+from embedder.run.resuming import snapshot_of
+from embedder.run.saving import Saver
+from embedder.run.stopping import Stop
+from embedder.run.workdir import Workdir, locked, write_text
+from embedder.sweep.scores import Choice, Score, score_of, with_held_out
+from embedder.sweep.search import brackets, check_optuna
+from embedder.sweep.space import Choices, Space, is_grid, values_of, with_settings
+from embedder.sweep.trials import (
+    Result,
+    Trial,
+    newest,
+    read_results,
+    table,
+    write_results,
+    write_table,
+)
+from embedder.threads import use_threads
+
+_log = logging.getLogger(__name__)
+
+
+class SweepOptions(NamedTuple):
+    """How a space is tried."""
+
+    score: Choice = "auto"
+    pairs: Path | None = None
+    trials: int = 32  # of a search
+    side_by_side: int = 8  # models that are trained at the same time
+    halving: int = 0  # one of so many trials goes on; 0: all
+    first_epochs: int = 1  # of the first rung
+
+
+class Outcome(NamedTuple):
+    """A finished sweep."""
+
+    results: list[Result]  # the newest of each trial, the best first
+    score: Score
+    config: Config  # of the best trial
+    space: Space
+
+
+class SweepFolder:
+    """Paths of a sweep."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.facts = path / "sweep.json"
+        self.results = path / "trials.jsonl"
+        self.table = path / "trials.csv"
+        self.picture = path / "trials.svg"
+        self.best = path / "best.toml"
+        self.states = path / "states"
+        self.running = path / "running"
+        self.cache = path / "cache"
+
+    def check_free(self) -> None:
+        """Refuses a folder with files that no sweep has written."""
+        path = self.path
+        if not path.exists() or self.facts.exists():
+            return
+        if not path.is_dir():
+            raise InputExistsError(f"`workdir` must be a folder, got the file {path}.")
+        if {*path.iterdir()} - {self.cache, path / ".lock"}:
+            raise InputExistsError(
+                f"`workdir` must be a sweep, or empty, or new: {path} holds other "
+                "files."
+            )
+
+    def clear(self) -> None:
+        """Removes all but the cache."""
+        for folder in (self.states, self.running):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self.table, self.picture, self.best, self.results, self.facts):
+            file.unlink(missing_ok=True)
+
+
+def sweep(
+    config: Config,
+    space: Space,
+    source: str | None,
+    workdir: Path,
+    options: SweepOptions = SweepOptions(),  # noqa: B008 - it is immutable
+    *,
+    cache: Path | None = None,
+    overwrite: bool = False,
+    force_lock: bool = False,
+    on_status: Callable[[Status], None] = lambda status: None,
+    stop: Stop | None = None,
+) -> Outcome:
+    """Trains and scores the trials of `space` on the data at `source`.
+
+    Trial 0 has the settings of `config`. What an unfinished sweep in `workdir` has done
+    is not done again.
+
+    Args:
+      cache: folder of encoded corpora; None: in `workdir`.
+      overwrite: start anew where there is a sweep.
+      force_lock: write to `workdir` although its lock names another host.
+
+    Raises:
+      OSError, InputError: bad input, or `workdir` holds something else.
+      FloatingPointError: all trials diverged.
+      Stopped: `stop` was requested; what is done is saved.
+    """
+    use_threads()
+    check_path(workdir)
+    folder = SweepFolder(workdir)
+    folder.check_free()
+    config, score, epochs = _planned(config, space, options)
+    problem = open_problem(config, source)
+    facts = _facts(config, space, score, options, problem)
+    with locked(Workdir(workdir), force_lock):
+        if overwrite:
+            folder.clear()
+        _begin(folder, facts)
+        remove_unfinished_folders(folder.cache)
+        running = _Sweep(
+            *(config, space, problem, folder, options, score, cache or folder.cache),
+            *(on_status, stop or Stop()),
+        )
+        running.run(epochs)
+        return running.finish()
+
+
+def preview(
+    config: Config,
+    space: Space,
+    source: str | None,
+    options: SweepOptions,
+    *,
+    cache: Path | None = None,
+) -> str:
+    """What `sweep` would do, as text; only `cache` is written to, if it is given.
+
+    Raises:
+      OSError, InputError: bad input.
+    """
+    config, score, epochs = _planned(config, space, options)
+    first = next(brackets(space, config, options.trials, 1, list))
+    num = len(first) if is_grid(space) else options.trials
+    at_once = max(1, min(num, options.side_by_side // config.run.replicas))
+    models = replicas_of(config) * at_once
+    with tempfile.TemporaryDirectory() as temporary:
+        problem = open_problem(config, source)
+        training = problem.plan(config, cache or Path(temporary), models)
+        return "\n".join(
+            [
+                f"trials: {num}, compared by {score.name} after "
+                f"{', '.join(map(str, epochs))} epochs",
+                f"side by side: {len(models)} models, at most",
+                *training.description[:1],
+                f"devices: {training.devices_line}",
+                *memory_lines(training),
+            ]
+        )
+
+
+def _planned(
+    config: Config, space: Space, options: SweepOptions
+) -> tuple[Config, Score, list[int]]:
+    """The settings of trial 0, the score, and the epochs of the rungs.
+
+    Raises:
+      InputError: the options contradict each other, or `space`.
+    """
+    for name in ("trials", "side_by_side"):
+        if getattr(options, name) < 1:
+            raise InputError(
+                f"`{name}` must be an integer >= 1, got {getattr(options, name)}."
+            )
+    if not is_grid(space):
+        check_optuna()
+    score = score_of(options.score, config, options.pairs)
+    if score.name == "held_out" and "architecture" in space:
+        raise InputError(
+            "SPACE must not have `architecture` with `score` held-out: skip-gram and "
+            "CBOW predict other things. Give --score next-item or pairs."
+        )
+    config = with_held_out(config, score)
+    return config, score, rungs(config.run.epochs, options)
+
+
+def rungs(epochs: int, options: SweepOptions) -> list[int]:
+    """The epochs after which trials are scored: with halving 1, 3, 9 of 9, say.
+
+    Reference: successive halving, Jamieson and Talwalkar 2016, arXiv:1502.07943.
+
+    Raises:
+      InputError: `halving` or `first_epochs` do not fit `epochs`.
+    """
+    first, rate = options.first_epochs, options.halving
+    if rate == 0:
+        return [epochs]
+    if rate < 2:
+        raise InputError(f"`halving` must be 0 or an integer >= 2, got {rate}.")
+    if not 1 <= first <= epochs:
+        raise InputError(
+            f"`first_epochs` must be from 1 to `epochs` {epochs}, got {first}."
+        )
+    found = [first]
+    while found[-1] < epochs:
+        found.append(min(found[-1] * rate, epochs))
+    return found
+
+
+def _facts(
+    config: Config,
+    space: Space,
+    score: Score,
+    options: SweepOptions,
+    problem: Problem[Any],
+) -> dict[str, Any]:
+    """What the trials of a sweep and their scores depend on, as JSON."""
+    how: dict[str, Any] = {"halving": options.halving, "score": score.name}
+    if options.halving:
+        how["first_epochs"] = options.first_epochs
+    if options.pairs is not None:
+        how["pairs"] = str(options.pairs.resolve())
+    if not is_grid(space):
+        how["side_by_side"] = options.side_by_side
+    names = {
+        name: value
+        for name, value in options_of(config).items()
+        if name not in ("save_every", "keep", "loader", "workers", "threads")
+    }
+    facts = {
+        "settings": names,
+        "space": {name: [type(x).__name__, *x] for name, x in space.items()},
+        "search": how,
+        "corpus": problem.manifest,
+    }
+    return json.loads(json.dumps(facts))
+
+
+def _begin(folder: SweepFolder, facts: dict[str, Any]) -> None:
+    """Writes sweep.json, or checks that of an earlier start.
+
+    Raises:
+      InputError: that was another sweep.
+    """
+    if not folder.facts.exists():
+        write_text(folder.facts, json.dumps(facts, indent=2) + "\n")
+        return
+    try:
+        before = json.loads(folder.facts.read_text(encoding="utf-8"))
+        different = [name for name in facts if before[name] != facts[name]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{folder.facts} is damaged: give another --workdir, or --overwrite to "
+            "start anew."
+        ) from error
+    if different:
+        raise InputError(
+            f"{folder.path} holds a sweep with another {' and '.join(different)}: give "
+            "another --workdir, or --overwrite to start anew."
+        )
+
+
+class _Batch(NamedTuple):
+    """Trials that are trained side by side, from one number of epochs to another."""
+
+    trials: list[Trial]
+    configs: list[Config]
+    start: int  # epochs that are done
+    until: int
+
+    @property
+    def models(self) -> list[Config]:
+        """The settings of each model: of every replica of every trial."""
+        return [model for config in self.configs for model in replicas_of(config)]
+
+    @property
+    def description(self) -> str:
+        """Which trials and epochs, as text."""
+        numbers = ", ".join(str(trial.number) for trial in self.trials)
+        trials = f"trial{'s' * (len(self.trials) > 1)} {numbers}"
+        num = len(self.models)
+        beside = f" ({num} models side by side)" if num > 1 else ""
+        if self.until == self.start + 1:
+            return f"{trials}{beside}: epoch {self.until}"
+        return f"{trials}{beside}: epochs {self.start + 1} to {self.until}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint of this batch is recognised by."""
+        numbers = [trial.number for trial in self.trials]
+        return {"trials": numbers, "start": self.start, "until": self.until}
+
+
+class _Sweep:
+    """A sweep that is being run."""
+
+    def __init__(
+        self,
+        config: Config,
+        space: Space,
+        problem: Problem[Any],
+        folder: SweepFolder,
+        options: SweepOptions,
+        score: Score,
+        cache: Path,
+        on_status: Callable[[Status], None],
+        stop: Stop,
+    ):
+        self._config = config
+        self._space = space
+        self._problem = problem
+        self._folder = folder
+        self._options = options
+        self._score = score
+        self._cache = cache
+        self._on_status = on_status
+        self._stop = stop
+        self._results = read_results(folder.results)
+        replicas = config.run.replicas
+        self._at_once = max(1, options.side_by_side // replicas)
+
+    def run(self, rungs: Sequence[int]) -> None:
+        """Runs what is not done yet."""
+        options = self._options
+        for trials in brackets(
+            *(self._space, self._config, options.trials, self._at_once),
+            lambda: self._results,
+        ):
+            self._run_bracket(trials, rungs)
+
+    def finish(self) -> Outcome:
+        """Writes best.toml, and the table, which a kill may have prevented.
+
+        Raises:
+          FloatingPointError: all trials diverged.
+        """
+        ranked = newest(self._results)
+        if ranked[0].score is None:
+            raise FloatingPointError(
+                f"All {len(ranked)} trials diverged: try smaller rates."
+            )
+        best = with_settings(self._config, ranked[0].trial.settings)
+        self._write()
+        write_text(self._folder.best, to_toml(best))
+        return Outcome(ranked, self._score, best, self._space)
+
+    def _run_bracket(self, trials: list[Trial], rungs: Sequence[int]) -> None:
+        start = 0
+        for until in rungs:
+            missing = [each for each in trials if self._result(each, until) is None]
+            for batch in self._batches(missing, start, until):
+                self._run_batch(batch, keeps_states=until != rungs[-1])
+            trials = self._survivors(trials, until)
+            for path in self._states(self._dropped(trials)):
+                shutil.rmtree(path, ignore_errors=True)
+            start = until
+        shutil.rmtree(self._folder.states, ignore_errors=True)
+
+    def _survivors(self, trials: Sequence[Trial], epochs: int) -> list[Trial]:
+        """The best of each `halving` trials, and trial 0 to compare them with."""
+        rate = self._options.halving
+        results = [self._result(trial, epochs) for trial in trials]
+        ranked = newest([result for result in results if result is not None])
+        sound = [each.trial for each in ranked if each.score is not None]
+        kept = sound[: math.ceil(len(trials) / rate)] if rate else sound
+        given = [trial for trial in sound if trial.number == 0 and trial not in kept]
+        return sorted(kept + given, key=lambda trial: trial.number)
+
+    def _dropped(self, kept: Sequence[Trial]) -> set[int]:
+        """The numbers of the trials with states that are not `kept`."""
+        there = self._folder.states
+        numbers = {int(path.name) for path in there.iterdir()} if there.exists() else {}
+        return {*numbers} - {trial.number for trial in kept}
+
+    def _states(self, numbers: Iterable[int]) -> Iterator[Path]:
+        return (self._folder.states / f"{number:04}" for number in numbers)
+
+    def _result(self, trial: Trial, epochs: int) -> Result | None:
+        found = (
+            each
+            for each in self._results
+            if (each.trial.number, each.epochs) == (trial.number, epochs)
+        )
+        return next(found, None)
+
+    def _batches(
+        self, trials: Sequence[Trial], start: int, until: int
+    ) -> Iterator[_Batch]:
+        """Trials that one program trains, as many at a time as are to be."""
+        groups: dict[Any, list[tuple[Trial, Config]]] = {}
+        for trial in trials:
+            config = with_settings(self._config, trial.settings)
+            groups.setdefault(_group(config, self._config), []).append((trial, config))
+        for group in groups.values():
+            for first in range(0, len(group), self._at_once):
+                part = group[first : first + self._at_once]
+                yield _Batch([t for t, _ in part], [c for _, c in part], start, until)
+
+    def _run_batch(self, batch: _Batch, keeps_states: bool) -> None:
+        """Trains and scores a batch; it counts as done once its results are written."""
+        began = time.monotonic()
+        _log.info("%s of %d", batch.description, self._config.run.epochs)
+        training = self._problem.plan(self._shared(batch), self._cache, batch.models)
+        check_memory(
+            training.memory,
+            f"give a smaller --side-by-side, or {training.memory_advice}",
+        )
+        end = self._trained(training, batch)
+        states = _each(end.state, len(batch.models))
+        scorer = self._score.scorer(training)
+        scores = [
+            scorer(model, state) if is_finite(state.params) else math.nan
+            for model, state in zip(training.replicas, states, strict=True)
+        ]
+        replicas = self._config.run.replicas
+        parts = [slice(k, k + replicas) for k in range(0, len(batch.models), replicas)]
+        if keeps_states:
+            for trial, part in zip(batch.trials, parts, strict=True):
+                self._save(trial, states[part], end.position)
+        seconds = round((time.monotonic() - began) / len(batch.trials), 3)
+        shared = options_of(training.config)  # `layers` are resolved there
+        for trial, part in zip(batch.trials, parts, strict=True):
+            values = values_of(training.replicas[part.start], self._space)
+            values |= {name: shared[name] for name in values if name == "layers"}
+            scored = _finite(scores[part])
+            self._results.append(Result(trial, batch.until, scored, values, seconds))
+        self._write()
+        self._log_best()
+        shutil.rmtree(self._folder.running, ignore_errors=True)
+
+    def _shared(self, batch: _Batch) -> Config:
+        """The settings of all models of a batch; the window is the largest of all
+        trials, so that batches share a program."""
+        config = batch.configs[0]
+        if config.run.model != "tokens" or "window" not in self._space:
+            return config
+        window = self._space["window"]
+        tried = window.values if isinstance(window, Choices) else (window.high,)
+        return with_options(config, window=int(max(*tried, self._config.tables.window)))
+
+    def _trained(self, training: Any, batch: _Batch) -> Snapshot:
+        """The models of a batch after its last epoch."""
+        checkpoints = Checkpoints(self._folder.running / "checkpoints", keep=1)
+        start = self._start(training, batch, checkpoints)
+        self._folder.running.mkdir(exist_ok=True)
+        saver = Saver(
+            *(checkpoints, self._config.save.interval, self._stop),
+            start=start.position,
+            facts={"batch": batch.facts},
+        )
+
+        def handle(status: Status) -> None:
+            self._on_status(status)
+            saver(status)
+
+        try:
+            return run_epochs(
+                *(training, start.state, handle, start.position, saver.pause),
+                until=batch.until,
+            )
+        finally:
+            saver.finish()
+
+    def _start(
+        self, training: Any, batch: _Batch, checkpoints: Checkpoints
+    ) -> Snapshot:
+        """Where a batch starts: in a checkpoint of itself, at the states of its trials,
+        or before the first update."""
+        checkpoints.remove_parts()
+        found = checkpoints.newest()
+        if found is not None and found.facts.get("batch") == batch.facts:
+            snapshot = snapshot_of(found, training)
+            _log.info("Resumes after %d updates.", snapshot.position.updates)
+            return snapshot
+        shutil.rmtree(self._folder.running, ignore_errors=True)
+        initial = training.initial_state()
+        if not batch.start:
+            return Snapshot(initial, RunPosition(0))
+        replicas = self._config.run.replicas
+        like = _joined(_each(initial, len(batch.models))[:replicas])
+        saved = [
+            Checkpoints(path).read(batch.start)
+            for path in self._states(trial.number for trial in batch.trials)
+        ]
+        states = [tree_of(each.arrays, like) for each in saved]
+        place = saved[0].facts["place"]
+        position = RunPosition(
+            batch.start,
+            progress=place["progress"],
+            updates=max(each.facts["place"]["updates"] for each in saved),
+            history=tuple(map(tuple, place["history"])),
+        )
+        models = [model for state in states for model in _each(state, replicas)]
+        return Snapshot(_joined(models), position)
+
+    def _save(
+        self, trial: Trial, states: list[TrainState], position: RunPosition
+    ) -> None:
+        (path,) = self._states([trial.number])
+        path.mkdir(parents=True, exist_ok=True)
+        checkpoints = Checkpoints(path)
+        arrays = arrays_of(_joined(states))
+        checkpoints.save(position.epoch, arrays, {"place": position._asdict()})
+        checkpoints.wait()
+
+    def _log_best(self) -> None:
+        best, score = newest(self._results)[0], self._score
+        if best.score is not None:
+            _log.info(
+                "best so far: trial %d, %s %.4f",
+                *(best.trial.number, score.name, score.sign * best.score),
+            )
+
+    def _write(self) -> None:
+        write_results(self._folder.results, self._results)
+        frame = table(self._results, self._score.name, self._score.sign)
+        write_table(self._folder.table, frame)
+
+
+def _group(config: Config, given: Config) -> tuple[Config, Any]:
+    """What models that are trained side by side have in common."""
+    names = per_model_names() & {*options_of(config)}
+    shared = with_options(config, **{name: options_of(given)[name] for name in names})
+    if config.run.model != "encoder":
+        return shared, None
+    arguments = parse_arguments(config.encoder.optimizer_args)
+    return shared, frozenset(
+        (name, value if isinstance(value, bool) else None)
+        for name, value in arguments.items()
+    )
+
+
+def _each(state: TrainState, num: int) -> list[TrainState]:
+    """The states of `num` models."""
+    return unstack_states(state) if num > 1 else [state]
+
+
+def _joined(states: Sequence[TrainState]) -> TrainState:
+    """Some states as that of a training of as many models."""
+    return stack_states(states) if len(states) > 1 else states[0]
+
+
+def _finite(scores: Sequence[float]) -> tuple[float, ...]:
+    """`scores`, or none if one is not finite."""
+    return tuple(scores) if all(map(math.isfinite, scores)) else ()

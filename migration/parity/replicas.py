@@ -1,0 +1,213 @@
+"""Rungs of several models of tables: replicas, and those of bootstrap resamples."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import legacy
+import legacy.blocks
+import legacy.noise
+import legacy.trainer
+import legacy.update
+import legacy.vocabulary
+from embedder.config import Config, resolve, with_options
+from embedder.engine.epochs import run_epochs
+from embedder.engine.replicas import unstack_states
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.encode import encode
+from embedder.tables.encoded import Encoded
+from embedder.tables.training import Training
+from migration.parity.difference import Difference, difference, worst
+from migration.parity.equations import resample
+from migration.parity.tolerances import TOLERANCE
+from migration.parity.training import Sequences, model_of, trainer
+
+REPLICAS = 3
+_UPDATES = 100  # in each replica, about as many
+
+
+def replicas_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+    """Tables and accumulators of each replica, trained side by side.
+
+    Replica k is compared with the oracle's trainer of the seed + k.
+    """
+    training, given = _training(config, sequences, bootstrap=False)
+    desired = []
+    for alone in oracle_configs(training.config):
+        model = model_of(trainer(legacy.EmbeddingTrainer, alone).fit(given))
+        tables = {"input": model.input, "output": model.output}
+        desired.append(tables | model.row_state)
+    yield from _compared("replicas", training, desired)
+
+
+def bootstrap_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+    """Tables and accumulators of replicas, each of a resample of the sequences.
+
+    The oracle has no weights: it gets copies of the blocks, see `copies`.
+    """
+    training, _ = _training(config, sequences, bootstrap=True)
+    desired = []
+    for alone in oracle_configs(training.config):
+        tables, sums = _oracle_state(alone, training.encoded)
+        named = dict(zip(("input", "output"), tables, strict=True))
+        if sums is not None:
+            pairs = zip(("input", "output"), sums, strict=True)
+            named |= {f"{name}_accumulator": each for name, each in pairs}
+        desired.append(named)
+    yield from _compared("bootstrap", training, desired)
+
+
+def oracle_configs(config: Config) -> list[Config]:
+    """The config of the oracle of each replica: seed + k, modulo 2^64."""
+    seeds = [(config.run.seed + k) % 2**64 for k in range(config.run.replicas)]
+    return [with_options(config, seed=seed, replicas=1) for seed in seeds]
+
+
+def _training(
+    config: Config, sequences: Sequences, *, bootstrap: bool
+) -> tuple[Training, Sequences]:
+    """A training of about 100 updates in each replica, and the sequences it is on.
+
+    These are the first of `sequences`, with all of their tokens.
+    """
+    whole = encode(sequences_corpus(sequences), config.tables.min_count)
+    resolved = resolve(config, whole.num_tokens, None, whole.vocabulary.median_count)
+    per_update = int(np.prod(resolved.tables.update_size))
+    given = _first_words(sequences, _UPDATES * per_update)
+    _, num_blocks = resolved.tables.update_size
+    config = with_options(
+        config,
+        **{"replicas": REPLICAS, "bootstrap": bootstrap, "min_count": 1, "epochs": 1},
+        blocks_per_update=num_blocks,
+    )
+    encoded = encode(sequences_corpus(given), 1)
+    kept = _resolved(config, encoded).kept_tokens
+    epochs = int(np.clip(np.ceil(_UPDATES * per_update / kept), 1, _UPDATES))
+    return _resolved(with_options(config, epochs=epochs), encoded), given
+
+
+def _resolved(config: Config, encoded: Encoded) -> Training:
+    median_count = encoded.vocabulary.median_count
+    config = resolve(config, encoded.num_tokens, None, median_count)
+    return Training(config, encoded, range(config.run.epochs))
+
+
+def _first_words(sequences: Sequences, num: int) -> Sequences:
+    found = []
+    for sequence in sequences:
+        if num <= 0:
+            break
+        found.append(sequence[:num])
+        num -= len(sequence)
+    return found
+
+
+def _compared(
+    rung: str, training: Training, desired: list[dict[str, np.ndarray]]
+) -> Iterator[Difference]:
+    """The largest difference of all replicas, for each array."""
+    dtype = training.config.run.dtype
+    end = run_epochs(training, training.initial_state())
+    optimizer, ours = training.program.optimizer, []
+    for state in unstack_states(end.state):
+        tables = state.params["tables"]
+        ours.append({**tables, **optimizer.row_state(state.opt_state)})
+    for name in desired[0]:
+        quantity = f"{name.replace('_', ' ')}, {len(ours)} replicas"
+        tolerance = TOLERANCE[rung, dtype]
+        yield worst(
+            difference(
+                rung, quantity, a[name], b[name], dtype=dtype, tolerance=tolerance
+            )
+            for a, b in zip(ours, desired, strict=True)
+        )
+
+
+def _oracle_state(config: Config, encoded: Encoded) -> legacy.update.State:
+    """What the oracle has after all epochs on the resample of the seed of `config`."""
+    options, run = config.tables, config.run
+    shape = len(encoded.vocabulary), options.vector_size
+    state = legacy.update.State(
+        legacy.trainer.initial_tables(*shape, run.seed, run.dtype)
+    )
+    if run.optimizer == "adagrad":
+        zeros = np.zeros(state.tables.shape[:2], run.dtype)
+        state = state._replace(accumulators=zeros)
+    for update, rate in _oracle_updates(config, encoded):
+        legacy.update.apply_update(
+            state,
+            update,
+            rate=rate,
+            cap=options.max_pairs_per_row or np.inf,
+            architecture=options.architecture,
+            window=options.window,
+            negative=options.negative,
+        )
+    return state
+
+
+def _oracle_updates(
+    config: Config, encoded: Encoded
+) -> Iterator[tuple[legacy.blocks.Blocks, float]]:
+    """The updates of all epochs on a resample, and the learning rate of each.
+
+    Tokens of sequences that were not drawn get an id of their own, V, that subsampling
+    leaves out (but for a draw of 0 in 2^32, which no table has a row for).
+    """
+    options, seed = config.tables, config.run.seed
+    block, num_blocks = options.update_size
+    counts, sizes = encoded.vocabulary.counts, encoded.shard_tokens
+    keep_limit = legacy.vocabulary.keep_limit(counts, options.sample)
+    keep_limit = np.append(keep_limit, np.zeros(1, keep_limit.dtype))
+    noise_table = legacy.noise.build_noise_table(counts, options.ns_exponent)
+    times = resample(encoded.shard_sequences, seed)
+    for epoch in range(config.run.epochs):
+        before = 0
+        for shard in legacy.blocks.epoch_order(len(sizes), seed=seed, epoch=epoch):
+            ids, lengths = encoded.read(shard)
+            drawn = np.repeat(times[shard] > 0, lengths)
+            blocks = legacy.blocks.shard_blocks(
+                np.where(drawn, ids, np.int32(len(counts))),
+                lengths.astype(np.int64),
+                **{"seed": seed, "epoch": epoch, "shard": int(shard)},
+                **{"keep_limit": keep_limit, "noise_table": noise_table},
+                **{"window": options.window, "block": block},
+                **{"tile": options.tile, "noise": options.noise},
+            )
+            rates = legacy.blocks.learning_rates(
+                len(blocks.ids),
+                **{"alpha": options.alpha, "min_alpha": options.min_alpha},
+                **{"epoch": epoch, "epochs": config.run.epochs},
+                tokens_before=before,
+                shard_tokens=len(ids),
+                corpus_tokens=encoded.num_tokens,
+            )
+            before += len(ids)
+            updates = legacy.blocks.updates(blocks, num_blocks)
+            for update, rate in zip(updates, rates[::num_blocks], strict=True):
+                yield copies(update, times[shard]), rate
+
+
+def copies(blocks: legacy.blocks.Blocks, times: np.ndarray) -> legacy.blocks.Blocks:
+    """Blocks whose update is the weighted update of `blocks`, by ALGORITHM.md (56).
+
+    Copy m of a block has the tokens of the sequences that were drawn m times or more;
+    its other tokens are padding. So a term of a sequence that was drawn m times is in m
+    copies, with the same windows and noise.
+
+    Args:
+      times: how often each sequence of the shard was drawn.
+    """
+    weight = np.where(blocks.sequence < 0, 0, times[blocks.sequence])
+    found = []
+    for m in range(1, weight.max() + 1):
+        has = weight >= m
+        found.append(
+            legacy.blocks.Blocks(
+                np.where(has, blocks.ids, np.int32(0)),
+                np.where(has, blocks.sequence, np.int32(-1)),
+                np.where(has, blocks.radius, np.int8(0)),
+                blocks.noise,
+            )
+        )
+    return legacy.blocks.Blocks(*map(np.concatenate, zip(*found, strict=True)))

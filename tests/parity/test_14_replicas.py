@@ -1,0 +1,92 @@
+"""Replicas, and resamples, of tables: each is the oracle's model of its seed."""
+
+import numpy as np
+import pytest
+
+import legacy.blocks
+from embedder.config import Config, with_options
+from embedder.engine.bootstrap import draws_of_shards, multiplicities
+from migration.parity.equations import resample
+from migration.parity.replicas import bootstrap_rung, copies, replicas_rung
+from tests.parity.cases import assert_pass
+
+SMALL = {"loader": "memory", "vector_size": 8, "block": 32, "blocks_per_update": 2}
+RUNGS = pytest.mark.parametrize("rung", [replicas_rung, bootstrap_rung])
+
+
+def lines(rung, sequences, **options) -> list:
+    return list(rung(with_options(Config(), **SMALL | options), sequences))
+
+
+@RUNGS
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"backend": "xla"},
+        {"backend": "numba", "optimizer": "adagrad", "architecture": "cbow"},
+        pytest.param({"backend": "numba", "sample": 0}, marks=pytest.mark.slow),
+        pytest.param(
+            {"backend": "xla", "architecture": "cbow", "update": "dense"},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"backend": "xla", "optimizer": "adagrad"}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"max_pairs_per_row": 2.0, "seed": 2**64 - 1}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=lambda options: " ".join(map(str, options.values())),
+)
+def test_replicas_are_the_models_of_the_oracle(sequences, rung, options):
+    found = lines(rung, sequences, dtype="float64", **options)
+    arrays = 4 if options.get("optimizer") == "adagrad" else 2
+    assert len(found) == arrays
+    assert_pass(found)
+
+
+@pytest.mark.slow
+@RUNGS
+def test_replicas_are_the_models_of_the_oracle_in_float32(sequences, rung):
+    assert_pass(lines(rung, sequences, dtype="float32"))
+
+
+@pytest.mark.slow
+@RUNGS
+def test_one_long_sequence_is_cut(rung):
+    """A resample has it once."""
+    words = [f"w{i}" for i in np.random.default_rng(0).integers(30, size=9000)]
+    assert_pass(lines(rung, [words], dtype="float64"))
+
+
+@pytest.mark.slow
+def test_resamples_of_several_shards_are_those_of_the_oracle(sequences, monkeypatch):
+    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1000)
+    assert_pass(lines(bootstrap_rung, sequences, dtype="float64"))
+
+
+def test_multiplicities_are_those_of_the_equation():
+    sizes = np.array([7, 1, 30, 400])
+    for seed in (0, 9, 2**64 - 1):
+        draws = draws_of_shards(sizes, seed)
+        for shard, times in enumerate(resample(sizes, seed)):
+            size, num = int(sizes[shard]), int(draws[shard])
+            found = multiplicities(shard, size, num, seed)
+            np.testing.assert_array_equal(found, times)
+
+
+def test_copies_have_each_sequence_as_often_as_it_was_drawn():
+    """Sequence 4 was drawn twice, 6 three times; the last token is padding."""
+    blocks = legacy.blocks.Blocks(
+        np.array([[1, 2, 3, 4, 0]], np.int32),
+        np.array([[4, 4, 6, 6, -1]], np.int32),
+        np.array([[1, 2, 3, 1, 0]], np.int8),
+        np.array([[[7, 8]]], np.int32),
+    )
+    found = copies(blocks, np.array([0, 0, 0, 0, 2, 0, 3]))
+    assert found.sequence.tolist() == [[4, 4, 6, 6, -1]] * 2 + [[-1, -1, 6, 6, -1]]
+    assert found.ids.tolist() == [[1, 2, 3, 4, 0]] * 2 + [[0, 0, 3, 4, 0]]
+    assert found.radius.tolist() == [[1, 2, 3, 1, 0]] * 2 + [[0, 0, 3, 1, 0]]
+    np.testing.assert_array_equal(found.noise, np.repeat(blocks.noise, 3, axis=0))
+    for array, given in zip(found, blocks, strict=True):
+        assert array.dtype == given.dtype
