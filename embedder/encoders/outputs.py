@@ -26,7 +26,7 @@ from embedder.encoders.update import Sums, loss_sums
 from embedder.threads import use_threads
 
 _GROUP = 1024  # examples that are computed at once, at most
-_VALUES = {"cpu": 2**20}  # that replicas compute at once; more leave a CPU's cache
+_VALUES = {"cpu": 2**20}  # that replicas compute at once: a CPU's cache holds them
 _DEVICE_VALUES = 2**26  # on other devices
 _HELD_VALUES = 2**26  # of the outputs of all replicas for a group
 
@@ -158,7 +158,7 @@ def _groups(
         params = jax.device_put(_on_one_device(params))  # else for every group
     for start in range(0, len(features), size):
         rows = np.asarray(features[start : start + size])
-        with jax.enable_x64(is_float64):  # not while the caller has the turn
+        with jax.enable_x64(is_float64):  # not across the yield
             group = _padded(rows, size)
             found = np.asarray(function(at_once, encoder, params, group))
         yield found[:, : len(rows)]
