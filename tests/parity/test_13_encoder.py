@@ -15,7 +15,7 @@ from embedder.encoders.estimator import FeatureEncoder
 from embedder.encoders.options import EncoderOptions
 from migration.parity import encoder as rungs
 from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
-from migration.parity.encoder import encoder_subject as subject_of
+from migration.parity.encoder_subject import encoder_subject as subject_of
 from tests.parity.encoder_cases import subject
 
 CASES = {
