@@ -390,14 +390,26 @@ class _Sweep:
     def _run_bracket(self, trials: list[Trial], rungs: Sequence[int]) -> None:
         start = 0
         for until in rungs:
-            missing = [each for each in trials if self._result(each, until) is None]
-            for batch in self._batches(missing, start, until):
-                self._run_batch(batch, keeps_states=until != rungs[-1])
+            for batch in self._batches(trials, start, until):
+                if missing := self._missing(batch):
+                    self._run_batch(missing, keeps_states=until != rungs[-1])
             trials = self._survivors(trials, until)
             for path in self._states(self._dropped(trials)):
                 shutil.rmtree(path, ignore_errors=True)
             start = until
         shutil.rmtree(self._folder.states, ignore_errors=True)
+
+    def _missing(self, batch: _Batch) -> _Batch | None:
+        """The trials of a batch that have no result yet; None: there are none.
+
+        Those of a whole batch, unless it was cut otherwise before: models beside others
+        have the same last bits only beside the same ones.
+        """
+        pairs = zip(batch.trials, batch.configs, strict=True)
+        kept = [(t, c) for t, c in pairs if self._result(t, batch.until) is None]
+        if not kept:
+            return None
+        return batch._replace(trials=[t for t, _ in kept], configs=[c for _, c in kept])
 
     def _survivors(self, trials: Sequence[Trial], epochs: int) -> list[Trial]:
         """The best of each `halving` trials, and trial 0 to compare them with."""
