@@ -67,6 +67,18 @@ def test_an_epoch_by_each_optimizer_is_the_oracles(options):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rung", ["replicas", "bootstrap"])
+@pytest.mark.parametrize(
+    "options",
+    [{"optimizer": "adam"}, {"optimizer_args": ("momentum=0.9",)}],
+    ids=["adam", "momentum"],
+)
+def test_replicas_by_each_optimizer_are_the_oracles(options, rung):
+    given = CASES["features"] | {"learning_rate": 0.01, "dtype": "float64"} | options
+    assert passes(rung, **given)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_an_epoch_of_images_is_the_oracles(data_folder, name):
     config = with_options(
