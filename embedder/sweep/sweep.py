@@ -29,7 +29,6 @@ from embedder.config import (
     to_toml,
     with_options,
 )
-from embedder.disk.folders import remove_unfinished_folders
 from embedder.encoders.options import parse_arguments
 from embedder.engine.epochs import (
     RunPosition,
@@ -48,7 +47,7 @@ from embedder.run.checkpoints import Checkpoints, arrays_of, check_path, tree_of
 from embedder.run.resuming import snapshot_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
-from embedder.run.workdir import Workdir, locked, write_text
+from embedder.run.workdir import Workdir, locked, remove_parts, write_text
 from embedder.sweep.scores import Choice, Score, score_of, with_held_out
 from embedder.sweep.search import brackets, check_optuna
 from embedder.sweep.space import Choices, Space, is_grid, values_of, with_settings
@@ -107,7 +106,8 @@ class SweepFolder:
             return
         if not path.is_dir():
             raise InputExistsError(f"`workdir` must be a folder, got the file {path}.")
-        if {*path.iterdir()} - {self.cache, path / ".lock"}:
+        own = {self.cache, path / ".lock", *Workdir(path).parts}
+        if {*path.iterdir()} - own:
             raise InputExistsError(
                 f"`workdir` must be a sweep, or empty, or new: {path} holds other "
                 "files."
@@ -160,7 +160,7 @@ def sweep(
         if overwrite:
             folder.clear()
         _begin(folder, facts)
-        remove_unfinished_folders(folder.cache)
+        remove_parts(Workdir(workdir))
         running = _Sweep(
             *(config, space, problem, folder, options, score, cache or folder.cache),
             *(on_status, stop or Stop()),
