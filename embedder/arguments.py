@@ -28,17 +28,19 @@ class Train:
     """
 
     corpus: _Corpus = None
-    """A text file (.txt, .gz) with one sequence per line, a glob, or a folder. For an
-    encoder: idx, npz or parquet files, or a folder of images."""
+    """A text file (.txt, .gz) with one sequence per line, a glob, or a folder; `-`:
+    standard input. For an encoder: idx, npz or parquet files, or a folder of images.
+    Each may be a URL: s3://, gs://, https://, hf://."""
     workdir: Path | None = None
     """Folder of the run; none: embedder-NAME in the current folder."""
     config: Path | None = None
     """TOML file of settings. Flags override it."""
     cache: Path | None = None
-    """Folder of encoded corpora, which runs can share; none: cache in the workdir."""
-    resume: Path | None = None
-    """Start from the vectors of this run or model file. The run's settings are the
-    defaults, and so is its corpus."""
+    """Folder of encoded corpora and copies of remote data, which runs can share; none:
+    cache in the workdir, for copies the cache folder of the user."""
+    resume: str | None = None
+    """Start from the vectors of this run or model file, which may be a URL. The run's
+    settings are the defaults, and so is its corpus."""
     grow: bool = False
     """With --resume: add vectors for new tokens. Without it new tokens are skipped."""
     overwrite: bool = False
@@ -98,7 +100,8 @@ class Sweep:
     config: Path | None = None
     """TOML file of settings. Flags override it."""
     cache: Path | None = None
-    """Folder of encoded corpora, which runs can share; none: cache in the workdir."""
+    """Folder of encoded corpora and copies of remote data, which runs can share; none:
+    cache in the workdir, for copies the cache folder of the user."""
     overwrite: bool = False
     """Delete the sweep in the workdir and start again."""
     force_lock: bool = False

@@ -1,5 +1,6 @@
 """The families: which problem settings and a source name."""
 
+from pathlib import Path
 from typing import Any
 
 from embedder.config import Config
@@ -10,20 +11,26 @@ from embedder.tables.problem import TablesProblem
 
 
 def open_problem(
-    config: Config, source: str | None, base: Base | None = None
+    config: Config,
+    source: str | None,
+    base: Base | None = None,
+    cache: Path | None = None,
 ) -> Problem[Any]:
     """The problem of the family of `config`, over the data at `source`.
 
     Its type of training is its own matter: callers pass back what `plan` returned.
+
+    Args:
+      cache: folder of caches, for copies of remote data; None: that of the user.
 
     Raises:
       OSError, InputError: there are no such data, or `base` is of another family.
     """
     match config.run.model:
         case "tokens":
-            return TablesProblem(source, base, config.tables.unicode_errors)
+            return TablesProblem(source, base, config.tables.unicode_errors, cache)
         case "encoder" if base is None:
-            return EncoderProblem(config, source)
+            return EncoderProblem(config, source, cache)
     raise InputError(
         f"`resume` applies only to `model` = 'tokens', got {config.run.model!r} and "
         f"{base and base.path}."

@@ -83,7 +83,9 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     from embedder.run.workdir import Workdir
 
     if verb.resume is not None:
-        run = Workdir(verb.resume)
+        from embedder.problem import copy_of_base
+
+        run = Workdir(copy_of_base(verb.resume, verb.cache))
         if not run.config.exists():
             return verb
         found = _with_settings_of_a_base(arguments, read_toml(run.config))
@@ -102,7 +104,7 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     return dataclasses.replace(
         same,
         corpus=source_of(run),
-        resume=None if base is None else run.base,
+        resume=None if base is None else str(run.base),
         grow=base is not None and base["grow"],
     )
 

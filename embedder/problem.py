@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from embedder.config import Config
+from embedder.disk.copies import local_copy
+from embedder.disk.urls import is_url, without_secrets
 from embedder.engine.epochs import Snapshot, Trainable
 from embedder.engine.layout import Layout
 from embedder.engine.state import TrainState
@@ -85,14 +87,48 @@ class Problem(Protocol[AnyTraining]):
 class Base(NamedTuple):
     """The run whose vectors are the start."""
 
-    path: Path  # of the run, or of a model file
+    path: Path  # of the run, or of a model file; of a URL: that of its copy
     grow: bool  # whether new tokens get rows; else they are skipped
+    url: str | None = None  # without secrets; None: it is on this machine
 
 
-def open_base(resume: str | Path | None, grow: bool) -> Base | None:
-    """The base that `--resume` and `--grow` name; InputError for `grow` alone."""
+def open_base(
+    resume: str | Path | None, grow: bool, cache: Path | None = None
+) -> Base | None:
+    """The base that `--resume` and `--grow` name; InputError for `grow` alone.
+
+    Args:
+      cache: folder of caches, for the copy of a URL; None: that of the user.
+    """
     if resume is not None:
-        return Base(Path(resume), grow)
+        is_remote = isinstance(resume, str) and is_url(resume)
+        url = without_secrets(str(resume)) if is_remote else None
+        return Base(copy_of_base(resume, cache), grow, url)
     if grow:
         raise InputError("`grow` needs `resume`, the run whose vectors are the start.")
     return None
+
+
+def copy_of_base(resume: str | Path, cache: Path | None = None) -> Path:
+    """The path of a run or model file; of a URL that of its copy.
+
+    Checkpoints are copied only if the run has no model file.
+    """
+    if isinstance(resume, Path) or not is_url(resume):
+        return Path(resume)
+    path = Path(local_copy(resume, cache, _is_of_model))
+    if path.is_dir() and not Workdir(path).model.exists():
+        path = Path(local_copy(resume, cache, _is_of_run))
+    return path
+
+
+def _is_of_model(name: str) -> bool:
+    """Whether starting from a finished run needs its file `name`."""
+    run = Workdir("")
+    needed = (run.config, run.corpus, run.vocabulary, run.base, run.model, run.sums)
+    return Path(name) in needed
+
+
+def _is_of_run(name: str) -> bool:
+    """Whether starting from an unfinished run needs its file `name`."""
+    return _is_of_model(name) or name.startswith("checkpoints/")

@@ -81,7 +81,7 @@ def _train(args: Train) -> None:
         _preview(args, config)
         return
     restart = RestartOptions(args.overwrite, args.step, args.force, args.force_lock)
-    base, stop = open_base(args.resume, args.grow), Stop()
+    base, stop = open_base(args.resume, args.grow, args.cache), Stop()
     with stop.listening(), _shown_progress(stop) as on_status:
         run = run_training(
             *(config, args.workdir, args.corpus, base, args.cache, restart),
@@ -152,7 +152,7 @@ def _preview(args: Train, config: Config) -> None:
 
     with fail_together():
         if is_first():
-            base = open_base(args.resume, args.grow)
+            base = open_base(args.resume, args.grow, args.cache)
             say(preview(config, args.corpus, base, cache=args.cache))
 
 

@@ -1,10 +1,12 @@
 """The formats of examples; to add one, write its module and list it here."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
+from embedder.disk.copies import local_copy
 from embedder.encoders.examples import ExampleSet, Source
-from embedder.encoders.idx import open_idx
+from embedder.encoders.idx import labels_name, open_idx
 from embedder.encoders.image_folder import open_image_folder
 from embedder.encoders.images import IMAGES
 from embedder.encoders.npz import open_npz
@@ -35,16 +37,20 @@ DESCRIPTION = ", or ".join(each.description for each in FORMATS)
 """What a source of examples can be, for messages."""
 
 
-def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> ExampleSet:
-    """The examples at the path `source`, in any of the formats.
+def open_examples(
+    source: str, options: EncoderOptions, workers: int = 2, cache: Path | None = None
+) -> ExampleSet:
+    """The examples at the path or URL `source`, in any of the formats.
 
     Args:
       workers: threads that decode images.
+      cache: folder of caches, for the copy of a URL; None: that of the user.
 
     Raises:
       InputNotFoundError: there is no such path, or a folder without examples.
       InputError: it has none of the formats.
     """
+    source = local_copy(source, cache, _is_example_file, labels_name)
     where = Source(source, options, workers)
     if not where.path.exists():
         raise InputNotFoundError(f"DATA {source} does not exist.")
@@ -56,3 +62,8 @@ def open_examples(source: str, options: EncoderOptions, workers: int = 2) -> Exa
             return found
     error = InputNotFoundError if where.path.is_dir() else InputError
     raise error(f"DATA {source} must be {DESCRIPTION}.")
+
+
+def _is_example_file(name: str) -> bool:
+    """Whether a file of a remote folder is read: images, and idx files."""
+    return name.lower().endswith(IMAGES) or "idx" in name

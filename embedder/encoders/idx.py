@@ -44,10 +44,15 @@ def _is_images(path: Path) -> bool:
     return path.is_file() and "images" in path.name and "idx" in path.name
 
 
+def labels_name(name: str) -> str:
+    """The name of the file of labels, beside the idx file `name` of images."""
+    if "images" not in name or "idx" not in name:
+        return name
+    return name.replace("images", "labels").replace("idx3", "idx1")
+
+
 def _idx_set(name: str, source: Source, images: Path) -> ExampleSet:
-    labels = images.with_name(
-        images.name.replace("images", "labels").replace("idx3", "idx1")
-    )
+    labels = images.with_name(labels_name(images.name))
     if not labels.exists():
         raise InputNotFoundError(f"{images} has no labels: {labels} does not exist.")
 

@@ -29,11 +29,11 @@ class EncoderProblem:
       InputNotFoundError, InputError: there are none at `source`.
     """
 
-    def __init__(self, config: Config, source: str | None):
+    def __init__(self, config: Config, source: str | None, cache: Path | None = None):
         if source is None:
             raise InputError(f"DATA must be given for an encoder: {DESCRIPTION}.")
         self.base = None
-        self._set = open_examples(source, config.encoder, config.run.workers)
+        self._set = open_examples(source, config.encoder, config.run.workers, cache)
         self.name = self._set.name
         self.manifest = self._set.manifest
 

@@ -1,8 +1,8 @@
 """config.toml and corpus.json: the settings and the data that a run was started with.
 
-corpus.json has the path of the corpus, its manifest (name, size, time and digest of
-each file), the run that was resumed, and the settings that were left open: those that
-`plan` resolves, as `alpha`, by the corpus and the epochs. config.toml has them
+corpus.json has the path or URL of the corpus, its manifest (name, size, time and digest
+of each file), the run that was resumed, and the settings that were left open: those
+that `plan` resolves, as `alpha`, by the corpus and the epochs. config.toml has them
 resolved.
 """
 
@@ -22,6 +22,7 @@ from embedder.config import (
 )
 from embedder.disk.digests import check_digest, read_digests
 from embedder.disk.files import short_reason
+from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError
 from embedder.run.workdir import Workdir, write_text
 
@@ -47,13 +48,20 @@ def write_settings(
       given: the settings before `plan` resolved them; None: `config` itself.
     """
     corpus = {
-        "source": source and os.path.abspath(source),
+        "source": _absolute(source),
         "manifest": manifest,
         "resume": base,
         "open": _open(given or config, config),
     }
     write_text(workdir.corpus, json.dumps(corpus, indent=2) + "\n")
     write_text(workdir.config, to_toml(config))
+
+
+def _absolute(source: str | None) -> str | None:
+    """The path or URL that names the data also in other folders, without secrets."""
+    if source is None:
+        return None
+    return without_secrets(source) if is_url(source) else os.path.abspath(source)
 
 
 def _open(given: Config, resolved: Config) -> dict[str, Any]:
@@ -123,7 +131,7 @@ def is_same(
 
 
 def source_of(workdir: Workdir) -> str | None:
-    """Path of the corpus of the run; None: the demo corpus."""
+    """Path or URL of the corpus of the run; None: the demo corpus."""
     return _corpus(workdir, "source", (str, type(None)))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from embedder.config import Config, to_toml
 from embedder.engine.memory import memory_lines
+from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.problem import Base, Training
 
@@ -16,13 +17,20 @@ def preview(
     *,
     cache: Path | None = None,
 ) -> str:
-    """What `train` would do, as text; only `cache` is written to, if it is given.
+    """What `train` would do, as text.
+
+    Only `cache` is written to, if it is given, and copies of remote data are made.
 
     Raises:
       OSError, InputError: bad input.
     """
+    if source == "-":
+        raise InputError(
+            "`dry_run` would read standard input, which can be read only once: write "
+            "it to a file, or leave --dry-run out."
+        )
     with tempfile.TemporaryDirectory() as temporary:
-        problem = open_problem(config, source, base)
+        problem = open_problem(config, source, base, cache)
         training: Training = problem.plan(config, cache or Path(temporary))
         devices = f"devices: {training.devices_line}"
         toml = to_toml(training.config)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embedder.config import Config, options_of, per_host_names
+from embedder.disk.copies import keep_standard_input
 from embedder.disk.files import name_file_in_errors
 from embedder.disk.lock import LockedError
 from embedder.engine.epochs import Status
@@ -56,10 +57,12 @@ def train(
     several processes the first writes.
 
     Args:
-      source: a text file, glob or folder, or examples; None: the demo corpus.
+      source: a text file, glob or folder, or examples, or a URL of them; "-" is
+        standard input; None: the demo corpus.
       resume: the run, or model file, whose vectors are the start.
       grow: tokens that are new to `resume` get rows; else they are skipped.
-      cache: folder of encoded corpora; None: cache in `workdir`.
+      cache: folder of encoded corpora and copies of remote data; None: cache in
+        `workdir`, for copies the cache folder of the user.
       overwrite: start anew where there is a run.
       step: resume from the checkpoint after this many updates instead of the newest.
       force: resume although the corpus files have changed; tokens must be the same.
@@ -74,7 +77,7 @@ def train(
       Stopped: `stop` was requested, and the run is saved.
     """
     restart = RestartOptions(overwrite, step, force, force_lock)
-    base = open_base(resume, grow)
+    base = open_base(resume, grow, cache)
     return run_training(
         *(config, Path(workdir), source, base, cache, restart, on_status, stop)
     ).vectors
@@ -99,7 +102,8 @@ def run_training(
         with processes.fail_together():
             if workdir is not None:
                 check_path(workdir)
-            problem = open_problem(config, source, base)
+            source = _source(source, cache)
+            problem = open_problem(config, source, base, cache)
             run = Workdir(_default_workdir(problem) if workdir is None else workdir)
             check_path(run.path)
             if base is not None:
@@ -131,6 +135,16 @@ def run_training(
         plan = Plan(run, problem, training, config, source)
         vectors = train_plan(plan, restart, on_status, stop or Stop())
         return Result(run.path, vectors, was_finished=False)
+
+
+def _source(source: str | None, cache: Path | None) -> str | None:
+    """`source`; for standard input ("-") the path of a copy."""
+    if source == "-" and processes.num_processes() > 1:
+        raise InputError(
+            "Corpus - is standard input, which only one process has: write it to a "
+            "file that all processes see."
+        )
+    return keep_standard_input(source, cache)
 
 
 def _default_workdir(problem: Problem[Any]) -> Path:

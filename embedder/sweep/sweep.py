@@ -154,7 +154,7 @@ def sweep(
     folder = SweepFolder(workdir)
     folder.check_free()
     config, score, epochs = _planned(config, space, options)
-    problem = open_problem(config, source)
+    problem = open_problem(config, source, cache=cache)
     facts = _facts(config, space, score, options, problem)
     with locked(Workdir(workdir), force_lock):
         if overwrite:
@@ -188,7 +188,7 @@ def preview(
     at_once = max(1, min(num, options.side_by_side // config.run.replicas))
     models = replicas_of(config) * at_once
     with tempfile.TemporaryDirectory() as temporary:
-        problem = open_problem(config, source)
+        problem = open_problem(config, source, cache=cache)
         training = problem.plan(config, cache or Path(temporary), models)
         return "\n".join(
             [

@@ -51,6 +51,11 @@ def corpus_files(source: str | os.PathLike[str]) -> list[Path]:
     raise InputNotFoundError(f"Corpus {source} does not exist.")
 
 
+def is_corpus_file(name: str) -> bool:
+    """Whether a file of a remote folder may be part of the corpus."""
+    return has_ending(Path(name))
+
+
 def _checked(
     source: str | os.PathLike[str], found: list[Path], if_none: str
 ) -> list[Path]:

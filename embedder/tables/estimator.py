@@ -12,6 +12,7 @@ import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
+from embedder.disk.copies import local_copy
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
@@ -26,6 +27,7 @@ from embedder.tables.artefact import (
     write_model,
 )
 from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
+from embedder.tables.corpus_files import is_corpus_file
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.options import OPTIMIZERS
@@ -391,5 +393,6 @@ def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
 
 def _corpus(sequences: Source) -> Corpus:
     if isinstance(sequences, str | os.PathLike):
-        return text_corpus(sequences)
+        path = os.fspath(sequences)
+        return text_corpus(local_copy(path, is_wanted=is_corpus_file))
     return sequences_corpus(sequences)

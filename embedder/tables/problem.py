@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from embedder.config import Config, common_config, options_of, read_toml, resolve
+from embedder.disk.copies import local_copy
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Snapshot
 from embedder.engine.rules import row_rule
@@ -24,6 +25,7 @@ from embedder.run.inputs import check_has_one_model, check_sound
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import Corpus, text_corpus
+from embedder.tables.corpus_files import is_corpus_file
 from embedder.tables.demo import demo_corpus
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.training import Training
@@ -57,8 +59,9 @@ class TablesProblem:
         source: str | None,
         base: Base | None = None,
         errors: Literal["strict", "replace"] = "strict",
+        cache: Path | None = None,
     ):
-        self._corpus = open_corpus(source, errors)
+        self._corpus = open_corpus(source, errors, cache)
         self._base: ModelFile | None = None
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
@@ -67,7 +70,7 @@ class TablesProblem:
         if base is not None:
             self._base = _read_base(base)
             self.base = {
-                "path": os.path.abspath(base.path),
+                "path": base.url or os.path.abspath(base.path),
                 "grow": base.grow,
                 "sha256": _digest(self._base),
             }
@@ -125,10 +128,18 @@ def _uses_tensorflow(config: Config) -> bool:
 
 
 def open_corpus(
-    source: str | None, errors: Literal["strict", "replace"] = "strict"
+    source: str | None,
+    errors: Literal["strict", "replace"] = "strict",
+    cache: Path | None = None,
 ) -> Corpus:
-    """The corpus at `source`: a file, a glob or a folder; None: the demo corpus."""
-    return demo_corpus() if source is None else text_corpus(source, errors)
+    """The corpus at `source`: a file, a glob or a folder; None: the demo corpus.
+
+    Args:
+      cache: folder of caches, for the copy of a URL; None: that of the user.
+    """
+    if source is None:
+        return demo_corpus()
+    return text_corpus(local_copy(source, cache, is_corpus_file), errors)
 
 
 def _read_base(base: Base) -> ModelFile:

@@ -50,6 +50,8 @@ FAULTS = {
     "F38": "one replica of several diverges",
     "F39": "a damaged file of replicas: flipped, cut short, claims of other sizes",
     "F40": "more replicas than memory holds",
+    "F41": "a server that answers 503, cuts a connection, is slow, or is away",
+    "F42": "kill -9 while remote data are copied",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -75,6 +77,8 @@ INPUTS = {
     "B22": "a target or an input that is part of the run itself",
     "B23": "a token of megabytes",
     "B24": "a corpus that is no regular file: a pipe, standard input",
+    "B27": "a URL that is wrong, denied, or of a file system that is not installed",
+    "B28": "secrets in a URL: in messages, in files of a run",
     "B25": "a number of replicas out of bounds; flags of replicas without replicas",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}

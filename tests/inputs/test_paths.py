@@ -201,7 +201,7 @@ def test_a_folder_with_names_like_those_of_a_run_is_no_run():
 
 @pytest.mark.row("B24")
 @pytest.mark.parametrize(
-    "name", ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/../dev/stdin"]
+    "name", ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/../dev/stdin"]
 )
 def test_a_stream_as_corpus_is_refused_with_what_to_do(capsys, name):
     Path("text.txt").write_text("a b c d a c\n" * 40)
