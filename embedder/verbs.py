@@ -468,12 +468,13 @@ def _verify(args: Verify) -> int:
 
 
 def _parity(args: Parity) -> int:
+    from embedder.disk.copies import local_copy
     from migration.parity.report import compare
 
     config = settings(args)
     passed = compare(
         config,
-        args.corpus,
+        args.corpus and local_copy(args.corpus),
         words=args.words,
         seeds=args.seeds,
         rungs=args.rungs,

@@ -29,7 +29,9 @@ def is_web(url: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """`url` with `***` in place of its user, password and query."""
+    """`url` with `***` in place of its user, password and query; a path as it is."""
+    if not is_url(url):
+        return url
     shown = _PASSWORD.sub(f"{HIDDEN}@", url)
     if is_web(url):
         return _WEB_QUERY.sub(f"?{HIDDEN}", _USER.sub(f"{HIDDEN}@", shown))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embedder.config import read_toml
+from embedder.disk.urls import without_secrets
 from embedder.encoders.artefact import EncoderFile, network_options
 from embedder.encoders.embedding import read_model
 from embedder.encoders.examples import Examples
@@ -49,7 +50,7 @@ def evaluate_run(run: Path, examples: str | None) -> Evaluation:
         return _evaluate_validation(run)
     model = read_model(run)
     found = _read_examples(run, model, examples)
-    where = f"examples of {Path(examples).name}"
+    where = f"examples of {Path(without_secrets(examples)).name}"
     return evaluate_labelled(predictor_of(model), found.features, found.labels, where)
 
 
@@ -169,6 +170,7 @@ def _read_examples(run: Path, model: EncoderFile, source: str) -> Examples:
       InputError: they do not fit the encoder; the message names `--examples`.
     """
     examples = open_examples(source, _options(run, model)).read(None)
+    source = without_secrets(source)
     _check_features(source, examples.features, model)
     known = {str(name): i for i, name in enumerate(model.classes)}
     if others := [name for name in examples.classes if name not in known]:

@@ -280,6 +280,7 @@ def test_a_local_url_is_its_path_and_paths_stay(copy, tmp_path):
         ("https://host:8080/a@b", "https://host:8080/a@b"),
         ("https://host/a?X-Sig=SECRET&b=1", "https://host/a?***"),
         ("https://host/a#SECRET", "https://host/a?***"),
+        ("a/b?c=d", "a/b?c=d"),
         ("abfs://container@account.net/a", "abfs://container@account.net/a"),
     ],
 )

@@ -14,6 +14,8 @@ from PIL import Image
 from embedder import EmbeddingTrainer
 from embedder.cli import main
 from embedder.disk import copies, remote
+from embedder.errors import InputError
+from embedder.run import train
 from tests.commands import run_python
 from tests.servers import Server, serving
 
@@ -237,6 +239,23 @@ def test_files_of_a_run_have_no_secret(bucket, capsys):
         assert main(["train", url, *FAST, "--workdir", "run"]) == 0
 
 
+@pytest.mark.row("B28")
+def test_an_evaluation_on_a_url_shows_no_secret(capsys):
+    rng = np.random.default_rng(0)
+    np.savez("small.npz", X=rng.random((8, 3)), y=[0, 1] * 4)
+    np.savez("other.npz", X=rng.random((8, 4)), y=[0, 1] * 4)
+    assert main(["train", "small.npz", *ENCODER, "--workdir", "run"]) == 0
+    with serving(Server()) as server:
+        for name in ("small", "other"):
+            server.files[f"/{name}.npz"] = Path(f"{name}.npz").read_bytes()
+        url = server.url.replace("//", "//user:hunter2@") + "/{}.npz?sig=hunter3"
+        assert main(["evaluate", "run", "--examples", url.format("small")]) == 0
+        assert main(["evaluate", "run", "--examples", url.format("other")]) == 2
+    shown = capsys.readouterr()
+    assert "/other.npz?*** must have features float64[3]" in shown.err
+    assert "hunter" not in shown.out + shown.err
+
+
 KILLED = """
 import os, sys, threading
 from embedder.cli import main
@@ -274,22 +293,29 @@ def test_a_killed_copy_is_taken_for_no_whole_one(bucket, pieces):
 
 @pytest.mark.row("B24")
 def test_standard_input_trains_as_a_file_does(monkeypatch, capsys):
-    def train(data: bytes) -> int:
+    def train_on(data: bytes) -> int:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         return main(["train", "-", *FAST])
 
-    assert train(TEXT) == 0
+    assert train_on(TEXT) == 0
     assert Path(corpus("embedder-stdin")["source"]).read_bytes() == TEXT
     Path("text.txt").write_bytes(TEXT)
     assert main(["train", "text.txt", *FAST]) == 0
     files = [Path(f"embedder-{x}/vectors.txt").read_bytes() for x in ("stdin", "text")]
     assert files[0] == files[1]
     capsys.readouterr()
-    assert train(TEXT) == 0
+    assert train_on(TEXT) == 0
     assert main(["train", "--workdir", "embedder-stdin"]) == 0
     assert capsys.readouterr().out.count("finished before") == 2
-    assert train(TEXT * 2) == 2
+    assert train_on(TEXT * 2) == 2
     assert "another corpus" in last_line(capsys)
+
+
+@pytest.mark.row("B24")
+def test_several_processes_refuse_standard_input(monkeypatch):
+    monkeypatch.setattr("embedder.hosts.processes.num_processes", lambda: 2)
+    with pytest.raises(InputError, match="Corpus - is standard input, which only one"):
+        train._source("-", None)
 
 
 @pytest.mark.row("B24")
