@@ -108,6 +108,8 @@ def _sweep(args: Sweep) -> None:
     from embedder.sweep.sweep import SweepOptions, preview, sweep
 
     config = settings(args)
+    if args.best is not None:
+        _check_best(args.best, args.workdir)
     space = read_space(args.space, config)
     options = SweepOptions(
         *(args.score, args.pairs, args.trials),
@@ -136,6 +138,20 @@ def _sweep(args: Sweep) -> None:
             )
     for line in report.lines(outcome):
         say(line)
+
+
+def _check_best(best: Path, workdir: Path) -> None:
+    """Refuses, before hours of trials, a folder where no run can be written."""
+    from embedder.run.checkpoints import check_path
+    from embedder.run.workdir import Workdir, check_free
+
+    check_path(best)
+    check_free(Workdir(best), "`best`")
+    here, sweep = best.resolve(), workdir.resolve()
+    if here == sweep or sweep in here.parents:
+        raise InputError(
+            f"`best` must be outside of the sweep in {workdir}, got {best}."
+        )
 
 
 def _expected_loader(run: RunOptions) -> str:

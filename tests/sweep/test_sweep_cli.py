@@ -109,6 +109,11 @@ def test_memory_grows_with_the_models_side_by_side(capsys):
         (["space.toml", "text.txt", "--pairs", "p.tsv"], "`score` pairs needs --pairs"),
         (["space.toml", "text.txt", "--trails", "3"], "did you mean `--trials`?"),
         (["space.toml", "text.txt", "--workdir", "text.txt"], "must be a folder, got"),
+        (["space.toml", "text.txt", "--best", "text.txt"], "`best` must be a folder"),
+        (
+            ["space.toml", "text.txt", "--best", "embedder-sweep"],
+            "`best` must be outside of the sweep",
+        ),
         (["space.toml", "text.txt", "--holdout", "1.5"], "`holdout` must be"),
     ],
 )
