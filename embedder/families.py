@@ -6,6 +6,7 @@ from embedder.config import Config
 from embedder.encoders.problem import EncoderProblem
 from embedder.errors import InputError
 from embedder.problem import Base, Problem
+from embedder.tables.columns import columns_of
 from embedder.tables.problem import TablesProblem
 
 
@@ -21,7 +22,9 @@ def open_problem(
     """
     match config.run.model:
         case "tokens":
-            return TablesProblem(source, base, config.tables.unicode_errors)
+            options = config.tables
+            columns = columns_of(options)
+            return TablesProblem(source, base, options.unicode_errors, columns)
         case "encoder" if base is None:
             return EncoderProblem(config, source)
     raise InputError(

@@ -62,6 +62,15 @@ class TablesOptions:
     seed. The vectors are scored on them after each epoch."""
     unicode_errors: Literal["strict", "replace"] = setting("strict")
     """If the corpus is not UTF-8 text: refuse it, or replace wrong bytes by U+FFFD."""
+    session: str = setting("", text)
+    """Of a table: the column of the sessions. A row is an item of a session."""
+    item: str = setting("", text)
+    """Of a table: the column of the items."""
+    order: str = setting("", text)
+    """Of a table: the column by which the items of a session are sorted; none: the
+    order of the rows."""
+    items: str = setting("", text)
+    """Of a table whose rows are sessions: the column of the lists of items."""
     architecture: Architecture = setting("skipgram")
     """skipgram: predict the contexts from a token. cbow: predict a token from the mean
     of its contexts."""

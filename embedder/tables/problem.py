@@ -23,9 +23,11 @@ from embedder.run.checkpoints import Checkpoints, tree_of
 from embedder.run.inputs import check_has_one_model, check_sound
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
-from embedder.tables.corpus import Corpus, text_corpus
+from embedder.tables.columns import NOT_GIVEN, Columns
+from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
+from embedder.tables.sources import file_corpus
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
 from embedder.tables.vocabulary import (
@@ -57,8 +59,9 @@ class TablesProblem:
         source: str | None,
         base: Base | None = None,
         errors: Literal["strict", "replace"] = "strict",
+        columns: Columns = NOT_GIVEN,
     ):
-        self._corpus = open_corpus(source, errors)
+        self._corpus = open_corpus(source, errors, columns)
         self._base: ModelFile | None = None
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
@@ -125,10 +128,16 @@ def _uses_tensorflow(config: Config) -> bool:
 
 
 def open_corpus(
-    source: str | None, errors: Literal["strict", "replace"] = "strict"
+    source: str | None,
+    errors: Literal["strict", "replace"] = "strict",
+    columns: Columns = NOT_GIVEN,
 ) -> Corpus:
-    """The corpus at `source`: a file, a glob or a folder; None: the demo corpus."""
-    return demo_corpus() if source is None else text_corpus(source, errors)
+    """The corpus at `source`: a file, a glob or a folder; None: the demo corpus.
+
+    Args:
+      columns: of sessions in tables.
+    """
+    return demo_corpus() if source is None else file_corpus(source, errors, columns)
 
 
 def _read_base(base: Base) -> ModelFile:
