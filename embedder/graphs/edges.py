@@ -100,7 +100,9 @@ class _Names:
     """Numbers names as they come, and in the end by their order."""
 
     def __init__(self):
-        self._categories = pl.Categories.random()
+        # Polars forgets the numbers of categories when no column has them.
+        kind = pl.Categorical(pl.Categories.random())
+        self._known = pl.Series("name", [], dtype=kind)
         self._names: list[str] = []  # by the number that Polars gives
 
     def numbered(self, frame: pl.DataFrame) -> _Part:
@@ -111,7 +113,7 @@ class _Names:
         return _Part(source, target, weight)
 
     def _numbers(self, names: pl.Series) -> np.ndarray:
-        coded = names.cast(pl.Categorical(self._categories))
+        coded = names.cast(self._known.dtype)
         numbers = coded.to_physical().to_numpy().astype(np.uint32)
         num_known = len(self._names)
         new = np.flatnonzero(numbers >= num_known)
