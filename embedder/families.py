@@ -6,7 +6,6 @@ from embedder.config import Config
 from embedder.encoders.problem import EncoderProblem
 from embedder.errors import InputError
 from embedder.problem import Base, Problem
-from embedder.tables.columns import columns_of
 from embedder.tables.problem import TablesProblem
 
 
@@ -22,9 +21,7 @@ def open_problem(
     """
     match config.run.model:
         case "tokens":
-            options = config.tables
-            columns = columns_of(options)
-            return TablesProblem(source, base, options.unicode_errors, columns)
+            return TablesProblem(source, base, config.tables)
         case "encoder" if base is None:
             return EncoderProblem(config, source)
     raise InputError(

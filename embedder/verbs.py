@@ -487,6 +487,8 @@ def _parity(args: Parity) -> int:
     from migration.parity.report import compare
 
     config = settings(args)
+    if config.run.model == "tokens" and config.tables.walks:
+        raise InputError("`walks` must be 0: the NumPy trainer has no graphs.")
     passed = compare(
         config,
         args.corpus,

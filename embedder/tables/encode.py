@@ -263,9 +263,9 @@ def _write_cache(
 
 
 def _open_cache(folder: Path) -> Encoded:
-    with _name_damaged_file(folder / DIGESTS_FILE):
+    with name_damaged_file(folder / DIGESTS_FILE):
         digests = read_digests(folder)
-    with _name_damaged_file(folder / "shards.json") as path:
+    with name_damaged_file(folder / "shards.json") as path:
         check_digest(path, digests.get(path.name))
         summary = json.loads(path.read_text())
         raw_tokens = int(summary["raw_tokens"])
@@ -274,16 +274,16 @@ def _open_cache(folder: Path) -> Encoded:
             raise InputError("`shard_tokens` must be numbers >= 1")
         if raw_tokens < tokens.sum():
             raise InputError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
-    with _name_damaged_file(folder / "vocabulary.parquet") as path:
+    with name_damaged_file(folder / "vocabulary.parquet") as path:
         check_digest(path, digests.get(path.name))
         vocabulary = read_vocabulary(path)
     sequences = np.zeros_like(tokens)
     for shard in range(len(tokens)):
-        with _name_damaged_file(_shard_path(folder, shard)) as path:
+        with name_damaged_file(_shard_path(folder, shard)) as path:
             sequences[shard] = _num_sequences(path, int(tokens[shard]))
 
     def read(shard: int) -> Shard:
-        with _name_damaged_file(_shard_path(folder, shard)) as path:
+        with name_damaged_file(_shard_path(folder, shard)) as path:
             check_digest(path, digests.get(path.name))
             return _read_shard(path, int(tokens[shard]), len(vocabulary))
 
@@ -317,7 +317,7 @@ def _read_shard(path: Path, num_tokens: int, num_rows: int) -> Shard:
 
 
 @contextlib.contextmanager
-def _name_damaged_file(path: Path) -> Iterator[Path]:
+def name_damaged_file(path: Path) -> Iterator[Path]:
     """Turns every error of reading a damaged file into one InputError."""
     faults = (OSError, ValueError, TypeError, LookupError, EOFError, OverflowError)
     try:
