@@ -129,6 +129,8 @@ def _sweep(args: Sweep) -> None:
             stop=stop,
         )
         report.draw_picture(args.workdir, outcome)
+        for line in report.lines(outcome):
+            say(line)
         if args.best is not None:
             run_training(
                 *(outcome.config, args.best, args.corpus, None),
@@ -136,8 +138,6 @@ def _sweep(args: Sweep) -> None:
                 on_status=on_status,
                 stop=stop,
             )
-    for line in report.lines(outcome):
-        say(line)
 
 
 def _check_best(best: Path, workdir: Path) -> None:

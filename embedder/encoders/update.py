@@ -32,7 +32,7 @@ class Batches(NamedTuple, Generic[Leaf]):
     ids: Leaf | None  # i32[S, B]
     weights: Leaf  # [S, B], 1, or of a resample; 0 for padding
     num: Leaf  # i32[1]: how many of the S updates are real, the first ones
-    rates: Leaf | None = None  # f[P] or f[P, K], as `own_rates`; None: the program's
+    rates: Leaf | None = None  # f[P] or f[P, K], see `own_rates`; None: none differ
 
 
 AXES: Batches[int | None] = Batches(1, 1, None, 1, None)
