@@ -424,6 +424,7 @@ def main(arguments: list[str]) -> None:
     tyro.extras.subcommand_cli_from_dict(
         BENCHES | {"render": render.render_tables},
         prog="python -m bench",
-        description="Benches; those that begin with `gpu` have their own --help.",
+        description="Benches; `gpu`, `gpu-offline` and `gpu-replicas` have their own "
+        "--help.",
         args=arguments,
     )

@@ -81,8 +81,9 @@ class Sweep:
         "auto", "held-out", "next-item", "pairs", "val-loss", "val-accuracy"
     ] = "auto"
     """held-out: log likelihood of sequences that are not trained on. next-item: share
-    of these whose last item is among the ten nearest to the others. pairs: correlation
-    with --pairs. val-loss, val-accuracy: of an encoder. auto: held-out, val-loss."""
+    of these whose last item is among the ten that the others predict. pairs:
+    correlation with --pairs. val-loss, val-accuracy: of an encoder. auto: held-out,
+    for an encoder val-loss."""
     pairs: Path | None = None
     """Similarity set for --score pairs."""
     trials: int = 32

@@ -21,7 +21,7 @@ def open_problem(
     """
     match config.run.model:
         case "tokens":
-            return TablesProblem(source, base, config.tables.unicode_errors)
+            return TablesProblem(source, base, config.tables)
         case "encoder" if base is None:
             return EncoderProblem(config, source)
     raise InputError(

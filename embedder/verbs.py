@@ -4,7 +4,6 @@ What computes is imported by the verb that needs it, so that `--help` answers at
 """
 
 import contextlib
-import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -109,6 +108,8 @@ def _sweep(args: Sweep) -> None:
     from embedder.sweep.sweep import SweepOptions, preview, sweep
 
     config = settings(args)
+    if args.best is not None:
+        _check_best(args.best, args.workdir)
     space = read_space(args.space, config)
     options = SweepOptions(
         *(args.score, args.pairs, args.trials),
@@ -137,6 +138,20 @@ def _sweep(args: Sweep) -> None:
             )
     for line in report.lines(outcome):
         say(line)
+
+
+def _check_best(best: Path, workdir: Path) -> None:
+    """Refuses, before hours of trials, a folder where no run can be written."""
+    from embedder.run.checkpoints import check_path
+    from embedder.run.workdir import Workdir, check_free
+
+    check_path(best)
+    check_free(Workdir(best), "`best`")
+    here, sweep = best.resolve(), workdir.resolve()
+    if here == sweep or sweep in here.parents:
+        raise InputError(
+            f"`best` must be outside of the sweep in {workdir}, got {best}."
+        )
 
 
 def _expected_loader(run: RunOptions) -> str:
@@ -313,10 +328,10 @@ def _evaluate(args: Evaluate) -> None:
         if given:
             raise InputError(f"{given[0]} goes with neither --pairs nor --analogies.")
         _evaluate_vectors(args)
-    elif _finished_run(args.run) is None and args.examples is not None:
-        _evaluate_encoder(args)  # of a file
-    elif _is_encoder_run(args.run):
-        _evaluate_encoder(args)
+    elif _is_encoder(args):
+        from embedder.encoders.commands import evaluate
+
+        evaluate(args.run, args.examples, args.picture, args.json)
     elif given:
         raise InputError(
             f"{given[0]} applies only to a run of an encoder, got {args.run}."
@@ -325,20 +340,10 @@ def _evaluate(args: Evaluate) -> None:
         raise InputError("Give at least one of --pairs FILE and --analogies FILE.")
 
 
-def _evaluate_encoder(args: Evaluate) -> None:
-    from embedder.encoders.evaluation import as_json, evaluate_run, report
-    from embedder.encoders.picture import check_picture, draw
-    from embedder.run.workdir import check_target
-
-    if args.picture is not None:
-        check_target(args.picture, "`picture`")
-        check_picture(args.picture)
-    found = evaluate_run(args.run, args.examples)
-    lines = [json.dumps(as_json(found))] if args.json else report(found)
-    for line in lines:
-        say(shown(line))
-    if args.picture is not None:
-        draw(found, args.picture)
+def _is_encoder(args: Evaluate) -> bool:
+    """Whether RUN is of an encoder; a file is one if there are examples for it."""
+    is_file = _finished_run(args.run) is None
+    return args.examples is not None if is_file else _is_encoder_run(args.run)
 
 
 def _evaluate_vectors(args: Evaluate) -> None:
@@ -406,15 +411,18 @@ def _export(args: Export) -> None:
     from embedder.vectors.export import write_vectors
 
     check_target(args.to, "`to`")
-    if args.replicas or args.predictions:
-        _finished_run(args.run)  # else another message
-    if _is_encoder_run(args.run) and (args.replicas or args.predictions):
-        _export_encoder(args)
-        return
-    if args.predictions:
+    if args.replicas + args.predictions + (args.stability is not None) > 1:
+        raise InputError("Give one of --replicas, --stability N and --predictions.")
+    is_encoder = _finished_run(args.run) is not None and _is_encoder_run(args.run)
+    if args.predictions and not is_encoder:
         raise InputError(
             f"`predictions` applies only to a run of an encoder, got {args.run}."
         )
+    if is_encoder and (args.predictions or args.replicas):
+        from embedder.encoders.commands import export
+
+        export(args.run, args.to, "predictions" if args.predictions else "replicas")
+        return
     if args.replicas or args.stability is not None:
         _export_ensemble(args)
         return
@@ -424,28 +432,11 @@ def _export(args: Export) -> None:
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
 
 
-def _export_encoder(args: Export) -> None:
-    from embedder.disk.files import name_file_in_errors
-    from embedder.encoders.export import export_predictions, export_replicas
-
-    if args.replicas + args.predictions + (args.stability is not None) > 1:
-        raise InputError("Give one of --predictions, --replicas and --stability N.")
-    with name_file_in_errors(args.to):
-        if args.predictions:
-            done = f"predictions of {export_predictions(args.run, args.to)} examples"
-        else:
-            num_networks, num_examples = export_replicas(args.run, args.to)
-            done = f"{num_networks} x {num_examples} vectors"
-    say_done(f"{done} in {shown(str(args.to))}")
-
-
 def _export_ensemble(args: Export) -> None:
     from embedder.disk.files import name_file_in_errors
     from embedder.vectors.ensemble_files import write_ensemble, write_stability
     from embedder.vectors.vectors import check_positive_integer
 
-    if args.replicas and args.stability is not None:
-        raise InputError("Give one of --replicas and --stability N, not both.")
     if args.stability is not None:
         check_positive_integer("stability", args.stability)
     ensemble = _ensemble(args.run)
@@ -496,6 +487,8 @@ def _parity(args: Parity) -> int:
     from migration.parity.report import compare
 
     config = settings(args)
+    if config.run.model == "tokens" and config.tables.walks:
+        raise InputError("`walks` must be 0: the NumPy trainer has no graphs.")
     passed = compare(
         config,
         args.corpus,

@@ -84,11 +84,14 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
     [
         (
             [],
-            "Expected one of {train, devices, neighbors, analogy, evaluate, embed, "
-            "export, convert, verify, parity}.",
+            "Expected one of {train, sweep, devices, neighbors, analogy, evaluate, "
+            "embed, export, convert, verify, parity}.",
         ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),
-        (["--window", "3"], "Unknown verb `--window`. The verbs are train, devices"),
+        (
+            ["--window", "3"],
+            "Unknown verb `--window`. The verbs are train, sweep, devices",
+        ),
         (["train", "--window"], "Missing value for argument '--window'."),
         (
             ["train", "--overwrite=no"],

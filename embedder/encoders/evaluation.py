@@ -49,7 +49,7 @@ def evaluate_run(run: Path, examples: str | None) -> Evaluation:
         return _evaluate_validation(run)
     model = read_model(run)
     found = _read_examples(run, model, examples)
-    where = f"examples of {examples}"
+    where = f"examples of {Path(examples).name}"
     return evaluate_labelled(predictor_of(model), found.features, found.labels, where)
 
 

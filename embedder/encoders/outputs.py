@@ -1,7 +1,8 @@
 """Outputs of an encoder: embeddings, class probabilities, loss and accuracy.
 
 Examples are passed to the compiled functions in groups of one size, the last one
-padded. K replicas compute a group together, by `vmap`: their parameters have K first.
+padded. K replicas, whose parameters have K first, compute a group in one call: as many
+of them at once, by `vmap`, as memory allows.
 
 Axis letters: K replicas, n examples, m examples of a group, E values of an embedding,
 C classes.
@@ -25,7 +26,9 @@ from embedder.encoders.update import Sums, loss_sums
 from embedder.threads import use_threads
 
 _GROUP = 1024  # examples that are computed at once, at most
-_REPLICA_VALUES = 2**24  # that replicas compute at once: fewer examples of more of them
+_VALUES = {"cpu": 2**20}  # that replicas compute at once: a CPU's cache holds them
+_DEVICE_VALUES = 2**26  # on other devices
+_HELD_VALUES = 2**26  # of the outputs of all replicas for a group
 
 
 def load_encoder(
@@ -71,14 +74,14 @@ def embed_replicas(
     encoder: Encoder, params: Params, features: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Embeddings of one group of examples after the other, [K, m, E]."""
-    return _groups(encoder, _replica_embed, params, features)
+    return _groups(_replica_embed, encoder, params, features)
 
 
 def score_replicas(
     encoder: Encoder, params: Params, features: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Scores of the classes of one group of examples after the other, [K, m, C]."""
-    return _groups(encoder, _replica_scores, params, features)
+    return _groups(_replica_scores, encoder, params, features)
 
 
 def evaluate(
@@ -90,7 +93,7 @@ def evaluate(
 ) -> tuple[float, float]:
     """Mean cross entropy and accuracy of the examples `ids`, i64[n]."""
     data = features, labels, ids
-    return _evaluate(_batch_sums, encoder, _on_one_device(params), *data, _GROUP)
+    return _evaluate(_batch_sums, encoder, _on_one_device(params), *data)
 
 
 def evaluate_replicas(
@@ -101,9 +104,9 @@ def evaluate_replicas(
     ids: np.ndarray,
 ) -> tuple[float, float]:
     """Means over K replicas of what `evaluate` returns; `params` have K first."""
-    params = _on_one_device(params)
-    size = _replica_group(encoder.network, params)
-    return _evaluate(_replica_sums, encoder, params, features, labels, ids, size)
+    sums = functools.partial(_replica_sums, _num_at_once(encoder.network))
+    data = features, labels, ids
+    return _evaluate(sums, encoder, _on_one_device(params), *data)
 
 
 def _evaluate(
@@ -113,14 +116,13 @@ def _evaluate(
     features: np.ndarray,
     labels: np.ndarray,
     ids: np.ndarray,
-    size: int,
 ) -> tuple[float, float]:
     total = np.zeros(3)
     with jax.enable_x64(encoder.dtype == np.float64):
-        for start in range(0, len(ids), size):
-            group = ids[start : start + size]
+        for start in range(0, len(ids), _GROUP):
+            group = ids[start : start + _GROUP]
             rows = features[group], labels[group], np.ones(len(group), encoder.dtype)
-            batch = (_padded(each, size) for each in rows)
+            batch = (_padded(each, _GROUP) for each in rows)
             sums = jax.device_get(batch_sums(encoder, params, *batch))
             total += [float(np.sum(x, dtype=np.float64)) for x in sums]
     return float(total[0] / total[1]), float(total[2] / total[1])
@@ -144,29 +146,37 @@ def _apply(
 
 
 def _groups(
+    function: Callable[..., jax.Array],
     encoder: Encoder,
-    function: Callable[[Encoder, Params, Array], jax.Array],
     params: Params,
     features: np.ndarray,
 ) -> Iterator[np.ndarray]:
     """The outputs of K replicas for one group of examples after the other, [K, m, .]"""
-    size = _replica_group(encoder.network, params)
+    size, at_once = _group_size(encoder.network, params), _num_at_once(encoder.network)
     is_float64 = encoder.dtype == np.float64
     with jax.enable_x64(is_float64):
         params = jax.device_put(_on_one_device(params))  # else for every group
     for start in range(0, len(features), size):
         rows = np.asarray(features[start : start + size])
-        with jax.enable_x64(is_float64):  # not while the caller has the turn
-            found = np.asarray(function(encoder, params, _padded(rows, size)))
+        with jax.enable_x64(is_float64):  # not across the yield
+            group = _padded(rows, size)
+            found = np.asarray(function(at_once, encoder, params, group))
         yield found[:, : len(rows)]
 
 
-def _replica_group(network: Network, params: Params) -> int:
-    """Number of examples that all replicas compute at once."""
+def _group_size(network: Network, params: Params) -> int:
+    """Number of examples of a group of all replicas, whose outputs are held at once."""
+    outputs = network.vector_size + network.num_classes
     num_replicas = len(jax.tree.leaves(params)[0])
-    num_inputs = math.prod(network.example_shape)
-    values = num_inputs + network.vector_size + network.num_classes
-    return max(1, min(_GROUP, _REPLICA_VALUES // (num_replicas * values)))
+    return max(1, min(_GROUP, _HELD_VALUES // (num_replicas * outputs)))
+
+
+def _num_at_once(network: Network) -> int:
+    """Number of replicas that compute a group by one `vmap`, at most."""
+    outputs = network.vector_size + network.num_classes
+    example = math.prod(network.example_shape) + outputs
+    values = _VALUES.get(jax.default_backend(), _DEVICE_VALUES)
+    return max(1, values // (_GROUP * example))
 
 
 def _padded(rows: np.ndarray, size: int) -> np.ndarray:
@@ -182,20 +192,21 @@ _scores = jax.jit(
 _batch_sums = jax.jit(loss_sums, static_argnums=0)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _replica_embed(encoder: Encoder, params: Params, x: Array) -> jax.Array:
-    return jax.vmap(encoder.embed, (0, None))(params, x)
+def _of_each(function: Callable) -> Callable:
+    """`function` of each of K replicas, `at_once` of them by one `vmap`, compiled."""
+
+    def call(at_once: int, encoder: Encoder, params: Params, *batch: Array):
+        def of_one(one: Params):
+            return function(encoder, one, *batch)
+
+        return jax.lax.map(of_one, params, batch_size=at_once)
+
+    return jax.jit(call, static_argnums=(0, 1))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _replica_scores(encoder: Encoder, params: Params, x: Array) -> jax.Array:
-    return jax.vmap(encoder.scores, (0, None))(params, x)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _replica_sums(encoder: Encoder, params: Params, *batch: Array) -> Sums:
-    """The sums of each replica, [K]."""
-    return jax.vmap(lambda one: loss_sums(encoder, one, *batch))(params)
+_replica_embed = _of_each(lambda encoder, params, x: encoder.embed(params, x))
+_replica_scores = _of_each(lambda encoder, params, x: encoder.scores(params, x))
+_replica_sums = _of_each(loss_sums)
 
 
 def _on_one_device(params: Params) -> Params:

@@ -12,6 +12,7 @@ from embedder.errors import InputError
 
 _SUFFIXES = (".png", ".svg")
 _BLUE, _LIGHT, _RED, _GREY = "#3b6fb6", "#9dbbe3", "#b8452e", "#6b6b6b"
+_FEW = 20  # examples of a bin, whose accuracy is uncertain
 
 
 def check_picture(path: Path) -> None:
@@ -67,33 +68,47 @@ def draw(found: Evaluation, path: Path) -> None:
 
 def _title(found: Evaluation) -> str:
     networks = "" if found.num_networks == 1 else f", {found.num_networks} networks"
-    error = found.reliability.calibration_error
-    title = (
-        f"{found.num_examples:,} {found.examples}{networks}: accuracy "
-        f"{found.accuracy:.3f}, ECE {error:.3f}, negative log likelihood "
+    return (
+        f"{found.num_examples:,} examples{networks}: accuracy {found.accuracy:.3f}, "
+        f"ECE {found.reliability.calibration_error:.3f}, negative log likelihood "
         f"{found.negative_log_likelihood:.3f}"
     )
-    return title.replace("$", r"\$")  # else matplotlib reads it as mathematics
 
 
 def _draw_reliability(axes: Any, found: Evaluation) -> None:
-    bins = found.reliability
-    has_any, num = bins.num_examples > 0, len(bins.num_examples)
-    lower = np.arange(num)[has_any] / num
-    confidence, accuracy = bins.confidence[has_any], bins.accuracy[has_any]
-    bars = {"width": 1 / num, "align": "edge", "edgecolor": "white", "linewidth": 0.8}
-    axes.bar(lower, accuracy, color=_LIGHT, label="accuracy", **bars)
-    axes.plot([0, 1], [0, 1], color=_GREY, linewidth=1, linestyle="--")
-    axes.vlines(confidence, accuracy, confidence, color=_RED, linewidth=1.5)
-    axes.plot(
-        *(confidence, confidence, "o"),
-        color=_RED,
-        markersize=3.5,
-        label="mean confidence, and its gap",
-    )
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    sizes = found.reliability.num_examples
+    axes.plot([0, 1], [0, 1], color=_GREY, linewidth=1, linestyle="--", zorder=3)
+    _draw_bins(axes, found, sizes >= _FEW, 1.0)
+    _draw_bins(axes, found, (sizes > 0) & (sizes < _FEW), 0.3)
     axes.set(xlim=(0, 1), ylim=(0, 1.03), ylabel="accuracy", title="Calibration")
     axes.tick_params(labelbottom=False)
-    axes.legend(loc="upper left", frameon=False, fontsize=8)
+    handles = [
+        Patch(color=_LIGHT, label="accuracy"),
+        Line2D([], [], color=_RED, marker="o", ms=3.5, label="mean confidence, gap"),
+    ]
+    if sizes[sizes > 0].min() < _FEW:
+        pale = Patch(color=_LIGHT, alpha=0.3, label=f"fewer than {_FEW} examples")
+        handles.append(pale)
+    axes.legend(handles=handles, loc="upper left", frameon=False, fontsize=8)
+
+
+def _draw_bins(axes: Any, found: Evaluation, which: np.ndarray, alpha: float) -> None:
+    """Accuracy of the bins `which`, bool[B], as bars; mean confidence as points."""
+    bins, num = found.reliability, len(which)
+    confidence, accuracy = bins.confidence[which], bins.accuracy[which]
+    lower, look = np.flatnonzero(which) / num, {"alpha": alpha, "zorder": 4}
+    axes.bar(
+        *(lower, accuracy, 1 / num),
+        align="edge",
+        color=_LIGHT,
+        edgecolor="white",
+        alpha=alpha,
+    )
+    axes.vlines(confidence, accuracy, confidence, color=_RED, linewidth=1.5, **look)
+    axes.plot(confidence, confidence, "o", color=_RED, markersize=3.5, **look)
 
 
 def _draw_sizes(axes: Any, found: Evaluation) -> None:

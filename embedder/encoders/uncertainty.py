@@ -23,7 +23,7 @@ class EntropySplit(NamedTuple):
 
     `data` remains if all replicas agree; `model` is the mutual information of class and
     replica, 0 if they agree and at most log K. Houlsby et al. 2011, arXiv:1112.5745,
-    eq. 1 to 2; Depeweg et al. 2018, arXiv:1710.07283; the mean over networks:
+    eq. 2; Depeweg et al. 2018, arXiv:1710.07283; the mean over networks:
     Lakshminarayanan et al. 2017, arXiv:1612.01474.
     """
 
@@ -72,8 +72,8 @@ class Reliability(NamedTuple):
     """How often predictions are right, by how certain they are.
 
     Bin b of B equal ones has the examples whose confidence, the probability of the
-    predicted class, is in (b / B, (b + 1) / B]; 0 is in the first. Guo et al. 2017,
-    arXiv:1706.04599, eq. 1 and 2. Means of empty bins are NaN.
+    predicted class, is in (b / B, (b + 1) / B]; 0 is in the first. Means of empty
+    bins are NaN. The bins of Guo et al. 2017, arXiv:1706.04599, section 2.
     """
 
     num_examples: np.ndarray  # i64[B]

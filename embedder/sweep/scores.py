@@ -100,9 +100,11 @@ def _next_item(training: Training) -> Scorer:
     sequences = heldout.sequences(encoded, training.config.tables.holdout)
 
     def score(config: Config, state: TrainState) -> float:
-        table = np.asarray(state.params["tables"]["input"])
+        tables = {name: np.asarray(x) for name, x in state.params["tables"].items()}
         counts = encoded.vocabulary.counts
-        return heldout.next_item(table, counts, sequences, topn=_TOPN).hit_rate
+        return heldout.next_item(
+            tables["input"], counts, sequences, _TOPN, output=tables["output"]
+        ).hit_rate
 
     return score
 

@@ -32,6 +32,7 @@ from embedder.errors import InputError
 
 _MOST = 10_000  # combinations of a grid: more are likely a mistake
 _NOT_HERE = {
+    "min_count": "trials are compared with the same vocabulary",
     "model": "another family has other settings",
     "epochs": "trials are compared after the same epochs",
     "replicas": "give it as a flag: the score is the mean of a trial's replicas",

@@ -29,7 +29,6 @@ from embedder.config import (
     to_toml,
     with_options,
 )
-from embedder.disk.folders import remove_unfinished_folders
 from embedder.encoders.options import parse_arguments
 from embedder.engine.epochs import (
     RunPosition,
@@ -48,7 +47,7 @@ from embedder.run.checkpoints import Checkpoints, arrays_of, check_path, tree_of
 from embedder.run.resuming import snapshot_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
-from embedder.run.workdir import Workdir, locked, write_text
+from embedder.run.workdir import Workdir, locked, remove_parts, write_text
 from embedder.sweep.scores import Choice, Score, score_of, with_held_out
 from embedder.sweep.search import brackets, check_optuna
 from embedder.sweep.space import Choices, Space, is_grid, values_of, with_settings
@@ -107,7 +106,8 @@ class SweepFolder:
             return
         if not path.is_dir():
             raise InputExistsError(f"`workdir` must be a folder, got the file {path}.")
-        if {*path.iterdir()} - {self.cache, path / ".lock"}:
+        own = {self.cache, path / ".lock", *Workdir(path).parts}
+        if {*path.iterdir()} - own:
             raise InputExistsError(
                 f"`workdir` must be a sweep, or empty, or new: {path} holds other "
                 "files."
@@ -160,7 +160,7 @@ def sweep(
         if overwrite:
             folder.clear()
         _begin(folder, facts)
-        remove_unfinished_folders(folder.cache)
+        remove_parts(Workdir(workdir))
         running = _Sweep(
             *(config, space, problem, folder, options, score, cache or folder.cache),
             *(on_status, stop or Stop()),
@@ -218,6 +218,11 @@ def _planned(
     if not is_grid(space):
         check_optuna()
     score = score_of(options.score, config, options.pairs)
+    if score.name == "held_out" and "architecture" in space:
+        raise InputError(
+            "SPACE must not have `architecture` with `score` held-out: skip-gram and "
+            "CBOW predict other things. Give --score next-item or pairs."
+        )
     config = with_held_out(config, score)
     return config, score, rungs(config.run.epochs, options)
 
@@ -385,14 +390,26 @@ class _Sweep:
     def _run_bracket(self, trials: list[Trial], rungs: Sequence[int]) -> None:
         start = 0
         for until in rungs:
-            missing = [each for each in trials if self._result(each, until) is None]
-            for batch in self._batches(missing, start, until):
-                self._run_batch(batch, keeps_states=until != rungs[-1])
+            for batch in self._batches(trials, start, until):
+                if missing := self._missing(batch):
+                    self._run_batch(missing, keeps_states=until != rungs[-1])
             trials = self._survivors(trials, until)
             for path in self._states(self._dropped(trials)):
                 shutil.rmtree(path, ignore_errors=True)
             start = until
         shutil.rmtree(self._folder.states, ignore_errors=True)
+
+    def _missing(self, batch: _Batch) -> _Batch | None:
+        """The trials of a batch that have no result yet; None: there are none.
+
+        Those of a whole batch, unless it was cut otherwise before: models beside others
+        have the same last bits only beside the same ones.
+        """
+        pairs = zip(batch.trials, batch.configs, strict=True)
+        kept = [(t, c) for t, c in pairs if self._result(t, batch.until) is None]
+        if not kept:
+            return None
+        return batch._replace(trials=[t for t, _ in kept], configs=[c for _, c in kept])
 
     def _survivors(self, trials: Sequence[Trial], epochs: int) -> list[Trial]:
         """The best of each `halving` trials, and trial 0 to compare them with."""

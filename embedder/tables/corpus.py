@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,9 @@ class Corpus(NamedTuple):
     source: str  # what messages call it
     manifest: list[dict[str, Any]]  # equal for equal corpora; ready for JSON
     chunks: Callable[[], Iterator[Chunk]]
+    chunks_in: Callable[[Path], Iterator[Chunk]] | None = None
+    """`chunks` with temporary files in a folder, where they are needed."""
+    key_type: Literal["text", "integer"] = "text"  # of tokens, which are text here
 
 
 def text_corpus(

@@ -17,11 +17,8 @@ from embedder.terminal import say, shown
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
 from embedder.vectors.vectors import Vectors
 from migration.parity.difference import Difference
-from migration.parity.encoder import (
-    ENCODER_RUNGS,
-    encoder_ladder,
-    encoder_subject,
-)
+from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
+from migration.parity.encoder_subject import encoder_subject
 from migration.parity.ladder import RUNGS, ladder, subject
 from migration.parity.training import Trainer
 from migration.parity.workers import Score

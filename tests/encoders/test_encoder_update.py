@@ -15,7 +15,7 @@ from embedder.engine.exchange import Exchange
 
 ENCODER = make_encoder(MLP((3, 5, 2)), dtype="float64", seed=1)
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
-UPDATES = jax.jit(updates_function(ENCODER, OPTIMIZER, Exchange()))
+UPDATES = jax.jit(updates_function(ENCODER, lambda rates: OPTIMIZER, Exchange()))
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(9, 3))
 LABELS = RNG.integers(2, size=9).astype(np.int32)

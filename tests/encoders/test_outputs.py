@@ -30,11 +30,19 @@ ENCODER, PARAMS = NETWORKS[0], stack_states(EACH)
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-12}
 
 
+@pytest.fixture(params=[1, 3, 99], ids=["one by one", "three at once", "all at once"])
+def at_once(request, monkeypatch) -> int:
+    """Replicas that one `vmap` has."""
+    values = request.param * 50 * (6 + 5 + 3)
+    monkeypatch.setattr(outputs, "_GROUP", 50)
+    monkeypatch.setattr(outputs, "_VALUES", {jax.default_backend(): values})
+    return request.param
+
+
 @pytest.fixture(params=[50, 7], ids=["one group", "groups of 7"])
-def group(request, monkeypatch) -> int:
-    """Examples that all replicas compute at once."""
-    values = K * request.param * (6 + 5 + 3)
-    monkeypatch.setattr(outputs, "_REPLICA_VALUES", values)
+def group(request, monkeypatch, at_once) -> int:
+    """Examples of a group."""
+    monkeypatch.setattr(outputs, "_HELD_VALUES", K * request.param * (5 + 3))
     return request.param
 
 
@@ -67,16 +75,15 @@ def test_replicas_predict_as_each_network(group):
     np.testing.assert_allclose(labelled.log_likelihood, logs, **TOLERANCE)
 
 
-def test_replicas_are_evaluated_as_each_network(group):
+def test_replicas_are_evaluated_as_each_network(at_once):
     ids = np.arange(3, 50, dtype=np.int64)
     found = evaluate_replicas(ENCODER, PARAMS, X, Y, ids)
     each = [evaluate(ENCODER, params, X, Y, ids) for params in EACH]
     np.testing.assert_allclose(found, np.mean(each, axis=0), **TOLERANCE)
 
 
-def test_replicas_are_one_call_for_each_group(group, monkeypatch):
-    calls = []
-    compiled = outputs._replica_embed
+def test_replicas_are_one_call_for_each_group(group, at_once, monkeypatch):
+    calls, compiled = [], outputs._replica_embed
 
     def counted(*arguments):
         calls.append(arguments)
@@ -85,15 +92,26 @@ def test_replicas_are_one_call_for_each_group(group, monkeypatch):
     monkeypatch.setattr(outputs, "_replica_embed", counted)
     joined(embed_replicas(ENCODER, PARAMS, X), group)
     assert len(calls) == -(-50 // group)
-    assert {len(x) for x in jax.tree.leaves(calls[0][1])} == {K}
+    first, _, params, _ = calls[0]
+    assert first == at_once
+    assert {len(x) for x in jax.tree.leaves(params)} == {K}
 
 
-def test_many_large_networks_compute_few_examples_at_once():
+def test_many_large_networks_have_small_groups():
     large = MLP((784, 512, 10))
-    assert outputs._replica_group(large, {"a": {"w": np.empty((1, 0))}}) == 1024
-    several = outputs._replica_group(large, {"a": {"w": np.empty((100, 0))}})
-    assert 100 * several * (784 + 512 + 10) <= 2**24 and several > 100
-    assert outputs._replica_group(large, {"a": {"w": np.empty((10**6, 0))}}) == 1
+    sizes = [
+        outputs._group_size(large, {"a": {"w": np.empty((num, 0))}})
+        for num in (1, 200, 10**9)
+    ]
+    assert sizes[0] == 1024 and sizes[2] == 1
+    assert 200 * sizes[1] * (512 + 10) <= 2**26 and sizes[1] > 200
+
+
+def test_small_networks_are_computed_together():
+    """By `vmap`; large ones one after another, on a CPU."""
+    on_cpu = outputs._num_at_once(MLP((2, 32, 2))), outputs._num_at_once(MLP((784, 9)))
+    if jax.default_backend() == "cpu":
+        assert on_cpu[0] > 16 and on_cpu[1] == 1
 
 
 def test_one_network_has_its_own_outputs():

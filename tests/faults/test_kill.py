@@ -1,6 +1,7 @@
 """Runs that are killed at random moments go on to the bits of one that never was."""
 
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from embedder.cli import main
@@ -31,19 +33,20 @@ MODES = {
     "pmap": (*TABLES, *MEMORY, *TWO, "pmap"),
     "encoder": (*ENCODER, *MEMORY),
     "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),
+    "sessions": ("baskets.parquet", *TABLES[1:], *MEMORY, "--backend", "numba"),
     "replicas": (*TABLES, *MEMORY, "--backend", "numba", *REPLICAS),
     "replicas, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *REPLICAS),
     "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 4, 3, 4)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
 def embedder(
-    event: int, number: int, *arguments: str
+    event: int, number: int, *arguments: str, verb: str = "train"
 ) -> subprocess.CompletedProcess[str]:
-    """`embedder train`, that gets the signal `number` at the event."""
-    command = ["-m", "tests.faults.child", event, number, "train", *arguments]
+    """`embedder train`, or another verb, that gets the signal `number` at the event."""
+    command = ["-m", "tests.faults.child", event, number, verb, *arguments]
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     return run_python(*command, "--workdir", "run", *SHARED, env=os.environ | devices)
 
@@ -97,7 +100,61 @@ def test_a_killed_run_ends_as_one_that_never_was(
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
+    write_baskets()
     kill_and_resume(MODES[mode], kills, seed=kills)
+
+
+def write_baskets() -> None:
+    """The corpus as a table, whose rows are shuffled."""
+    lines = Path("corpus.txt").read_text().splitlines()
+    rows = [
+        (session, item, order)
+        for session, line in enumerate(lines)
+        for order, item in enumerate(line.split())
+    ]
+    frame = pl.DataFrame(rows, schema=["session", "item", "order"], orient="row")
+    frame.sample(fraction=1, shuffle=True, seed=1).write_parquet("baskets.parquet")
+
+
+SWEEP = ("space.toml", "corpus.txt", *TABLES[1:3], "--min-count", "1", *MEMORY)
+SWEEP += ("--backend", "numba", "--side-by-side", "2", "--halving", "2")
+
+
+def trials() -> list[tuple]:
+    """What a sweep found out, without the time that it took."""
+    lines = Path("run/trials.jsonl").read_text().splitlines()
+    timed = [json.loads(line) for line in lines]
+    return [
+        tuple((k, str(x)) for k, x in each.items() if k != "seconds") for each in timed
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.row("F1", "F2", "F3")
+def test_a_killed_sweep_ends_as_one_that_never_was(tmp_path, text_file, monkeypatch):
+    """At random events; halving keeps the states of trials between its rungs."""
+    monkeypatch.chdir(tmp_path)
+    space = "alpha = [0.02, 0.05]\nwindow = [2, 5]\nvector_size = [4, 5]\n"
+    Path("space.toml").write_text(space)
+    whole = embedder(-1, 0, *SWEEP, verb="sweep")
+    assert whole.returncode == 0, whole.stderr
+    expected, num_events = trials(), int(whole.stdout.splitlines()[-1])
+    assert len({trial[0] for trial in expected}) == 9 and num_events > 80
+    rng, kills = random.Random(1), 0
+    while kills < 8:
+        subprocess.run(["rm", "-r", "run"], check=True)
+        for _ in range(4):
+            event = rng.randrange(1, num_events)
+            process = embedder(event, 9, *SWEEP, verb="sweep")
+            assert process.returncode in (0, -9), process.stderr
+            kills += process.returncode == -9
+        process = embedder(-1, 0, *SWEEP, verb="sweep")
+        assert process.returncode == 0, process.stderr
+        assert trials() == expected
+        assert {path.name for path in Path("run").iterdir()} == {
+            *("sweep.json", "trials.jsonl", "trials.csv", "trials.svg"),
+            *("best.toml", "cache"),
+        }
 
 
 def verb(event: int, *arguments: str) -> subprocess.CompletedProcess[str]:

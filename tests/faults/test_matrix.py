@@ -76,6 +76,8 @@ INPUTS = {
     "B23": "a token of megabytes",
     "B24": "a corpus that is no regular file: a pipe, standard input",
     "B25": "a number of replicas out of bounds; flags of replicas without replicas",
+    "B26": "tables of sessions whose columns are unclear, missing or of wrong types",
+    "B27": "edge lists with wrong columns, weights <= 0 or not finite, no edge",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

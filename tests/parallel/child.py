@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 num_devices, part = int(sys.argv[1]), sys.argv[2]
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={num_devices}"
@@ -19,7 +19,13 @@ from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from bench.collectives import collectives  # noqa: E402
-from embedder.config import Config, resolve, with_options  # noqa: E402
+from embedder.config import (  # noqa: E402
+    Config,
+    common_config,
+    resolve,
+    with_options,
+)
+from embedder.encoders.training import EncoderTraining  # noqa: E402
 from embedder.engine.device_loader import DeviceLoader  # noqa: E402
 from embedder.engine.epochs import run_epochs  # noqa: E402
 from embedder.engine.layout import Layout  # noqa: E402
@@ -36,6 +42,7 @@ from migration.parity.updates import (  # noqa: E402
     random_tables,
     updates_rung,
 )
+from tests.encoders.replica_cases import make_config, make_examples  # noqa: E402
 from tests.parity.cases import Case  # noqa: E402
 from tests.parity.encoder_cases import subject  # noqa: E402
 
@@ -311,6 +318,57 @@ def replicas() -> Iterator[dict]:
                     for k, one in enumerate(alone)
                 ),
             }
+
+
+OWN_SETTINGS = (
+    {"alpha": 0.3, "window": 2, "negative": 3},
+    {"alpha": 0.5, "window": 6, "max_pairs_per_row": 4.0},
+    {"seed": 9, "sample": 0.01},
+    {"ns_exponent": 0.0, "min_alpha": 0.01},
+)
+"""Of models of tables that are trained side by side."""
+OWN_RATES = (
+    {"learning_rate": 0.01, "optimizer_args": ["b1=0.9"]},
+    {"learning_rate": 0.1, "optimizer_args": ["b1=0.5"]},
+)
+"""Of networks that are trained side by side."""
+
+
+def own_settings() -> Iterator[dict]:
+    """Models with settings of their own on several devices, and each on one."""
+    encoded = corpus()
+    shared = {"blocks_per_update": BLOCKS, "block": 16, "tile": 4, "noise": 6}
+    shared |= {"dtype": "float64", "loader": "memory", "vector_size": SHAPE[1]}
+
+    def tables(mode: str, own: Sequence[dict]):
+        where = {"mode": mode, "devices": 1 if mode == "jit" else num_devices}
+        configs = (with_options(Config(), **shared, **where, **each) for each in own)
+        models = [resolve(config, encoded.num_tokens) for config in configs]
+        window = max(model.tables.window for model in models)
+        common = common_config(models, window=window)
+        return Training(common, encoded, range(1), models=models)
+
+    def networks(mode: str, own: Sequence[dict]):
+        where = {"mode": mode, "devices": 1 if mode == "jit" else num_devices}
+        models = [make_config(**where, **each) for each in own]
+        common = common_config(models)
+        return EncoderTraining(common, make_examples(), range(3), models)
+
+    for (plan, own), mode in itertools.product(
+        ((tables, OWN_SETTINGS), (networks, OWN_RATES)), ("sharded", "pmap")
+    ):
+        training = plan(mode, own)
+        together = run_epochs(training, training.initial_state()).state[:2]
+        singles = [plan("jit", [each]) for each in own]
+        alone = [run_epochs(one, one.initial_state()).state[:2] for one in singles]
+        yield {
+            "cell": f"{mode} {training.devices_line}",
+            "groups": training.layout.replica_devices,
+            "difference": max(
+                largest_difference(jax.tree.map(lambda x, k=k: x[k], together), one)
+                for k, one in enumerate(alone)
+            ),
+        }
 
 
 def loading() -> Iterator[dict]:

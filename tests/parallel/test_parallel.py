@@ -94,6 +94,17 @@ def test_replicas_are_the_models_that_runs_of_their_seeds_train(num_devices):
         assert each["difference"] < 1e-12, each
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_models_with_own_settings_are_the_same_on_any_devices(num_devices):
+    """Four models of tables and two networks, by sharded and pmap."""
+    cells = run(num_devices, "own_settings")
+    groups = {2: [2, 2, 2, 2], 4: [4, 4, 2, 1]}[num_devices]
+    assert [each["groups"] for each in cells] == groups
+    for each in cells:
+        assert each["difference"] < 1e-12, each
+
+
 @pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_dense_update_is_that_of_the_oracle(num_devices):
     cells = run(num_devices, "dense")

@@ -4,7 +4,7 @@ import numpy as np
 
 from embedder.config import Config, with_options
 from embedder.encoders.examples import Examples
-from migration.parity.encoder import EncoderSubject
+from migration.parity.encoder_subject import EncoderSubject
 
 
 def subject(

@@ -15,7 +15,7 @@ from embedder.encoders.estimator import FeatureEncoder
 from embedder.encoders.options import EncoderOptions
 from migration.parity import encoder as rungs
 from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
-from migration.parity.encoder import encoder_subject as subject_of
+from migration.parity.encoder_subject import encoder_subject as subject_of
 from tests.parity.encoder_cases import subject
 
 CASES = {
@@ -64,6 +64,18 @@ def test_an_epoch_by_each_optimizer_is_the_oracles(options):
     ]
     assert len(lines) == 7
     assert all(line.passed for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", ["replicas", "bootstrap"])
+@pytest.mark.parametrize(
+    "options",
+    [{"optimizer": "adam"}, {"optimizer_args": ("momentum=0.9",)}],
+    ids=["adam", "momentum"],
+)
+def test_replicas_by_each_optimizer_are_the_oracles(options, rung):
+    given = CASES["features"] | {"learning_rate": 0.01, "dtype": "float64"} | options
+    assert passes(rung, **given)
 
 
 @pytest.mark.slow

@@ -211,7 +211,7 @@ def test_the_picture_names_its_parts(tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra `plot`")
     certain = np.array([1.0, 0.9, 0.6])
     evaluation = make_evaluation(
-        "examples of $x$ and $y_{z",  # not mathematics
+        "examples",
         2,
         confidence=certain,
         is_correct=np.array([True, True, False]),
@@ -223,7 +223,7 @@ def test_the_picture_names_its_parts(tmp_path):
     with rc_context({"svg.fonttype": "none"}):  # text as text
         draw(evaluation, tmp_path / "picture.svg")
     text = (tmp_path / "picture.svg").read_text()
-    for part in ("Calibration", "confidence", "rejected, %", "$x$ and $y_{z", "ECE"):
+    for part in ("Calibration", "confidence", "rejected, %", "3 examples, 2 networks"):
         assert part in text, part
 
 
@@ -240,6 +240,12 @@ def test_any_number_of_examples_can_be_drawn(tmp_path, number):
     )
     draw(evaluation, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_a_picture_needs_a_folder(runs, capsys):
+    pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+    assert main(["evaluate", str(runs / "several"), "--picture", "no/p.png"]) == 2
+    assert re.search("Folder .*no does not exist", error_line(capsys))
 
 
 def test_without_matplotlib_there_is_one_line(runs, monkeypatch, capsys):
@@ -369,7 +375,6 @@ def test_examples_that_do_not_fit_are_refused(runs, capsys, case):
         (["whole"], "no validation examples: train with --validation-fraction, or"),
         (["several", "--picture", "p.pdf"], "`picture` must end in .png or .svg, got"),
         (["several", "--picture", "p"], "`picture` must end in .png or .svg, got p"),
-        (["several", "--picture", "no/p.png"], "no does not exist"),
         (["tokens", "--json"], "`json` applies only to a run of an encoder, got"),
         (["tokens", "--picture", "p.png"], "`picture` applies only to a run of an"),
         (["tokens", "--examples", "x"], "`examples` applies only to a run of an enc"),
@@ -409,15 +414,19 @@ def test_a_picture_is_no_file_of_a_run(runs, capsys):
         (["several", "p.npz", "--replicas"], "`to` must end in .parquet or .safeten"),
         (
             ["several", "p.parquet", "--predictions", "--replicas"],
-            "Give one of --predictions, --replicas and --stability N",
+            "Give one of --replicas, --stability N and --predictions",
         ),
         (
             ["several", "p.parquet", "--predictions", "--stability", "3"],
-            "Give one of --predictions, --replicas and --stability N",
+            "Give one of --replicas, --stability N and --predictions",
         ),
         (
             ["several", "p.parquet", "--stability", "3"],
             "`stability` applies only to a run of tokens with replicas, got",
+        ),
+        (
+            ["one", "p.parquet", "--stability", "3", "--replicas"],
+            "Give one of --replicas, --stability N and --predictions",
         ),
         (["one", "p.parquet", "--replicas"], "`replicas` applies only to a run with r"),
         (["tokens", "p.parquet", "--predictions"], "`predictions` applies only to a r"),
@@ -431,6 +440,12 @@ def test_export_refuses(runs, capsys, arguments, message):
     assert main(["export", str(runs / run), "--to", path, *options]) == 2
     assert message in error_line(capsys)
     assert [*Path().iterdir()] == []
+
+
+def test_stable_neighbours_are_of_tokens(runs, capsys):
+    assert main(["neighbors", str(runs / "several"), "7", "--stable"]) == 2
+    message = "`stable` applies only to a run of tokens with replicas"
+    assert message in error_line(capsys)
 
 
 @pytest.fixture

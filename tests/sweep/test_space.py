@@ -109,6 +109,10 @@ def test_other_names_are_arguments_of_the_optimizer_of_an_encoder(tmp_path):
         ("momentum = [0.1]", "Unknown option `momentum`"),
         ("replicas = [2]", "`replicas` cannot be tried: give it as a flag"),
         (
+            "min_count = [2]",
+            "`min_count` cannot be tried: trials are compared with the same vocabulary",
+        ),
+        (
             "epochs = [2]",
             "`epochs` cannot be tried: trials are compared after the same",
         ),

@@ -183,8 +183,9 @@ def test_a_search_by_optuna(corpus, tmp_path):
         "alpha": Range(0.01, 0.1, is_log=True, is_integer=False),
         "architecture": Choices(("skipgram", "cbow")),
     }
-    options = SweepOptions(trials=6, side_by_side=3)
+    options = SweepOptions("next-item", trials=6, side_by_side=3)
     outcome = sweep(NUMBA, space, corpus, tmp_path / "sweep", options)
+    assert outcome.score.name == "hr@10" and 0 < outcome.results[0].score <= 1
     assert {*by_number(outcome.results)} == {*range(6)}
 
 
@@ -194,20 +195,25 @@ def test_a_search_by_optuna(corpus, tmp_path):
     [
         ({"trials": 0}, "`trials` must be an integer >= 1, got 0"),
         ({"side_by_side": 0}, "`side_by_side` must be an integer >= 1, got 0"),
-        ({"halving": 1}, "`halving` must be 0 or an integer >= 2, got 1"),
         (
-            {"halving": 2, "first_epochs": 9},
+            {"score": "next-item", "halving": 1},
+            "`halving` must be 0 or an integer >= 2, got 1",
+        ),
+        (
+            {"score": "next-item", "halving": 2, "first_epochs": 9},
             "`first_epochs` must be from 1 to `epochs`",
         ),
         ({"score": "val-loss"}, "`score` must be 'held-out' or 'next-item' or 'pairs'"),
+        ({"score": "held-out"}, "SPACE must not have `architecture` with `score` held"),
         ({"score": "pairs"}, "`score` pairs needs --pairs FILE"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(
     corpus, tmp_path, options, message
 ):
+    space = SPACE | {"architecture": Choices(("skipgram", "cbow"))}
     with pytest.raises(InputError, match=message):
-        sweep(NUMBA, SPACE, corpus, tmp_path / "sweep", SweepOptions(**options))
+        sweep(NUMBA, space, corpus, tmp_path / "sweep", SweepOptions(**options))
     assert not (tmp_path / "sweep").exists()
 
 

@@ -89,14 +89,11 @@ def coverage(found: list[Similarities], true: np.ndarray) -> np.ndarray:
 def test_intervals_of_a_bootstrap_cover_the_similarity_in_other_corpora(others):
     true = np.mean([each.mean for each in others], axis=0)
     found = [*simulated(range(CORPORA), bootstrap=True)]
-    covered = coverage(found, true)
-
-    assert 0.85 <= covered.mean() <= 0.95
+    assert 0.85 <= coverage(found, true).mean() <= 0.95
 
 
 @pytest.mark.slow
 def test_intervals_of_seeds_alone_cover_it_much_less(others):
     """They have what the seed changes, and nothing of what another corpus would."""
     true = np.mean([each.mean for each in others], axis=0)
-
     assert coverage(others, true).mean() < 0.7

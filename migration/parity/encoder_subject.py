@@ -1,0 +1,72 @@
+"""The subject of the parity ladder of an encoder, and its lines on layers."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.config import Config, with_options
+from embedder.encoders.examples import Examples
+from embedder.encoders.formats import open_examples
+from embedder.encoders.training import EncoderTraining
+from embedder.errors import InputError
+from legacy import network
+from migration.parity.difference import Difference, difference, worst
+
+_EVERY = 10**9
+
+
+class EncoderSubject(NamedTuple):
+    """The settings and the examples that the ladder compares on."""
+
+    config: Config
+    examples: Examples
+    source: str
+
+    def training(self, **options) -> EncoderTraining:
+        """A training of one epoch, with `options` changed."""
+        config = with_options(self.config, **options)
+        return EncoderTraining(config, self.examples, range(1))
+
+
+def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubject:
+    """The first `num` examples at `source`; 0: all.
+
+    Raises:
+      InputError: there are none, or they do not agree with `config`.
+      OSError: they cannot be read.
+    """
+    if source is None:
+        raise InputError("`corpus` must be given for an encoder, got none.")
+    if config.run.optimizer not in network.OPTIMIZERS:
+        raise InputError(
+            f"`optimizer` must be one of the NumPy trainer's, "
+            f"{' or '.join(network.OPTIMIZERS)}, got {config.run.optimizer!r}."
+        )
+    read = open_examples(source, config.encoder, config.run.workers).read(None)
+    num = min(num or _EVERY, len(read.labels))
+    first = read._replace(
+        features=read.features[:num], labels=read.labels[:num], keys=read.keys[:num]
+    )
+    return EncoderSubject(config, first, source)
+
+
+def layer_lines(
+    rung: str, title: str, dtype: str, ours, theirs, *, tolerance: float
+) -> Iterator[Difference]:
+    pairs = zip(ours, theirs, strict=True)
+    for number, (mine, other) in enumerate(pairs, start=1):
+        named = ", ".join(filter(None, (f"layer {number}", title)))
+        yield worst(
+            difference(rung, named, a, b, dtype=dtype, tolerance=tolerance)
+            for a, b in zip(mine, other, strict=True)
+        )
+
+
+def numbers_of(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    """Features [n, F] and labels, as the oracle takes them."""
+    return examples.features.reshape(len(examples.labels), -1), examples.labels
+
+
+def dtypes_of(subject: EncoderSubject) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(("float64", subject.config.run.dtype)))
