@@ -78,18 +78,23 @@ def updates_function(
     """
 
     def updates(state: TrainState, batches: Batches[jax.Array]):
-        optimizer = optimizer_of(batches.rates)
+        optimizer, num = optimizer_of(batches.rates), batches.num[0]
+        first = state.step
 
         def body(number, carry):
             state, all_sums = carry
             state, sums = one_update(
                 encoder, optimizer, exchange, state, *batch_at(batches, number)
             )
-            return state, jax.tree.map(lambda x, v: x.at[number].set(v), all_sums, sums)
+            # Of K networks each array that is written takes kernels on a GPU: the sums
+            # are one array, and the steps are counted after the loop.
+            state = state._replace(step=first)
+            return state, all_sums.at[number].set(jnp.stack(sums))
 
-        zeros = jnp.zeros(len(batches.weights), batches.weights.dtype)
-        carry = state, Sums(zeros, zeros, zeros)
-        return jax.lax.fori_loop(0, batches.num[0], body, carry)
+        shape = len(batches.weights), len(Sums._fields)
+        carry = state, jnp.zeros(shape, batches.weights.dtype)
+        state, all_sums = jax.lax.fori_loop(0, num, body, carry)
+        return state._replace(step=first + num), Sums(*all_sums.T)
 
     return updates
 

@@ -28,9 +28,9 @@ def test_without_the_plugin_one_line_says_so(monkeypatch, capsys):
 
 @pytest.mark.slow
 @needs_plugin
-def test_a_hundred_networks_take_few_more_kernels_than_one():
+def test_a_hundred_networks_take_one_kernel_more_than_one():
     one, hundred = counted(gpu_replicas.SPIRALS, 1, 100)
-    assert one["kernels"] <= 19 and hundred["kernels"] <= 23
+    assert one["kernels"] <= 18 and hundred["kernels"] <= 19
     assert one["copies"] == hundred["copies"] == 0
     assert "cas" not in hundred["atomics_of_call"]
     parameters = 4 * ((2 + 1) * 32 + (32 + 1) * 2)
