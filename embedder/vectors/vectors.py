@@ -3,7 +3,6 @@
 Axis letters: V keys, D dimensions, Q queries.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from embedder.errors import InputError, InputKeyError, InputTypeError
+from embedder.vectors.spelling import near_keys
 
 CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
 ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
@@ -77,7 +77,7 @@ class Vectors:
 
     def near_spellings(self, key: str, num: int = 3) -> list[str]:
         """At most `num` keys spelled like `key`; takes 0.3 s for 70,000 keys."""
-        return difflib.get_close_matches(key, self.keys, n=num, cutoff=0.75)
+        return near_keys(key, self.keys, num)
 
     def similarity(self, a: str, b: str) -> float:
         """Cosine similarity of the vectors of `a` and `b`; 0.0 if one is zero."""

@@ -77,6 +77,7 @@ INPUTS = {
     "B24": "a corpus that is no regular file: a pipe, standard input",
     "B25": "a number of replicas out of bounds; flags of replicas without replicas",
     "B26": "tables of sessions whose columns are unclear, missing or of wrong types",
+    "B27": "names of keys that are missing, unknown, or no table",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
