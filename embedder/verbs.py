@@ -4,6 +4,7 @@ What computes is imported by the verb that needs it, so that `--help` answers at
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -460,10 +461,20 @@ def _export(args: Export) -> None:
     if args.replicas or args.stability is not None:
         _export_ensemble(args)
         return
-    vectors = _read(args.run)
+    vectors = _with_key_type(_read(args.run), args.run)
     with name_file_in_errors(args.to):
         write_vectors(vectors, args.to)
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
+
+
+def _with_key_type(vectors: "Vectors", path: Path) -> "Vectors":
+    """The vectors of a run, with the type that its keys had in the data."""
+    from embedder.run.inputs import has_integer_keys
+
+    run = _finished_run(path)
+    if run is None or not run.is_started or not has_integer_keys(run):
+        return vectors
+    return dataclasses.replace(vectors, key_type="integer")
 
 
 def _export_ensemble(args: Export) -> None:

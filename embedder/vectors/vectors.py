@@ -6,6 +6,7 @@ Axis letters: V keys, D dimensions, Q queries.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -33,6 +34,7 @@ class Vectors:
     keys: list[str]
     matrix: np.ndarray  # f32 or f64[V, D]
     counts: np.ndarray | None = None  # i64[V]
+    key_type: Literal["text", "integer"] = "text"  # in Parquet, and of the data
 
     def __post_init__(self):
         keys = list(self.keys)
