@@ -121,7 +121,7 @@ class TablesProblem:
             write_ensemble(ensemble, run.replicas)
             return _write_vectors(run, ensemble.mean())
         before = self._base.loss_history if self._base else []
-        model = _model(training, end, before)
+        model = _model(training, end, before)._replace(key_type=self._corpus.key_type)
         write_model(run.model, model)
         return write_results(run, model)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-RUN_ROWS = 2**19  # of a run: about 100 MB while it is sorted
+RUN_ROWS = 2**19  # of a run, which is sorted in memory
 _SAMPLES = 256  # keys of a run
 
 

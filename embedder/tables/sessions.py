@@ -27,7 +27,6 @@ from embedder.tables.table_files import scan_tables, table_name
 from embedder.threads import use_threads
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
 
-KeyType = Literal["text", "integer"]
 _BATCH_ROWS = 2**16
 _HEAD_ROWS = 100
 _EXACT = 2**53  # floats from here on stand for several integers
@@ -124,7 +123,7 @@ class _Rows:
         if isinstance(item, pl.List | pl.Array):
             item = item.inner  # type: ignore[assignment]  # an instance, by its check
         is_text = item == pl.String or isinstance(item, pl.Categorical | pl.Enum)
-        self.key_type: KeyType = "text" if is_text else "integer"
+        self.key_type: Literal["text", "integer"] = "text" if is_text else "integer"
         self._item = item
         self._session = head.schema.get(columns.session)
         wanted = {"items": columns.items} if columns.items else {}

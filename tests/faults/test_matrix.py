@@ -78,6 +78,7 @@ INPUTS = {
     "B25": "a number of replicas out of bounds; flags of replicas without replicas",
     "B26": "tables of sessions whose columns are unclear, missing or of wrong types",
     "B27": "edge lists with wrong columns, weights <= 0 or not finite, no edge",
+    "B28": "names of keys that are missing, unknown, or no table",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -393,3 +393,29 @@ def test_columns_are_part_of_the_manifest():
     assert len({str(corpus.manifest) for corpus in found}) == 3
     by_name = file_corpus("a.parquet")
     assert by_name.manifest == found[0].manifest
+
+
+@pytest.mark.parametrize("largest", [2**53 + 1, 2**64 - 1, 2**70])
+def test_exported_keys_have_the_type_of_the_items(largest):
+    dtype = pl.Int128 if largest == 2**70 else pl.UInt64
+    frame = pl.DataFrame({"session": [1, 1] * 30}).with_columns(
+        pl.Series("item", [5, largest] * 30, dtype=dtype)
+    )
+    frame.write_parquet("a.parquet")
+    assert main(["train", "a.parquet", "--workdir", "run", *FAST]) == 0
+    assert main(["export", "run", "--to", "vectors.parquet"]) == 0
+    keys = pl.read_parquet("vectors.parquet")["key"]
+    expected = {2**53 + 1: pl.Int64, 2**64 - 1: pl.UInt64, 2**70: pl.String}
+    assert keys.dtype == expected[largest]
+    assert sorted(map(int, keys.to_list())) == [5, largest]
+    again = read_vectors("vectors.parquet")
+    assert again.keys == read_vectors("run/vectors.safetensors").keys
+    assert again.key_type == ("text" if largest == 2**70 else "integer")
+
+
+def test_exported_keys_of_text_are_text():
+    frame = pl.DataFrame({"session": ["1"] * 60, "item": ["5", "6"] * 30})
+    frame.write_csv("a.csv")
+    assert main(["train", "a.csv", "--workdir", "run", *FAST]) == 0
+    assert main(["export", "run", "--to", "vectors.parquet"]) == 0
+    assert pl.read_parquet("vectors.parquet")["key"].dtype == pl.String
