@@ -5,7 +5,7 @@ import sys
 
 def main(arguments: list[str]) -> None:
     """Runs the bench named in `arguments`."""
-    # The first two run without tyro and the packages of other benches.
+    # The first three run without tyro and the packages of other benches.
     if arguments[:1] == ["gpu"]:
         from bench import gpu
 
@@ -14,6 +14,10 @@ def main(arguments: list[str]) -> None:
         from bench import gpu_offline
 
         gpu_offline.main(arguments[1:])
+    elif arguments[:1] == ["gpu-replicas"]:
+        from bench import gpu_replicas
+
+        gpu_replicas.main(arguments[1:])
     else:
         from bench import commands
 

@@ -416,7 +416,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "spirals": spirals_bench,
     "encoder-busy": encoder_busy_bench,
 }
-"""All benches but `gpu` and `gpu-offline`, by name."""
+"""All benches but `gpu`, `gpu-offline` and `gpu-replicas`, by name."""
 
 
 def main(arguments: list[str]) -> None:
@@ -424,6 +424,7 @@ def main(arguments: list[str]) -> None:
     tyro.extras.subcommand_cli_from_dict(
         BENCHES | {"render": render.render_tables},
         prog="python -m bench",
-        description="Benches; `gpu` and `gpu-offline` have their own --help.",
+        description="Benches; `gpu`, `gpu-offline` and `gpu-replicas` have their own "
+        "--help.",
         args=arguments,
     )

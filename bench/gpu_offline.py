@@ -156,14 +156,17 @@ def _cases(blocks, sizes, vocabulary: int) -> Iterator[dict[str, Any]]:
             yield case | {"vector_size": 100, "blocks": 1024, "layout": layout}
 
 
-def compiled(cases: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """`bench.h200.counts` of each case, from a child process."""
+def compiled(
+    cases: list[dict[str, Any]], module: str = "bench.h200"
+) -> Iterator[dict[str, Any]]:
+    """What the program `module` prints for each case, from a child process."""
     environment = os.environ | {
+        "JAX_ENABLE_COMPILATION_CACHE": "false",  # a cached program dumps nothing
         "JAX_PLATFORMS": "cuda,cpu",
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
         "XLA_FLAGS": " ".join(FLAGS),
     }
-    command = [sys.executable, "-m", "bench.h200", json.dumps(cases)]
+    command = [sys.executable, "-m", module, json.dumps(cases)]
     with subprocess.Popen(
         command, env=environment, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True
     ) as child:

@@ -131,7 +131,11 @@ def atomics(ptx: str, kernels: set[str]) -> Counter[str]:
 
 def compile_updates(case: dict[str, Any], num_updates: int, interval: int):
     """The compiled call of `num_updates` updates, and the text files that XLA dumps."""
-    lowered = _lowered(case, num_updates, interval)
+    return compile_lowered(_lowered(case, num_updates, interval))
+
+
+def compile_lowered(lowered):
+    """A compiled program, and the text files that XLA dumps."""
     with tempfile.TemporaryDirectory() as folder:
         options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
         compiled = lowered.compile(compiler_options=options)
@@ -142,46 +146,21 @@ def _lowered(case: dict[str, Any], num_updates: int, interval: int):
     """The updates of one device of `case["layout"]`, mapped over all of them."""
     import jax
     import numpy as np
-    from jax.experimental import topologies
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from jax.sharding import NamedSharding, PartitionSpec
 
-    from embedder.engine.layout import Layout, batch_spec, table_spec
+    from embedder.engine.layout import Layout, batch_spec, map_batch, table_spec
     from embedder.engine.rules import row_rule
-    from embedder.tables.blocks import Blocks, BlockShape
-    from embedder.tables.lookup import tables
     from embedder.tables.placement import TABLE_AXES
-    from embedder.tables.prepare import Batch, Model, objective_of
     from embedder.tables.update import state_shapes, updates_function
 
     layout, shape = Layout(*case["layout"]), (case["vocabulary"], case["vector_size"])
-    model = Model(
-        tables(*layout.device_shape(*shape), dtype=np.dtype("float32"), seed=0),
-        objective_of(case["architecture"]),
-        case["window"],
-        case["negative"],
-        layout.exchange,
-        case["vector_size"],
-    )
     rule = row_rule(case["optimizer"], case["cap"])
-    updates = updates_function(model, rule, update="rows", loss_interval=interval)
-    described = topologies.get_topology_desc(
-        platform="cuda", target_config=TARGET, topology=f"1x1x{layout.num_devices}"
+    updates = updates_function(
+        model_of(case), rule, update="rows", loss_interval=interval
     )
-    grid = layout.data_devices, layout.table_devices
-    mesh = Mesh(np.array(described.devices).reshape(grid), ("data", "tables"))
+    mesh = mesh_of_h200((layout.data_devices, layout.table_devices))
     state = state_shapes(rule, layout.padded_shape(*shape), "float32")
-    cut = BlockShape(
-        case["window"], case["block"], case["tile"], case["noise"], case["blocks"]
-    )
-    batch = Batch(
-        Blocks(
-            *(
-                jax.ShapeDtypeStruct((num_updates, *x.shape[1:]), x.dtype)
-                for x in cut.updates(case["blocks"]).blocks
-            )
-        ),
-        jax.ShapeDtypeStruct((num_updates,), np.float32),
-    )
+    batch = batch_shapes(case, num_updates)
     specs = (
         jax.tree.map(lambda x: PartitionSpec(*table_spec(layout)[: np.ndim(x)]), state),
         batch_spec(layout, TABLE_AXES),
@@ -196,11 +175,58 @@ def _lowered(case: dict[str, Any], num_updates: int, interval: int):
         sharding = NamedSharding(mesh, spec)
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
-    state, batch = (
-        jax.tree.map(on_devices, x, y)
-        for x, y in zip((state, batch), specs, strict=True)
-    )
+    state = jax.tree.map(on_devices, state, specs[0])
+    batch = map_batch(on_devices, batch, specs[1])
     return jax.jit(updates, donate_argnums=0).lower(state, batch)
+
+
+def mesh_of_h200(grid: tuple[int, int]):
+    """A mesh, data x tables, of described devices."""
+    import numpy as np
+    from jax.experimental import topologies
+    from jax.sharding import Mesh
+
+    described = topologies.get_topology_desc(
+        platform="cuda", target_config=TARGET, topology=f"1x1x{grid[0] * grid[1]}"
+    )
+    return Mesh(np.array(described.devices).reshape(grid), ("data", "tables"))
+
+
+def model_of(case: dict[str, Any]):
+    """The model of a case, as a device of its layout has it."""
+    import numpy as np
+
+    from embedder.engine.layout import Layout
+    from embedder.tables.lookup import tables
+    from embedder.tables.prepare import Model, objective_of
+
+    layout, shape = Layout(*case["layout"]), (case["vocabulary"], case["vector_size"])
+    return Model(
+        tables(*layout.device_shape(*shape), dtype=np.dtype("float32"), seed=0),
+        objective_of(case["architecture"]),
+        case["window"],
+        case["negative"],
+        layout.exchange,
+        case["vector_size"],
+    )
+
+
+def batch_shapes(case: dict[str, Any], num_updates: int):
+    """Shapes and dtypes of the batch of a call."""
+    import jax
+    import numpy as np
+
+    from embedder.tables.blocks import BlockShape
+    from embedder.tables.prepare import Batch
+
+    cut = BlockShape(
+        case["window"], case["block"], case["tile"], case["noise"], case["blocks"]
+    )
+    blocks = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((num_updates, *x.shape[1:]), x.dtype),
+        cut.updates(case["blocks"]).blocks,  # without weights: an array may be None
+    )
+    return Batch(blocks, jax.ShapeDtypeStruct((num_updates,), np.float32))
 
 
 def counts(case: dict[str, Any]) -> dict[str, Any]:
@@ -211,25 +237,35 @@ def counts(case: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"updates": num_updates}
     for name, interval in (("silent", 16), ("reporting", 1)):
         compiled, dumped = compile_updates(case, num_updates, interval)
-        [thunks] = (x for n, x in dumped.items() if "sequence_after_thunk_passes" in n)
-        ptx = "\n".join(x for n, x in dumped.items() if n.endswith(".ptx"))
-        call = read_thunks(thunks)
-        innermost = [loop for loop in call.all_loops() if not loop.loops]
-        update = max(innermost, key=lambda loop: len(loop.launches))
-        kinds = [kind for kind, _ in update.launches]
-        kernels = {kernel for _, kernel in update.launches}
-        every = {kernel for loop in [call, *call.all_loops()] for _, kernel in loop[0]}
-        found[name] = {
-            "kernels": sum(kind not in _COPIES + _COLLECTIVES for kind in kinds),
-            "copies": sum(kind in _COPIES for kind in kinds),
-            "collectives": sum(kind in _COLLECTIVES for kind in kinds),
-            "scatters": sum("scatter" in kernel for kernel in kernels),
-            "atomics": atomics(ptx, kernels),
-            "atomics_of_call": atomics(ptx, every),
-            "launches_of_call": call.total(iter(read_trips(compiled.as_text()))),
-            "temporary_bytes": compiled.memory_analysis().temp_size_in_bytes,
-        }
+        found[name] = launches(compiled, dumped, read_trips(compiled.as_text()))
     return found
+
+
+def launches(compiled, dumped: dict[str, str], trips: list[int]) -> dict[str, Any]:
+    """What a call and its innermost loop would launch, and temporary memory.
+
+    Args:
+      dumped: the text files of the compilation.
+      trips: of the loops of the call, as `read_trips`.
+    """
+    [thunks] = (x for n, x in dumped.items() if "sequence_after_thunk_passes" in n)
+    ptx = "\n".join(x for n, x in dumped.items() if n.endswith(".ptx"))
+    call = read_thunks(thunks)
+    innermost = [loop for loop in call.all_loops() if not loop.loops]
+    update = max(innermost, key=lambda loop: len(loop.launches))
+    kinds = [kind for kind, _ in update.launches]
+    kernels = {kernel for _, kernel in update.launches}
+    every = {kernel for loop in [call, *call.all_loops()] for _, kernel in loop[0]}
+    return {
+        "kernels": sum(kind not in _COPIES + _COLLECTIVES for kind in kinds),
+        "copies": sum(kind in _COPIES for kind in kinds),
+        "collectives": sum(kind in _COLLECTIVES for kind in kinds),
+        "scatters": sum("scatter" in kernel for kernel in kernels),
+        "atomics": atomics(ptx, kernels),
+        "atomics_of_call": atomics(ptx, every),
+        "launches_of_call": call.total(iter(trips)),
+        "temporary_bytes": compiled.memory_analysis().temp_size_in_bytes,
+    }
 
 
 if __name__ == "__main__":

@@ -131,7 +131,8 @@ class Devices:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Print the tokens with the most similar vectors to each word.
+    """Print the tokens with the most similar vectors to each word, or the items that
+    come next in a session.
 
     Of a run with replicas: the mean similarity, its interval from the 5th to the 95th
     percentile, and how many replicas have the token among their nearest.
@@ -145,6 +146,13 @@ class Neighbors:
     """Number of neighbours per word."""
     stable: bool = False
     """Of a run with replicas: sort by the lower end of the interval."""
+    session: tuple[str, ...] = ()
+    """Items of a session: print those expected next, by the mean product of input and
+    output vectors as in training; of a file of vectors, or replicas, by cosine."""
+    names: Path | None = None
+    """Table (CSV, Parquet ...) whose first two columns are keys and names to show."""
+    name: str | None = None
+    """With --names: look up the token with this name."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def open_problem(
     """
     match config.run.model:
         case "tokens":
-            return TablesProblem(source, base, config.tables.unicode_errors, cache)
+            return TablesProblem(source, base, config.tables, cache)
         case "encoder" if base is None:
             return EncoderProblem(config, source, cache)
     raise InputError(

@@ -4,6 +4,7 @@ What computes is imported by the verb that needs it, so that `--help` answers at
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -108,6 +109,8 @@ def _sweep(args: Sweep) -> None:
     from embedder.sweep.sweep import SweepOptions, preview, sweep
 
     config = settings(args)
+    if args.best is not None:
+        _check_best(args.best, args.workdir)
     space = read_space(args.space, config)
     options = SweepOptions(
         *(args.score, args.pairs, args.trials),
@@ -127,6 +130,8 @@ def _sweep(args: Sweep) -> None:
             stop=stop,
         )
         report.draw_picture(args.workdir, outcome)
+        for line in report.lines(outcome):
+            say(line)
         if args.best is not None:
             run_training(
                 *(outcome.config, args.best, args.corpus, None),
@@ -134,8 +139,20 @@ def _sweep(args: Sweep) -> None:
                 on_status=on_status,
                 stop=stop,
             )
-    for line in report.lines(outcome):
-        say(line)
+
+
+def _check_best(best: Path, workdir: Path) -> None:
+    """Refuses, before hours of trials, a folder where no run can be written."""
+    from embedder.run.checkpoints import check_path
+    from embedder.run.workdir import Workdir, check_free
+
+    check_path(best)
+    check_free(Workdir(best), "`best`")
+    here, sweep = best.resolve(), workdir.resolve()
+    if here == sweep or sweep in here.parents:
+        raise InputError(
+            f"`best` must be outside of the sweep in {workdir}, got {best}."
+        )
 
 
 def _expected_loader(run: RunOptions) -> str:
@@ -230,23 +247,72 @@ def _neighbors(args: Neighbors) -> None:
     ensemble = _ensemble(args.run)
     if args.stable and ensemble is None:
         raise _needs_replicas("`stable`", args.run)
-    if not args.words:
+    if not (args.words or args.session or args.name):
         raise InputError("WORD: give at least one token to look up.")
-    if ensemble is not None:
-        _ensemble_neighbors(ensemble, args)
+    if args.session and (args.words or args.name or args.stable):
+        raise InputError("`session` goes with neither WORD, --name nor --stable.")
+    if args.name is not None and args.names is None:
+        raise InputError("`name` needs `names`, the table of keys and names.")
+    labels = _labels(args.run) | _names(args)
+    if args.session:
+        _next_items(args, labels)
         return
-    vectors, labels = _read(args.run), _labels(args.run)
-    for word in args.words:
+    if ensemble is not None:
+        words = _words(args, ensemble.tokens, labels)
+        _ensemble_neighbors(ensemble, words, args, labels)
+        return
+    vectors = _read(args.run)
+    for word in _words(args, vectors.keys, labels):
         _print_ranking(word, vectors.most_similar(word, topn=args.topn), labels)
 
 
-def _ensemble_neighbors(ensemble: "Ensemble", args: Neighbors) -> None:
+def _names(args: Neighbors) -> dict[str, str]:
+    """Key -> name, of the table of --names."""
+    if args.names is None:
+        return {}
+    from embedder.tables.names import read_names
+
+    return read_names(args.names)
+
+
+def _words(args: Neighbors, known: list[str], names: dict[str, str]) -> list[str]:
+    """The tokens to look up, with those of --name; all are in the vocabulary."""
+    from embedder.vectors.spelling import check_known
+
+    check_known(args.words, known)
+    if args.name is None:
+        return [*args.words]
+    from embedder.tables.names import keys_named
+
+    return [*args.words, *keys_named(args.name, names, {*known})]
+
+
+def _next_items(args: Neighbors, labels: dict[str, str]) -> None:
+    from embedder.tables.next_items import next_items
+    from embedder.vectors.spelling import check_known
+
+    run = _finished_run(args.run)
+    if run is not None and run.model.exists():
+        found = next_items(run.model, args.session, args.topn)
+    else:
+        vectors = _read(args.run)
+        check_known(args.session, vectors.keys)
+        found = vectors.most_similar(args.session, topn=args.topn)
+    title = ", ".join(_named(item, labels) for item in args.session)
+    _print_ranking(f"after {title}", found, labels)
+
+
+def _ensemble_neighbors(
+    ensemble: "Ensemble", words: list[str], args: Neighbors, labels: dict[str, str]
+) -> None:
     order: Literal["mean", "lower"] = "lower" if args.stable else "mean"
-    found = ensemble.neighbors(args.words, args.topn, order=order)
-    stability = ensemble.stability(args.words)
-    for word, share, neighbors in zip(args.words, stability, found, strict=True):
+    found = ensemble.neighbors(words, args.topn, order=order)
+    stability = ensemble.stability(words)
+    for word, share, neighbors in zip(words, stability, found, strict=True):
         count = int(ensemble.counts[ensemble.index(word)])
-        _print_neighbors(word, count, float(share), neighbors, len(ensemble))
+        named = [x._replace(token=_named(x.token, labels)) for x in neighbors]
+        title = _named(word, labels)
+        _print_neighbors(title, count, float(share), named, len(ensemble))
 
 
 def _print_neighbors(
@@ -293,13 +359,14 @@ def _is_encoder_run(run: Path) -> bool:
 def _print_ranking(
     title: str, ranking: list[tuple[str, float]], labels: dict[str, str] | None = None
 ) -> None:
-    def named(key: str) -> str:
-        label = f" ({labels[key]})" if labels and key in labels else ""
-        return shown(key + label)
-
-    say(named(title))
+    say(shown(_named(title, labels)))
     for token, similarity in ranking:
-        say(f"  {similarity:6.3f}  {named(token)}")
+        say(f"  {similarity:6.3f}  {shown(_named(token, labels))}")
+
+
+def _named(key: str, labels: dict[str, str] | None) -> str:
+    """A key with its label or its name, if it has one."""
+    return f"{key} ({labels[key]})" if labels and key in labels else key
 
 
 def _evaluate(args: Evaluate) -> None:
@@ -410,10 +477,20 @@ def _export(args: Export) -> None:
     if args.replicas or args.stability is not None:
         _export_ensemble(args)
         return
-    vectors = _read(args.run)
+    vectors = _with_key_type(_read(args.run), args.run)
     with name_file_in_errors(args.to):
         write_vectors(vectors, args.to)
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
+
+
+def _with_key_type(vectors: "Vectors", path: Path) -> "Vectors":
+    """The vectors of a run, with the type that its keys had in the data."""
+    from embedder.run.inputs import has_integer_keys
+
+    run = _finished_run(path)
+    if run is None or not run.is_started or not has_integer_keys(run):
+        return vectors
+    return dataclasses.replace(vectors, key_type="integer")
 
 
 def _export_ensemble(args: Export) -> None:
@@ -472,6 +549,8 @@ def _parity(args: Parity) -> int:
     from migration.parity.report import compare
 
     config = settings(args)
+    if config.run.model == "tokens" and config.tables.walks:
+        raise InputError("`walks` must be 0: the NumPy trainer has no graphs.")
     passed = compare(
         config,
         args.corpus and local_copy(args.corpus),

@@ -10,8 +10,9 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
     *("threads", "limits", "terminal", "disk", "vectors", "engine", "hosts"),
-    *("run", "problem", "run.resuming", "run.loop", "tables", "encoders", "families"),
-    *("run.train", "run.preview", "sweep", "arguments", "parsing", "verbs", "cli"),
+    *("run", "problem", "run.resuming", "run.loop", "graphs", "tables", "encoders"),
+    *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
+    *("verbs", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

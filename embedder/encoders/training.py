@@ -5,7 +5,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from embedder.encoders.networks import (
 )
 from embedder.encoders.options import EncoderOptions, parse_arguments
 from embedder.encoders.outputs import evaluate, evaluate_replicas
+from embedder.encoders.own_rates import Varied, own_optimizer, own_rates
 from embedder.encoders.update import (
     AXES,
     AXES_OF_IDS,
@@ -48,7 +49,7 @@ from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import Layout, mesh_of
 from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import PlacedState, Placement, Program, place_updates
-from embedder.engine.replicas import vmap_updates
+from embedder.engine.replicas import stack_states, vmap_updates
 from embedder.engine.rules import optimizer_by_name
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
@@ -96,9 +97,8 @@ class EncoderTraining:
         self.config = with_options(config, **self.network.settings, loader=self.loader)
         self.replicas = [*models] or replicas_of(self.config)
         self.may_diverge = bool(models)
-        varied, self._rates = None, None
-        if len(models) > 1:
-            varied, self._rates = own_rates(models)
+        self._rates: np.ndarray | None
+        varied, self._rates = own_rates(self.replicas)
         self.examples = examples
         self.epochs = epochs
         avoid_slow_scatters()
@@ -226,7 +226,11 @@ class EncoderTraining:
             make_encoder(self.network, dtype=each.run.dtype, seed=each.run.seed)
             for each in self.replicas
         )
-        return initial_replicas([*map(initial_params, encoders)], optimizer)
+        params = [*map(initial_params, encoders)]
+        if self._rates is None:
+            return initial_replicas(params, optimizer)
+        optimizers = map(own_optimizer, self.replicas)  # their states may differ, too
+        return stack_states([*map(initial_state, params, optimizers)])
 
     @property
     def has_replicas(self) -> bool:
@@ -359,49 +363,8 @@ class EncoderTraining:
         return self.network.num_params * self._itemsize * len(self.replicas)
 
 
-class Varied(NamedTuple):
-    """The settings in which networks that are trained side by side may differ."""
-
-    names: tuple[str, ...]  # of numbers of the optimizer, after the learning rate
-    constants: tuple[tuple[str, bool], ...]  # its other arguments, equal in all
-
-    def arguments(self, rates: Any) -> dict[str, Any]:
-        """The arguments of the optimizer with `rates`, f[P] with P = 1 + names."""
-        return dict(zip(self.names, rates[1:], strict=True)) | dict(self.constants)
-
-    @property
-    def examples(self) -> list[float]:
-        """Some rates: the state that an optimizer begins with depends on none."""
-        return [0.5] * (1 + len(self.names))
-
-
 _READ_FROM_BATCHES: dict[str, Any] = {"learning_rate": 0.01, "optimizer_args": ()}
-"""Settings that the program of networks with rates of their own reads from batches."""
-
-
-def own_rates(models: Sequence[Config]) -> tuple[Varied, np.ndarray]:
-    """What networks differ in, and their rates, f64[P, K]: the learning rate of each,
-    then the numbers of the optimizer.
-
-    Raises:
-      InputError: their optimizers have other arguments.
-    """
-    each = [parse_arguments(model.encoder.optimizer_args) for model in models]
-    names = [name for name, value in each[0].items() if not isinstance(value, bool)]
-    constants = {name: x for name, x in each[0].items() if isinstance(x, bool)}
-    for arguments in each:
-        if {n: x for n, x in arguments.items() if n not in names} != constants or not (
-            {*names} <= {*arguments}
-        ):
-            raise InputError(
-                "`optimizer_args` of networks trained side by side must have the same "
-                f"names, got {each[0]} and {arguments}."
-            )
-    rates = [
-        [model.encoder.learning_rate, *(arguments[name] for name in names)]
-        for model, arguments in zip(models, each, strict=True)
-    ]
-    return Varied(tuple(names), tuple(constants.items())), np.transpose(rates)
+"""Settings that the program of networks with rates of their own does not read."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -415,7 +378,7 @@ def make_encoder_program(
     is_resident: bool,
     has_replicas: bool = False,
     bootstrap: bool = False,
-    varied: "Varied | None" = None,
+    varied: Varied | None = None,
 ) -> EncoderProgram:
     """The compiled updates of `network`; cached, so that they compile only once.
 
@@ -424,18 +387,20 @@ def make_encoder_program(
       is_resident: whether all features stay on the devices, so that batches are ids.
       has_replicas: whether the program is of replicas, `engine.replicas`.
       bootstrap: whether these have weights of their own.
-      varied: the settings that these read from their batches.
+      varied: the numbers of the optimizer that these read from their batches; its
+        `optimizer` then has others.
     """
     enable_compilation_cache()
     encoder = make_encoder(network, dtype=dtype, seed=seed, precision=options.precision)
 
     def optimizer_of(rates: Any = None) -> optax.GradientTransformation:
-        arguments = parse_arguments(options.optimizer_args)
-        rate = options.learning_rate
-        if varied is not None:
-            rates = varied.examples if rates is None else rates
-            rate, arguments = rates[0], varied.arguments(rates)
-        return optimizer_by_name(optimizer_name, rate, arguments)
+        if varied is not None and rates is not None:
+            return varied.optimizer_of(rates)
+        return optimizer_by_name(
+            optimizer_name,
+            options.learning_rate,
+            parse_arguments(options.optimizer_args),
+        )
 
     updates = updates_function(encoder, optimizer_of, layout.exchange)
     placement = Placement(

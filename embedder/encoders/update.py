@@ -32,7 +32,7 @@ class Batches(NamedTuple, Generic[Leaf]):
     ids: Leaf | None  # i32[S, B]
     weights: Leaf  # [S, B], 1, or of a resample; 0 for padding
     num: Leaf  # i32[1]: how many of the S updates are real, the first ones
-    rates: Leaf | None = None  # f[P] or f[P, K], as `own_rates`; None: the program's
+    rates: Leaf | None = None  # f[P] or f[P, K], see `own_rates`; None: none differ
 
 
 AXES: Batches[int | None] = Batches(1, 1, None, 1, None)
@@ -78,18 +78,23 @@ def updates_function(
     """
 
     def updates(state: TrainState, batches: Batches[jax.Array]):
-        optimizer = optimizer_of(batches.rates)
+        optimizer, num = optimizer_of(batches.rates), batches.num[0]
+        first = state.step
 
         def body(number, carry):
             state, all_sums = carry
             state, sums = one_update(
                 encoder, optimizer, exchange, state, *batch_at(batches, number)
             )
-            return state, jax.tree.map(lambda x, v: x.at[number].set(v), all_sums, sums)
+            # Of K networks each array that is written takes kernels on a GPU: the sums
+            # are one array, and the steps are counted after the loop.
+            state = state._replace(step=first)
+            return state, all_sums.at[number].set(jnp.stack(sums))
 
-        zeros = jnp.zeros(len(batches.weights), batches.weights.dtype)
-        carry = state, Sums(zeros, zeros, zeros)
-        return jax.lax.fori_loop(0, batches.num[0], body, carry)
+        shape = len(batches.weights), len(Sums._fields)
+        carry = state, jnp.zeros(shape, batches.weights.dtype)
+        state, all_sums = jax.lax.fori_loop(0, num, body, carry)
+        return state._replace(step=first + num), Sums(*all_sums.T)
 
     return updates
 

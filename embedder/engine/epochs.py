@@ -25,7 +25,6 @@ class Trainable(Protocol):
     """A training of either family, as far as `run_epochs` uses it."""
 
     epochs: range
-    unit: str  # the items it trains on, in the plural
     metrics: tuple[str, ...]  # names of what `summary` returns; the first is the loss
     divergence_message: str  # for a loss that is not finite: the cause, and what to do
     zero_loss_message: str  # for a loss of 0: why nothing is learned
@@ -36,6 +35,10 @@ class Trainable(Protocol):
     @property
     def program(self) -> Program:
         """The compiled updates."""
+
+    @property
+    def unit(self) -> str:
+        """The items it trains on, in the plural."""
 
     @property
     def items(self) -> int:

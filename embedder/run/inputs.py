@@ -135,6 +135,14 @@ def source_of(workdir: Workdir) -> str | None:
     return _corpus(workdir, "source", (str, type(None)))
 
 
+def has_integer_keys(workdir: Workdir) -> bool:
+    """Whether the corpus of the run is a table whose items are integers."""
+    if not workdir.corpus.exists():
+        return False
+    manifest = _corpus(workdir, "manifest", (list,))
+    return any(isinstance(x, dict) and x.get("keys") == "integer" for x in manifest)
+
+
 def base_of(workdir: Workdir) -> dict[str, Any] | None:
     """The run whose vectors were the start: path, grow, and sha256 of its model."""
     found = _corpus(workdir, "resume", (dict, type(None)))

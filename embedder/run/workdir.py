@@ -176,6 +176,7 @@ def finish(workdir: Workdir, vectors: Vectors) -> None:
 def clear(workdir: Workdir) -> None:
     """Removes the files of a run except its cache, and no others."""
     workdir.vectors.unlink(missing_ok=True)  # from here on it is unfinished
+    workdir.sums.unlink(missing_ok=True)  # else a run killed below would seem damaged
     for path in (workdir.checkpoints, workdir.events):
         if path.exists():
             shutil.rmtree(path)

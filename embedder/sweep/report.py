@@ -18,10 +18,11 @@ def draw_picture(workdir: Path, outcome: Outcome) -> None:
     if not picture.has_matplotlib():
         _log.info("trials.svg is not drawn: pip install 'embedder[sweep]'.")
         return
-    picture.draw(
-        SweepFolder(workdir).picture,
-        *(outcome.space, outcome.results, outcome.score),
-    )
+    path = SweepFolder(workdir).picture
+    try:
+        picture.draw(path, outcome.space, outcome.results, outcome.score)
+    except OSError as error:
+        _log.warning("%s is not written: %s.", path, error.strerror or error)
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
@@ -45,7 +46,8 @@ def _conclusion(best: Result, given: Result, outcome: Outcome) -> str:
         f"{by:.4g} than with the settings as given"
     )
     if best.spread is None or given.spread is None:
-        return f"{text}. --replicas 3 would tell how much of that is chance."
+        advice = "--replicas 3 in another --workdir tells how much of that is chance."
+        return f"{text}. {advice}"
     error = math.sqrt(
         best.spread**2 / len(best.scores) + given.spread**2 / len(given.scores)
     )
@@ -56,16 +58,17 @@ def _conclusion(best: Result, given: Result, outcome: Outcome) -> str:
 
 def _described(result: Result, outcome: Outcome) -> str:
     score = outcome.score
-    text = "diverged"
+    text = "no score"
     if result.score is not None:
         text = f"{score.name} {score.sign * result.score:.4f}"
     if result.spread is not None:
         text += f" +- {result.spread:.4f}"
-    return f"trial {result.trial.number}, {result.epochs} epochs, {text}"
+    epochs = f"{result.epochs} epoch{'s' * (result.epochs != 1)}"
+    return f"trial {result.trial.number}, {epochs}, {text}"
 
 
 def _settings(result: Result) -> str:
-    found = ((name, x) for name, x in result.values.items() if x is not None)
+    found = ((name, x) for name, x in result.values.items() if x not in (None, ()))
     text = ", ".join(f"{name} {_shown(value)}" for name, value in found)
     return f"as given ({text})" if result.trial.number == 0 else text
 

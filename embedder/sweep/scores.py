@@ -78,9 +78,21 @@ def with_held_out(config: Config, score: Score) -> Config:
     return config
 
 
+def _sequences(training: Training, wanted: str) -> heldout.Sequences:
+    """The held-out sequences; InputError if none has two tokens."""
+    share = training.config.tables.holdout
+    found = heldout.sequences(training.encoded, share)
+    if not (found.lengths >= 2).any():
+        raise InputError(
+            f"`holdout` {share} holds out no sequence of two tokens or more, which the "
+            f"score {wanted} needs: give a larger share."
+        )
+    return found
+
+
 def _held_out(training: Training) -> Scorer:
     encoded = training.encoded
-    sequences = heldout.sequences(encoded, training.config.tables.holdout)
+    sequences = _sequences(training, "held-out")
 
     def score(config: Config, state: TrainState) -> float:
         tables = state.params["tables"]
@@ -97,7 +109,7 @@ def _held_out(training: Training) -> Scorer:
 
 def _next_item(training: Training) -> Scorer:
     encoded = training.encoded
-    sequences = heldout.sequences(encoded, training.config.tables.holdout)
+    sequences = _sequences(training, "next-item")
 
     def score(config: Config, state: TrainState) -> float:
         tables = {name: np.asarray(x) for name, x in state.params["tables"].items()}
@@ -123,6 +135,12 @@ def _validation(training: EncoderTraining, which: int) -> Scorer:
     """Minus the loss (0), or the accuracy (1), on the validation examples."""
     examples, encoder = training.examples, training.program.encoder
     ids = training.validation
+    if not len(ids):
+        raise InputError(
+            f"`validation_fraction` {training.config.encoder.validation_fraction} of "
+            f"{len(examples.labels)} examples leaves none to score on: give a larger "
+            "one."
+        )
 
     def score(config: Config, state: TrainState) -> float:
         found = evaluate(encoder, state.params, examples.features, examples.labels, ids)

@@ -43,11 +43,7 @@ def brackets(
     """
     given = Trial(0, {})
     if is_grid(space):
-        settings = [
-            each
-            for each in grid(space)
-            if with_settings(config, each) != config  # these are trial 0
-        ]
+        settings = [each for each in grid(space) if not _is_given(config, each)]
         yield [given, *(Trial(1 + n, each) for n, each in enumerate(settings))]
         return
     first = 0
@@ -59,6 +55,14 @@ def brackets(
         trials = [Trial(n, each) for n, each in zip(wanted, found, strict=True)]
         yield trials if first else [given, *trials]
         first = numbers.stop
+
+
+def _is_given(config: Config, settings: Settings) -> bool:
+    """Whether these are the settings of trial 0."""
+    try:
+        return with_settings(config, settings) == config
+    except InputError:  # the trial will have no score
+        return False
 
 
 def check_optuna() -> None:
@@ -87,7 +91,7 @@ def _proposals(
             seed=seed, constant_liar=True, n_startup_trials=_RANDOM
         )
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    ranked = [each for each in newest(before) if each.trial.settings]
+    ranked = [each for each in newest(before) if _is_within(space, each)]
     for result in sorted(ranked, key=lambda each: each.trial.number):
         study.add_trial(_finished(space, distributions, result, ranked))
     return [
@@ -97,6 +101,17 @@ def _proposals(
         }
         for _ in numbers
     ]
+
+
+def _is_within(space: Space, result: Result) -> bool:
+    """Whether its values are in `space`: those of trial 0 may not be."""
+
+    def has(dimension: Choices | Range, value: Any) -> bool:
+        if isinstance(dimension, Choices):
+            return value in dimension.values
+        return value is not None and dimension.low <= value <= dimension.high
+
+    return all(has(each, result.values[name]) for name, each in space.items())
 
 
 def _finished(
@@ -109,9 +124,9 @@ def _finished(
     from optuna.trial import TrialState, create_trial
 
     params = {
-        name: each.values.index(result.trial.settings[name])
+        name: each.values.index(result.values[name])
         if isinstance(each, Choices)
-        else result.trial.settings[name]
+        else result.values[name]
         for name, each in space.items()
     }
     if result.score is None:

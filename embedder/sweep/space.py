@@ -31,7 +31,14 @@ from embedder.encoders.options import parse_arguments
 from embedder.errors import InputError
 
 _MOST = 10_000  # combinations of a grid: more are likely a mistake
-_NOT_HERE = {
+_OF_DATA = (
+    *("label", "key", "image_size", "unicode_errors"),
+    *("session", "item", "order", "items"),
+    *("source", "target", "weight", "directed"),
+)
+_NOT_HERE = dict.fromkeys(_OF_DATA, "the data are opened once for all trials") | {
+    "optimizer_args": "give its arguments by their names, as momentum = [0.5, 0.9]",
+    "best_by": "give the set as --score pairs --pairs FILE",
     "min_count": "trials are compared with the same vocabulary",
     "model": "another family has other settings",
     "epochs": "trials are compared after the same epochs",
@@ -155,7 +162,8 @@ def _dimension(name: str, value: Any, config: Config) -> Choices | Range:
     if isinstance(value, dict):
         dimension = _range(name, value, is_integer)
     elif isinstance(value, list) and value:
-        dimension = Choices(tuple(_hashable(each) for each in value))
+        values = (_hashable(each) for each in value)
+        dimension = Choices(tuple(dict.fromkeys(values)))
     else:
         raise InputError(
             f"`{name}` must be a list of values, or a range as "
@@ -221,4 +229,4 @@ def _hashable(value: Any) -> Any:
 
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
-    return text if text.endswith(".") else text + "."
+    return text if text.endswith((".", "?")) else text + "."

@@ -11,6 +11,7 @@ The folder of a sweep:
     cache/         the encoded corpus
 """
 
+import hashlib
 import json
 import logging
 import math
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 from embedder.config import (
     Config,
+    different_options,
     options_of,
     per_model_names,
     replicas_of,
@@ -43,14 +45,28 @@ from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputExistsError
 from embedder.families import open_problem
 from embedder.problem import Problem
-from embedder.run.checkpoints import Checkpoints, arrays_of, check_path, tree_of
+from embedder.run.checkpoints import (
+    Checkpoint,
+    CheckpointError,
+    Checkpoints,
+    arrays_of,
+    check_path,
+    tree_of,
+)
 from embedder.run.resuming import snapshot_of
 from embedder.run.saving import Saver
-from embedder.run.stopping import Stop
+from embedder.run.stopping import Stop, Stopped
 from embedder.run.workdir import Workdir, locked, remove_parts, write_text
 from embedder.sweep.scores import Choice, Score, score_of, with_held_out
 from embedder.sweep.search import brackets, check_optuna
-from embedder.sweep.space import Choices, Space, is_grid, values_of, with_settings
+from embedder.sweep.space import (
+    Choices,
+    Space,
+    grid,
+    is_grid,
+    values_of,
+    with_settings,
+)
 from embedder.sweep.trials import (
     Result,
     Trial,
@@ -62,6 +78,7 @@ from embedder.sweep.trials import (
 )
 from embedder.threads import use_threads
 
+_MOST_GROUPS = 64  # whose memory is checked before any trial is trained
 _log = logging.getLogger(__name__)
 
 
@@ -153,7 +170,7 @@ def sweep(
     check_path(workdir)
     folder = SweepFolder(workdir)
     folder.check_free()
-    config, score, epochs = _planned(config, space, options)
+    config, score, epochs = _checked(config, space, options)
     problem = open_problem(config, source, cache=cache)
     facts = _facts(config, space, score, options, problem)
     with locked(Workdir(workdir), force_lock):
@@ -182,19 +199,26 @@ def preview(
     Raises:
       OSError, InputError: bad input.
     """
-    config, score, epochs = _planned(config, space, options)
+    config, score, epochs = _checked(config, space, options)
     first = next(brackets(space, config, options.trials, 1, list))
     num = len(first) if is_grid(space) else options.trials
-    at_once = max(1, min(num, options.side_by_side // config.run.replicas))
-    models = replicas_of(config) * at_once
     with tempfile.TemporaryDirectory() as temporary:
         problem = open_problem(config, source, cache=cache)
-        training = problem.plan(config, cache or Path(temporary), models)
+        largest = _largest_models(config, space, options, num)
+        training = max(
+            (
+                problem.plan(models[0], cache or Path(temporary), models)
+                for models in largest
+            ),
+            key=lambda planned: sum(planned.memory.values()),
+        )
         return "\n".join(
             [
                 f"trials: {num}, compared by {score.name} after "
-                f"{', '.join(map(str, epochs))} epochs",
-                f"side by side: {len(models)} models, at most",
+                f"{_counted(epochs[-1], 'epoch')}"
+                + f", of some after {', '.join(map(str, epochs[:-1]))}"
+                * (len(epochs) > 1),
+                f"side by side: {_counted(len(training.replicas), 'model')}, at most",
                 *training.description[:1],
                 f"devices: {training.devices_line}",
                 *memory_lines(training),
@@ -202,7 +226,27 @@ def preview(
         )
 
 
-def _planned(
+def _largest_models(
+    config: Config, space: Space, options: SweepOptions, num_trials: int
+) -> Iterator[list[Config]]:
+    """For each group of trials, as many models as are trained side by side at most; of
+    ranges that make groups, for their ends."""
+    per_model = per_model_names() | ({*space} - {*options_of(config)})
+    at_once = max(1, min(num_trials, options.side_by_side // config.run.replicas))
+    ends: Space = {
+        name: each if isinstance(each, Choices) else Choices((each.low, each.high))
+        for name, each in space.items()
+        if name not in per_model
+    }
+    for settings in [{}, *grid(ends)][: _MOST_GROUPS + 1]:
+        yield replicas_of(with_settings(config, settings)) * at_once
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _checked(
     config: Config, space: Space, options: SweepOptions
 ) -> tuple[Config, Score, list[int]]:
     """The settings of trial 0, the score, and the epochs of the rungs.
@@ -215,8 +259,22 @@ def _planned(
             raise InputError(
                 f"`{name}` must be an integer >= 1, got {getattr(options, name)}."
             )
+    replicas = config.run.replicas
+    if replicas > 1 and options.side_by_side < replicas:
+        raise InputError(
+            f"`side_by_side` must hold the {replicas} `replicas` of a trial, got "
+            f"{options.side_by_side}."
+        )
+    if not is_grid(space) and options.side_by_side // replicas < options.halving:
+        raise InputError(
+            "`side_by_side` must hold `halving` trials of a search, which are compared "
+            f"with each other, got {options.side_by_side} models of {replicas} "
+            f"replicas each with `halving` {options.halving}."
+        )
     if not is_grid(space):
         check_optuna()
+    if not config.run.epochs:
+        raise InputError("`epochs` must be an integer >= 1 in a sweep, got 0.")
     score = score_of(options.score, config, options.pairs)
     if score.name == "held_out" and "architecture" in space:
         raise InputError(
@@ -262,9 +320,9 @@ def _facts(
     if options.halving:
         how["first_epochs"] = options.first_epochs
     if options.pairs is not None:
-        how["pairs"] = str(options.pairs.resolve())
-    if not is_grid(space):
-        how["side_by_side"] = options.side_by_side
+        how["pairs"] = hashlib.sha256(options.pairs.read_bytes()).hexdigest()
+    if not is_grid(space):  # it is searched in brackets
+        how |= {"side_by_side": options.side_by_side, "trials": options.trials}
     names = {
         name: value
         for name, value in options_of(config).items()
@@ -285,22 +343,36 @@ def _begin(folder: SweepFolder, facts: dict[str, Any]) -> None:
     Raises:
       InputError: that was another sweep.
     """
-    if not folder.facts.exists():
+    is_begun = folder.results.exists() or folder.running.exists()
+    if not (folder.facts.exists() and is_begun):
         write_text(folder.facts, json.dumps(facts, indent=2) + "\n")
         return
     try:
         before = json.loads(folder.facts.read_text(encoding="utf-8"))
-        different = [name for name in facts if before[name] != facts[name]]
-    except (ValueError, KeyError, TypeError) as error:
+        different = _differences(before, facts)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{folder.facts} is damaged: give another --workdir, or --overwrite to "
             "start anew."
         ) from error
     if different:
         raise InputError(
-            f"{folder.path} holds a sweep with another {' and '.join(different)}: give "
-            "another --workdir, or --overwrite to start anew."
+            f"{folder.path} holds another sweep ({', '.join(different)}): give another "
+            "--workdir, or --overwrite to start anew."
         )
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """A text for each fact that differs."""
+    found = different_options(before["settings"], now["settings"])
+    search, given = before["search"], now["search"]
+    found += [
+        f"`{name}` {search.get(name)!r} there, {given.get(name)!r} now"
+        for name in search | given
+        if search.get(name) != given.get(name)
+    ]
+    found += ["another space"] * (before["space"] != now["space"])
+    return found + ["another corpus"] * (before["corpus"] != now["corpus"])
 
 
 class _Batch(NamedTuple):
@@ -365,11 +437,20 @@ class _Sweep:
     def run(self, rungs: Sequence[int]) -> None:
         """Runs what is not done yet."""
         options = self._options
+        self._check_memory()
         for trials in brackets(
             *(self._space, self._config, options.trials, self._at_once),
             lambda: self._results,
         ):
             self._run_bracket(trials, rungs)
+
+    def _check_memory(self) -> None:
+        """Refuses a space whose largest models do not fit, before any is trained."""
+        num = self._options.trials
+        if is_grid(self._space):
+            num = 1 + len(grid(self._space))
+        for models in _largest_models(self._config, self._space, self._options, num):
+            self._plan(models[0], models)
 
     def finish(self) -> Outcome:
         """Writes best.toml, and the table, which a kill may have prevented.
@@ -380,7 +461,8 @@ class _Sweep:
         ranked = newest(self._results)
         if ranked[0].score is None:
             raise FloatingPointError(
-                f"All {len(ranked)} trials diverged: try smaller rates."
+                f"None of {len(ranked)} trials has a score, since all diverged: try "
+                "smaller rates."
             )
         best = with_settings(self._config, ranked[0].trial.settings)
         self._write()
@@ -389,6 +471,7 @@ class _Sweep:
 
     def _run_bracket(self, trials: list[Trial], rungs: Sequence[int]) -> None:
         start = 0
+        trials = [trial for trial in trials if self._fits(trial, rungs[0])]
         for until in rungs:
             for batch in self._batches(trials, start, until):
                 if missing := self._missing(batch):
@@ -399,12 +482,21 @@ class _Sweep:
             start = until
         shutil.rmtree(self._folder.states, ignore_errors=True)
 
-    def _missing(self, batch: _Batch) -> _Batch | None:
-        """The trials of a batch that have no result yet; None: there are none.
+    def _fits(self, trial: Trial, epochs: int) -> bool:
+        """Whether its settings fit together; if not it has a result without a score."""
+        try:
+            with_settings(self._config, trial.settings)
+        except InputError as error:
+            if self._result(trial, epochs) is None:
+                _log.warning("trial %d has no score: %s", trial.number, error)
+                values = dict.fromkeys(self._space) | trial.settings
+                self._results.append(Result(trial, epochs, (), values, 0.0))
+                self._write()
+            return False
+        return True
 
-        Those of a whole batch, unless it was cut otherwise before: models beside others
-        have the same last bits only beside the same ones.
-        """
+    def _missing(self, batch: _Batch) -> _Batch | None:
+        """The trials of a batch that have no result yet; None: there are none."""
         pairs = zip(batch.trials, batch.configs, strict=True)
         kept = [(t, c) for t, c in pairs if self._result(t, batch.until) is None]
         if not kept:
@@ -424,8 +516,9 @@ class _Sweep:
     def _dropped(self, kept: Sequence[Trial]) -> set[int]:
         """The numbers of the trials with states that are not `kept`."""
         there = self._folder.states
-        numbers = {int(path.name) for path in there.iterdir()} if there.exists() else {}
-        return {*numbers} - {trial.number for trial in kept}
+        names = [path.name for path in there.iterdir()] if there.exists() else []
+        numbers = {int(name) for name in names if name.isdecimal()}
+        return numbers - {trial.number for trial in kept}
 
     def _states(self, numbers: Iterable[int]) -> Iterator[Path]:
         return (self._folder.states / f"{number:04}" for number in numbers)
@@ -455,14 +548,10 @@ class _Sweep:
         """Trains and scores a batch; it counts as done once its results are written."""
         began = time.monotonic()
         _log.info("%s of %d", batch.description, self._config.run.epochs)
-        training = self._problem.plan(self._shared(batch), self._cache, batch.models)
-        check_memory(
-            training.memory,
-            f"give a smaller --side-by-side, or {training.memory_advice}",
-        )
+        training = self._plan(self._shared(batch), batch.models)
+        scorer = self._score.scorer(training)
         end = self._trained(training, batch)
         states = _each(end.state, len(batch.models))
-        scorer = self._score.scorer(training)
         scores = [
             scorer(model, state) if is_finite(state.params) else math.nan
             for model, state in zip(training.replicas, states, strict=True)
@@ -482,6 +571,19 @@ class _Sweep:
         self._write()
         self._log_best()
         shutil.rmtree(self._folder.running, ignore_errors=True)
+
+    def _plan(self, config: Config, models: list[Config]) -> Any:
+        """A training of `models`; InputError if they do not fit into the memory."""
+        try:
+            training = self._problem.plan(config, self._cache, models)
+            check_memory(training.memory, training.memory_advice)
+        except InputError as error:
+            if len(models) == 1:
+                raise
+            raise InputError(
+                f"{error} Of {len(models)} models side by side: see --side-by-side."
+            ) from error
+        return training
 
     def _shared(self, batch: _Batch) -> Config:
         """The settings of all models of a batch; the window is the largest of all
@@ -513,6 +615,9 @@ class _Sweep:
                 *(training, start.state, handle, start.position, saver.pause),
                 until=batch.until,
             )
+        except Stopped as stop:
+            text = "Stopped; what is done is saved. The same command again resumes."
+            raise Stopped(stop.number, text) from stop
         finally:
             saver.finish()
 
@@ -533,10 +638,7 @@ class _Sweep:
             return Snapshot(initial, RunPosition(0))
         replicas = self._config.run.replicas
         like = _joined(_each(initial, len(batch.models))[:replicas])
-        saved = [
-            Checkpoints(path).read(batch.start)
-            for path in self._states(trial.number for trial in batch.trials)
-        ]
+        saved = [self._saved(trial, batch.start) for trial in batch.trials]
         states = [tree_of(each.arrays, like) for each in saved]
         place = saved[0].facts["place"]
         position = RunPosition(
@@ -547,6 +649,15 @@ class _Sweep:
         )
         models = [model for state in states for model in _each(state, replicas)]
         return Snapshot(_joined(models), position)
+
+    def _saved(self, trial: Trial, epochs: int) -> Checkpoint:
+        (path,) = self._states([trial.number])
+        try:
+            return Checkpoints(path).read(epochs)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{error}: give another --workdir, or --overwrite to start anew."
+            ) from error
 
     def _save(
         self, trial: Trial, states: list[TrainState], position: RunPosition

@@ -4,7 +4,8 @@ Members: `format` (bytes of a name and a version), `settings` (UTF-8 JSON of the
 constructor's arguments), `block` i64[], `tokens` (UTF-8 bytes of all tokens),
 `token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D] and `loss_history`
 f64[E]; of Adagrad also `input_accumulator` and `output_accumulator` [V], and so for all
-that an optimizer keeps for each row (`engine.rules.RowArray`). The setting
+that an optimizer keeps for each row (`engine.rules.RowArray`), and of tokens that were
+given as integers `key_type`. The setting
 `optimizer` is left out for SGD, as in files of earlier versions. Nothing is pickled,
 and the checksums of zip reveal damage.
 """
@@ -14,7 +15,7 @@ import math
 import zipfile
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -47,6 +48,9 @@ _MEMBERS = {
 """Dtype and number of axes of each member but the tables."""
 
 
+KeyType = Literal["text", "integer"]
+
+
 class ModelFile(NamedTuple):
     """The content of a model file."""
 
@@ -58,6 +62,7 @@ class ModelFile(NamedTuple):
     output: np.ndarray  # [V, D]
     loss_history: list[float]
     row_state: RowState = MappingProxyType({})  # of the optimizer
+    key_type: KeyType = "text"  # what the tokens were given as
 
 
 def model_settings(config: Config) -> dict[str, Any]:
@@ -81,6 +86,8 @@ def write_model(path: Path, model: ModelFile) -> None:
         **model.row_state,
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
+    if model.key_type == "integer":
+        members["key_type"] = _bytes("integer")
     with atomic_file(path) as part, open(part, "wb") as file:
         np.savez(file, **members)  # type: ignore[arg-type]  # none is `allow_pickle`
 
@@ -108,6 +115,8 @@ def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
     members = {name: read_stored_array(archive, name) for name in (*_MEMBERS, *TABLES)}
     names = _row_state_names(_from_json(members["settings"].tobytes())["optimizer"])
+    if "key_type.npy" in archive.namelist():  # `legacy` does not read it
+        names.append("key_type")
     return members | {name: read_stored_array(archive, name) for name in names}
 
 
@@ -134,7 +143,22 @@ def _model(members: dict[str, np.ndarray]) -> ModelFile:
         output=members["output"],
         loss_history=members["loss_history"].tolist(),
         row_state={n: members[n] for n in _row_state_names(config.run.optimizer)},
+        key_type=_key_type(members.get("key_type"), tokens),
     )
+
+
+def _key_type(member: np.ndarray | None, tokens: list[str]) -> KeyType:
+    if member is None:
+        return "text"
+    if member.tobytes() != b"integer" or not all(map(_is_integer, tokens)):
+        raise InputError("`key_type` is not integer, or a token is none")
+    return "integer"
+
+
+def _is_integer(token: str) -> bool:
+    """Whether a token is the text of an integer, as `str` makes it."""
+    digits = token.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and str(int(token)) == token
 
 
 def _config(data: bytes, block: int) -> Config:

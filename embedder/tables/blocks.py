@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embedder.engine.bootstrap import draws_of_shards, multiplicities
-from embedder.tables.encoded import Encoded
+from embedder.tables.encoded import TokenSource
 from embedder.tables.noise import NoiseTable, draw_noise, noise_table
 from embedder.tables.split import held_out, num_held_out
 from embedder.tables.vocabulary import keep_limit
@@ -98,7 +98,7 @@ class BlockSource:
       holdout: share of the sequences that no block has, (57).
     """
 
-    encoded: Encoded
+    encoded: TokenSource
     keep_limit: np.ndarray  # u32[V]
     noise: NoiseTable
     shape: BlockShape
@@ -132,9 +132,9 @@ class BlockSource:
         order = self.shard_order(epoch)
         shard = int(order[index])
         rng = np.random.default_rng([self.seed, epoch, shard])
-        ids, lengths = self.encoded.read(shard)
-        keep = rng.integers(0, 2**32, size=len(ids), dtype=np.uint32)
-        keep = keep <= self.keep_limit[ids]
+        ids, lengths = self.encoded.shard(shard, self.seed, epoch)
+        drawn = rng.integers(0, 2**32, size=len(ids), dtype=np.uint32)
+        keep = drawn <= self.keep_limit[ids]
         weight = self._weights(shard, lengths)
         if weight is not None:
             keep &= weight > 0
@@ -168,7 +168,7 @@ class BlockSource:
 
 
 def block_source(
-    encoded: Encoded,
+    encoded: TokenSource,
     shape: BlockShape,
     *,
     sample: float,

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,9 @@ class Corpus(NamedTuple):
     source: str  # what messages call it
     manifest: list[dict[str, Any]]  # equal for equal corpora; ready for JSON
     chunks: Callable[[], Iterator[Chunk]]
+    chunks_in: Callable[[Path], Iterator[Chunk]] | None = None
+    """`chunks` with temporary files in a folder, where they are needed."""
+    key_type: Literal["text", "integer"] = "text"  # of tokens, which are text here
 
 
 def text_corpus(
@@ -58,21 +61,24 @@ def text_corpus(
 
 
 def sequences_corpus(
-    sequences: Iterable[Iterable[str]], name: str = "corpus"
+    sequences: Iterable[Iterable[str | int]], name: str = "corpus"
 ) -> Corpus:
     """The corpus of an iterable of token lists, which is read here, once.
 
+    Tokens are text, or all of them are integers.
+
     Raises:
-      InputTypeError: a sequence is a `str`, or a token is not a `str`.
+      InputTypeError: a sequence is a `str`, or a token has another type.
       InputError: a token is empty, or has a lone surrogate.
     """
-    chunks = list(_sequence_chunks(sequences))
+    reader = _TokenReader()
+    chunks = list(_sequence_chunks(sequences, reader))
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk.lengths.tobytes())
         digest.update("\0".join(chunk.tokens.to_list()).encode())
     manifest = [{"sequences": name, "sha256": digest.hexdigest()}]
-    return Corpus(name, name, manifest, lambda: iter(chunks))
+    return Corpus(name, name, manifest, lambda: iter(chunks), key_type=reader.key_type)
 
 
 def _stem(path: Path) -> str:
@@ -93,13 +99,15 @@ def _file_chunks(
         check_unchanged(path, fingerprint)
 
 
-def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:
+def _sequence_chunks(
+    sequences: Iterable[Iterable[str | int]], reader: "_TokenReader"
+) -> Iterator[Chunk]:
     if not isinstance(sequences, Iterable) or isinstance(sequences, bytes):
         raise InputTypeError(
             "`sequences_or_path` must be a path or an iterable of token lists, "
             f"got {sequences!r}."
         )
-    tokens: list[str] = []
+    tokens: list[str | int] = []
     lengths: list[int] = []
     for sequence in sequences:
         if isinstance(sequence, str | bytes) or not isinstance(sequence, Iterable):
@@ -110,17 +118,49 @@ def _sequence_chunks(sequences: Iterable[Iterable[str]]) -> Iterator[Chunk]:
         tokens.extend(sequence)
         lengths.append(len(tokens) - before)
         if len(tokens) >= _CHUNK_TOKENS:
-            yield _chunk(tokens, lengths)
+            yield _chunk(reader.texts(tokens), lengths)
             tokens, lengths = [], []
-    yield _chunk(tokens, lengths)
+    yield _chunk(reader.texts(tokens), lengths)
+
+
+class _TokenReader:
+    """Turns tokens into text; the first one says whether they are integers."""
+
+    key_type: Literal["text", "integer"] = "text"
+
+    def __init__(self) -> None:
+        self._is_first = True
+
+    def texts(self, tokens: list[str | int]) -> list[str]:
+        if self._is_first and tokens:
+            self._is_first = False
+            self.key_type = "integer" if _is_integer(tokens[0]) else "text"
+        if self.key_type == "integer":
+            return [_integer_text(token) for token in tokens]
+        return [_checked_text(token) for token in tokens]
+
+
+def _is_integer(token: object) -> bool:
+    return isinstance(token, int | np.integer) and not isinstance(token, bool)
+
+
+def _integer_text(token: str | int) -> str:
+    if not _is_integer(token):
+        raise InputTypeError(
+            f"A token must be an integer, as the first one is, got {token!r}."
+        )
+    return str(int(token))
+
+
+def _checked_text(token: str | int) -> str:
+    if not isinstance(token, str):
+        raise InputTypeError(f"A token must be a str, got {token!r}.")
+    if not token:
+        raise InputError("A token must not be empty, got ''.")
+    return token
 
 
 def _chunk(tokens: list[str], lengths: list[int]) -> Chunk:
-    for token in tokens:
-        if type(token) is not str and not isinstance(token, str):
-            raise InputTypeError(f"A token must be a str, got {token!r}.")
-        if not token:
-            raise InputError("A token must not be empty, got ''.")
     try:
         series = pl.Series("token", tokens, dtype=pl.String)
     except UnicodeEncodeError as error:

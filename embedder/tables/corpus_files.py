@@ -5,7 +5,7 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from embedder.disk.digests import DIGESTS_FILE
@@ -51,11 +51,6 @@ def corpus_files(source: str | os.PathLike[str]) -> list[Path]:
     raise InputNotFoundError(f"Corpus {source} does not exist.")
 
 
-def is_corpus_file(name: str) -> bool:
-    """Whether a file of a remote folder may be part of the corpus."""
-    return has_ending(Path(name))
-
-
 def _checked(
     source: str | os.PathLike[str], found: list[Path], if_none: str
 ) -> list[Path]:
@@ -63,8 +58,7 @@ def _checked(
     paths = [path for path in found if not path.is_dir()]
     if not paths:
         raise InputNotFoundError(if_none)
-    is_run = functools.cache(_is_run)
-    kept = [p for p in paths if not any(map(is_run, _parents(p)))]
+    kept = outside_runs(paths)
     if not kept:
         raise InputNotFoundError(f"Corpus {source} has only files that runs wrote.")
     for path in kept:
@@ -72,6 +66,12 @@ def _checked(
     if left_out := len(paths) - len(kept):
         _log.info("Corpus %s: files that runs wrote, left out: %d.", source, left_out)
     return kept
+
+
+def outside_runs(paths: Iterable[Path]) -> list[Path]:
+    """`paths` without those in folders of runs, which wrote them."""
+    is_run = functools.cache(_is_run)
+    return [p for p in paths if not any(map(is_run, _parents(p)))]
 
 
 def _parents(path: Path) -> Sequence[Path]:

@@ -35,6 +35,7 @@ from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.errors import InputError
 from embedder.limits import check_room
 from embedder.tables import shards
+from embedder.tables.chunks import Chunk
 from embedder.tables.corpus import Corpus
 from embedder.tables.encoded import Encoded
 from embedder.tables.shards import EncodedChunk, Shard, cut_shards
@@ -84,7 +85,7 @@ def encode(
       InputError: counting the tokens takes more memory than there is.
     """
     with io.BytesIO() as spool:
-        counts = _count_tokens(corpus, spool)
+        counts = _count_tokens(corpus.chunks(), spool)
         vocabulary, id_of_code = _vocabulary(counts, min_count, base)
         return _in_memory(vocabulary, counts, spool, id_of_code)
 
@@ -109,8 +110,13 @@ def encode_cached(
     return _open_cache(folder)
 
 
-def _count_tokens(corpus: Corpus, spool: BinaryIO) -> _Counts:
-    """Reads `corpus`; writes codes u32 and lengths i64 of each chunk to `spool`.
+def _chunks(corpus: Corpus, folder: Path) -> Iterator[Chunk]:
+    """The chunks of `corpus`, whose temporary files are in `folder`."""
+    return corpus.chunks_in(folder) if corpus.chunks_in else corpus.chunks()
+
+
+def _count_tokens(chunks: Iterator[Chunk], spool: BinaryIO) -> _Counts:
+    """Reads `chunks`; writes codes u32 and lengths i64 of each to `spool`.
 
     Polars numbers tokens in any order: its numbers are mapped to codes.
     """
@@ -120,7 +126,7 @@ def _count_tokens(corpus: Corpus, spool: BinaryIO) -> _Counts:
     counts = np.empty(0, dtype=np.int64)
     num_types = num_bytes = 0
     sizes = []
-    for chunk in corpus.chunks():
+    for chunk in chunks:
         coded = chunk.tokens.cast(pl.Categorical(categories))
         category = coded.to_physical().to_numpy()
         new = _first_positions(category, num_types)
@@ -242,7 +248,7 @@ def _write_cache(
     """Writes the cache; returns the bytes of memory that counting the tokens took."""
     with atomic_folder(folder) as temporary:
         with tempfile.TemporaryFile(dir=temporary) as spool:
-            counts = _count_tokens(corpus, spool)
+            counts = _count_tokens(_chunks(corpus, temporary), spool)
             vocabulary, id_of_code = _vocabulary(counts, min_count, base)
             tokens = []
             parts = cut_shards(_decode_spool(counts, spool, id_of_code))
@@ -257,9 +263,9 @@ def _write_cache(
 
 
 def _open_cache(folder: Path) -> Encoded:
-    with _name_damaged_file(folder / DIGESTS_FILE):
+    with name_damaged_file(folder / DIGESTS_FILE):
         digests = read_digests(folder)
-    with _name_damaged_file(folder / "shards.json") as path:
+    with name_damaged_file(folder / "shards.json") as path:
         check_digest(path, digests.get(path.name))
         summary = json.loads(path.read_text())
         raw_tokens = int(summary["raw_tokens"])
@@ -268,16 +274,16 @@ def _open_cache(folder: Path) -> Encoded:
             raise InputError("`shard_tokens` must be numbers >= 1")
         if raw_tokens < tokens.sum():
             raise InputError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
-    with _name_damaged_file(folder / "vocabulary.parquet") as path:
+    with name_damaged_file(folder / "vocabulary.parquet") as path:
         check_digest(path, digests.get(path.name))
         vocabulary = read_vocabulary(path)
     sequences = np.zeros_like(tokens)
     for shard in range(len(tokens)):
-        with _name_damaged_file(_shard_path(folder, shard)) as path:
+        with name_damaged_file(_shard_path(folder, shard)) as path:
             sequences[shard] = _num_sequences(path, int(tokens[shard]))
 
     def read(shard: int) -> Shard:
-        with _name_damaged_file(_shard_path(folder, shard)) as path:
+        with name_damaged_file(_shard_path(folder, shard)) as path:
             check_digest(path, digests.get(path.name))
             return _read_shard(path, int(tokens[shard]), len(vocabulary))
 
@@ -311,7 +317,7 @@ def _read_shard(path: Path, num_tokens: int, num_rows: int) -> Shard:
 
 
 @contextlib.contextmanager
-def _name_damaged_file(path: Path) -> Iterator[Path]:
+def name_damaged_file(path: Path) -> Iterator[Path]:
     """Turns every error of reading a damaged file into one InputError."""
     faults = (OSError, ValueError, TypeError, LookupError, EOFError, OverflowError)
     try:

@@ -1,21 +1,67 @@
-"""A corpus as ids: what training needs of it."""
+"""Sequences of ids in shards: what training needs of a text, or of walks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
+from embedder.tables.shards import Shard
 from embedder.tables.vocabulary import Vocabulary
+
+
+class TokenSource(Protocol):
+    """Sequences of ids in shards. A shard is a pure function of (seed, epoch, shard);
+    that of a text is the same in all epochs."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Tokens and counts."""
+
+    @property
+    def shard_tokens(self) -> np.ndarray:
+        """Tokens of each shard, of walks expected ones, i64[number of shards]."""
+
+    @property
+    def shard_sequences(self) -> np.ndarray:
+        """Sequences of each shard, i64[number of shards]."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of known tokens of an epoch."""
+
+    @property
+    def raw_tokens(self) -> int:
+        """Number of tokens of an epoch, known or unknown."""
+
+    @property
+    def unit(self) -> str:
+        """What progress counts, in the plural."""
+
+    @property
+    def content(self) -> str:
+        """Digest of what is trained on."""
+
+    @property
+    def description(self) -> str:
+        """What is trained on, as a line of text."""
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of host memory that it takes at most, by purpose."""
+
+    def shard(self, number: int, seed: int, epoch: int) -> Shard:
+        """The ids and lengths of the sequences of a shard in an epoch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A corpus as ids, cut into shards of whole sequences."""
+    """A text as ids, cut into shards of whole sequences: a `TokenSource`."""
 
     vocabulary: Vocabulary
     shard_tokens: np.ndarray  # i64[number of shards]
     shard_sequences: np.ndarray  # i64[number of shards]
-    read: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    read: Callable[[int], Shard]
     """Number of a shard -> its ids i32[n], lengths of its sequences i32[m]."""
     raw_tokens: int  # tokens of the corpus, known or unknown
     counting_bytes: int = 0  # of memory that counting took; 0: read from a cache
@@ -24,3 +70,30 @@ class Encoded:
     def num_tokens(self) -> int:
         """Number of known tokens of the corpus."""
         return int(self.shard_tokens.sum())
+
+    @property
+    def unit(self) -> str:
+        """See `TokenSource`."""
+        return "words"
+
+    @property
+    def content(self) -> str:
+        """Digest of the tokens and their counts."""
+        return self.vocabulary.digest
+
+    @property
+    def description(self) -> str:
+        """The size of the vocabulary, and of the text."""
+        return (
+            f"vocabulary: {len(self.vocabulary)} tokens, {self.num_tokens} of "
+            f"{self.raw_tokens} occurrences"
+        )
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes that counting the tokens took."""
+        return {"counting tokens": self.counting_bytes}
+
+    def shard(self, number: int, seed: int, epoch: int) -> Shard:
+        """The same in all epochs, for all seeds."""
+        return self.read(number)

@@ -12,25 +12,28 @@ import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
-from embedder.disk.copies import local_copy
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
-from embedder.errors import InputError
+from embedder.errors import InputError, InputTypeError
 from embedder.settings import choice, integer
 from embedder.tables.artefact import (
     MODEL_SETTINGS,
+    KeyType,
     ModelFile,
     model_settings,
     read_model,
     write_model,
 )
-from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
-from embedder.tables.corpus_files import is_corpus_file
+from embedder.tables.columns import NOT_GIVEN, Columns
+from embedder.tables.corpus import Corpus, sequences_corpus
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded
+from embedder.tables.frames import lazy_frame
 from embedder.tables.options import OPTIMIZERS
+from embedder.tables.sessions import frame_corpus
+from embedder.tables.sources import file_corpus
 from embedder.tables.training import Training
 from embedder.tables.update import host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
@@ -38,7 +41,9 @@ from embedder.threads import in_turn
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.vectors import Vectors
 
-Source = str | os.PathLike | Iterable[Iterable[str]]
+Key = str | int
+Source = str | os.PathLike | Iterable[Iterable[Key]] | Any
+"""Sequences, or a path, or a table of polars, Arrow or pandas."""
 
 
 class EmbeddingTrainer:
@@ -104,6 +109,7 @@ class EmbeddingTrainer:
         self._loss_history: list[float] = []
         self._held_out_history: list[float | None] = []
         self._vocabulary: Vocabulary | None = None
+        self._key_type: KeyType = "text"
         self._block = 0  # tokens of a block, resolved when the vocabulary is made
         self._state: TrainState | None = None
         self._vectors: Vectors | None = None  # of the state, once asked for
@@ -115,13 +121,25 @@ class EmbeddingTrainer:
 
     @in_turn
     def fit(
-        self, sequences_or_path: Source, *, holdout: float = 0.0
+        self,
+        sequences_or_path: Source,
+        *,
+        holdout: float = 0.0,
+        session: str = "",
+        item: str = "",
+        order: str = "",
+        items: str = "",
     ) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
 
         Args:
-          sequences_or_path: lists of tokens, read once; or the path of a text file
-            (.txt, .gz) with a sequence a line, a glob of such files, or a folder.
+          sequences_or_path: lists of tokens, all of them text or all integers, read
+            once; a table of sessions: a frame of polars or pandas, or of Arrow; or the
+            path of a text file (.txt, .gz) with a sequence a line, of a table (Parquet,
+            Arrow, CSV, JSON lines), a glob of such files, or a folder.
+          session, item, order: columns of a table with a row for each item; those that
+            are not given are found by their names; order "none": that of the rows.
+          items: column of a table whose rows are sessions.
           holdout: share of the sequences that is not trained on, the same for every
             seed; `held_out_history` has the scores on them.
 
@@ -132,8 +150,10 @@ class EmbeddingTrainer:
           FloatingPointError: training diverged.
         """
         config = settings.with_options(self._config(), holdout=holdout)
-        encoded = _encoded(_corpus(sequences_or_path), self.min_count)
+        corpus = _corpus(sequences_or_path, Columns(session, item, order, items))
+        encoded = _encoded(corpus, self.min_count)
         self._train(encoded, config, None, range(self.epochs))
+        self._key_type = corpus.key_type
         return self
 
     @in_turn
@@ -144,6 +164,10 @@ class EmbeddingTrainer:
         *,
         bootstrap: bool = False,
         holdout: float = 0.0,
+        session: str = "",
+        item: str = "",
+        order: str = "",
+        items: str = "",
     ) -> "EmbeddingTrainer":
         """Trains `replicas` models side by side from the start; returns the trainer.
 
@@ -152,7 +176,7 @@ class EmbeddingTrainer:
         and `held_out_history`, which have their means.
 
         Args:
-          sequences_or_path: as for `fit`.
+          sequences_or_path, session, item, order, items: as for `fit`.
           replicas: number of models, at least 2.
           bootstrap: each trains on a resample of the sequences of its own.
           holdout: as for `fit`.
@@ -163,8 +187,10 @@ class EmbeddingTrainer:
         given = SimpleNamespace(replicas=replicas, bootstrap=bootstrap, holdout=holdout)
         integer(2)(given, "replicas")
         config = settings.with_options(self._config(), **vars(given))
-        encoded = _encoded(_corpus(sequences_or_path), self.min_count)
+        corpus = _corpus(sequences_or_path, Columns(session, item, order, items))
+        encoded = _encoded(corpus, self.min_count)
         self._train(encoded, config, None, range(self.epochs))
+        self._key_type = corpus.key_type
         return self
 
     @property
@@ -181,14 +207,29 @@ class EmbeddingTrainer:
         return self._ensemble
 
     @in_turn
-    def partial_fit(self, sequences_or_path: Source) -> "EmbeddingTrainer":
+    def partial_fit(
+        self,
+        sequences_or_path: Source,
+        *,
+        session: str = "",
+        item: str = "",
+        order: str = "",
+        items: str = "",
+    ) -> "EmbeddingTrainer":
         """Trains one more epoch; returns the trainer. An error leaves it as it was.
 
         The vocabulary and its counts stay as they are: other tokens are left out. The
         learning rate falls from `alpha` to `min_alpha` within this epoch. On a trainer
         that is not trained yet, the vocabulary is made from these sequences.
         """
-        config, corpus = self._config(), _corpus(sequences_or_path)
+        columns = Columns(session, item, order, items)
+        config, corpus = self._config(), _corpus(sequences_or_path, columns)
+        if self._state is not None and corpus.key_type != self._key_type:
+            raise InputTypeError(
+                f"Tokens must be {self._key_type}, as those of `fit`, got "
+                f"{corpus.key_type}."
+            )
+        self._key_type = corpus.key_type
         if self._state is None:
             self._train(_encoded(corpus, self.min_count), config, None, range(1))
         else:
@@ -211,14 +252,16 @@ class EmbeddingTrainer:
         return self._table("input")
 
     @property
-    def index_to_key(self) -> list[str]:
-        """Tokens by descending count."""
-        return self._trained().tokens
+    def index_to_key(self) -> list[Any]:
+        """Tokens by descending count, `str` or `int` as they were given."""
+        tokens = self._trained().tokens
+        return [*map(int, tokens)] if self._has_integers else tokens
 
     @property
-    def key_to_index(self) -> dict[str, int]:
+    def key_to_index(self) -> dict[Any, int]:
         """Index of each token."""
-        return self._trained().ids
+        ids = self._trained().ids
+        return {int(key): i for key, i in ids.items()} if self._has_integers else ids
 
     @property
     def loss_history(self) -> list[float]:
@@ -233,20 +276,40 @@ class EmbeddingTrainer:
 
     def most_similar(
         self,
-        positive: str | list[str] | None = None,
-        negative: str | list[str] | None = None,
+        positive: Key | list[Any] | None = None,
+        negative: Key | list[Any] | None = None,
         topn: int = 10,
-    ) -> list[tuple[str, float]]:
+    ) -> list[tuple[Any, float]]:
         """The `topn` tokens nearest to the mean of +`positive` and -`negative`.
 
         Raises:
           KeyError: a token is not in the vocabulary.
         """
-        return self._lookup().most_similar(positive, negative, topn)
+        found = self._lookup().most_similar(
+            self._texts(positive), self._texts(negative), topn
+        )
+        return [(self._key(key), score) for key, score in found]
 
-    def similarity(self, a: str, b: str) -> float:
+    def similarity(self, a: Key, b: Key) -> float:
         """Cosine of the vectors of two tokens."""
-        return self._lookup().similarity(a, b)
+        first, second = self._texts([a, b])
+        return self._lookup().similarity(first, second)
+
+    @property
+    def _has_integers(self) -> bool:
+        return self._key_type == "integer"
+
+    def _key(self, token: str) -> Any:
+        """A token in the type in which it was given."""
+        return int(token) if self._has_integers else token
+
+    def _texts(self, keys: Any) -> Any:
+        """A key, a list of keys or None, with integers as text."""
+        if not self._has_integers or keys is None:
+            return keys
+        if isinstance(keys, str | int | np.integer):
+            return str(keys)
+        return [str(key) for key in keys]
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes one `.npz` file, from which training can be resumed.
@@ -275,6 +338,7 @@ class EmbeddingTrainer:
 
     def _keep(self, model: ModelFile) -> None:
         self._vocabulary = Vocabulary(model.tokens, model.counts)
+        self._key_type = model.key_type
         self._block = model.block
         self._state = host_state(
             row_rule(self.optimizer), model.input, model.output, model.row_state
@@ -297,6 +361,7 @@ class EmbeddingTrainer:
             row_state=row_rule(self.optimizer).row_state(
                 self._state_to_train().opt_state
             ),
+            key_type=self._key_type,
         )
 
     def _state_to_train(self) -> TrainState:
@@ -391,8 +456,15 @@ def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
         raise InputError(str(error)) from None
 
 
-def _corpus(sequences: Source) -> Corpus:
-    if isinstance(sequences, str | os.PathLike):
-        path = os.fspath(sequences)
-        return text_corpus(local_copy(path, is_wanted=is_corpus_file))
-    return sequences_corpus(sequences)
+def _corpus(source: Source, columns: Columns = NOT_GIVEN) -> Corpus:
+    if isinstance(source, str | os.PathLike):
+        return file_corpus(source, columns=columns)
+    frame = lazy_frame(source)
+    if frame is not None:
+        return frame_corpus(frame, columns)
+    if columns.are_given:
+        raise InputError(
+            f"`session`, `item`, `order` and `items` apply only to tables, got "
+            f"{tuple(filter(None, columns))} for sequences."
+        )
+    return sequences_corpus(source)

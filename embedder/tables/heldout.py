@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from embedder.tables.encoded import Encoded
+from embedder.tables.encoded import TokenSource
 from embedder.tables.options import TablesOptions
 from embedder.tables.split import Sequences, sequences
 from embedder.tables.vocabulary import keep_limit
@@ -99,7 +99,7 @@ def log_likelihood(
 
 
 def scorer(
-    options: TablesOptions, encoded: Encoded
+    options: TablesOptions, encoded: TokenSource
 ) -> Callable[[Mapping[str, np.ndarray]], float]:
     """Tables "input" and "output" -> `log_likelihood` of the held-out sequences, which
     the first call reads."""

@@ -13,7 +13,7 @@ from embedder.engine.layout import Layout
 from embedder.engine.rules import row_rule
 from embedder.errors import InputError
 from embedder.settings import Interval
-from embedder.tables.encoded import Encoded
+from embedder.tables.encoded import TokenSource
 from embedder.tables.loader import loader_workers, superblock_size
 from embedder.tables.prepare import UPDATES_AT_ONCE
 from embedder.tables.update import state_shapes
@@ -22,7 +22,7 @@ _ROW_COPIES = 6  # arrays as large as the rows of an update that XLA keeps at on
 
 
 def memory_needed(
-    config: Config, encoded: Encoded, superblock_size: int
+    config: Config, encoded: TokenSource, superblock_size: int
 ) -> dict[str, int]:
     """Host memory in bytes that a run needs at most, by purpose, beside Python and JAX.
 
@@ -58,7 +58,7 @@ def memory_needed(
         "checkpoints": replicas * checkpoints if has_checkpoints else 0,
         "gradients": int(1.1 * at_once * num_blocks * gathered * per_row),
         "vocabulary": 150 * num_rows,
-        "counting tokens": encoded.counting_bytes,
+        **encoded.memory,
         "blocks": int(replicas * (shards + superblocks) * per_token),
         "held-out scores": 2**27 if data.holdout else 0,
         "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,

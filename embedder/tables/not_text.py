@@ -45,6 +45,7 @@ _MAGIC = {
     b"\xff\xd8\xff": "an image",
 }
 _VECTORS = "a word2vec file of vectors"
+_READ_AS_TABLES = "a CSV table", "a TSV table", "JSON"
 _HEAD_BYTES = 2**16
 _MIN_LINES = 20  # different ones, to recognise a table
 _MAX_CELL_WORDS = 4  # on average: a column with longer cells is prose
@@ -77,7 +78,10 @@ def _advice(what: str) -> str:
         )
     if what == _VECTORS:
         return "move it, or name the texts without it."
-    return "write its tokens to a .txt file, one sequence a line."
+    advice = "write its tokens to a .txt file, one sequence a line"
+    if what in _READ_AS_TABLES:
+        advice += ", or give --session and --item, the columns of sessions and items"
+    return f"{advice}."
 
 
 def _by_name(path: Path) -> str | None:

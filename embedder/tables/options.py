@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from embedder.errors import InputError
 from embedder.settings import (
+    boolean,
     integer,
     multiple,
     number,
@@ -40,6 +41,14 @@ def _below_alpha(section, name: str) -> None:
     number(_BELOW_ALPHA, lambda x: 0 <= x <= alpha)(section, name)
 
 
+_BIAS = number("a number from 1e-06 to 1000000.0", lambda x: 1e-6 <= x <= 1e6)
+_OF_WALKS = (
+    *("walk_length", "directed", "p", "q", "walks_fixed"),
+    *("source", "target", "weight"),
+)
+_NOT_OF_WALKS = "holdout", "unicode_errors"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TablesOptions:
     """Vectors of tokens: vocabulary, blocks of text, objective, and updates."""
@@ -62,6 +71,15 @@ class TablesOptions:
     seed. The vectors are scored on them after each epoch."""
     unicode_errors: Literal["strict", "replace"] = setting("strict")
     """If the corpus is not UTF-8 text: refuse it, or replace wrong bytes by U+FFFD."""
+    session: str = setting("", text)
+    """Of a table: the column of the sessions. A row is an item of a session."""
+    item: str = setting("", text)
+    """Of a table: the column of the items."""
+    order: str = setting("", text)
+    """Of a table: the column by which the items of a session are sorted; none: the
+    order of the rows."""
+    items: str = setting("", text)
+    """Of a table whose rows are sessions: the column of the lists of items."""
     architecture: Architecture = setting("skipgram")
     """skipgram: predict the contexts from a token. cbow: predict a token from the mean
     of its contexts."""
@@ -113,13 +131,47 @@ class TablesOptions:
     best_by: str = setting("", text)
     """Similarity set to score the vectors on after each epoch. The checkpoint of the
     best epoch is kept."""
+    walks: int = setting(0, integer(0))
+    """The corpus is an edge list; train on this many random walks from each node in an
+    epoch. 0: the corpus is not a graph."""
+    walk_length: int = setting(80, integer(2, 2_000_000))
+    """Nodes of a walk."""
+    directed: bool = setting(False, boolean)
+    """Walks follow edges from source to target only."""
+    p: float = setting(1.0, _BIAS)
+    """node2vec's return parameter: above 1, walks seldom go back at once."""
+    q: float = setting(1.0, _BIAS)
+    """node2vec's in-out parameter: above 1, walks stay near; below 1, they go far."""
+    walks_fixed: bool = setting(False, boolean)
+    """Make the same walks in each epoch; without it each epoch has new ones."""
+    source: str = setting("", text)
+    """Column of the edge list with the sources; none: the first."""
+    target: str = setting("", text)
+    """Column of the edge list with the targets; none: the second."""
+    weight: str = setting("", text)
+    """Column of the edge list with the weights; none: the third if there are three."""
 
     def __post_init__(self):
         validate(self)
+        self._check_walks()
         if self.backend == "numba" and self.update == "dense":
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
         if self.best_by:
             object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
+
+    def _check_walks(self) -> None:
+        """Refuses settings of walks without walks, and of texts with walks."""
+        default = {f.name: f.default for f in dataclasses.fields(self)}
+        names = _NOT_OF_WALKS if self.walks else _OF_WALKS
+        changed = [name for name in names if getattr(self, name) != default[name]]
+        if self.walks and self.min_count not in (1, default["min_count"]):
+            changed.insert(0, "min_count")  # 1 is what the default becomes
+        if changed:
+            value, kind = getattr(self, changed[0]), "texts" if self.walks else "graphs"
+            raise InputError(
+                f"`{changed[0]}` applies only to {kind}, got {value!r} with `walks` = "
+                f"{self.walks}."
+            )
 
     @property
     def update_size(self) -> tuple[int, int]:

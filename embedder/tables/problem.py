@@ -24,10 +24,14 @@ from embedder.run.checkpoints import Checkpoints, tree_of
 from embedder.run.inputs import check_has_one_model, check_sound
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
-from embedder.tables.corpus import Corpus, text_corpus
-from embedder.tables.corpus_files import is_corpus_file
+from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
+from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
+from embedder.tables.encoded import TokenSource
+from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
+from embedder.tables.options import TablesOptions
+from embedder.tables.sources import file_corpus, is_corpus_file
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
 from embedder.tables.vocabulary import (
@@ -46,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class TablesProblem:
-    """Trains tables over a text, from initial tables or from those of a `base`.
+    """Trains tables over a text or a graph, from initial tables or those of a `base`.
 
     It implements `embedder.problem.Problem`.
 
@@ -58,10 +62,17 @@ class TablesProblem:
         self,
         source: str | None,
         base: Base | None = None,
-        errors: Literal["strict", "replace"] = "strict",
+        options: TablesOptions = TablesOptions(),  # noqa: B008 - it is immutable
         cache: Path | None = None,
     ):
-        self._corpus = open_corpus(source, errors, cache)
+        if source is not None:
+            source = local_copy(source, cache, is_corpus_file)
+        self._corpus: Corpus | GraphFiles
+        if options.walks:
+            self._corpus = open_graph(source, options)
+        else:
+            columns = columns_of(options)
+            self._corpus = open_corpus(source, options.unicode_errors, columns)
         self._base: ModelFile | None = None
         self._grow = base is not None and base.grow
         self.name = self._corpus.name
@@ -114,7 +125,7 @@ class TablesProblem:
             write_ensemble(ensemble, run.replicas)
             return _write_vectors(run, ensemble.mean())
         before = self._base.loss_history if self._base else []
-        model = _model(training, end, before)
+        model = _model(training, end, before)._replace(key_type=self._corpus.key_type)
         write_model(run.model, model)
         return write_results(run, model)
 
@@ -130,16 +141,14 @@ def _uses_tensorflow(config: Config) -> bool:
 def open_corpus(
     source: str | None,
     errors: Literal["strict", "replace"] = "strict",
-    cache: Path | None = None,
+    columns: Columns = NOT_GIVEN,
 ) -> Corpus:
     """The corpus at `source`: a file, a glob or a folder; None: the demo corpus.
 
     Args:
-      cache: folder of caches, for the copy of a URL; None: that of the user.
+      columns: of sessions in tables.
     """
-    if source is None:
-        return demo_corpus()
-    return text_corpus(local_copy(source, cache, is_corpus_file), errors)
+    return demo_corpus() if source is None else file_corpus(source, errors, columns)
 
 
 def _read_base(base: Base) -> ModelFile:
@@ -222,7 +231,7 @@ def _digest(model: ModelFile) -> str:
 
 def plan(
     config: Config,
-    corpus: Corpus,
+    corpus: Corpus | GraphFiles,
     cache: Path | None,
     base: ModelFile | None = None,
     grow: bool = False,
@@ -240,19 +249,14 @@ def plan(
       OSError, InputError: the corpus cannot be read, or leaves no token to train, or
         `base` has another architecture, vector size or dtype.
     """
-    min_count = config.tables.min_count
+    if isinstance(corpus, GraphFiles):
+        config, *models = (plan_walks(one, base) for one in (config, *models))
     first, known = 0, None
     if base is not None:
         _check_base(config, base)
         first = len(base.loss_history)
         known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grow)
-    try:
-        if cache is None:
-            encoded = encode(corpus, min_count, known)
-        else:
-            encoded = encode_cached(corpus, min_count, cache, known)
-    except NoTokensError as error:
-        raise InputError(f"Corpus {corpus.source}: {error}") from error
+    encoded = _encoded(config.tables, corpus, cache, known)
     if not encoded.num_tokens:
         raise InputError(
             f"Corpus {corpus.source} has no token of the vocabulary of `resume`: give "
@@ -268,6 +272,23 @@ def plan(
         window = max(one.tables.window for one in (common, *each))
         common = common_config(each, window=window)
     return Training(common, encoded, epochs, base, each)
+
+
+def _encoded(
+    options: TablesOptions,
+    corpus: Corpus | GraphFiles,
+    cache: Path | None,
+    known: BaseVocabulary | None,
+) -> TokenSource:
+    """The corpus as ids, in memory or in a folder of `cache`."""
+    if isinstance(corpus, GraphFiles):
+        return encode_graph(corpus, options, cache)
+    try:
+        if cache is None:
+            return encode(corpus, options.min_count, known)
+        return encode_cached(corpus, options.min_count, cache, known)
+    except NoTokensError as error:
+        raise InputError(f"Corpus {corpus.source}: {error}") from error
 
 
 def _check_base(config: Config, base: ModelFile) -> None:

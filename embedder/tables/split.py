@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.errors import InputError
-from embedder.tables.encoded import Encoded
+from embedder.tables.encoded import TokenSource
 
 _SPAWN_KEY = 3  # of this hash alone
 _MAX_TOKENS = 200_000
@@ -72,10 +72,12 @@ def trained_share(
     return float((shard_tokens * trained).sum() / shard_tokens.sum())
 
 
-def sequences(encoded: Encoded, share: float, limit: int = _MAX_TOKENS) -> Sequences:
+def sequences(
+    encoded: TokenSource, share: float, limit: int = _MAX_TOKENS
+) -> Sequences:
     """The held-out sequences of a corpus, ALGORITHM.md (57), in the order of hashes.
 
-    So a smaller `limit` gives the first ones. Reads all shards.
+    So a smaller `limit` gives the first ones. Reads all shards of a text.
 
     Args:
       limit: tokens at most; the last sequence is cut.
@@ -83,7 +85,7 @@ def sequences(encoded: Encoded, share: float, limit: int = _MAX_TOKENS) -> Seque
     ids, lengths = np.empty(0, np.int32), np.empty(0, np.int64)
     hashes = np.empty(0, np.uint32)
     for shard, num in enumerate(encoded.shard_sequences):
-        new_ids, new_lengths = encoded.read(shard)
+        new_ids, new_lengths = encoded.shard(shard, seed=0, epoch=0)
         mask = held_out(shard, int(num), share)
         ids = np.concatenate([ids, new_ids[np.repeat(mask, new_lengths)]])
         lengths = np.concatenate([lengths, new_lengths[mask]])

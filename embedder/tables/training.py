@@ -33,7 +33,7 @@ from embedder.errors import InputError
 from embedder.tables import cpu, heldout, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
-from embedder.tables.encoded import Encoded
+from embedder.tables.encoded import TokenSource
 from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import TablesOptions
@@ -50,7 +50,6 @@ _LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 class Training:
     """A training of tables, without its state: resolved settings and a corpus."""
 
-    unit = "words"
     rate_name = "alpha"
     memory_advice = "give a smaller `vector_size` or `block`, or a larger `min_count`."
     zero_loss_message = "No token has another in its window: nothing is learned."
@@ -58,7 +57,7 @@ class Training:
     def __init__(
         self,
         config: Config,
-        encoded: Encoded,
+        encoded: TokenSource,
         epochs: range,
         base: ModelFile | None = None,
         models: Sequence[Config] = (),
@@ -119,12 +118,17 @@ class Training:
 
     @property
     def content(self) -> str:
-        """Digest of the tokens and their counts."""
-        return self.encoded.vocabulary.digest
+        """Digest of the tokens and their counts, or of the graph."""
+        return self.encoded.content
+
+    @property
+    def unit(self) -> str:
+        """Words, or nodes of walks."""
+        return self.encoded.unit
 
     @property
     def items(self) -> int:
-        """Words of the corpus."""
+        """Words of the corpus, or nodes of the walks of an epoch."""
         return self.encoded.raw_tokens
 
     @property
@@ -159,8 +163,7 @@ class Training:
         updates = -int(-kept // tokens)
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
         return [
-            f"vocabulary: {len(encoded.vocabulary)} tokens, {encoded.num_tokens} of "
-            f"{encoded.raw_tokens} occurrences",
+            encoded.description,
             f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
             f"all, of {tokens} tokens each, compiled by {self.backend}; "
             f"{self._kept_by} {kept / encoded.num_tokens:.1%}",
@@ -352,7 +355,7 @@ def _program_config(config: Config) -> Config:
 
 
 def _measures(
-    options: TablesOptions, encoded: Encoded, pairs: ScoredPairs | None
+    options: TablesOptions, encoded: TokenSource, pairs: ScoredPairs | None
 ) -> dict[str, Callable[[dict[str, np.ndarray]], float]]:
     """Name -> score of the tables of a model after an epoch."""
     measures: dict[str, Callable[[dict[str, np.ndarray]], float]] = {}
@@ -517,7 +520,7 @@ def host_batches(
 
 
 def _sources(
-    models: Sequence[Config], encoded: Encoded, epochs: range, layout: Layout
+    models: Sequence[Config], encoded: TokenSource, epochs: range, layout: Layout
 ) -> list[BlockSource]:
     """The source of each model; models with equal settings share its tables."""
 
@@ -539,7 +542,7 @@ _NOT_OF_SOURCES: dict[str, Any] = {
 
 
 def _source(
-    config: Config, encoded: Encoded, epochs: range, layout: Layout
+    config: Config, encoded: TokenSource, epochs: range, layout: Layout
 ) -> BlockSource:
     options = config.tables
     block, num_blocks = options.update_size

@@ -8,6 +8,7 @@ import hashlib
 import zipfile
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from embedder.disk.files import short_reason
 from embedder.errors import InputError
 from embedder.threads import use_threads
 from embedder.vectors.vectors import Vectors
+
+if TYPE_CHECKING:
+    import polars as pl
 
 ARRAY_NAMES = ("vectors", "tokens", "token_ends", "counts")
 DIGEST = "sha256"  # key in the metadata of formats without a checksum
@@ -132,7 +136,8 @@ def write_parquet(vectors: Vectors, path: Path) -> None:
     import polars as pl
 
     use_threads()
-    columns = {"key": pl.Series(vectors.keys, dtype=pl.String)}
+    keys = pl.Series(vectors.keys, dtype=pl.String)
+    columns = {"key": _integers(keys) if vectors.key_type == "integer" else keys}
     if vectors.counts is not None:
         columns["count"] = pl.Series(vectors.counts)
     columns["vector"] = pl.Series(vectors.matrix)
@@ -141,6 +146,17 @@ def write_parquet(vectors: Vectors, path: Path) -> None:
         pl.DataFrame(columns).write_parquet(path, metadata=digest)
     except pl.exceptions.PolarsError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
+
+
+def _integers(keys: "pl.Series") -> "pl.Series":
+    """Keys as integers of 64 bits; as text if one is not the text of such a one."""
+    import polars as pl
+
+    for dtype in (pl.Int64, pl.UInt64):
+        found = keys.cast(dtype, strict=False)
+        if not found.null_count() and (found.cast(pl.String) == keys).all():
+            return found
+    return keys
 
 
 def read_parquet(path: Path) -> Vectors:
@@ -153,7 +169,8 @@ def read_parquet(path: Path) -> Vectors:
     with name_damaged_file(path, "vectors", pl.exceptions.PolarsError):
         table = read_table(path)
         schema = table.schema
-        if schema.get("key") != pl.String or not isinstance(
+        key = schema.get("key")
+        if key not in (pl.String, pl.Int64, pl.UInt64) or not isinstance(
             schema.get("vector"), pl.Array
         ):
             columns = ", ".join(f"{name} {dtype}" for name, dtype in schema.items())
@@ -161,5 +178,7 @@ def read_parquet(path: Path) -> Vectors:
                 f"it has no columns key String and vector Array: {columns}"
             )
         counts = table["count"].to_numpy() if "count" in schema else None
-        vectors = Vectors(table["key"].to_list(), table["vector"].to_numpy(), counts)
+        keys = table["key"].cast(pl.String).to_list()
+        key_type: Literal["text", "integer"] = "text" if key == pl.String else "integer"
+        vectors = Vectors(keys, table["vector"].to_numpy(), counts, key_type)
         return _checked(vectors, pl.read_parquet_metadata(path))

@@ -3,14 +3,15 @@
 Axis letters: V keys, D dimensions, Q queries.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from embedder.errors import InputError, InputKeyError, InputTypeError
+from embedder.vectors.spelling import near_keys
 
 CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
 ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
@@ -33,6 +34,7 @@ class Vectors:
     keys: list[str]
     matrix: np.ndarray  # f32 or f64[V, D]
     counts: np.ndarray | None = None  # i64[V]
+    key_type: Literal["text", "integer"] = "text"  # in Parquet, and of the data
 
     def __post_init__(self):
         keys = list(self.keys)
@@ -77,7 +79,7 @@ class Vectors:
 
     def near_spellings(self, key: str, num: int = 3) -> list[str]:
         """At most `num` keys spelled like `key`; takes 0.3 s for 70,000 keys."""
-        return difflib.get_close_matches(key, self.keys, n=num, cutoff=0.75)
+        return near_keys(key, self.keys, num)
 
     def similarity(self, a: str, b: str) -> float:
         """Cosine similarity of the vectors of `a` and `b`; 0.0 if one is zero."""

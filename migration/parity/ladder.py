@@ -17,12 +17,11 @@ import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
 from embedder.errors import InputError
 from embedder.tables import loader
-from embedder.tables.corpus import Corpus, sequences_corpus
+from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
 from embedder.tables.corpus_files import corpus_files
-from embedder.tables.demo import demo_sequences
+from embedder.tables.demo import demo_corpus, demo_sequences
 from embedder.tables.encode import encode, encode_cached
 from embedder.tables.encoded import Encoded
-from embedder.tables.problem import open_corpus
 from embedder.tables.training import Training
 from migration.parity import data, replicas, training, updates
 from migration.parity.difference import Difference
@@ -59,7 +58,8 @@ def subject(
       InputError: the corpus is not text, or has no token to train on.
       OSError: it cannot be read.
     """
-    corpus, text = open_corpus(source), read_text(source)
+    corpus = demo_corpus() if source is None else text_corpus(source)  # not a table
+    text = read_text(source)
     sequences = _first_sequences(text, words)
     encoded = encode(sequences_corpus(sequences), config.tables.min_count)
     return Subject(config, corpus, text, sequences, encoded, seeds, scores or {})

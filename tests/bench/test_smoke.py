@@ -188,12 +188,19 @@ SMOKE = {
         writes="" if HAS_PLUGIN else "-",
         slow=HAS_PLUGIN,
     ),
+    "gpu-replicas": Smoke(
+        "--networks 1 2 --models 2 --vocabulary 1000 --vector-size 8 --blocks 1",
+        ["spirals | 1", "spirals | 2", "skipgram | 2"] if HAS_PLUGIN else [],
+        positive=(2, 3) if HAS_PLUGIN else (),
+        writes="" if HAS_PLUGIN else "-",
+        slow=HAS_PLUGIN,
+    ),
 }
-"""One run of each bench; `gpu-offline` has a table where its plugin is installed."""
+"""One run of each bench; two have a table only where a plugin is installed."""
 
 
 def test_every_bench_has_a_smoke_run():
-    assert {*SMOKE} == {*commands.BENCHES, "gpu", "gpu-offline"}
+    assert {*SMOKE} == {*commands.BENCHES, "gpu", "gpu-offline", "gpu-replicas"}
 
 
 @pytest.mark.parametrize(

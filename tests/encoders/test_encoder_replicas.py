@@ -57,6 +57,9 @@ def test_each_replica_is_a_single_run_of_its_seed(loader):
         ("adam", ["b1={}", (0.9, 0.7)]),
         ("rmsprop", ["decay={} momentum=0.5", (0.9, 0.7)]),
         ("lion", ["b2={}", (0.99, 0.9)]),
+        ("adagrad", ["initial_accumulator_value={}", (0.1, 0.3)]),
+        ("rprop", ["eta_plus=1.2", (0, 0)]),
+        ("rmsprop", ["initial_scale={}", (0.0, 1.0)]),
     ],
 )
 def test_networks_with_own_rates_are_those_of_runs_of_their_own(optimizer, arguments):

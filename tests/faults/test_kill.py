@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from embedder.cli import main
@@ -32,11 +33,12 @@ MODES = {
     "pmap": (*TABLES, *MEMORY, *TWO, "pmap"),
     "encoder": (*ENCODER, *MEMORY),
     "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),
+    "sessions": ("baskets.parquet", *TABLES[1:], *MEMORY, "--backend", "numba"),
     "replicas": (*TABLES, *MEMORY, "--backend", "numba", *REPLICAS),
     "replicas, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *REPLICAS),
     "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 4, 3, 4)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
@@ -98,7 +100,20 @@ def test_a_killed_run_ends_as_one_that_never_was(
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
+    write_baskets()
     kill_and_resume(MODES[mode], kills, seed=kills)
+
+
+def write_baskets() -> None:
+    """The corpus as a table, whose rows are shuffled."""
+    lines = Path("corpus.txt").read_text().splitlines()
+    rows = [
+        (session, item, order)
+        for session, line in enumerate(lines)
+        for order, item in enumerate(line.split())
+    ]
+    frame = pl.DataFrame(rows, schema=["session", "item", "order"], orient="row")
+    frame.sample(fraction=1, shuffle=True, seed=1).write_parquet("baskets.parquet")
 
 
 SWEEP = ("space.toml", "corpus.txt", *TABLES[1:3], "--min-count", "1", *MEMORY)

@@ -3,10 +3,17 @@
 import builtins
 
 import pytest
+from optuna.trial import TrialState
 
 from embedder.config import Config, with_options
 from embedder.errors import InputError
-from embedder.sweep.search import brackets, check_optuna
+from embedder.sweep.search import (
+    _distribution,
+    _finished,
+    _is_within,
+    brackets,
+    check_optuna,
+)
 from embedder.sweep.space import Choices, Range
 from embedder.sweep.trials import Result, Trial
 
@@ -20,7 +27,8 @@ SEARCHED = {
 
 def scored(trial: Trial, epochs: int = 2) -> Result:
     """Best where alpha is 0.02; window 9 diverges."""
-    settings = trial.settings or {"alpha": 0.05, "window": 5}
+    given = {"alpha": 0.05, "window": 5, "architecture": "skipgram"}
+    settings = trial.settings or given
     score = -abs(settings["alpha"] - 0.02)
     scores = () if settings["window"] == 9 else (score,)
     return Result(trial, epochs, scores, settings, 1.0)
@@ -80,6 +88,21 @@ def test_dropped_trials_count_as_pruned():
     first = brackets(SEARCHED, CONFIG, 12, 6, lambda: results)
     results += [scored(each, 1 + each.number % 2) for each in next(first)]
     assert len(next(first)) == 6
+    pruned = [_finished(SEARCHED, _distributions(), each, results) for each in results]
+    states = {each.state for each in pruned}
+    assert states <= {TrialState.PRUNED, TrialState.COMPLETE, TrialState.FAIL}
+    assert TrialState.PRUNED in states and TrialState.COMPLETE in states
+
+
+def test_the_given_settings_are_told_where_they_are_in_the_space():
+    values = {"alpha": 0.05, "window": 5, "architecture": "cbow"}
+    inside = Result(Trial(0, {}), 2, (1.0,), values, 1.0)
+    assert _is_within(SEARCHED, inside)
+    assert not _is_within(SEARCHED, inside._replace(values=values | {"alpha": 0.2}))
+
+
+def _distributions():
+    return {name: _distribution(each) for name, each in SEARCHED.items()}
 
 
 @pytest.mark.row("B8")

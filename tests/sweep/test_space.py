@@ -108,6 +108,8 @@ def test_other_names_are_arguments_of_the_optimizer_of_an_encoder(tmp_path):
         ("learning_rate = [0.1]", "applies only to `model` = 'encoder'"),
         ("momentum = [0.1]", "Unknown option `momentum`"),
         ("replicas = [2]", "`replicas` cannot be tried: give it as a flag"),
+        ("unicode_errors = ['replace']", "the data are opened once for all trials"),
+        ("best_by = ['a.tsv']", "give the set as --score pairs"),
         (
             "min_count = [2]",
             "`min_count` cannot be tried: trials are compared with the same vocabulary",

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import polars as pl
@@ -174,7 +175,9 @@ def test_a_trial_that_diverges_is_the_last_and_harms_no_other(
 @pytest.mark.row("F17")
 def test_a_sweep_of_trials_that_diverge_says_so(corpus, tmp_path):
     config = with_options(NUMBA, max_pairs_per_row=math.inf, alpha=1e160)
-    with pytest.raises(FloatingPointError, match="All 2 trials diverged: try smaller"):
+    with pytest.raises(
+        FloatingPointError, match="None of 2 trials has a score, since all diverged"
+    ):
         sweep(config, {"window": Choices((2,))}, corpus, tmp_path / "sweep")
 
 
@@ -229,14 +232,15 @@ def test_another_sweep_is_not_mixed_with_this_one(corpus, tmp_path):
     sweep(NUMBA, space, corpus, folder)
     before = (folder / "trials.jsonl").read_bytes()
     others = [
-        (with_options(NUMBA, negative=7), space, "another settings"),
+        (with_options(NUMBA, negative=7), space, "`negative` 5 there, 7 now"),
+        (with_options(NUMBA, replicas=2), space, "`replicas` 1 there, 2 now"),
         (NUMBA, {"window": Choices((3,))}, "another space"),
     ]
     for config, tried, message in others:
         with pytest.raises(InputError, match=message):
             sweep(config, tried, corpus, folder)
     assert (folder / "trials.jsonl").read_bytes() == before
-    sweep(NUMBA, others[1][1], corpus, folder, overwrite=True)
+    sweep(NUMBA, others[-1][1], corpus, folder, overwrite=True)
     assert b'"window": 3' in (folder / "trials.jsonl").read_bytes()
 
 
@@ -280,3 +284,81 @@ def test_networks_are_swept(tmp_path):
         lines = (run / "metrics.jsonl").read_text().splitlines()
         loss = json.loads(lines[result.epochs - 1])["val_loss"]
         assert -result.score == pytest.approx(loss, rel=1e-9)
+
+
+def flip(path) -> None:
+    """Changes a byte of every large file of a checkpoint."""
+    for file in path.rglob("*"):
+        if file.is_file() and file.stat().st_size > 200:
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 1
+            file.write_bytes(bytes(content))
+
+
+@pytest.mark.row("F13", "F14")
+@pytest.mark.parametrize("damage", [shutil.rmtree, flip])
+def test_damaged_states_between_rungs_say_what_to_do(corpus, tmp_path, damage):
+    options = SweepOptions(halving=2, side_by_side=3)
+
+    def kill(status) -> None:
+        if status.epoch:  # the second rung
+            raise Killed
+
+    with pytest.raises(Killed):
+        sweep(*(NUMBA, SPACE, corpus, tmp_path / "s", options), on_status=kill)
+    states = sorted((tmp_path / "s" / "states").iterdir())
+    assert len(states) in (5, 6)  # trial 0 may be one more
+    for path in states:
+        damage(path)
+    with pytest.raises(InputError, match="is damaged.*--overwrite to start anew"):
+        sweep(NUMBA, SPACE, corpus, tmp_path / "s", options)
+
+
+@pytest.mark.row("B16")
+def test_changed_pairs_are_another_sweep(corpus, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("w1\tw2\t9\nw1\tw9\t1\nw3\tw4\t8\n")
+    options, space = SweepOptions("pairs", pairs), {"window": Choices((2,))}
+    sweep(NUMBA, space, corpus, tmp_path / "sweep", options)
+    pairs.write_text("w1\tw2\t1\nw1\tw9\t9\nw3\tw4\t2\n")
+    with pytest.raises(InputError, match="another sweep .`pairs`"):
+        sweep(NUMBA, space, corpus, tmp_path / "sweep", options)
+
+
+def test_a_trial_whose_settings_do_not_fit_together_has_no_score(corpus, tmp_path):
+    space = {"alpha": Choices((0.01, 0.05)), "min_alpha": Choices((0.001, 0.02))}
+    outcome = sweep(NUMBA, space, corpus, tmp_path / "sweep")
+    bad = [each for each in outcome.results if each.score is None]
+    assert [each.trial.settings for each in bad] == [{"alpha": 0.01, "min_alpha": 0.02}]
+    again = sweep(NUMBA, space, corpus, tmp_path / "sweep")
+    assert again.results == outcome.results
+
+
+@pytest.mark.row("B7")
+@pytest.mark.parametrize("score", ["held-out", "next-item"])
+def test_nothing_to_score_on_is_said_before_training(tmp_path, score):
+    path = tmp_path / "words.txt"
+    path.write_text("a\nb\nc\n" * 50)
+    options, space = SweepOptions(score), {"window": Choices((2,))}
+    with pytest.raises(InputError, match="holds out no sequence of two tokens or more"):
+        sweep(NUMBA, space, str(path), tmp_path / "sweep", options)
+
+
+@pytest.mark.row("B8")
+def test_a_corrected_command_is_not_another_sweep(corpus, tmp_path):
+    space, folder = {"window": Choices((2,))}, tmp_path / "sweep"
+    with pytest.raises(InputError, match="`holdout`"):
+        sweep(with_options(NUMBA, holdout=0.0001), space, corpus, folder)
+    assert len(sweep(NUMBA, space, corpus, folder).results) == 2
+
+
+@pytest.mark.row("B8")
+def test_replicas_and_halving_must_fit_side_by_side(corpus, tmp_path):
+    space = {"alpha": Range(0.01, 0.1, is_log=True, is_integer=False)}
+    config = with_options(NUMBA, replicas=3)
+    for options, message in (
+        (SweepOptions(side_by_side=2), "must hold the 3 `replicas` of a trial, got 2"),
+        (SweepOptions(side_by_side=3, halving=2), "must hold `halving` trials"),
+    ):
+        with pytest.raises(InputError, match=message):
+            sweep(config, space, corpus, tmp_path / "sweep", options)

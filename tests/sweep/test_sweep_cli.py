@@ -1,7 +1,6 @@
 """The verb `sweep`: what it prints, writes and refuses."""
 
 import re
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +9,7 @@ import pytest
 from embedder.cli import main
 from embedder.config import read_toml
 from embedder.sweep import picture
-from tests.commands import error_line
+from tests.commands import error_line, run_python
 
 FAST = ["--vector-size", "6", "--min-count", "1", "--epochs", "2", "--block", "16"]
 FAST += ["--blocks-per-update", "1", "--tile", "4"]
@@ -63,16 +62,18 @@ def test_the_same_command_again_shows_the_same(capsys):
 
 
 def test_replicas_tell_how_much_is_chance(capsys):
-    assert main(["sweep", "space.toml", "text.txt", *FAST, "--replicas", "2"]) == 0
+    Path("one.toml").write_text("alpha = [0.05]")
+    given = ["--alpha", "0.0002", "--replicas", "2"]  # it hardly learns
+    assert main(["sweep", "one.toml", "text.txt", *FAST, *given]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert "standard error" in last or "No trial is better" in last
+    assert re.fullmatch(r"Trial 1 is the best: .* standard error.*\.", last)
 
 
 def test_a_dry_run_says_what_would_be_done(capsys):
     arguments = ["sweep", "space.toml", "text.txt", *FAST, "--dry-run"]
     assert main([*arguments, "--side-by-side", "6", "--replicas", "2"]) == 0
     out = capsys.readouterr().out
-    assert "trials: 13, compared by held_out after 2 epochs" in out
+    assert "trials: 13, compared by held_out after 2 epochs\n" in out
     assert "side by side: 6 models, at most" in out
     assert "memory: " in out and "tables" in out
     assert not Path("embedder-sweep").exists()
@@ -109,6 +110,11 @@ def test_memory_grows_with_the_models_side_by_side(capsys):
         (["space.toml", "text.txt", "--pairs", "p.tsv"], "`score` pairs needs --pairs"),
         (["space.toml", "text.txt", "--trails", "3"], "did you mean `--trials`?"),
         (["space.toml", "text.txt", "--workdir", "text.txt"], "must be a folder, got"),
+        (["space.toml", "text.txt", "--best", "text.txt"], "`best` must be a folder"),
+        (
+            ["space.toml", "text.txt", "--best", "embedder-sweep"],
+            "`best` must be outside of the sweep",
+        ),
         (["space.toml", "text.txt", "--holdout", "1.5"], "`holdout` must be"),
     ],
 )
@@ -134,5 +140,14 @@ def test_without_matplotlib_the_log_says_what_to_do(capsys, monkeypatch):
     assert not Path("embedder-sweep/trials.svg").exists()
 
 
+def test_a_dry_run_counts_the_largest_trials(capsys):
+    Path("sizes.toml").write_text("vector_size = [8, 40000]")
+    assert main(["sweep", "sizes.toml", "text.txt", *FAST, "--dry-run"]) == 0
+    found = re.search(r"tables ([\d.]+)", capsys.readouterr().out)
+    assert found is not None and float(found[1]) > 1
+
+
 def test_help_answers_without_what_computes():
-    assert "jax" in sys.modules or main(["sweep", "--help"]) == 0
+    code = "import sys; from embedder.cli import main; main(['sweep', '--help']); "
+    done = run_python("-c", code + "print({'jax', 'numpy'} & {*sys.modules})")
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr

@@ -12,7 +12,7 @@ import numba.core.caching
 import numpy as np
 import pytest
 
-from embedder.tables.cpu.kernel_cache import kept
+from embedder.engine.kernel_cache import kept
 
 ROOT = Path(__file__).parents[2]
 

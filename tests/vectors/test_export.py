@@ -467,7 +467,7 @@ def vector(*rows) -> pl.Series:
     ("columns", "match"),
     [
         ({"key": ["a"]}, "it has no columns key String and vector Array: key String"),
-        ({"key": [1], "vector": vector([1.0])}, "Int"),
+        ({"key": [1.5], "vector": vector([1.0])}, "Float64"),
         ({"key": ["a"], "vector": [[1.0, 2.0]]}, "vector List"),
         ({"key": ["a"], "vector": vector([None])}, "got nan at row 0"),
         (

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
+from embedder.engine.kernel_cache import kept
 from embedder.tables.blocks import Blocks
 from embedder.tables.cpu import OPTIMIZERS, block, cbow, products, rows, simd, skipgram
 from embedder.tables.cpu.block import (
@@ -23,7 +24,6 @@ from embedder.tables.cpu.block import (
     find_multiplicities,
     load_rows,
 )
-from embedder.tables.cpu.kernel_cache import kept
 from embedder.tables.cpu.rows import (
     BucketRows,
     Gathered,

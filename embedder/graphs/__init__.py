@@ -1,0 +1,1 @@
+"""Graphs: edge lists and objects as CSR, and random walks over them."""

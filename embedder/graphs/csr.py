@@ -1,0 +1,174 @@
+"""A graph in compressed sparse rows (CSR), and how often walks visit its nodes."""
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.errors import InputError
+from embedder.graphs.compiled import relabel_rows, spread, sum_rows
+from embedder.limits import check_room
+
+_BUILDING_BYTES = 36  # of memory for each entry while a graph is built
+_SETTLED = 1e-9  # relative change of the visits of a step that counts as none
+_log = logging.getLogger(__name__)
+
+
+class Edges(NamedTuple):
+    """Edges as they were given; nodes are numbered from 0."""
+
+    nodes: list[str]  # [V], all different
+    source: np.ndarray  # i32[m]
+    target: np.ndarray  # i32[m]
+    weight: np.ndarray | None = None  # f64[m], finite and > 0; None: all 1
+
+
+class Graph(NamedTuple):
+    """The neighbours of each node; an undirected edge is in the rows of both ends.
+
+    Row v is from offsets[v] to offsets[v + 1].
+    """
+
+    offsets: np.ndarray  # i64[V + 1]
+    neighbors: np.ndarray  # i32[E], ascending in each row
+    cumulative: np.ndarray  # f64[E], summed weights in each row; f64[0]: all equal
+
+    @property
+    def num_nodes(self) -> int:
+        """V."""
+        return len(self.offsets) - 1
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """Number of neighbours of each node, i64[V]."""
+        return np.diff(self.offsets)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(array.nbytes for array in self)
+
+
+def building_bytes(num_edges: int) -> int:
+    """Bytes of memory that `build_graph` needs at most for so many edges."""
+    return 2 * num_edges * _BUILDING_BYTES
+
+
+def build_graph(edges: Edges, *, directed: bool) -> Graph:
+    """The graph of `edges`.
+
+    Self loops are left out. The weights of repeated edges add up; of an undirected
+    graph (a, b) and (b, a) are the same edge. What was found is logged.
+
+    Raises:
+      InputError: no edge is left, or summed weights are not finite.
+      NoRoomError: it does not fit in memory.
+    """
+    check_room(
+        building_bytes(len(edges.source)),
+        f"A graph of {len(edges.source)} edges takes",
+        "give a smaller graph",
+    )
+    num_nodes = len(edges.nodes)
+    keys, weights, num_loops = _entries(edges, directed)
+    if not len(keys):
+        raise InputError(
+            f"A graph must have an edge between two nodes, got {len(edges.source)} "
+            f"edges, of which {num_loops} are self loops."
+        )
+    num_given = len(keys)
+    keys, weights = _merged(keys, weights)
+    offsets = np.searchsorted(keys, np.arange(num_nodes + 1) * num_nodes)
+    keys %= num_nodes
+    graph = Graph(offsets, keys.astype(np.int32), _cumulative(offsets, weights))
+    sides = 1 if directed else 2
+    _log.info(
+        "graph: %d nodes, %d edges; self loops, left out: %d; repeated edges, whose "
+        "weights are added up: %d; nodes without an edge to follow: %d.",
+        *(num_nodes, len(keys) // sides, num_loops, (num_given - len(keys)) // sides),
+        np.count_nonzero(graph.degrees == 0),
+    )
+    return graph
+
+
+def _entries(edges: Edges, directed: bool) -> tuple[np.ndarray, np.ndarray | None, int]:
+    """Keys source * V + target i64[E] and weights f64[E], both sides of undirected
+    edges; the number of self loops, which are left out."""
+    kept = edges.source != edges.target
+    num_loops = len(kept) - int(np.count_nonzero(kept))
+    source = edges.source[kept].astype(np.int64)
+    target = edges.target[kept].astype(np.int64)
+    weight = None if edges.weight is None else edges.weight[kept]
+    num_nodes = len(edges.nodes)
+    keys = source * num_nodes + target
+    if directed:
+        return keys, weight, num_loops
+    keys = np.concatenate([keys, target * num_nodes + source])
+    return keys, None if weight is None else np.concatenate([weight] * 2), num_loops
+
+
+def _merged(
+    keys: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Different keys, ascending, and their summed weights; None: all are equal."""
+    if weights is None:
+        keys.sort()
+        first = np.append(True, keys[1:] != keys[:-1])
+        if first.all():
+            return keys, None
+        starts = np.flatnonzero(first)
+        weights = np.diff(np.append(starts, len(keys))).astype(np.float64)
+    else:
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+        weights = np.add.reduceat(weights[order], starts)
+    is_even = weights.min() == weights.max()
+    return keys[starts], None if is_even else weights
+
+
+def _cumulative(offsets: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The cumulative weights of each row.
+
+    Raises:
+      InputError: a row has an infinite sum.
+    """
+    if weights is None:
+        return np.empty(0)
+    sum_rows(offsets, weights)
+    if not np.isfinite(weights).all():
+        raise InputError("The weights of the edges of a node add up to infinity.")
+    return weights
+
+
+def expected_visits(graph: Graph, length: int) -> np.ndarray:
+    """Expected visits of each node by one first-order walk from every node, f64[V].
+
+    ALGORITHM.md (59). The first node counts.
+    """
+    mass = np.ones(graph.num_nodes)
+    visits, after = mass.copy(), np.empty_like(mass)
+    for step in range(1, length):
+        spread(graph.offsets, graph.neighbors, graph.cumulative, mass, after)
+        is_settled = np.abs(after - mass).max() <= _SETTLED * after.max()
+        if is_settled:
+            return visits + after * (length - step)
+        visits += after
+        mass, after = after, mass
+    return visits
+
+
+def relabelled(graph: Graph, order: np.ndarray) -> Graph:
+    """`graph` with node order[i] as node i.
+
+    Args:
+      order: i64[V], a permutation.
+    """
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    offsets = np.concatenate([[0], np.cumsum(graph.degrees[order])])
+    found = Graph(
+        offsets, np.empty_like(graph.neighbors), np.empty_like(graph.cumulative)
+    )
+    relabel_rows(*graph, order, rank, *found)
+    return found

@@ -1,0 +1,229 @@
+"""Random walks over a graph, of first or second order (node2vec).
+
+Each walk has random draws of its own, numbered from 0, so that walks can be made in any
+order by any thread (ALGORITHM.md (60) to (63)). Second-order steps are drawn by
+rejection, so that no table of edges times degrees is needed: a neighbour is proposed as
+in a first-order walk, and accepted in proportion to its bias. A step that is rejected
+MAX_TRIALS times is drawn from the exact distribution, which is the same, but takes time
+in proportion to the degree.
+
+References: Perozzi et al. 2014, arXiv:1403.6652; Grover and Leskovec 2016,
+arXiv:1607.00653; Yang et al. 2019, KnightKing, SOSP.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.graphs.compiled import compiled
+from embedder.graphs.csr import Graph
+
+_LEAST_TRIALS = 16
+_SPAWN_KEY = 4  # of the keys of walks alone
+_ROUNDS = 4  # of the permutation of starts
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S11, _S27, _S30, _S31 = (np.uint64(x) for x in (11, 27, 30, 31))
+
+
+class WalkOptions(NamedTuple):
+    """How walks are made."""
+
+    per_node: int  # walks from each node in an epoch
+    length: int  # nodes of a walk, the first included
+    p: float = 1.0  # return parameter: the bias of the way back is 1 / p
+    q: float = 1.0  # in-out parameter: of nodes that are no neighbours of the last
+    is_fixed: bool = False  # whether all epochs have the same walks
+
+
+class Keys(NamedTuple):
+    """Random keys of all walks of an epoch."""
+
+    draws: np.uint64
+    rounds: np.ndarray  # u64[4], of the permutation of starts
+
+
+def epoch_keys(seed: int, epoch: int) -> Keys:
+    """The keys of an epoch, ALGORITHM.md (60)."""
+    sequence = np.random.SeedSequence([seed, epoch], spawn_key=(_SPAWN_KEY,))
+    keys = sequence.generate_state(1 + _ROUNDS, np.uint64)
+    return Keys(keys[0], keys[1:])
+
+
+def make_walks(
+    graph: Graph, options: WalkOptions, first: int, last: int, seed: int, epoch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The walks with the numbers `first` to `last` - 1 of an epoch.
+
+    Returns the visited nodes i32[n], walk by walk, and the lengths of the walks
+    i32[last - first], which are at least 1: a walk ends at a node without neighbours.
+    """
+    keys = epoch_keys(seed, 0 if options.is_fixed else epoch)
+    numbers = np.arange(first, last, dtype=np.uint64)
+    starts = walk_starts(numbers, graph.num_nodes, options.per_node, keys.rounds)
+    nodes = np.empty((last - first, options.length), np.int32)
+    lengths = np.empty(last - first, np.int32)
+    _walk(
+        *graph,
+        starts,
+        _mixed(keys.draws + numbers),
+        *(1 / options.p, 1 / options.q),
+        *(nodes, lengths),
+    )
+    if lengths.min(initial=options.length) == options.length:
+        return nodes.reshape(-1), lengths
+    is_visited = np.arange(options.length) < lengths[:, np.newaxis]
+    return nodes[is_visited], lengths
+
+
+def walk_starts(
+    numbers: np.ndarray, num_nodes: int, per_node: int, keys: np.ndarray
+) -> np.ndarray:
+    """The first node of each walk, i32[n]: a random permutation of the numbers of all
+    walks of an epoch, modulo the number of nodes, ALGORITHM.md (61).
+
+    A Feistel network permutes without a table; numbers out of range are permuted again.
+
+    Args:
+      numbers: of the walks, u64[n].
+      keys: of the rounds, u64[4].
+    """
+    total = num_nodes * per_node
+    half = np.uint64(max(1, -(-(total - 1).bit_length() // 2)))
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    found = numbers.copy()
+    todo = np.ones(len(found), bool)
+    while todo.any():
+        left, right = found[todo] >> half, found[todo] & mask
+        for key in keys:
+            left, right = right, left ^ (_mixed(key + right) & mask)
+        found[todo] = (left << half) | right
+        todo = found >= total
+    return (found % np.uint64(num_nodes)).astype(np.int32)
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """The output function of SplitMix64 (Steele et al. 2014), u64[n]."""
+    values = (values ^ (values >> _S30)) * _FIRST
+    values = (values ^ (values >> _S27)) * _SECOND
+    return values ^ (values >> _S31)
+
+
+_mix = compiled(_mixed)
+
+
+@compiled
+def _uniform(key, number):
+    """Draw `number` of the walk with `key`: a multiple of 2^-53 in [0, 1), (60)."""
+    z = _mix(key + np.uint64(number + 1) * _GOLDEN)
+    return np.float64(z >> _S11) * 2.0**-53
+
+
+@compiled
+def _propose(offsets, cumulative, node, draw):
+    """Index of a neighbour by its weight, ALGORITHM.md (62)."""
+    first, last = offsets[node], offsets[node + 1]
+    if len(cumulative) == 0:
+        return first + np.int64(draw * (last - first))
+    wanted = draw * cumulative[last - 1]
+    low, high = first, last - 1
+    while low < high:
+        middle = (low + high) // 2
+        if cumulative[middle] > wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@compiled
+def _bias(offsets, neighbors, previous, node, back, away):
+    """Bias of `node` after `previous`, ALGORITHM.md (63)."""
+    if node == previous:
+        return back
+    low, high = offsets[previous], offsets[previous + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if neighbors[middle] < node:
+            low = middle + 1
+        else:
+            high = middle
+    is_near = low < offsets[previous + 1] and neighbors[low] == node
+    return 1.0 if is_near else away
+
+
+@compiled
+def _weight(cumulative, first, k):
+    """Weight of entry k of the row that begins at `first`."""
+    if len(cumulative) == 0:
+        return 1.0
+    return cumulative[k] - cumulative[k - 1] if k > first else cumulative[k]
+
+
+@compiled
+def _exact(offsets, neighbors, cumulative, previous, node, back, away, draw):
+    """A neighbour from the distribution (63), computed over the whole row."""
+    first, last = offsets[node], offsets[node + 1]
+    total = 0.0
+    for k in range(first, last):
+        bias = _bias(offsets, neighbors, previous, neighbors[k], back, away)
+        total += _weight(cumulative, first, k) * bias
+    wanted, sum_so_far = draw * total, 0.0
+    for k in range(first, last):
+        bias = _bias(offsets, neighbors, previous, neighbors[k], back, away)
+        sum_so_far += _weight(cumulative, first, k) * bias
+        if sum_so_far > wanted:
+            return neighbors[k]
+    return neighbors[last - 1]
+
+
+@compiled
+def _second_order(
+    offsets, neighbors, cumulative, previous, node, back, away, key, number
+):
+    """The next node by rejection, and the number of the next draw."""
+    most, least = max(back, 1.0, away), min(back, 1.0, away)
+    degree = offsets[node + 1] - offsets[node]
+    for _ in range(max(_LEAST_TRIALS, 2 * degree)):
+        k = _propose(offsets, cumulative, node, _uniform(key, number))
+        limit = _uniform(key, number + 1) * most
+        number += 2
+        if limit < least:
+            return neighbors[k], number
+        if limit < _bias(offsets, neighbors, previous, neighbors[k], back, away):
+            return neighbors[k], number
+    draw = _uniform(key, number)
+    found = _exact(offsets, neighbors, cumulative, previous, node, back, away, draw)
+    return found, number + 1
+
+
+@compiled
+def _walk(offsets, neighbors, cumulative, starts, keys, back, away, nodes, lengths):
+    """Writes walk i to nodes[i], and its number of nodes to lengths[i]."""
+    is_first_order = back == 1 and away == 1
+    for i in range(len(starts)):
+        node, previous, number = starts[i], starts[i], 0
+        nodes[i, 0] = node
+        lengths[i] = nodes.shape[1]
+        for step in range(1, nodes.shape[1]):
+            if offsets[node] == offsets[node + 1]:
+                lengths[i] = step
+                break
+            if is_first_order or step == 1:
+                draw = _uniform(keys[i], number)
+                number += 1
+                after = neighbors[_propose(offsets, cumulative, node, draw)]
+            else:
+                after, number = _second_order(
+                    offsets,
+                    neighbors,
+                    cumulative,
+                    previous,
+                    node,
+                    back,
+                    away,
+                    keys[i],
+                    number,
+                )
+            previous, node = node, after
+            nodes[i, step] = node

@@ -1,0 +1,219 @@
+"""Which columns of a table are the sessions, the items and their order.
+
+Columns that are not named are found by their names and types, if only one fits.
+"""
+
+import difflib
+import re
+from typing import NamedTuple
+
+import polars as pl
+
+from embedder.errors import InputError
+from embedder.tables.options import TablesOptions
+
+NO_ORDER = "none"
+"""`order`, where the rows are in the order of the items."""
+
+
+class Columns(NamedTuple):
+    """Names of columns; "": not given."""
+
+    session: str = ""
+    item: str = ""
+    order: str = ""  # or NO_ORDER
+    items: str = ""  # lists: a row is a session
+
+    @property
+    def are_given(self) -> bool:
+        """Whether a column is named."""
+        return any(self)
+
+    def __str__(self) -> str:
+        if self.items:
+            return f"the lists of `{self.items}`"
+        order = "the rows" if self.order in ("", NO_ORDER) else f"`{self.order}`"
+        return f"`{self.item}` by `{self.session}`, in the order of {order}"
+
+
+NOT_GIVEN = Columns()
+
+
+def columns_of(options: TablesOptions) -> Columns:
+    """The columns that the settings name."""
+    return Columns(options.session, options.item, options.order, options.items)
+
+
+_NAMES = {
+    "session": (
+        *("session", "basket", "cart", "invoice", "transaction", "visit", "orderid"),
+        *("playlist", "path", "walk", "receipt", "purchase", "sequence", "trip"),
+    ),
+    "item": (
+        *("item", "product", "sku", "stockcode", "article", "track", "song", "movie"),
+        *("book", "token", "word", "node", "page", "asin", "url"),
+    ),
+    "order": (
+        *("order", "timestamp", "time", "datetime", "date", "position", "index", "ts"),
+        *("rank", "number", "step", "created", "eventtime", "invoicedate", "createdat"),
+    ),
+}
+"""Names of each kind of column, in lower case, without `_`, `-`, blanks and `id`."""
+_MAX_SHOWN = 20  # columns of a message
+
+
+def choose_columns(
+    schema: pl.Schema, head: pl.DataFrame, given: Columns, source: str
+) -> Columns:
+    """`given` with the other columns found by their names and types.
+
+    Args:
+      head: the first rows, for messages.
+      source: what messages call the table.
+
+    Raises:
+      InputError: a column does not exist or has a wrong type, or it is not clear which
+        one to use; the message shows the columns.
+    """
+    about = f"Corpus {source} has the columns {_shown(head)}."
+    _check_given(schema, given, about)
+    if given.items or not (given.session or given.item):
+        lists = [n for n, dtype in schema.items() if isinstance(dtype, pl.List)]
+        if given.items or (len(lists) == 1 and not _found(schema, "session")):
+            return _checked(schema, Columns(items=given.items or lists[0]), about)
+    session, item = (
+        getattr(given, kind) or _only(schema, kind, given, about)
+        for kind in ("session", "item")
+    )
+    chosen = Columns(session, item)
+    order = given.order or _order(schema, chosen, about)
+    return _checked(schema, chosen._replace(order=order), about)
+
+
+def _check_given(schema: pl.Schema, given: Columns, about: str) -> None:
+    for option, name in given._asdict().items():
+        if not name or name in schema or (option, name) == ("order", NO_ORDER):
+            continue
+        near = difflib.get_close_matches(name, schema, n=1)
+        hint = f" Did you mean `{near[0]}`?" if near else ""
+        raise InputError(
+            f"`{option}` must be a column of the corpus, got {name!r}.{hint} {about}"
+        )
+    if given.items and any(given[:3]):
+        raise InputError(
+            "`items` is a column of whole sessions: leave out `session`, `item` and "
+            "`order`."
+        )
+    names = [name for name in given[:3] if name]
+    if len({*names}) < len(names):
+        raise InputError(
+            f"`session`, `item` and `order` must be different columns, got {names}."
+        )
+
+
+def _plain(name: str) -> str:
+    """A name in the form of `_NAMES`; `order_id` stays `orderid`, a session."""
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    for ending in ("id", "no", "key"):
+        if plain.endswith(ending) and plain not in ("orderid", "orderno"):
+            return plain.removesuffix(ending) or plain
+    return plain.replace("orderno", "orderid")
+
+
+def _found(schema: pl.Schema, kind: str) -> list[str]:
+    """Columns that fit a kind by name and type."""
+    fits = _is_order if kind == "order" else _is_key
+    return [
+        name
+        for name, dtype in schema.items()
+        if _plain(name) in _NAMES[kind] and fits(dtype)
+    ]
+
+
+def _only(schema: pl.Schema, kind: str, given: Columns, about: str) -> str:
+    found = [name for name in _found(schema, kind) if name not in given]
+    if len(found) == 1:
+        return found[0]
+    reason = f"could be {' or '.join(map(repr, found))}" if found else "is not clear"
+    raise InputError(
+        f"{about} Which one is the {kind} {reason}: give --session COLUMN and --item "
+        "COLUMN, and --order COLUMN unless the rows are in order; or --items COLUMN "
+        "for lists."
+    )
+
+
+def _order(schema: pl.Schema, chosen: Columns, about: str) -> str:
+    """The column of the order by its name, or the only one of times; or NO_ORDER."""
+    named = _found(schema, "order")
+    times = [name for name, dtype in schema.items() if dtype.is_temporal()]
+    found = [name for name in named or times if name not in chosen]
+    if len(found) > 1:
+        raise InputError(
+            f"{about} Which one is the order could be {' or '.join(map(repr, found))}: "
+            "give --order COLUMN, or --order none for the order of the rows."
+        )
+    return found[0] if found else NO_ORDER
+
+
+def _checked(schema: pl.Schema, chosen: Columns, about: str) -> Columns:
+    rules = {
+        "session": ("integers, text or dates", _is_key),
+        "item": (
+            "integers or text",
+            lambda dtype: _is_key(dtype) and not _is_time(dtype),
+        ),
+        "order": ("numbers, or dates and times", _is_order),
+        "items": ("lists of integers or of text", _is_list),
+    }
+    for option, name in chosen._asdict().items():
+        rule, fits = rules[option]
+        if name in schema and not fits(schema[name]):
+            raise InputError(
+                f"`{option}` must be a column of {rule}, got {name!r} of "
+                f"{schema[name]}. {about}"
+            )
+    return chosen
+
+
+def _is_text(dtype: pl.DataType) -> bool:
+    return isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
+
+
+def _is_time(dtype: pl.DataType) -> bool:
+    return isinstance(dtype, pl.Date | pl.Datetime)
+
+
+def _is_key(dtype: pl.DataType) -> bool:
+    """Floats are, too: programs turn integers into them where values are missing."""
+    is_number = dtype.is_integer() or dtype.is_float()
+    return is_number or _is_text(dtype) or _is_time(dtype)
+
+
+def _is_item(dtype: pl.DataType) -> bool:
+    return _is_key(dtype) and not _is_time(dtype)
+
+
+def _is_order(dtype: pl.DataType) -> bool:
+    return dtype.is_numeric() or dtype.is_temporal() or dtype == pl.String
+
+
+def _is_list(dtype: pl.DataType) -> bool:
+    if not isinstance(dtype, pl.List | pl.Array):
+        return False
+    inner = dtype.inner
+    return isinstance(inner, pl.DataType) and _is_item(inner)
+
+
+def _shown(head: pl.DataFrame) -> str:
+    """Columns with their types and first values."""
+    shown = [
+        f"{column.name} {column.dtype} ({_values(column)})"
+        for column in head.iter_columns()
+    ]
+    more = f", and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+    return ", ".join(shown[:_MAX_SHOWN]) + more
+
+
+def _values(column: pl.Series) -> str:
+    values = [str(value) for value in column.head(3).to_list()]
+    return ", ".join(v if len(v) <= 20 else f"{v[:17]}..." for v in values)

@@ -1,0 +1,293 @@
+"""Random walks over a graph as what a training reads, in place of a text.
+
+The graph is encoded once: its nodes are sorted by expected visits, as tokens are by
+counts, and its rows are kept in memory, or in a cache folder that later runs read.
+Walks are made when they are read, by the threads of a loader, and are not kept.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from embedder.config import Config, with_options
+from embedder.disk.arrays import memory_map_npy
+from embedder.disk.digests import (
+    DIGESTS_FILE,
+    check_digest,
+    files_in,
+    read_digests,
+    write_digests,
+)
+from embedder.disk.fingerprints import check_unchanged, file_fingerprint
+from embedder.disk.folders import atomic_folder, remove_unfinished_folders
+from embedder.errors import InputError
+from embedder.tables import shards
+from embedder.tables.artefact import ModelFile
+from embedder.tables.corpus_files import corpus_files
+from embedder.tables.encode import name_damaged_file
+from embedder.tables.options import TablesOptions
+from embedder.tables.shards import Shard
+from embedder.tables.vocabulary import (
+    Vocabulary,
+    read_vocabulary,
+    write_vocabulary,
+)
+
+if TYPE_CHECKING:  # Numba takes a second to import, and only graphs need it
+    from embedder.graphs.csr import Edges, Graph
+    from embedder.graphs.walks import WalkOptions
+
+_FORMAT = 1  # version of the cache's files: older caches are not found
+_ARRAYS = "offsets", "neighbors", "cumulative"
+
+
+class GraphFiles(NamedTuple):
+    """An edge list that can be read any number of times."""
+
+    name: str
+    source: str  # what messages call it
+    manifest: list[dict[str, Any]]  # equal for equal files; ready for JSON
+    read: Callable[[], "Edges"]
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """The walks of all epochs over a graph: a `TokenSource`."""
+
+    vocabulary: Vocabulary  # nodes, and their expected visits in an epoch
+    graph: "Graph"  # node i is token i
+    options: "WalkOptions"
+    building_bytes: int = 0  # of memory that building took; 0: read from a cache
+
+    @functools.cached_property
+    def shard_sequences(self) -> np.ndarray:
+        """Walks of each shard, i64[number of shards]: all but the last have as many."""
+        total = len(self.vocabulary) * self.options.per_node
+        bounds = np.arange(0, total + self._walks_of_shard, self._walks_of_shard)
+        return np.diff(np.minimum(bounds, total))
+
+    @functools.cached_property
+    def _walks_of_shard(self) -> int:
+        return max(1, shards.SHARD_TOKENS // self.options.length)
+
+    @functools.cached_property
+    def shard_tokens(self) -> np.ndarray:
+        """Expected nodes of the walks of each shard, i64[number of shards]."""
+        mean = self.vocabulary.counts.sum() / self.shard_sequences.sum()
+        return np.maximum(1, np.rint(self.shard_sequences * mean)).astype(np.int64)
+
+    @property
+    def num_tokens(self) -> int:
+        """Expected nodes of the walks of an epoch."""
+        return int(self.shard_tokens.sum())
+
+    @property
+    def raw_tokens(self) -> int:
+        """The same: each node is known."""
+        return self.num_tokens
+
+    @property
+    def unit(self) -> str:
+        """See `TokenSource`."""
+        return "nodes"
+
+    @functools.cached_property
+    def content(self) -> str:
+        """Digest of the nodes, their visits and the edges."""
+        digest = hashlib.sha256(self.vocabulary.digest.encode())
+        for array in self.graph:
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    @property
+    def description(self) -> str:
+        """The size of the graph and the number of its walks."""
+        weighted = "weighted" if len(self.graph.cumulative) else "unweighted"
+        return (
+            f"graph: {len(self.vocabulary)} nodes, {weighted}, "
+            f"{len(self.graph.neighbors)} neighbours in all; "
+            f"{self.shard_sequences.sum()} walks an epoch, {self.num_tokens} nodes"
+        )
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of the graph, and of memory that building it took."""
+        return {"graph": self.graph.num_bytes, "building graph": self.building_bytes}
+
+    def shard(self, number: int, seed: int, epoch: int) -> Shard:
+        """The walks of a shard in an epoch, ALGORITHM.md (60) to (63)."""
+        from embedder.graphs.walks import make_walks
+
+        first = number * self._walks_of_shard
+        last = first + int(self.shard_sequences[number])
+        return make_walks(self.graph, self.options, first, last, seed, epoch)
+
+
+def open_graph(
+    source: str | os.PathLike[str] | None, options: TablesOptions
+) -> GraphFiles:
+    """The edge list in a file, in the files that a glob matches, or in a folder.
+
+    Raises:
+      InputNotFoundError: no file exists at `source`, matches, or is in the folder.
+      InputError: there is no source; `read` raises it for what is no edge list.
+      OSError: a file cannot be read.
+    """
+    if source is None:
+        raise InputError("`walks` needs a graph: give an edge list as the corpus.")
+    if not os.fspath(source):
+        raise InputError("`corpus` must be a file, a glob or a folder, got ''.")
+    check_numba()
+    fingerprints = {path: file_fingerprint(path) for path in corpus_files(source)}
+
+    def read() -> "Edges":
+        from embedder.graphs.edge_table import EdgeColumns
+        from embedder.graphs.edges import read_edges
+
+        columns = EdgeColumns(options.source, options.target, options.weight)
+        edges = read_edges([*fingerprints], columns)
+        for path, fingerprint in fingerprints.items():
+            check_unchanged(path, fingerprint)
+        return edges
+
+    stem = Path(os.path.abspath(source)).name.split(".")[0]
+    name = "".join(c for c in stem if c not in "*?[]") or "graph"
+    return GraphFiles(name, os.fspath(source), [*fingerprints.values()], read)
+
+
+def check_numba() -> None:
+    """Raises InputError if Numba, which compiles the walks, cannot be imported."""
+    try:
+        importlib.import_module("numba")
+    except ImportError as error:
+        raise InputError(
+            "`walks` needs Numba, which cannot be imported: pip install numba."
+        ) from error
+
+
+def plan_walks(config: Config, base: ModelFile | None) -> Config:
+    """The settings of a run of walks: every node has a vector.
+
+    Raises:
+      InputError: a setting applies only to texts.
+    """
+    if base is not None:
+        raise InputError("`resume` applies only to texts, not to a graph (`walks`).")
+    if config.run.bootstrap:
+        raise InputError(
+            "`bootstrap` applies only to texts: walks over a graph are drawn anew by "
+            "each seed."
+        )
+    return with_options(config, min_count=1)
+
+
+def encode_graph(
+    files: GraphFiles, options: TablesOptions, cache: Path | None
+) -> Walks:
+    """Walks over the graph in `files`.
+
+    Args:
+      cache: folder of encoded corpora; None: the graph is built in memory.
+
+    Raises:
+      InputError: the files hold no edge list, or the cache is damaged.
+      NoRoomError: the graph does not fit in memory.
+    """
+    if cache is None:
+        return walks_over(files.read(), options)
+    folder = cache / _digest(files, options)
+    remove_unfinished_folders(cache)
+    if not folder.exists():
+        walks = walks_over(files.read(), options)
+        _write_cache(walks, folder)
+        return walks
+    return _open_cache(folder, options)
+
+
+def walks_over(edges: "Edges", options: TablesOptions) -> Walks:
+    """Walks over the graph of `edges`; nodes are sorted by their expected visits.
+
+    Raises:
+      InputError, NoRoomError: see `build_graph`.
+    """
+    from embedder.graphs import csr
+
+    graph = csr.build_graph(edges, directed=options.directed)
+    visits = options.walks * csr.expected_visits(graph, options.walk_length)
+    counts = np.maximum(1, np.rint(visits)).astype(np.int64)
+    order = np.argsort(-counts, kind="stable")
+    vocabulary = Vocabulary([edges.nodes[v] for v in order], counts[order])
+    building = csr.building_bytes(len(edges.source))
+    graph = csr.relabelled(graph, order)
+    return Walks(vocabulary, graph, walk_options(options), building)
+
+
+def walk_options(options: TablesOptions) -> "WalkOptions":
+    """The settings of the walks."""
+    from embedder.graphs.walks import WalkOptions
+
+    return WalkOptions(
+        options.walks, options.walk_length, options.p, options.q, options.walks_fixed
+    )
+
+
+def _digest(files: GraphFiles, options: TablesOptions) -> str:
+    names = "walks", "walk_length", "directed", "source", "target", "weight"
+    settings = dataclasses.asdict(options)
+    key = {
+        "format": _FORMAT,
+        "manifest": files.manifest,
+        "graph": {name: settings[name] for name in names},
+    }
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _write_cache(walks: Walks, folder: Path) -> None:
+    with atomic_folder(folder) as temporary:
+        for name, array in zip(_ARRAYS, walks.graph, strict=True):
+            np.save(temporary / f"{name}.npy", array)
+        write_vocabulary(walks.vocabulary, temporary / "vocabulary.parquet")
+        write_digests(temporary, files_in(temporary))
+
+
+def _open_cache(folder: Path, options: TablesOptions) -> Walks:
+    from embedder.graphs.csr import Graph
+
+    with name_damaged_file(folder / DIGESTS_FILE):
+        digests = read_digests(folder)
+    arrays = []
+    for name in _ARRAYS:
+        with name_damaged_file(folder / f"{name}.npy") as path:
+            check_digest(path, digests.get(path.name))
+            arrays.append(np.array(memory_map_npy(path)))
+    with name_damaged_file(folder / "vocabulary.parquet") as path:
+        check_digest(path, digests.get(path.name))
+        vocabulary = read_vocabulary(path)
+    graph = Graph(*arrays)
+    with name_damaged_file(folder / "neighbors.npy"):
+        _check_graph(graph, len(vocabulary))
+    return Walks(vocabulary, graph, walk_options(options))
+
+
+def _check_graph(graph: "Graph", num_nodes: int) -> None:
+    """Raises InputError for arrays that compiled code would read out of bounds."""
+    offsets, neighbors, cumulative = graph
+    kinds = [(array.dtype.name, array.ndim) for array in graph]
+    if kinds != [("int64", 1), ("int32", 1), ("float64", 1)]:
+        raise InputError(f"its arrays have other types: {kinds}")
+    is_rising = not offsets[:1].any() and (np.diff(offsets) >= 0).all()
+    sizes = [len(offsets), *offsets[-1:], len(cumulative)]
+    expected = [num_nodes + 1, len(neighbors), len(cumulative) and len(neighbors)]
+    if not is_rising or sizes != expected:
+        raise InputError(f"its sizes must be {expected}, got {sizes}")
+    if neighbors.min(initial=0) < 0 or neighbors.max(initial=0) >= num_nodes:
+        raise InputError(f"neighbours must be from 0 to {num_nodes - 1}")

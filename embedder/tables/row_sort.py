@@ -1,0 +1,95 @@
+"""Sorts more rows than memory holds, by samples (a sample sort).
+
+Runs of rows are sorted and written to a folder. Samples of their keys cut all keys into
+ranges, and the rows of one range, from all runs, are sorted at a time.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import polars as pl
+
+RUN_ROWS = 2**19  # of a run, which is sorted in memory
+_SAMPLES = 256  # keys of a run
+
+
+def sorted_groups(
+    batches: Iterable[pl.DataFrame], key: str, by: list[str], folder: Path
+) -> Iterator[pl.DataFrame]:
+    """All rows sorted by `key` and `by`; equal ones stay in their order.
+
+    Rows of one `key` come in one frame. The frames of any RUN_ROWS, joined, are the
+    same rows. Memory is bounded unless one key has most of the rows.
+
+    Args:
+      folder: for temporary files, which are removed at the end.
+    """
+    order = [key, *by]
+    runs = _runs(batches)
+    first = next(runs, None)
+    second = next(runs, None)
+    if first is None or second is None:
+        if first is not None:
+            yield first.sort(order, maintain_order=True)
+        return
+    paths: list[Path] = []
+    samples = []
+    for run in _chained(first, second, runs):
+        paths.append(folder / f"rows-{len(paths)}.arrow")
+        run = run.sort(order, maintain_order=True)
+        chosen = run[key].gather_every(-(-len(run) // _SAMPLES))
+        samples.append(pl.Series(chosen.to_list()))  # a copy: text shares memory
+        run.write_ipc(paths[-1], record_batch_size=2**16)
+    del first, second, run
+    yield from _merged(paths, order, _splitters(pl.concat(samples), len(paths)))
+    for path in paths:
+        path.unlink()
+
+
+def _runs(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Frames of about RUN_ROWS rows."""
+    kept: list[pl.DataFrame] = []
+    for batch in batches:
+        kept.append(batch)
+        if sum(map(len, kept)) >= RUN_ROWS:
+            yield pl.concat(kept)
+            kept = []
+    if kept:
+        yield pl.concat(kept)
+
+
+def _chained(
+    first: pl.DataFrame, second: pl.DataFrame, rest: Iterator[pl.DataFrame]
+) -> Iterator[pl.DataFrame]:
+    yield first
+    yield second
+    yield from rest
+
+
+def _splitters(samples: pl.Series, num_ranges: int) -> pl.Series:
+    """The largest key of each range but the last; fewer where keys are frequent."""
+    ordered = samples.sort()
+    cuts = [len(ordered) * i // num_ranges for i in range(1, num_ranges)]
+    return ordered.gather(cuts).unique().sort()
+
+
+def _merged(
+    paths: list[Path], order: list[str], splitters: pl.Series
+) -> Iterator[pl.DataFrame]:
+    ends = [_ends(path, order[0], splitters) for path in paths]
+    for number in range(len(splitters) + 1):
+        parts = [
+            pl.scan_ipc(path, glob=False)
+            .slice(of_run[number], of_run[number + 1] - of_run[number])
+            .collect()
+            for path, of_run in zip(paths, ends, strict=True)
+        ]
+        rows = pl.concat(parts).sort(order, maintain_order=True)
+        if len(rows):
+            yield rows
+
+
+def _ends(path: Path, key: str, splitters: pl.Series) -> list[int]:
+    """Where the ranges of the keys of a run begin, and its number of rows."""
+    keys = pl.scan_ipc(path, glob=False).select(key).collect().to_series()
+    return [0, *keys.search_sorted(splitters, side="right").to_list(), len(keys)]
