@@ -174,6 +174,23 @@ def check_numba() -> None:
         ) from error
 
 
+def given_edges(graph: Any, options: TablesOptions) -> tuple["Edges", bool]:
+    """The edges of a path or an object, and whether the object is directed.
+
+    Raises:
+      OSError, InputError: it is no graph; see `open_graph` and `edges_of`.
+    """
+    check_numba()
+    if isinstance(graph, str | os.PathLike):
+        return open_graph(graph, options).read(), False
+    from embedder.graphs.objects import edges_of
+
+    if options.source or options.target or options.weight:
+        raise InputError("`source`, `target` and `weight` are columns of a file.")
+    edges, directed = edges_of(graph)
+    return edges, bool(directed)
+
+
 def plan_walks(config: Config, base: ModelFile | None) -> Config:
     """The settings of a run of walks: every node has a vector.
 
