@@ -149,7 +149,7 @@ def test_tables_are_refused_by_their_names(capsys, name, is_in_glob):
     line = error_line(capsys)
     assert f"{name} is a" in line or f"{name} is JSON" in line
     assert "by its name, which is not read as text: " in line
-    assert line.endswith("If it is that already, name it .txt.")
+    assert line.endswith("If it is text already, name it .txt.")
     assert not Path("run").exists()
 
 
