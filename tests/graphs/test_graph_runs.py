@@ -219,7 +219,7 @@ def test_a_dry_run_counts_the_graph(capsys):
 def test_memory_has_the_bytes_of_the_graph():
     given = walks()
     assert given.memory["graph"] == 35 * 8 + 2 * 78 * 4
-    assert given.memory["building graph"] == 78 * 2 * 36
+    assert given.memory["building graph"] == 78 * 160
 
 
 @pytest.mark.row("B16")
