@@ -13,6 +13,7 @@ import scipy.sparse
 from embedder import EmbeddingTrainer, read_vectors
 from embedder.cli import main
 from embedder.config import Config, with_options
+from embedder.disk.digests import DIGESTS_FILE, files_in, write_digests
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.errors import InputError
 from embedder.tables import loader, shards
@@ -346,3 +347,30 @@ def test_manifest_is_that_of_the_file():
     files = open_graph("karate.tsv", options())
     assert json.dumps(files.manifest) and files.name == "karate"
     assert files.manifest[0]["bytes"] == Path("karate.tsv").stat().st_size
+
+
+@pytest.mark.row("B6", "B26")
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("offsets", np.array([0, 3, 2]), "its sizes must be"),
+        ("offsets", np.array([1, 1, 2]), "its sizes must be"),
+        ("offsets", np.array([0, 2]), "its sizes must be"),
+        ("offsets", np.array([0, 1, 3]), "its sizes must be"),
+        ("offsets", np.array([0, 1, 2], np.int32), "other types"),
+        ("neighbors", np.array([1, 2], np.int32), "must be from 0 to 1"),
+        ("neighbors", np.array([-1, 0], np.int32), "must be from 0 to 1"),
+        ("cumulative", np.ones(1), "its sizes must be"),
+    ],
+)
+def test_a_cache_that_would_be_read_out_of_bounds_is_refused(name, array, message):
+    """Its digests are right: only its numbers are wrong."""
+    Path("karate.tsv").write_text("a b\n")
+    files = open_graph("karate.tsv", options())
+    encode_graph(files, options(), Path("cache"))
+    (folder,) = Path("cache").iterdir()
+    np.save(folder / f"{name}.npy", array)
+    (folder / DIGESTS_FILE).unlink()
+    write_digests(folder, files_in(folder))
+    with pytest.raises(InputError, match=f"is damaged .*{message}"):
+        encode_graph(files, options(), Path("cache"))
