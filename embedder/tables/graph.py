@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class GraphFiles(NamedTuple):
     source: str  # what messages call it
     manifest: list[dict[str, Any]]  # equal for equal files; ready for JSON
     read: Callable[[], "Edges"]
+    key_type: Literal["text"] = "text"  # of nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +173,23 @@ def check_numba() -> None:
         raise InputError(
             "`walks` needs Numba, which cannot be imported: pip install numba."
         ) from error
+
+
+def given_edges(graph: Any, options: TablesOptions) -> tuple["Edges", bool]:
+    """The edges of a path or an object, and whether the object is directed.
+
+    Raises:
+      OSError, InputError: it is no graph; see `open_graph` and `edges_of`.
+    """
+    check_numba()
+    if isinstance(graph, str | os.PathLike):
+        return open_graph(graph, options).read(), False
+    from embedder.graphs.objects import edges_of
+
+    if options.source or options.target or options.weight:
+        raise InputError("`source`, `target` and `weight` are columns of a file.")
+    edges, directed = edges_of(graph)
+    return edges, bool(directed)
 
 
 def plan_walks(config: Config, base: ModelFile | None) -> Config:
