@@ -14,6 +14,7 @@ from bench import (
     dropin,
     encoder,
     gpu,
+    graphs,
     loader,
     memory,
     modes,
@@ -271,6 +272,38 @@ def composition_bench(
     print(composition.run(corpus, architecture, grid, programs, keep, name).markdown())
 
 
+def graphs_bench(
+    programs: tuple[str, ...] = tuple(graphs.PROGRAMS),
+    walks: int = 80,
+    walk_length: int = 40,
+    p: float = 1.0,
+    q: float = 1.0,
+    vector_size: int = 128,
+    window: int = 10,
+    shares: tuple[int, ...] = (10, 20, 30, 40, 50, 60, 70, 80, 90),
+    splits: int = 10,
+    seeds: tuple[int, ...] = (1,),
+) -> None:
+    """Labels of BlogCatalog's nodes from vectors of random walks.
+
+    Args:
+        programs: which to run; default: all.
+        walks: from each node.
+        walk_length: nodes of a walk.
+        p: return parameter of node2vec.
+        q: in-out parameter of node2vec.
+        vector_size: dimensions of a vector.
+        window: largest distance of a context.
+        shares: of the nodes whose labels are known, in percent.
+        splits: random choices of these nodes; scores are means over them.
+        seeds: each program is trained once with each.
+    """
+    walk = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
+    settings = {"vector_size": vector_size, "window": window, "negative": 5}
+    given = list(programs), walk, settings, list(shares), splits, list(seeds)
+    print(graphs.run(*given).markdown())
+
+
 def encoder_bench(
     net: Literal["mlp", "images", "deep"] = "mlp",
     systems: tuple[str, ...] = tuple(SYSTEMS),
@@ -409,6 +442,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "checkpoints": checkpoints_bench,
     "memory": memory_bench,
     "memory-estimates": memory_estimates_bench,
+    "graphs": graphs_bench,
     "encoded": encoded_bench,
     "encoder": encoder_bench,
     "encoder-modes": encoder_modes_bench,

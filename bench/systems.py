@@ -47,6 +47,7 @@ def train_port(corpus: Path, vectors: Path, **settings) -> dict:
     from embedder.run import train as run
     from embedder.tables import problem as tables_run
     from embedder.tables.encode import encode_cached
+    from embedder.tables.graph import encode_graph, open_graph
     from embedder.vectors.export import write_vectors
 
     statuses = []
@@ -54,9 +55,13 @@ def train_port(corpus: Path, vectors: Path, **settings) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         cache = Path(folder, "cache")
-        encode_cached(
-            tables_run.open_corpus(str(corpus)), options.tables.min_count, cache
-        )
+        if options.tables.walks:
+            files = open_graph(corpus, options.tables)
+            encode_graph(files, options.tables, cache)
+        else:
+            encode_cached(
+                tables_run.open_corpus(str(corpus)), options.tables.min_count, cache
+            )
         vocabulary_seconds = time.perf_counter() - start
         trained = run.train(
             options,

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-OF_A_RUN = ("devices: ", "memory: ", "on each device: ")
+OF_A_RUN = ("devices: ", "memory: ", "on each device: ", "graph: ")
 
 
 def error_line(capsys) -> str:

@@ -49,6 +49,10 @@ RUNS = {  # settings of runs alone
     "update": ("'rows' or 'dense'", ["all"]),
     "save_every": ("a number of updates, a time as 30s, .*or never", ["10 days", 0]),
     "keep": (COUNT, [0]),
+    "walks": ("an integer >= 0", [-1]),
+    "walk_length": ("an integer from 2 to 2000000", [0, 1, 2_000_001]),
+    "p": ("a number from 1e-06 to 1000000.0", [0, -1.0, 1e-7, math.inf, math.nan]),
+    "q": ("a number from 1e-06 to 1000000.0", [0, -1.0, 1e7, math.inf, math.nan]),
 }
 ENCODERS = {
     "learning_rate": ("a finite number > 0", [0, -0.1, math.nan, math.inf]),

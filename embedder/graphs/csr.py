@@ -9,7 +9,7 @@ from embedder.errors import InputError
 from embedder.graphs.compiled import relabel_rows, spread, sum_rows
 from embedder.limits import check_room
 
-_BUILDING_BYTES = 36  # of memory for each entry while a graph is built
+_BUILDING_BYTES = 160  # of memory for each edge while a graph is read and built
 _SETTLED = 1e-9  # relative change of the visits of a step that counts as none
 _log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ class Graph(NamedTuple):
 
 
 def building_bytes(num_edges: int) -> int:
-    """Bytes of memory that `build_graph` needs at most for so many edges."""
-    return 2 * num_edges * _BUILDING_BYTES
+    """Bytes of memory that it takes at most to read and build so many edges."""
+    return num_edges * _BUILDING_BYTES
 
 
 def build_graph(edges: Edges, *, directed: bool) -> Graph:

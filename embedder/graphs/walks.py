@@ -124,7 +124,7 @@ def _propose(offsets, cumulative, node, draw):
     """Index of a neighbour by its weight, ALGORITHM.md (62)."""
     first, last = offsets[node], offsets[node + 1]
     if len(cumulative) == 0:
-        return first + np.int64(draw * (last - first))
+        return min(first + np.int64(draw * (last - first)), last - 1)
     wanted = draw * cumulative[last - 1]
     low, high = first, last - 1
     while low < high:
@@ -137,19 +137,26 @@ def _propose(offsets, cumulative, node, draw):
 
 
 @compiled
+def _find(offsets, neighbors, node, wanted):
+    """Index of the neighbour `wanted` of a node; -1: it is none."""
+    low, high = offsets[node], offsets[node + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if neighbors[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    if low < offsets[node + 1] and neighbors[low] == wanted:
+        return low
+    return np.int64(-1)
+
+
+@compiled
 def _bias(offsets, neighbors, previous, node, back, away):
     """Bias of `node` after `previous`, ALGORITHM.md (63)."""
     if node == previous:
         return back
-    low, high = offsets[previous], offsets[previous + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if neighbors[middle] < node:
-            low = middle + 1
-        else:
-            high = middle
-    is_near = low < offsets[previous + 1] and neighbors[low] == node
-    return 1.0 if is_near else away
+    return 1.0 if _find(offsets, neighbors, previous, node) >= 0 else away
 
 
 @compiled
@@ -181,17 +188,35 @@ def _exact(offsets, neighbors, cumulative, previous, node, back, away, draw):
 def _second_order(
     offsets, neighbors, cumulative, previous, node, back, away, key, number
 ):
-    """The next node by rejection, and the number of the next draw."""
-    most, least = max(back, 1.0, away), min(back, 1.0, away)
-    degree = offsets[node + 1] - offsets[node]
-    for _ in range(max(_LEAST_TRIALS, 2 * degree)):
-        k = _propose(offsets, cumulative, node, _uniform(key, number))
-        limit = _uniform(key, number + 1) * most
-        number += 2
+    """The next node by rejection, and the number of the next draw.
+
+    If the way back has the largest bias, what this exceeds the others by is an outcome
+    of its own: else nearly all proposals would be rejected.
+    """
+    first, last = offsets[node], offsets[node + 1]
+    most = max(1.0, away)
+    least = min(back, 1.0, away)
+    total = most * (last - first if len(cumulative) == 0 else cumulative[last - 1])
+    excess = 0.0
+    if back > most:
+        k = _find(offsets, neighbors, node, previous)
+        if k >= 0:
+            excess = _weight(cumulative, first, k) * (back - most)
+    for _ in range(max(_LEAST_TRIALS, 2 * (last - first))):
+        draw = _uniform(key, number)
+        number += 1
+        if excess > 0:
+            draw = draw * (total + excess) - excess
+            if draw < 0:
+                return previous, number
+            draw = draw / total
+        after = neighbors[_propose(offsets, cumulative, node, draw)]
+        limit = _uniform(key, number) * most
+        number += 1
         if limit < least:
-            return neighbors[k], number
-        if limit < _bias(offsets, neighbors, previous, neighbors[k], back, away):
-            return neighbors[k], number
+            return after, number
+        if limit < _bias(offsets, neighbors, previous, after, back, away):
+            return after, number
     draw = _uniform(key, number)
     found = _exact(offsets, neighbors, cumulative, previous, node, back, away, draw)
     return found, number + 1

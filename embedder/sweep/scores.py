@@ -65,6 +65,11 @@ def score_of(choice: Choice, config: Config, pairs: Path | None) -> Score:
             f"`score` must be {' or '.join(map(repr, scores))} with `model` = "
             f"{family!r}, got {choice!r}."
         )
+    if family == "tokens" and config.tables.walks and choice != "pairs":
+        raise InputError(
+            f"`score` must be 'pairs' with `walks`, which hold out nothing, got "
+            f"{choice!r}."
+        )
     return scores[choice]
 
 

@@ -29,8 +29,9 @@ from embedder.tables.artefact import (
 from embedder.tables.columns import NOT_GIVEN, Columns
 from embedder.tables.corpus import Corpus, sequences_corpus
 from embedder.tables.encode import BaseVocabulary, encode
-from embedder.tables.encoded import Encoded
+from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
+from embedder.tables.graph import given_edges, walks_over
 from embedder.tables.options import OPTIMIZERS
 from embedder.tables.sessions import frame_corpus
 from embedder.tables.sources import file_corpus
@@ -191,6 +192,54 @@ class EmbeddingTrainer:
         encoded = _encoded(corpus, self.min_count)
         self._train(encoded, config, None, range(self.epochs))
         self._key_type = corpus.key_type
+        return self
+
+    @in_turn
+    def fit_graph(
+        self,
+        graph: Any,
+        walks: int = 10,
+        walk_length: int = 80,
+        *,
+        directed: bool | None = None,
+        p: float = 1.0,
+        q: float = 1.0,
+        walks_fixed: bool = False,
+        source: str = "",
+        target: str = "",
+        weight: str = "",
+    ) -> "EmbeddingTrainer":
+        """Trains on random walks from the start; returns the trainer. An error leaves
+        it as it was.
+
+        Every node has a vector, whatever `min_count` is.
+
+        Args:
+          graph: the path of an edge list, a graph of networkx or igraph, or a sparse
+            matrix of scipy.
+          walks: from each node in an epoch.
+          walk_length: nodes of a walk.
+          directed: None: as the object says; of a path or a matrix False.
+          p, q: of node2vec, ALGORITHM.md (63).
+          walks_fixed: make the same walks in each epoch.
+          source, target, weight: columns of an edge list; "": by their order.
+
+        Raises:
+          FileNotFoundError, TypeError, ValueError: `graph` or a setting is wrong.
+          FloatingPointError: training diverged.
+        """
+        integer(1)(SimpleNamespace(walks=walks), "walks")
+        given = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
+        given |= {"directed": False if directed is None else directed}
+        given |= {"walks_fixed": walks_fixed, "min_count": 1}
+        columns = {"source": source, "target": target, "weight": weight}
+        config = settings.with_options(self._config(), **given, **columns)
+        edges, is_directed = given_edges(graph, config.tables)
+        if directed is None:
+            config = settings.with_options(config, directed=is_directed)
+        encoded = walks_over(edges, config.tables)
+        self._train(encoded, config, None, range(self.epochs))
+        self._key_type = "text"
         return self
 
     @property
@@ -380,7 +429,11 @@ class EmbeddingTrainer:
             return settings.with_options(Config(), loader="memory", **self._settings())
 
     def _train(
-        self, encoded: Encoded, config: Config, state: TrainState | None, epochs: range
+        self,
+        encoded: TokenSource,
+        config: Config,
+        state: TrainState | None,
+        epochs: range,
     ) -> None:
         """Trains `state`, None: the initial one, and keeps the result."""
         num_tokens = int(encoded.vocabulary.counts.sum())

@@ -14,40 +14,27 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.disk.arrays import memory_map_npy
-from embedder.disk.digests import (
-    DIGESTS_FILE,
-    check_digest,
-    files_in,
-    read_digests,
-    write_digests,
-)
 from embedder.disk.fingerprints import check_unchanged, file_fingerprint
-from embedder.disk.folders import atomic_folder, remove_unfinished_folders
+from embedder.disk.folders import remove_unfinished_folders
 from embedder.errors import InputError
 from embedder.tables import shards
 from embedder.tables.artefact import ModelFile
 from embedder.tables.corpus_files import corpus_files
-from embedder.tables.encode import name_damaged_file
+from embedder.tables.graph_cache import read_graph, write_graph
 from embedder.tables.options import TablesOptions
 from embedder.tables.shards import Shard
-from embedder.tables.vocabulary import (
-    Vocabulary,
-    read_vocabulary,
-    write_vocabulary,
-)
+from embedder.tables.vocabulary import Vocabulary
 
 if TYPE_CHECKING:  # Numba takes a second to import, and only graphs need it
     from embedder.graphs.csr import Edges, Graph
     from embedder.graphs.walks import WalkOptions
 
 _FORMAT = 1  # version of the cache's files: older caches are not found
-_ARRAYS = "offsets", "neighbors", "cumulative"
 
 
 class GraphFiles(NamedTuple):
@@ -57,6 +44,7 @@ class GraphFiles(NamedTuple):
     source: str  # what messages call it
     manifest: list[dict[str, Any]]  # equal for equal files; ready for JSON
     read: Callable[[], "Edges"]
+    key_type: Literal["text"] = "text"  # of nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +162,23 @@ def check_numba() -> None:
         ) from error
 
 
+def given_edges(graph: Any, options: TablesOptions) -> tuple["Edges", bool]:
+    """The edges of a path or an object, and whether the object is directed.
+
+    Raises:
+      OSError, InputError: it is no graph; see `open_graph` and `edges_of`.
+    """
+    check_numba()
+    if isinstance(graph, str | os.PathLike):
+        return open_graph(graph, options).read(), False
+    from embedder.graphs.objects import edges_of
+
+    if options.source or options.target or options.weight:
+        raise InputError("`source`, `target` and `weight` are columns of a file.")
+    edges, directed = edges_of(graph)
+    return edges, bool(directed)
+
+
 def plan_walks(config: Config, base: ModelFile | None) -> Config:
     """The settings of a run of walks: every node has a vector.
 
@@ -208,9 +213,10 @@ def encode_graph(
     remove_unfinished_folders(cache)
     if not folder.exists():
         walks = walks_over(files.read(), options)
-        _write_cache(walks, folder)
+        write_graph(walks.graph, walks.vocabulary, folder)
         return walks
-    return _open_cache(folder, options)
+    graph, vocabulary = read_graph(folder)
+    return Walks(vocabulary, graph, walk_options(options))
 
 
 def walks_over(edges: "Edges", options: TablesOptions) -> Walks:
@@ -249,45 +255,3 @@ def _digest(files: GraphFiles, options: TablesOptions) -> str:
         "graph": {name: settings[name] for name in names},
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _write_cache(walks: Walks, folder: Path) -> None:
-    with atomic_folder(folder) as temporary:
-        for name, array in zip(_ARRAYS, walks.graph, strict=True):
-            np.save(temporary / f"{name}.npy", array)
-        write_vocabulary(walks.vocabulary, temporary / "vocabulary.parquet")
-        write_digests(temporary, files_in(temporary))
-
-
-def _open_cache(folder: Path, options: TablesOptions) -> Walks:
-    from embedder.graphs.csr import Graph
-
-    with name_damaged_file(folder / DIGESTS_FILE):
-        digests = read_digests(folder)
-    arrays = []
-    for name in _ARRAYS:
-        with name_damaged_file(folder / f"{name}.npy") as path:
-            check_digest(path, digests.get(path.name))
-            arrays.append(np.array(memory_map_npy(path)))
-    with name_damaged_file(folder / "vocabulary.parquet") as path:
-        check_digest(path, digests.get(path.name))
-        vocabulary = read_vocabulary(path)
-    graph = Graph(*arrays)
-    with name_damaged_file(folder / "neighbors.npy"):
-        _check_graph(graph, len(vocabulary))
-    return Walks(vocabulary, graph, walk_options(options))
-
-
-def _check_graph(graph: "Graph", num_nodes: int) -> None:
-    """Raises InputError for arrays that compiled code would read out of bounds."""
-    offsets, neighbors, cumulative = graph
-    kinds = [(array.dtype.name, array.ndim) for array in graph]
-    if kinds != [("int64", 1), ("int32", 1), ("float64", 1)]:
-        raise InputError(f"its arrays have other types: {kinds}")
-    is_rising = not offsets[:1].any() and (np.diff(offsets) >= 0).all()
-    sizes = [len(offsets), *offsets[-1:], len(cumulative)]
-    expected = [num_nodes + 1, len(neighbors), len(cumulative) and len(neighbors)]
-    if not is_rising or sizes != expected:
-        raise InputError(f"its sizes must be {expected}, got {sizes}")
-    if neighbors.min(initial=0) < 0 or neighbors.max(initial=0) >= num_nodes:
-        raise InputError(f"neighbours must be from 0 to {num_nodes - 1}")

@@ -62,7 +62,7 @@ def check_text(path: Path) -> None:
     if what := _by_name(path):
         raise InputError(
             f"{path} is {what} by its name, which is not read as text: {_advice(what)} "
-            "If it is that already, name it .txt."
+            "If it is text already, name it .txt."
         )
     if what := _by_content(path):
         raise InputError(
@@ -72,10 +72,7 @@ def check_text(path: Path) -> None:
 
 def _advice(what: str) -> str:
     if what == "an edge list":
-        return (
-            "write walks over the graph to a .txt file, one a line (`EmbeddingTrainer` "
-            "takes lists of tokens, too)."
-        )
+        return "give --walks 10 to train on random walks over the graph."
     if what == _VECTORS:
         return "move it, or name the texts without it."
     advice = "write its tokens to a .txt file, one sequence a line"

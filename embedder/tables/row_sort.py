@@ -11,6 +11,7 @@ import polars as pl
 
 RUN_ROWS = 2**19  # of a run, which is sorted in memory
 _SAMPLES = 256  # keys of a run
+_BATCH_ROWS = 2**11  # rows that are read at least, from each run for each range
 
 
 def sorted_groups(
@@ -39,7 +40,7 @@ def sorted_groups(
         run = run.sort(order, maintain_order=True)
         chosen = run[key].gather_every(-(-len(run) // _SAMPLES))
         samples.append(pl.Series(chosen.to_list()))  # a copy: text shares memory
-        run.write_ipc(paths[-1], record_batch_size=2**16)
+        run.write_ipc(paths[-1], record_batch_size=_BATCH_ROWS)
     del first, second, run
     yield from _merged(paths, order, _splitters(pl.concat(samples), len(paths)))
     for path in paths:

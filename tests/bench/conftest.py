@@ -38,6 +38,7 @@ def small_data(tmp_path_factory) -> Path:
         (folder / path).write_bytes(gzip.compress(text))
     _write_scores(folder / "word-eval", words)
     _write_images(folder / "mnist", rng)
+    _write_graph(folder / "graphs", rng)
     encoded = encode(text_corpus(folder / "corpus.txt"), 5)
     gpu.write_encoded(encoded, folder / "encoded.npz")
     vectors = [f"{word} {number} 1" for number, word in enumerate(words)]
@@ -53,6 +54,18 @@ def _write_scores(folder: Path, words: list[str]) -> None:
     for name in ("wordsim353.tsv", "simlex999.tsv"):
         (folder / name).write_text(pairs)
     (folder / "questions-words.txt").write_text(f": all\n{' '.join(words[:4])}\n")
+
+
+def _write_graph(folder: Path, rng, size: int = NUM_TYPES) -> None:
+    """A ring of nodes with other edges, in the format of BlogCatalog."""
+    folder.mkdir()
+    ends = [(node, (node + 1) % size) for node in range(size)]
+    ends += rng.integers(0, size, (2 * size, 2)).tolist()
+    labels = [(node, label) for node in range(size) for label in (node % 3, 3)]
+    for rows, name in ((ends, "edges"), (labels[::2] + labels[1:9:2], "labels")):
+        text = "".join(f"{a}\t{b}\n" for a, b in rows)
+        path = folder / f"blogcatalog.{name}.tsv.gz"
+        path.write_bytes(gzip.compress(text.encode()))
 
 
 def _write_images(folder: Path, rng, num: int = 64) -> None:

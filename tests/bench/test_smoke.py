@@ -34,6 +34,14 @@ def stages_took_time(samples) -> bool:
     return all(seconds > 0 for times in samples.values() for seconds in times)
 
 
+def all_steps_are_made(samples) -> bool:
+    """4 walks of 10 nodes from each of 60; expected visits of the port are rounded."""
+    return all(
+        sample["walk_steps"] == 4 * 9 * 60 and abs(sample["words"] - 2400) <= 30
+        for sample in samples
+    )
+
+
 def saves_took_time(samples) -> bool:
     """One save was measured, after the first."""
     wiki = samples["wiki"]
@@ -126,6 +134,15 @@ SMOKE = {
         "--corpus {data}/corpus.txt --blocks-per-update 1 4 --epochs 1",
         ["embedder | 1 | 16:32 | 1 (64), default", "embedder | 1 | 16:32 | 4 (256)"],
         positive=(4, 9),
+    ),
+    "graphs": Smoke(
+        "--walks 4 --walk-length 10 --vector-size 8 --shares 50 --splits 2",
+        [
+            *("embedder | ", "embedder | "),
+            *("gensim, 2 workers | ", "gensim, 2 workers | "),
+        ],
+        positive=(2, 3, 5),
+        is_right=all_steps_are_made,
     ),
     "checkpoints": Smoke(
         "--names wiki --saves 1 --seconds 0.5",

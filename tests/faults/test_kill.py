@@ -18,6 +18,8 @@ from tests.commands import run_python
 SHARED = ("--epochs", "3", "--save-every", "16")
 TABLES = ("corpus.txt", "--vector-size", "5", "--min-count", "1", "--block", "32")
 TABLES += ("--blocks-per-update", "2")
+WALKS = ("edges.tsv", "--walks", "8", "--walk-length", "20", "--p", "0.5")
+WALKS += (*TABLES[1:3], *TABLES[5:], "--alpha", "0.01")
 MEMORY = ("--loader", "memory")
 ENCODER = ("examples.npz", "--model", "encoder", "--optimizer", "adam")
 ENCODER += ("--validation-fraction", "0.2", "--batch-size", "4")
@@ -36,9 +38,10 @@ MODES = {
     "sessions": ("baskets.parquet", *TABLES[1:], *MEMORY, "--backend", "numba"),
     "replicas": (*TABLES, *MEMORY, "--backend", "numba", *REPLICAS),
     "replicas, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *REPLICAS),
+    "walks": (*WALKS, *MEMORY, "--backend", "numba"),
     "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 4, 3, 4)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 4, 3, 4, 4)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
@@ -98,6 +101,9 @@ def test_a_killed_run_ends_as_one_that_never_was(
     tmp_path, text_file, monkeypatch, mode, kills
 ):
     monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    ends = rng.integers(40, size=(200, 2))
+    Path("edges.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in ends))
     rng = np.random.default_rng(0)
     np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
     write_baskets()

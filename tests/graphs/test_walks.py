@@ -21,6 +21,7 @@ SHAPES = {  # whether it is weighted, p, q
     "weighted, p below, q above 1": (True, 0.5, 2),
     "weighted, p above, q below 1": (True, 2, 0.25),
     "often rejected": (True, 1000, 0.001),
+    "mostly back": (True, 0.01, 0.5),
 }
 DIRECTED = networkx.DiGraph([(0, 1), (1, 2), (2, 0), (2, 3), (1, 0), (0, 4), (4, 1)])
 

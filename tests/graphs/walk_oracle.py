@@ -59,9 +59,20 @@ def walk(
             found.append(names[propose(row, names, next(stream))])
             continue
         bias = biases(rows, names, found[-2], p, q)
+        most, excess = max(1, 1 / q), 0.0
+        if 1 / p > most:
+            excess = row.get(found[-2], 0) * (1 / p - most)
+        total = most * sum(row[name] for name in names)
         for _ in range(max(16, 2 * len(names))):
-            k = propose(row, names, next(stream))
-            if next(stream) * max(1 / p, 1, 1 / q) < bias[k]:
+            draw = next(stream)
+            if excess:
+                draw = draw * (total + excess) - excess
+                if draw < 0:
+                    found.append(found[-2])
+                    break
+                draw /= total
+            k = propose(row, names, draw)
+            if next(stream) * most < bias[k]:
                 found.append(names[k])
                 break
         else:
@@ -77,7 +88,7 @@ def walk(
 def propose(row: dict[int, float], names: list[int], draw: float) -> int:
     """(62), by weights whose sums have no rounding errors."""
     ends = [*itertools.accumulate(row[name] for name in names)]
-    return bisect.bisect(ends, draw * ends[-1])
+    return min(bisect.bisect(ends, draw * ends[-1]), len(ends) - 1)
 
 
 def biases(rows, names: list[int], previous: int, p: float, q: float) -> list[float]:

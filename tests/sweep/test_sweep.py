@@ -220,6 +220,13 @@ def test_wrong_options_are_refused_before_anything_is_written(
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.row("B8")
+def test_walks_over_a_graph_are_scored_by_pairs(corpus, tmp_path):
+    config = with_options(NUMBA, walks=2)
+    with pytest.raises(InputError, match="`score` must be 'pairs' with `walks`"):
+        sweep(config, {"window": Choices((2,))}, corpus, tmp_path / "sweep")
+
+
 def test_rungs():
     assert rungs(5, SweepOptions()) == [5]
     assert rungs(9, SweepOptions(halving=3)) == [1, 3, 9]

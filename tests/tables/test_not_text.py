@@ -107,9 +107,10 @@ def test_tables_are_recognised_by_their_content(name, kind):
     Path(name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     with pytest.raises(ValueError) as error:
         text_corpus(name)
-    start, _, advice = str(error.value).partition(", which is not read as text: write ")
+    start, _, advice = str(error.value).partition(", which is not read as text: ")
     assert start.startswith(f"{name} is {what}")
-    assert advice.startswith("walks" if what == "an edge list" else "its tokens")
+    is_graph = what == "an edge list"
+    assert advice.startswith("give --walks 10" if is_graph else "write its tokens")
 
 
 @pytest.mark.row("B22")
@@ -168,8 +169,8 @@ def test_others_than_text_are_refused_by_their_names(capsys, name, is_in_glob):
     assert main(["train", "a.*" if is_in_glob else name, "--workdir", "run"]) == 2
     line = error_line(capsys)
     assert f"{name} is a" in line
-    assert "by its name, which is not read as text: write " in line
-    assert line.endswith("If it is that already, name it .txt.")
+    assert "by its name, which is not read as text: " in line
+    assert line.endswith("If it is text already, name it .txt.")
     assert not Path("run").exists()
 
 
