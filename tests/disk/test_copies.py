@@ -146,7 +146,7 @@ def test_the_last_copy_is_used_when_the_server_is_away(monkeypatch, copy, caplog
         copy(f"{server.url}/a.txt")
 
 
-@pytest.mark.row("B37")
+@pytest.mark.row("B29")
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -163,7 +163,7 @@ def test_a_wrong_url_is_one_line(server, copy, url, message):
         copy(url.format(server.url))
 
 
-@pytest.mark.row("B37")
+@pytest.mark.row("B29")
 def test_a_denied_object_is_not_tried_again(server, copy, caplog):
     server.faults = ["403"] * 9
     with pytest.raises(InputError, match="must not be read with the credentials of"):
@@ -171,7 +171,7 @@ def test_a_denied_object_is_not_tried_again(server, copy, caplog):
     assert not [each for each in caplog.messages if "tried again" in each]
 
 
-@pytest.mark.row("B37")
+@pytest.mark.row("B29")
 @pytest.mark.parametrize(
     ("url", "package"),
     [
@@ -290,7 +290,7 @@ def test_urls_are_shown_without_secrets(url, shown):
     assert "SECRET" not in text_without_secrets(text, url)
 
 
-@pytest.mark.row("B38")
+@pytest.mark.row("B30")
 @pytest.mark.parametrize("fault", ["403", "503"])
 def test_no_message_has_a_secret(server, copy, caplog, fault):
     server.faults = [fault] * 99

@@ -77,12 +77,12 @@ INPUTS = {
     "B22": "a target or an input that is part of the run itself",
     "B23": "a token of megabytes",
     "B24": "a corpus that is no regular file: a pipe, standard input",
-    "B37": "a URL that is wrong, denied, or of a file system that is not installed",
-    "B38": "secrets in a URL: in messages, in files of a run",
     "B25": "a number of replicas out of bounds; flags of replicas without replicas",
     "B26": "tables of sessions whose columns are unclear, missing or of wrong types",
     "B27": "edge lists with wrong columns, weights <= 0 or not finite, no edge",
     "B28": "names of keys that are missing, unknown, or no table",
+    "B29": "a URL that is wrong, denied, or of a file system that is not installed",
+    "B30": "secrets in a URL: in messages, in files of a run",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -147,7 +147,7 @@ def test_an_object_of_a_bucket_that_changes_is_refused(bucket, capsys):
     assert [*Path("user/embedder/remote/objects").iterdir()] == []
 
 
-@pytest.mark.row("B37")
+@pytest.mark.row("B29")
 @pytest.mark.parametrize(
     "url", ["s3://data/none.txt", "s3://none/a.txt", "s3://data/none/*.txt"]
 )
@@ -222,7 +222,7 @@ def test_the_labels_of_an_idx_file_come_with_it(bucket):
         assert files == ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"]
 
 
-@pytest.mark.row("B38")
+@pytest.mark.row("B30")
 def test_files_of_a_run_have_no_secret(bucket, capsys):
     with serving(Server()) as server:
         server.files["/a.txt"] = TEXT
@@ -239,7 +239,7 @@ def test_files_of_a_run_have_no_secret(bucket, capsys):
         assert main(["train", url, *FAST, "--workdir", "run"]) == 0
 
 
-@pytest.mark.row("B38")
+@pytest.mark.row("B30")
 def test_an_evaluation_on_a_url_shows_no_secret(capsys):
     rng = np.random.default_rng(0)
     np.savez("small.npz", X=rng.random((8, 3)), y=[0, 1] * 4)
