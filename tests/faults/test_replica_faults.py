@@ -111,9 +111,9 @@ def test_another_number_of_devices_goes_on(stopped, replicas):
 # --- one replica diverges
 
 
-def steep_for_one(original: Callable, self, source, epoch, position):
+def steep_for_one(original: Callable, self, model, source, epoch, position):
     """From the second epoch on, the learning rate of replica 1 is out of bounds."""
-    for updates, num, batch in original(self, source, epoch, position):
+    for updates, num, batch in original(self, model, source, epoch, position):
         if epoch and source.seed == SEED + 1:
             batch = batch._replace(rate=np.full_like(batch.rate, 1e30))
         yield updates, num, batch
