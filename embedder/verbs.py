@@ -388,7 +388,10 @@ def _evaluate(args: Evaluate) -> None:
             f"{given[0]} applies only to a run of an encoder, got {args.run}."
         )
     else:
-        raise InputError("Give at least one of --pairs FILE and --analogies FILE.")
+        raise InputError(
+            "Give at least one of --pairs FILE and --analogies FILE; for the file of an "
+            "encoder --examples DATA."
+        )
 
 
 def _is_encoder(args: Evaluate) -> bool:
