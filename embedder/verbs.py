@@ -389,8 +389,8 @@ def _evaluate(args: Evaluate) -> None:
         )
     else:
         raise InputError(
-            "Give at least one of --pairs FILE and --analogies FILE; for the file of an "
-            "encoder --examples DATA."
+            "Give at least one of --pairs FILE and --analogies FILE; for the file of "
+            "an encoder --examples DATA."
         )
 
 
