@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import fsspec
-
 from embedder.disk.files import short_reason
 from embedder.disk.urls import is_web, text_without_secrets, without_secrets
 from embedder.errors import InputError, InputNotFoundError
@@ -84,7 +82,9 @@ class Remote:
             )
         scheme = url.split("://")[0].lower()
         try:
-            self._fs, self.path = fsspec.core.url_to_fs(url, **_options(scheme))
+            from fsspec.core import url_to_fs  # costs memory: only for a URL
+
+            self._fs, self.path = url_to_fs(url, **_options(scheme))
         except ImportError as error:
             package = _PACKAGES.get(scheme, "")
             fix = f"python -m pip install {package}" if package else short_reason(error)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 NUM_BINS = 15
 """Bins of a calibration error, as in Guo et al. 2017."""
@@ -159,6 +158,8 @@ def log_likelihood(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     scores = scores.astype(np.float64)
     own = np.take_along_axis(scores, labels[np.newaxis, :, np.newaxis], axis=2)[..., 0]
+    from scipy.special import logsumexp  # costs memory: only here
+
     logs = own - logsumexp(scores, axis=2)
     return np.minimum(logsumexp(logs, axis=0) - np.log(len(scores)), 0)
 
