@@ -269,6 +269,7 @@ def test_a_claim_of_a_long_header_is_refused(whole, capsys):
 # --- too many replicas
 
 
+@pytest.mark.slow  # settings of 65,536 models
 @pytest.mark.row("F40")
 def test_more_replicas_than_memory_holds_are_refused_with_the_number(capsys):
     assert train(*TABLES, "--replicas", "65536", "--vector-size", "20000") == 2

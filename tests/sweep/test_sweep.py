@@ -46,7 +46,9 @@ def by_number(results: list[Result]) -> dict[int, Result]:
     return {each.trial.number: each for each in results}
 
 
-@pytest.mark.parametrize("backend", ["numba", "xla"])
+@pytest.mark.parametrize(
+    "backend", ["numba", pytest.param("xla", marks=pytest.mark.slow)]
+)
 def test_a_trial_is_scored_as_a_run_of_its_own(corpus, tmp_path, backend):
     """By the metric of that run, for each trial, in groups of two sizes."""
     config = with_options(NUMBA, backend=backend)
@@ -267,6 +269,7 @@ def test_a_folder_with_other_files_is_refused(corpus, tmp_path):
         sweep(NUMBA, SPACE, corpus, tmp_path)
 
 
+@pytest.mark.slow
 def test_networks_are_swept(tmp_path):
     """Rates side by side, layers one group after the other; scored on validation."""
     rng = np.random.default_rng(0)
