@@ -135,10 +135,11 @@ def _only(schema: pl.Schema, kind: str, given: Columns, about: str) -> str:
     if len(found) == 1:
         return found[0]
     reason = f"could be {' or '.join(map(repr, found))}" if found else "is not clear"
+    graph = "; or --walks 10 for the edges of a graph" if len(schema) in (2, 3) else ""
     raise InputError(
         f"{about} Which one is the {kind} {reason}: give --session COLUMN and --item "
         "COLUMN, and --order COLUMN unless the rows are in order; or --items COLUMN "
-        "for lists."
+        f"for lists{graph}."
     )
 
 

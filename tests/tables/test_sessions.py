@@ -247,6 +247,16 @@ def test_a_column_of_times_is_the_order():
 SHOWN = r"has the columns user Int64 \(1, 2\), thing String \(a b, c\)"
 
 
+@pytest.mark.row("B20")
+@pytest.mark.parametrize("name", ["edges.tsv", "edges.csv"])
+def test_an_edge_list_with_the_name_of_a_table_is_told_of_walks(tmp_path, capsys, name):
+    path, between = tmp_path / name, "\t" if name.endswith("tsv") else ","
+    path.write_text("".join(f"{i}{between}{i + 1}\n" for i in range(30)))
+    assert main(["train", str(path), "--workdir", str(tmp_path / "run")]) == 2
+    assert "or --walks 10 for the edges of a graph." in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.row("B26")
 @pytest.mark.parametrize(
     ("columns", "message"),
