@@ -105,8 +105,9 @@ def _sweep(args: Sweep) -> None:
     from embedder.run.stopping import Stop
     from embedder.run.train import run_training
     from embedder.sweep import report
+    from embedder.sweep.options import SweepOptions, preview
     from embedder.sweep.space import read_space
-    from embedder.sweep.sweep import SweepOptions, preview, sweep
+    from embedder.sweep.sweep import sweep
 
     config = settings(args)
     if args.best is not None:

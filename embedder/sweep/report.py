@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embedder.sweep import picture
-from embedder.sweep.sweep import Outcome, SweepFolder
+from embedder.sweep.folder import SweepFolder
+from embedder.sweep.sweep import Outcome
 from embedder.sweep.trials import Result
 
 _SHOWN = 10  # trials; trials.csv has all

@@ -1,22 +1,8 @@
-"""Trains the trials of a sweep side by side, and keeps what is done.
+"""Trains the trials of a sweep side by side, and keeps what is done."""
 
-The folder of a sweep:
-
-    sweep.json     settings, space, score and corpus, by which it is recognised
-    trials.jsonl   a line for each trial and the epochs after which it was scored
-    trials.csv     the trials as a table, the best first
-    best.toml      settings of the best trial
-    states/        with halving: trials after the epochs so far, until a bracket ends
-    running/       checkpoints of the trials that are being trained
-    cache/         the encoded corpus
-"""
-
-import hashlib
-import json
 import logging
 import math
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +10,6 @@ from typing import Any, NamedTuple
 
 from embedder.config import (
     Config,
-    different_options,
     options_of,
     per_model_names,
     replicas_of,
@@ -39,10 +24,10 @@ from embedder.engine.epochs import (
     is_finite,
     run_epochs,
 )
-from embedder.engine.memory import check_memory, memory_lines
+from embedder.engine.memory import check_memory
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.engine.state import TrainState
-from embedder.errors import InputError, InputExistsError
+from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.problem import Problem
 from embedder.run.checkpoints import (
@@ -57,8 +42,10 @@ from embedder.run.resuming import snapshot_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop, Stopped
 from embedder.run.workdir import Workdir, locked, remove_parts, write_text
-from embedder.sweep.scores import Choice, Score, score_of, with_held_out
-from embedder.sweep.search import brackets, check_optuna
+from embedder.sweep.folder import SweepFolder, begin, facts_of
+from embedder.sweep.options import SweepOptions, checked, largest_models
+from embedder.sweep.scores import Score
+from embedder.sweep.search import brackets
 from embedder.sweep.space import (
     Choices,
     Space,
@@ -78,19 +65,7 @@ from embedder.sweep.trials import (
 )
 from embedder.threads import use_threads
 
-_MOST_GROUPS = 64  # whose memory is checked before any trial is trained
 _log = logging.getLogger(__name__)
-
-
-class SweepOptions(NamedTuple):
-    """How a space is tried."""
-
-    score: Choice = "auto"
-    pairs: Path | None = None
-    trials: int = 32  # of a search
-    side_by_side: int = 8  # models that are trained at the same time
-    halving: int = 0  # one of so many trials goes on; 0: all
-    first_epochs: int = 1  # of the first rung
 
 
 class Outcome(NamedTuple):
@@ -100,42 +75,6 @@ class Outcome(NamedTuple):
     score: Score
     config: Config  # of the best trial
     space: Space
-
-
-class SweepFolder:
-    """Paths of a sweep."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.facts = path / "sweep.json"
-        self.results = path / "trials.jsonl"
-        self.table = path / "trials.csv"
-        self.picture = path / "trials.svg"
-        self.best = path / "best.toml"
-        self.states = path / "states"
-        self.running = path / "running"
-        self.cache = path / "cache"
-
-    def check_free(self) -> None:
-        """Refuses a folder with files that no sweep has written."""
-        path = self.path
-        if not path.exists() or self.facts.exists():
-            return
-        if not path.is_dir():
-            raise InputExistsError(f"`workdir` must be a folder, got the file {path}.")
-        own = {self.cache, path / ".lock", *Workdir(path).parts}
-        if {*path.iterdir()} - own:
-            raise InputExistsError(
-                f"`workdir` must be a sweep, or empty, or new: {path} holds other "
-                "files."
-            )
-
-    def clear(self) -> None:
-        """Removes all but the cache."""
-        for folder in (self.states, self.running):
-            shutil.rmtree(folder, ignore_errors=True)
-        for file in (self.table, self.picture, self.best, self.results, self.facts):
-            file.unlink(missing_ok=True)
 
 
 def sweep(
@@ -170,13 +109,13 @@ def sweep(
     check_path(workdir)
     folder = SweepFolder(workdir)
     folder.check_free()
-    config, score, epochs = _checked(config, space, options)
+    config, score, epochs = checked(config, space, options)
     problem = open_problem(config, source, cache=cache)
-    facts = _facts(config, space, score, options, problem)
+    facts = facts_of(config, space, score, options, problem)
     with locked(Workdir(workdir), force_lock):
         if overwrite:
             folder.clear()
-        _begin(folder, facts)
+        begin(folder, facts)
         remove_parts(Workdir(workdir))
         running = _Sweep(
             *(config, space, problem, folder, options, score, cache or folder.cache),
@@ -184,195 +123,6 @@ def sweep(
         )
         running.run(epochs)
         return running.finish()
-
-
-def preview(
-    config: Config,
-    space: Space,
-    source: str | None,
-    options: SweepOptions,
-    *,
-    cache: Path | None = None,
-) -> str:
-    """What `sweep` would do, as text; only `cache` is written to, if it is given.
-
-    Raises:
-      OSError, InputError: bad input.
-    """
-    config, score, epochs = _checked(config, space, options)
-    first = next(brackets(space, config, options.trials, 1, list))
-    num = len(first) if is_grid(space) else options.trials
-    with tempfile.TemporaryDirectory() as temporary:
-        problem = open_problem(config, source, cache=cache)
-        largest = _largest_models(config, space, options, num)
-        training = max(
-            (
-                problem.plan(models[0], cache or Path(temporary), models)
-                for models in largest
-            ),
-            key=lambda planned: sum(planned.memory.values()),
-        )
-        return "\n".join(
-            [
-                f"trials: {num}, compared by {score.name} after "
-                f"{_counted(epochs[-1], 'epoch')}"
-                + f", of some after {', '.join(map(str, epochs[:-1]))}"
-                * (len(epochs) > 1),
-                f"side by side: {_counted(len(training.replicas), 'model')}, at most",
-                *training.description[:1],
-                f"devices: {training.devices_line}",
-                *memory_lines(training),
-            ]
-        )
-
-
-def _largest_models(
-    config: Config, space: Space, options: SweepOptions, num_trials: int
-) -> Iterator[list[Config]]:
-    """For each group of trials, as many models as are trained side by side at most; of
-    ranges that make groups, for their ends."""
-    per_model = per_model_names() | ({*space} - {*options_of(config)})
-    at_once = max(1, min(num_trials, options.side_by_side // config.run.replicas))
-    ends: Space = {
-        name: each if isinstance(each, Choices) else Choices((each.low, each.high))
-        for name, each in space.items()
-        if name not in per_model
-    }
-    for settings in [{}, *grid(ends)][: _MOST_GROUPS + 1]:
-        yield replicas_of(with_settings(config, settings)) * at_once
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def _checked(
-    config: Config, space: Space, options: SweepOptions
-) -> tuple[Config, Score, list[int]]:
-    """The settings of trial 0, the score, and the epochs of the rungs.
-
-    Raises:
-      InputError: the options contradict each other, or `space`.
-    """
-    for name in ("trials", "side_by_side"):
-        if getattr(options, name) < 1:
-            raise InputError(
-                f"`{name}` must be an integer >= 1, got {getattr(options, name)}."
-            )
-    replicas = config.run.replicas
-    if replicas > 1 and options.side_by_side < replicas:
-        raise InputError(
-            f"`side_by_side` must hold the {replicas} `replicas` of a trial, got "
-            f"{options.side_by_side}."
-        )
-    if not is_grid(space) and options.side_by_side // replicas < options.halving:
-        raise InputError(
-            "`side_by_side` must hold `halving` trials of a search, which are compared "
-            f"with each other, got {options.side_by_side} models of {replicas} "
-            f"replicas each with `halving` {options.halving}."
-        )
-    if not is_grid(space):
-        check_optuna()
-    if not config.run.epochs:
-        raise InputError("`epochs` must be an integer >= 1 in a sweep, got 0.")
-    score = score_of(options.score, config, options.pairs)
-    if score.name == "held_out" and "architecture" in space:
-        raise InputError(
-            "SPACE must not have `architecture` with `score` held-out: skip-gram and "
-            "CBOW predict other things. Give --score next-item or pairs."
-        )
-    config = with_held_out(config, score)
-    return config, score, rungs(config.run.epochs, options)
-
-
-def rungs(epochs: int, options: SweepOptions) -> list[int]:
-    """The epochs after which trials are scored: with halving 1, 3, 9 of 9, say.
-
-    Reference: successive halving, Jamieson and Talwalkar 2016, arXiv:1502.07943.
-
-    Raises:
-      InputError: `halving` or `first_epochs` do not fit `epochs`.
-    """
-    first, rate = options.first_epochs, options.halving
-    if rate == 0:
-        return [epochs]
-    if rate < 2:
-        raise InputError(f"`halving` must be 0 or an integer >= 2, got {rate}.")
-    if not 1 <= first <= epochs:
-        raise InputError(
-            f"`first_epochs` must be from 1 to `epochs` {epochs}, got {first}."
-        )
-    found = [first]
-    while found[-1] < epochs:
-        found.append(min(found[-1] * rate, epochs))
-    return found
-
-
-def _facts(
-    config: Config,
-    space: Space,
-    score: Score,
-    options: SweepOptions,
-    problem: Problem[Any],
-) -> dict[str, Any]:
-    """What the trials of a sweep and their scores depend on, as JSON."""
-    how: dict[str, Any] = {"halving": options.halving, "score": score.name}
-    if options.halving:
-        how["first_epochs"] = options.first_epochs
-    if options.pairs is not None:
-        how["pairs"] = hashlib.sha256(options.pairs.read_bytes()).hexdigest()
-    if not is_grid(space):  # it is searched in brackets
-        how |= {"side_by_side": options.side_by_side, "trials": options.trials}
-    names = {
-        name: value
-        for name, value in options_of(config).items()
-        if name not in ("save_every", "keep", "loader", "workers", "threads")
-    }
-    facts = {
-        "settings": names,
-        "space": {name: [type(x).__name__, *x] for name, x in space.items()},
-        "search": how,
-        "corpus": problem.manifest,
-    }
-    return json.loads(json.dumps(facts))
-
-
-def _begin(folder: SweepFolder, facts: dict[str, Any]) -> None:
-    """Writes sweep.json, or checks that of an earlier start.
-
-    Raises:
-      InputError: that was another sweep.
-    """
-    is_begun = folder.results.exists() or folder.running.exists()
-    if not (folder.facts.exists() and is_begun):
-        write_text(folder.facts, json.dumps(facts, indent=2) + "\n")
-        return
-    try:
-        before = json.loads(folder.facts.read_text(encoding="utf-8"))
-        different = _differences(before, facts)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{folder.facts} is damaged: give another --workdir, or --overwrite to "
-            "start anew."
-        ) from error
-    if different:
-        raise InputError(
-            f"{folder.path} holds another sweep ({', '.join(different)}): give another "
-            "--workdir, or --overwrite to start anew."
-        )
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """A text for each fact that differs."""
-    found = different_options(before["settings"], now["settings"])
-    search, given = before["search"], now["search"]
-    found += [
-        f"`{name}` {search.get(name)!r} there, {given.get(name)!r} now"
-        for name in search | given
-        if search.get(name) != given.get(name)
-    ]
-    found += ["another space"] * (before["space"] != now["space"])
-    return found + ["another corpus"] * (before["corpus"] != now["corpus"])
 
 
 class _Batch(NamedTuple):
@@ -449,7 +199,7 @@ class _Sweep:
         num = self._options.trials
         if is_grid(self._space):
             num = 1 + len(grid(self._space))
-        for models in _largest_models(self._config, self._space, self._options, num):
+        for models in largest_models(self._config, self._space, self._options, num):
             self._plan(models[0], models)
 
     def finish(self) -> Outcome:

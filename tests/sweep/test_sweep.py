@@ -12,8 +12,9 @@ from embedder.config import Config, read_toml, with_options
 from embedder.errors import InputError
 from embedder.run.train import train
 from embedder.sweep import sweep as module
+from embedder.sweep.options import SweepOptions, rungs
 from embedder.sweep.space import Choices, Range, with_settings
-from embedder.sweep.sweep import SweepOptions, rungs, sweep
+from embedder.sweep.sweep import sweep
 from embedder.sweep.trials import Result, newest
 
 SMALL = {"vector_size": 6, "min_count": 1, "epochs": 4, "block": 16, "tile": 4}

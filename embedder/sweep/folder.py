@@ -1,0 +1,128 @@
+"""The folder of a sweep: its files, and whether it is that of this sweep.
+
+sweep.json     settings, space, score and corpus, by which it is recognised
+trials.jsonl   a line for each trial and the epochs after which it was scored
+trials.csv     the trials as a table, the best first
+trials.svg     the same as a picture
+best.toml      settings of the best trial
+states/        with halving: trials after the epochs so far, until a bracket ends
+running/       checkpoints of the trials that are being trained
+cache/         the encoded corpus
+"""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from embedder.config import Config, different_options, options_of
+from embedder.errors import InputError, InputExistsError
+from embedder.problem import Problem
+from embedder.run.workdir import Workdir, write_text
+from embedder.sweep.options import SweepOptions
+from embedder.sweep.scores import Score
+from embedder.sweep.space import Space, is_grid
+
+
+class SweepFolder:
+    """Paths of a sweep."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.facts = path / "sweep.json"
+        self.results = path / "trials.jsonl"
+        self.table = path / "trials.csv"
+        self.picture = path / "trials.svg"
+        self.best = path / "best.toml"
+        self.states = path / "states"
+        self.running = path / "running"
+        self.cache = path / "cache"
+
+    def check_free(self) -> None:
+        """Refuses a folder with files that no sweep has written."""
+        path = self.path
+        if not path.exists() or self.facts.exists():
+            return
+        if not path.is_dir():
+            raise InputExistsError(f"`workdir` must be a folder, got the file {path}.")
+        own = {self.cache, path / ".lock", *Workdir(path).parts}
+        if {*path.iterdir()} - own:
+            raise InputExistsError(
+                f"`workdir` must be a sweep, or empty, or new: {path} holds other "
+                "files."
+            )
+
+    def clear(self) -> None:
+        """Removes all but the cache."""
+        for folder in (self.states, self.running):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self.table, self.picture, self.best, self.results, self.facts):
+            file.unlink(missing_ok=True)
+
+
+def facts_of(
+    config: Config,
+    space: Space,
+    score: Score,
+    options: SweepOptions,
+    problem: Problem[Any],
+) -> dict[str, Any]:
+    """What the trials of a sweep and their scores depend on, as JSON."""
+    how: dict[str, Any] = {"halving": options.halving, "score": score.name}
+    if options.halving:
+        how["first_epochs"] = options.first_epochs
+    if options.pairs is not None:
+        how["pairs"] = hashlib.sha256(options.pairs.read_bytes()).hexdigest()
+    if not is_grid(space):  # it is searched in brackets
+        how |= {"side_by_side": options.side_by_side, "trials": options.trials}
+    names = {
+        name: value
+        for name, value in options_of(config).items()
+        if name not in ("save_every", "keep", "loader", "workers", "threads")
+    }
+    facts = {
+        "settings": names,
+        "space": {name: [type(x).__name__, *x] for name, x in space.items()},
+        "search": how,
+        "corpus": problem.manifest,
+    }
+    return json.loads(json.dumps(facts))
+
+
+def begin(folder: SweepFolder, facts: dict[str, Any]) -> None:
+    """Writes sweep.json, or checks that of an earlier start.
+
+    Raises:
+      InputError: that was another sweep.
+    """
+    is_begun = folder.results.exists() or folder.running.exists()
+    if not (folder.facts.exists() and is_begun):
+        write_text(folder.facts, json.dumps(facts, indent=2) + "\n")
+        return
+    try:
+        before = json.loads(folder.facts.read_text(encoding="utf-8"))
+        different = _differences(before, facts)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{folder.facts} is damaged: give another --workdir, or --overwrite to "
+            "start anew."
+        ) from error
+    if different:
+        raise InputError(
+            f"{folder.path} holds another sweep ({', '.join(different)}): give another "
+            "--workdir, or --overwrite to start anew."
+        )
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """A text for each fact that differs."""
+    found = different_options(before["settings"], now["settings"])
+    search, given = before["search"], now["search"]
+    found += [
+        f"`{name}` {search.get(name)!r} there, {given.get(name)!r} now"
+        for name in search | given
+        if search.get(name) != given.get(name)
+    ]
+    found += ["another space"] * (before["space"] != now["space"])
+    return found + ["another corpus"] * (before["corpus"] != now["corpus"])
