@@ -102,7 +102,11 @@ def largest_models(
         if name not in per_model
     }
     for settings in [{}, *grid(ends)][: _MOST_GROUPS + 1]:
-        yield replicas_of(with_settings(config, settings)) * at_once
+        try:
+            largest = with_settings(config, settings)
+        except InputError:  # such a trial will have no score
+            continue
+        yield replicas_of(largest) * at_once
 
 
 def preview(

@@ -91,7 +91,7 @@ def _proposals(
             seed=seed, constant_liar=True, n_startup_trials=_RANDOM
         )
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    ranked = [each for each in newest(before) if _is_within(space, each)]
+    ranked = [each for each in newest(before) if each.trial.settings]
     for result in sorted(ranked, key=lambda each: each.trial.number):
         study.add_trial(_finished(space, distributions, result, ranked))
     return [
@@ -101,17 +101,6 @@ def _proposals(
         }
         for _ in numbers
     ]
-
-
-def _is_within(space: Space, result: Result) -> bool:
-    """Whether its values are in `space`: those of trial 0 may not be."""
-
-    def has(dimension: Choices | Range, value: Any) -> bool:
-        if isinstance(dimension, Choices):
-            return value in dimension.values
-        return value is not None and dimension.low <= value <= dimension.high
-
-    return all(has(each, result.values[name]) for name, each in space.items())
 
 
 def _finished(
@@ -124,9 +113,9 @@ def _finished(
     from optuna.trial import TrialState, create_trial
 
     params = {
-        name: each.values.index(result.values[name])
+        name: each.values.index(result.trial.settings[name])
         if isinstance(each, Choices)
-        else result.values[name]
+        else result.trial.settings[name]
         for name, each in space.items()
     }
     if result.score is None:

@@ -345,6 +345,13 @@ def test_a_trial_whose_settings_do_not_fit_together_has_no_score(corpus, tmp_pat
     assert again.results == outcome.results
 
 
+def test_a_group_whose_settings_do_not_fit_together_has_no_score(corpus, tmp_path):
+    space = {"tile": Choices((4, 5)), "window": Choices((2,))}  # the block is 16
+    outcome = sweep(NUMBA, space, corpus, tmp_path / "sweep")
+    bad = [each for each in outcome.results if each.score is None]
+    assert [each.trial.settings["tile"] for each in bad] == [5]
+
+
 @pytest.mark.row("B7")
 @pytest.mark.parametrize("score", ["held-out", "next-item"])
 def test_nothing_to_score_on_is_said_before_training(tmp_path, score):
