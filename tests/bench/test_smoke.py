@@ -136,11 +136,9 @@ SMOKE = {
         positive=(4, 9),
     ),
     "graphs": Smoke(
-        "--walks 4 --walk-length 10 --vector-size 8 --shares 50 --splits 2",
-        [
-            *("embedder | ", "embedder | "),
-            *("gensim, 2 workers | ", "gensim, 2 workers | "),
-        ],
+        "--programs embedder --walks 4 --walk-length 10 --vector-size 8"
+        " --shares 50 --splits 2",
+        ["embedder | ", "embedder | "],
         positive=(2, 3, 5),
         is_right=all_steps_are_made,
     ),
