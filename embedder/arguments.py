@@ -8,6 +8,7 @@ import tyro
 
 from embedder.encoders.options import EncoderOptions
 from embedder.options import DeviceOptions, PeersConfig, RunOptions, SaveOptions
+from embedder.presets import Preset
 from embedder.tables.options import TablesOptions
 
 _Corpus = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[CORPUS]")]
@@ -35,6 +36,9 @@ class Train:
     """Folder of the run; none: embedder-NAME in the current folder."""
     config: Path | None = None
     """TOML file of settings. Flags override it."""
+    preset: Preset = "none"
+    """Defaults for a kind of data: items of sessions, words of a text, or nodes of a
+    graph. --config and flags override it."""
     cache: Path | None = None
     """Folder of encoded corpora and copies of remote data, which runs can share; none:
     cache in the workdir, for copies the cache folder of the user."""
@@ -99,6 +103,9 @@ class Sweep:
     """Epochs of the first rung of --halving."""
     config: Path | None = None
     """TOML file of settings. Flags override it."""
+    preset: Preset = "none"
+    """Defaults for a kind of data: items of sessions, words of a text, or nodes of a
+    graph. --config and flags override it."""
     cache: Path | None = None
     """Folder of encoded corpora and copies of remote data, which runs can share; none:
     cache in the workdir, for copies the cache folder of the user."""

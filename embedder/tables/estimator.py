@@ -17,6 +17,7 @@ from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputTypeError
+from embedder.presets import PRESETS, Preset
 from embedder.settings import choice, integer
 from embedder.tables.artefact import (
     MODEL_SETTINGS,
@@ -115,6 +116,23 @@ class EmbeddingTrainer:
         self._state: TrainState | None = None
         self._vectors: Vectors | None = None  # of the state, once asked for
         self._ensemble: Ensemble | None = None  # of the last training
+
+    @classmethod
+    def preset(cls, name: Preset, **arguments: Any) -> "EmbeddingTrainer":
+        """An untrained trainer with the settings of a preset: items, words or graph.
+
+        The walks of a graph are the defaults of `fit_graph`.
+
+        Args:
+          arguments: of `EmbeddingTrainer`; they override the preset.
+
+        Raises:
+          KeyError: there is no such preset.
+          TypeError, ValueError: an argument is out of its bounds.
+        """
+        of_walks = {"walks", "walk_length"}
+        found = {k: v for k, v in PRESETS[name].items() if k not in of_walks}
+        return cls(**(found | arguments))
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self._settings().items())
