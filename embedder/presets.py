@@ -15,7 +15,10 @@ PRESETS: MappingProxyType[Preset, dict[str, Any]] = MappingProxyType(
     {
         "none": {},
         "items": {"window": 10, "negative": 10, "sample": 0.0, "epochs": 10},
-        "words": {},
+        "words": {
+            **{"window": 5, "negative": 5, "ns_exponent": 0.75, "sample": 1e-3},
+            **{"min_count": 5, "epochs": 5},
+        },
         "graph": {"walks": 10, "walk_length": 80, "window": 10, "vector_size": 128},
     }
 )
