@@ -11,6 +11,7 @@ from embedder.errors import InputError
 from embedder.settings import (
     boolean,
     integer,
+    integer_or,
     multiple,
     number,
     positive_finite,
@@ -22,6 +23,11 @@ from embedder.settings import (
 Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
 
+Window = int | Literal["session"]
+"""The largest distance of a context; session: the whole sequence is the context."""
+
+MOST_DISTANCE = 127
+"""The largest `window`: `Blocks.radius` is i8."""
 
 ADAGRAD_ALPHA = 0.2
 """Learning rate of Adagrad at the start, for any corpus, ALGORITHM.md (53)."""
@@ -85,8 +91,11 @@ class TablesOptions:
     of its contexts."""
     vector_size: int = setting(100, integer(1))
     """Dimensions of the vectors."""
-    window: int = setting(5, integer(1, 127), is_per_model=True)
-    """Largest distance of a context. Each token draws its distance from 1 to this."""
+    window: Window = setting(
+        5, integer_or("session", 1, MOST_DISTANCE), is_per_model=True
+    )
+    """Largest distance of a context. Each token draws its distance from 1 to this.
+    session: each item of a session is a context of each other one."""
     negative: int = setting(5, integer(1), is_per_model=True)
     """Negative samples per pair."""
     noise: int = setting(32, integer(1))
@@ -154,6 +163,7 @@ class TablesOptions:
     def __post_init__(self):
         validate(self)
         self._check_walks()
+        self._check_whole_sequences()
         if self.backend == "numba" and self.update == "dense":
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
         if self.best_by:
@@ -172,6 +182,28 @@ class TablesOptions:
                 f"`{changed[0]}` applies only to {kind}, got {value!r} with `walks` = "
                 f"{self.walks}."
             )
+
+    def _check_whole_sequences(self) -> None:
+        """Refuses blocks whose distances `Blocks.radius` cannot have."""
+        block = self.block or default_block(self.tile)
+        if self.has_whole_sequences and not 2 <= block <= MOST_DISTANCE + 1:
+            raise InputError(
+                f"`block` must be from 2 to {MOST_DISTANCE + 1} with `window` = "
+                f"{self.window!r}, got {block}"
+                + ("." if self.block else f" by `tile` = {self.tile}.")
+            )
+
+    @property
+    def has_whole_sequences(self) -> bool:
+        """Whether the context of a token is its whole sequence, ALGORITHM.md (66)."""
+        return self.window == "session"
+
+    @property
+    def max_distance(self) -> int:
+        """W, the largest distance of a context: of whole sequences T - 1."""
+        if isinstance(self.window, int):
+            return self.window
+        return (self.block or default_block(self.tile)) - 1
 
     @property
     def update_size(self) -> tuple[int, int]:
