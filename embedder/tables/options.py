@@ -103,7 +103,8 @@ class TablesOptions:
     tile: int = setting(16, integer(1))
     """Tokens that share noise tokens. It must divide the block."""
     block: int | None = setting(None, multiple(of="tile"))
-    """Tokens in a block; none: 64, rounded up to a multiple of the tile."""
+    """Tokens in a block; none: 64, rounded up to a multiple of the tile; with `window`
+    session 128, rounded down."""
     blocks_per_update: int | None = setting(None, integer(1))
     """Blocks whose gradients are summed in one update; none: by the size of the corpus,
     1 to 256. Larger updates keep more cores and GPUs busy."""
@@ -185,7 +186,7 @@ class TablesOptions:
 
     def _check_whole_sequences(self) -> None:
         """Refuses blocks whose distances `Blocks.radius` cannot have."""
-        block = self.block or default_block(self.tile)
+        block = self.block_or_default
         if self.has_whole_sequences and not 2 <= block <= MOST_DISTANCE + 1:
             raise InputError(
                 f"`block` must be from 2 to {MOST_DISTANCE + 1} with `window` = "
@@ -199,11 +200,17 @@ class TablesOptions:
         return self.window == "session"
 
     @property
+    def block_or_default(self) -> int:
+        """T, ALGORITHM.md (45) if it is not given."""
+        most = MOST_DISTANCE + 1 if self.has_whole_sequences else None
+        return self.block or default_block(self.tile, most)
+
+    @property
     def max_distance(self) -> int:
         """W, the largest distance of a context: of whole sequences T - 1."""
         if isinstance(self.window, int):
             return self.window
-        return (self.block or default_block(self.tile)) - 1
+        return self.block_or_default - 1
 
     @property
     def update_size(self) -> tuple[int, int]:
@@ -278,12 +285,15 @@ OPTIMIZERS = tuple(_RULES)
 """The choices of `optimizer` for tables."""
 
 
-def default_block(tile: int) -> int:
+def default_block(tile: int, most: int | None = None) -> int:
     """Tokens in a block: 64, raised to a multiple of `tile`.
 
     Larger blocks are faster, and lose where words are to be told apart that are used
-    alike: SimLex first.
+    alike: SimLex first. Blocks of whole sequences are as large as may be, `most`, so
+    that few sequences are cut.
     """
+    if most is not None:
+        return max(most // tile, 1) * tile
     return -(-64 // tile) * tile
 
 
@@ -306,7 +316,7 @@ def resolve_options(
 
     `max_pairs_per_row` stays None with an optimizer that has no such limit.
     """
-    block = options.block or default_block(options.tile)
+    block = options.block_or_default
     num_blocks = options.blocks_per_update or default_blocks_per_update(
         num_tokens, block
     )

@@ -359,7 +359,7 @@ def test_whole_sessions_are_tried_where_blocks_are_short_enough(corpus, tmp_path
         (16, 2): True,
         (16, "session"): True,
         (256, 2): True,
-        (None, None): False,
+        (256, "session"): False,
     }
 
 

@@ -241,6 +241,13 @@ def test_the_largest_distance_of_a_window(window):
     assert found.has_whole_sequences is (window == "session")
 
 
+@pytest.mark.parametrize(("tile", "block"), [(1, 128), (16, 128), (48, 96), (100, 100)])
+def test_blocks_of_whole_sequences_are_as_large_as_they_may_be(tile, block):
+    given = with_options(Config(), window="session", tile=tile)
+    assert resolve(given, 1000).tables.block == block
+    assert given.tables.max_distance == block - 1
+
+
 @pytest.mark.row("B31")
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -281,7 +288,8 @@ def test_windows_of_other_types_are_refused(value):
 
 @pytest.mark.row("B31")
 def test_a_run_of_another_window_does_not_resume(tmp_path, text_file, capsys):
-    run = ["train", str(text_file), "--workdir", str(tmp_path / "run"), "--epochs", "1"]
+    run = ["train", str(text_file), "--workdir", str(tmp_path / "run")]
+    run += ["--epochs", "1", "--block", "64"]
     assert main([*run, "--window", "session"]) == 0
     capsys.readouterr()
     assert main([*run, "--window", "63"]) == 2
