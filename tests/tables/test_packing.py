@@ -88,7 +88,7 @@ def test_packing_depends_on_the_draws_alone():
 
 
 def test_pairs_of_long_sequences_are_drawn_with_their_probability():
-    """7 items in pieces of 4 and 3: (4 * 3 + 3 * 2) / (7 * 6) = 3/7, (65)."""
+    """7 items in pieces of 4 and 3: (4 * 3 + 3 * 2) / (7 * 6) = 3/7, (66)."""
     num, together = 4000, np.zeros((7, 7))
     for seed in range(num):
         positions = whole_sequences(
