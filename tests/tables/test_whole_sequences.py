@@ -223,15 +223,22 @@ def test_walks_are_whole_sequences(tmp_path, caplog, capsys):
     assert "27 of 27 sequences have more than `block` = 16" in capsys.readouterr().err
 
 
-def test_sessions_in_python_are_whole():
-    """Of items that are always far apart, a window of 1 learns nothing together."""
-    sessions = [["a", *(f"x{i % 7 + j}" for j in range(9)), "b"] for i in range(100)]
-    options = {"vector_size": 8, "min_count": 1, "sample": 0, "epochs": 4}
-    one, whole = (
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_saved_trainer_goes_on_with_whole_sessions(tmp_path, architecture):
+    """To the bits of one that was not saved, which are not those of a window."""
+    sessions = [WORDS[i % 7 : 9 + i % 30] for i in range(100)]
+    options = {"vector_size": 8, "min_count": 1, "architecture": architecture}
+    whole, other = (
         EmbeddingTrainer(window=window, **options).fit(sessions)
-        for window in (1, "session")
+        for window in ("session", 63)
     )
-    assert whole.window == "session" and one.loss_history != whole.loss_history
+    whole.save(tmp_path / "model.npz")
+    loaded = EmbeddingTrainer.load(tmp_path / "model.npz")
+    assert loaded.window == "session"
+    for each in (whole, loaded, other):
+        each.partial_fit(sessions)
+    np.testing.assert_array_equal(loaded.vectors, whole.vectors)
+    assert not np.allclose(other.vectors, whole.vectors)
 
 
 @pytest.mark.parametrize("window", [127, "session"])
