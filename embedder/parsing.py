@@ -47,7 +47,7 @@ from embedder.config import (
 )
 from embedder.errors import InputError
 from embedder.presets import PRESETS, check_preset, with_preset
-from embedder.tables.options import TablesOptions
+from embedder.tables.options import TablesOptions, Window
 
 _POSITIONAL = (
     "--space",
@@ -314,6 +314,7 @@ def _registry() -> ConstructorRegistry:
     """Readers of numbers and paths, with their messages about wrong text."""
     readers: dict[Any, tuple[str, str, Callable[[str], object]]] = {
         int: ("INT", "an integer", int),
+        Window: ("INT|session", "an integer or 'session'", _window),
         float: ("FLOAT", "a number", float),
         Path: ("PATH", "a path", _path),
     }
@@ -322,7 +323,7 @@ def _registry() -> ConstructorRegistry:
     @registry.primitive_rule
     def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
         for kind, reader in readers.items():
-            if info.type is kind:
+            if info.type == kind:
                 return _constructor(*reader)
             if info.type == kind | None:
                 return _optional(_constructor(*reader))
@@ -358,6 +359,10 @@ def _optional(spec: PrimitiveConstructorSpec) -> PrimitiveConstructorSpec:
             str(value).lower() if value is None else str(value)
         ],
     )
+
+
+def _window(text: str) -> Window:
+    return "session" if text == "session" else int(text)
 
 
 def _path(text: str) -> Path:

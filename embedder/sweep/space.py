@@ -29,6 +29,7 @@ from embedder.config import (
 )
 from embedder.encoders.options import parse_arguments
 from embedder.errors import InputError
+from embedder.tables.options import Window
 
 _MOST = 10_000  # combinations of a grid: more are likely a mistake
 _OF_DATA = (
@@ -220,7 +221,7 @@ def _is_integer(name: str, config: Config) -> bool:
         for section in (config.run, config.family)
         for f in dataclasses.fields(section)
     }
-    return types.get(name) in (int, int | None)
+    return types.get(name) in (int, int | None, Window)
 
 
 def _hashable(value: Any) -> Any:

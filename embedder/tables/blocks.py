@@ -13,6 +13,7 @@ import numpy as np
 from embedder.engine.bootstrap import draws_of_shards, multiplicities
 from embedder.tables.encoded import TokenSource
 from embedder.tables.noise import NoiseTable, draw_noise, noise_table
+from embedder.tables.packing import Packing, consecutive, whole_sequences
 from embedder.tables.split import held_out, num_held_out
 from embedder.tables.vocabulary import keep_limit
 
@@ -26,7 +27,7 @@ class Blocks(NamedTuple):
 
     ids: Any  # i32[S, N, T]
     sequence: Any  # i32[S, N, T], number of the sequence in its shard
-    radius: Any  # i8[S, N, T], radius b_t of each token, from 1 to W, (3)
+    radius: Any  # i8[S, N, T], radius b_t of each token, from 1 to W, (3) or (66)
     noise: Any  # i32[S, N, G, K]
     weight: Any = None  # u8[S, N, T], multiplicity of the sequence, (55); None: all 1
 
@@ -58,6 +59,7 @@ class BlockShape(NamedTuple):
     tile: int  # B
     noise: int  # K
     blocks_per_update: int  # N
+    whole_sequences: bool = False  # the context is the whole sequence, W = T - 1, (66)
 
     def updates(self, num_blocks: int, has_weights: bool = False) -> Updates:
         """Shapes and dtypes of any number of updates, None, of `num_blocks` each."""
@@ -140,10 +142,11 @@ class BlockSource:
             keep &= weight > 0
         if self.holdout:
             keep &= ~np.repeat(held_out(shard, len(lengths), self.holdout), lengths)
-        num_blocks = -(-int(np.count_nonzero(keep)) // self.shape.block)
+        packing = _packing(keep, lengths, self.shape, rng)
+        num_blocks = packing.num_blocks
         visits = _visits(num_blocks, self.shape.blocks_per_update, self.share)
         blocks = _make_blocks(
-            ids, lengths, weight, keep, self.noise, self.shape, visits, rng
+            ids, lengths, weight, keep, self.noise, self.shape, packing, visits, rng
         )
         first = np.arange(0, num_blocks, self.shape.blocks_per_update)
         tokens = self.encoded.shard_tokens
@@ -216,26 +219,34 @@ def _visits(num_blocks: int, per_update: int, share: range) -> np.ndarray:
     )
 
 
+def _packing(keep: np.ndarray, lengths: np.ndarray, shape: BlockShape, rng) -> Packing:
+    """Where the kept tokens are in blocks."""
+    if not shape.whole_sequences:
+        return consecutive(int(np.count_nonzero(keep)), shape.block)
+    kept = np.concatenate([[0], np.cumsum(keep)])  # tokens before each
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return whole_sequences(kept[ends] - kept[ends - lengths], shape.block, rng)
+
+
 def _make_blocks(
-    ids, lengths, weight, keep, table, shape: BlockShape, visits: np.ndarray, rng
+    ids, lengths, weight, keep, table, shape: BlockShape, packing: Packing, visits, rng
 ) -> Blocks:
     """The blocks at `visits`, of S updates with N blocks each.
 
-    The draws come in a fixed order (3): `keep`, by the caller; then the order of
-    blocks, radii, noise ids.
+    The draws come in a fixed order (3): `keep` and the packing, by the caller; then the
+    order of blocks, radii, noise ids.
     """
     sequence = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    num_blocks = -(-int(np.count_nonzero(keep)) // shape.block)
+    num_blocks = packing.num_blocks
     order = np.append(rng.permutation(num_blocks), num_blocks)[visits]
-    size = (num_blocks, shape.block)
-    radius = rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
+    radius = _radii((num_blocks, shape.block), shape, rng)
     noise_size = (num_blocks, shape.block // shape.tile, shape.noise)
     noise = draw_noise(table, int(np.prod(noise_size)), rng).reshape(noise_size)
-    sequence = _pack(sequence[keep], size, fill=PADDING.blocks.sequence)[order]
+    sequence = packing.pack(sequence[keep], fill=PADDING.blocks.sequence)[order]
     if weight is not None:
-        weight = _pack(weight[keep], size, fill=PADDING.blocks.weight)[order]
+        weight = packing.pack(weight[keep], fill=PADDING.blocks.weight)[order]
     return Blocks(
-        ids=_pack(ids[keep], size, fill=PADDING.blocks.ids)[order],
+        ids=packing.pack(ids[keep], fill=PADDING.blocks.ids)[order],
         sequence=sequence,
         radius=np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
         noise=_take(noise, visits),
@@ -243,11 +254,11 @@ def _make_blocks(
     )
 
 
-def _pack(values: np.ndarray, size: tuple[int, int], fill: int) -> np.ndarray:
-    """Blocks of consecutive values, and one of padding after them, [M + 1, T]."""
-    packed = np.full((size[0] + 1, size[1]), fill, dtype=values.dtype)
-    packed.reshape(-1)[: len(values)] = values
-    return packed
+def _radii(size: tuple[int, int], shape: BlockShape, rng) -> np.ndarray:
+    """The radius of each token, i8[`size`]: drawn (3), or the whole block (66)."""
+    if shape.whole_sequences:
+        return np.full(size, shape.window, np.int8)
+    return rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
 
 
 def _take(values: np.ndarray, visits: np.ndarray) -> np.ndarray:

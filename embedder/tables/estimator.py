@@ -33,7 +33,7 @@ from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
 from embedder.tables.graph import given_edges, walks_over
-from embedder.tables.options import OPTIMIZERS
+from embedder.tables.options import OPTIMIZERS, Window
 from embedder.tables.sessions import frame_corpus
 from embedder.tables.sources import file_corpus
 from embedder.tables.training import Training
@@ -54,6 +54,7 @@ class EmbeddingTrainer:
     Args:
       vector_size: dimensions of a vector.
       window: largest distance of a context; each token draws its own from 1 to it.
+        "session": the context of an item is its whole sequence.
       negative: negative samples per pair.
       min_count: tokens that occur less often are dropped.
       sample: tokens more frequent than this share of the corpus are downsampled.
@@ -87,7 +88,7 @@ class EmbeddingTrainer:
         self,
         *,
         vector_size: int = 100,
-        window: int = 5,
+        window: Window = 5,
         negative: int = 5,
         min_count: int = 5,
         sample: float = 1e-3,

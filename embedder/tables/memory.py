@@ -15,6 +15,7 @@ from embedder.errors import InputError
 from embedder.settings import Interval
 from embedder.tables.encoded import TokenSource
 from embedder.tables.loader import loader_workers, superblock_size
+from embedder.tables.objective import num_positions
 from embedder.tables.prepare import UPDATES_AT_ONCE
 from embedder.tables.update import state_shapes
 
@@ -50,6 +51,8 @@ def memory_needed(
     superblocks = 3 * superblock_size * block * num_blocks
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
     per_token += 4 * config.run.bootstrap  # weights, while they are packed
+    if data.has_whole_sequences:  # padding, at most as much as tokens; positions
+        per_token = 2 * per_token + 40
     return {
         "tables": replicas * 2 * table,
         "accumulators": replicas * 2 * row_state,  # and the first ones
@@ -83,10 +86,10 @@ def device_bytes(
     blocks = layout.num_blocks(num_blocks)
     local_blocks = blocks // layout.block_devices  # of one device
     tiles = block // data.tile
-    rows_of_tile = 2 * data.tile + 2 * data.window + data.noise
+    positions = num_positions(block, data.tile, data.max_distance)
+    rows_of_tile = data.tile + positions + data.noise
     has_weights = config.run.bootstrap
     per_block = block * (9 + has_weights) + tiles * data.noise * 4
-    positions = data.tile + 2 * data.window
     prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
     if sums_rows:
         prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence

@@ -269,9 +269,13 @@ def plan(
         for one in (config, *models)
     )
     if each:
-        window = max(one.tables.window for one in (common, *each))
-        common = common_config(each, window=window)
+        largest = max((one.tables for one in (common, *each)), key=_max_distance)
+        common = common_config(each, window=largest.window)
     return Training(common, encoded, epochs, base, each)
+
+
+def _max_distance(options: TablesOptions) -> int:
+    return options.max_distance
 
 
 def _encoded(

@@ -122,6 +122,11 @@ def _check(
         )
     if share := options_of(config).get("holdout"):
         raise InputError(f"`holdout` must be 0 for parity, got {share}.")
+    if isinstance(window := options_of(config).get("window"), str):
+        raise InputError(
+            "`window` must be an integer for parity: the NumPy trainer has no blocks "
+            f"of whole sessions, got {window!r}."
+        )
     if words < 0:
         raise InputError(f"`words` must be an integer >= 0, got {words}.")
     if not seeds:

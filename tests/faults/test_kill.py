@@ -36,12 +36,13 @@ MODES = {
     "encoder": (*ENCODER, *MEMORY),
     "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),
     "sessions": ("baskets.parquet", *TABLES[1:], *MEMORY, "--backend", "numba"),
+    "whole sessions": (*TABLES, *MEMORY, "--backend", "numba", "--window", "session"),
     "replicas": (*TABLES, *MEMORY, "--backend", "numba", *REPLICAS),
     "replicas, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *REPLICAS),
     "walks": (*WALKS, *MEMORY, "--backend", "numba"),
     "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 4, 3, 4, 4)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4, 3, 4, 4)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 

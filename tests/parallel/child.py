@@ -173,7 +173,12 @@ def batch_of(config: Config, updates: Updates) -> Batch:
     return Batch(updates.blocks, rate)
 
 
-def bootstraps() -> Iterator[dict]:
+def whole_sequences() -> Iterator[dict]:
+    """The same with whole sequences as contexts; most are longer than a block."""
+    return bootstraps(window="session")
+
+
+def bootstraps(**options) -> Iterator[dict]:
     """An epoch on a resample by each layout: of one model, and of two replicas."""
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(SHAPE[0])]
@@ -192,6 +197,7 @@ def bootstraps() -> Iterator[dict]:
             block=16,
             sample=0,
             alpha=0.5,
+            **options,
         )
         config = resolve(config, encoded.num_tokens)
         one = Training(with_options(config, mode="jit"), encoded, range(1))
