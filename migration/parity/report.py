@@ -122,6 +122,11 @@ def _check(
         )
     if share := options_of(config).get("holdout"):
         raise InputError(f"`holdout` must be 0 for parity, got {share}.")
+    if column := options_of(config).get("weights"):
+        raise InputError(
+            f"`weights` must be empty for parity, got {column!r}: the oracle has no "
+            "weights of sessions."
+        )
     if words < 0:
         raise InputError(f"`words` must be an integer >= 0, got {words}.")
     if not seeds:
