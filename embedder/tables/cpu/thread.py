@@ -74,7 +74,7 @@ class LossTerms(NamedTuple):
 
 
 @functools.cache
-def apply_on_thread(dtype: str, optimizer: str, weight: str = "uint8") -> Dispatcher:
+def apply_on_thread(dtype: str, optimizer: str, weight: str) -> Dispatcher:
     """The compiled function that applies one thread's part of S updates.
 
     Numba finds compiled code by the name and the file of a function, not by the code of
