@@ -17,7 +17,7 @@ def weight_columns(name: str, dtype: pl.DataType) -> list[pl.Expr]:
     """The column `name` as numbers, "weight", and as it is."""
     column = pl.col(name)
     if dtype == pl.String:
-        column = column.replace("", None)
+        column = pl.when(column != "").then(column)  # `replace` would read all rows
     numbers = column.cast(pl.Float64, strict=False)
     return [numbers.alias("weight"), column.alias(_GIVEN)]
 
