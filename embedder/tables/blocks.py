@@ -28,7 +28,7 @@ class Blocks(NamedTuple):
     sequence: Any  # i32[S, N, T], number of the sequence in its shard
     radius: Any  # i8[S, N, T], radius b_t of each token, from 1 to W, (3)
     noise: Any  # i32[S, N, G, K]
-    weight: Any = None  # [S, N, T], m_i w_i of the sequence, (66); None: all are 1
+    weight: Any = None  # [S, N, T], m_i w_i of the sequence, (67); None: all are 1
 
 
 class Updates(NamedTuple):

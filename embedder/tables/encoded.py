@@ -55,7 +55,7 @@ class TokenSource(Protocol):
 
     @property
     def has_weights(self) -> bool:
-        """Whether sequences have weights, ALGORITHM.md (66)."""
+        """Whether sequences have weights, ALGORITHM.md (67)."""
 
     def weights(self, number: int) -> np.ndarray | None:
         """The weights of the sequences of a shard, f32[m]; None: all are 1."""

@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
 
     mask: jax.Array  # bool[N, G, B, C]
     num_contexts: jax.Array  # [N, G, B]: n_t of each token
-    weight: jax.Array | None = None  # [N, G, B]: m_t w_t of tokens, (66); None: all 1
+    weight: jax.Array | None = None  # [N, G, B]: m_t w_t of tokens, (67); None: all 1
 
 
 class SumColumns(Protocol):
@@ -95,7 +95,7 @@ def pairs_of(
 
 
 def weighted(values: jax.Array, pairs: Pairs) -> jax.Array:
-    """`values` [N, G, B, ...] of tokens times the weight m_t w_t of each, (66)."""
+    """`values` [N, G, B, ...] of tokens times the weight m_t w_t of each, (67)."""
     if pairs.weight is None:
         return values
     missing = values.ndim - pairs.weight.ndim

@@ -217,7 +217,7 @@ def weighted_batch(
 def by_loops(
     case: Case, batch: Batch, architecture: str, optimizer: str, dim: int = 8
 ) -> Tables:
-    """(7), (8), (41), (18) and (42) with (56) and (66), pair by pair."""
+    """(7), (8), (41), (18) and (42) with (56) and (67), pair by pair."""
     cap = CAP if optimizer == "sgd" else np.inf
     start = random_tables((case.num_rows, dim), "float64")
     found = Tables(list(start), [np.zeros(case.num_rows) for _ in start], [], [])

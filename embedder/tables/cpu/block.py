@@ -150,7 +150,7 @@ def find_contexts(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
 
 @compiled()
 def find_multiplicities(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
-    """m_t w_t of each token, ALGORITHM.md (66); 1 where blocks have no weights."""
+    """m_t w_t of each token, ALGORITHM.md (67); 1 where blocks have no weights."""
     weight = blocks.weight[at.update, at.block]
     for t in range(len(buffers.row_of)):
         buffers.multiplicity[buffers.row_of[t]] = weight[t] if len(weight) else 1
