@@ -102,6 +102,7 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
             "`--no-bootstrap` must be without a value, got '1'",
         ),
         (["parity", "--bootstrap"], "`bootstrap` must be False for parity, got True."),
+        (["parity", "--weights", "w"], "`weights` must be empty for parity, got 'w'"),
         (["parity", "--holdout", "0.1"], "`holdout` must be 0 for parity, got 0.1."),
         (["parity", "--window", "session"], "`window` must be an integer for parity:"),
         (["neighbors"], "Missing from embedder neighbors: RUN"),

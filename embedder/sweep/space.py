@@ -34,7 +34,7 @@ from embedder.tables.options import Window
 _MOST = 10_000  # combinations of a grid: more are likely a mistake
 _OF_DATA = (
     *("label", "key", "image_size", "unicode_errors"),
-    *("session", "item", "order", "items"),
+    *("session", "item", "order", "items", "weights"),
     *("source", "target", "weight", "directed"),
 )
 _NOT_HERE = dict.fromkeys(_OF_DATA, "the data are opened once for all trials") | {

@@ -29,7 +29,7 @@ class Blocks(NamedTuple):
     sequence: Any  # i32[S, N, T], number of the sequence in its shard
     radius: Any  # i8[S, N, T], radius b_t of each token, from 1 to W, (3) or (66)
     noise: Any  # i32[S, N, G, K]
-    weight: Any = None  # u8[S, N, T], multiplicity of the sequence, (55); None: all 1
+    weight: Any = None  # [S, N, T], m_i w_i of the sequence, (67); None: all are 1
 
 
 class Updates(NamedTuple):
@@ -61,8 +61,12 @@ class BlockShape(NamedTuple):
     blocks_per_update: int  # N
     whole_sequences: bool = False  # the context is the whole sequence, W = T - 1, (66)
 
-    def updates(self, num_blocks: int, has_weights: bool = False) -> Updates:
-        """Shapes and dtypes of any number of updates, None, of `num_blocks` each."""
+    def updates(self, num_blocks: int, weight: type | None = None) -> Updates:
+        """Shapes and dtypes of any number of updates, None, of `num_blocks` each.
+
+        Args:
+          weight: dtype of the weights; None: there are none.
+        """
         tokens = (None, num_blocks, self.block)
         noise = (None, num_blocks, self.block // self.tile, self.noise)
         blocks = Blocks(
@@ -70,7 +74,7 @@ class BlockShape(NamedTuple):
             sequence=ArraySpec(tokens, np.int32),
             radius=ArraySpec(tokens, np.int8),
             noise=ArraySpec(noise, np.int32),
-            weight=ArraySpec(tokens, np.uint8) if has_weights else None,
+            weight=None if weight is None else ArraySpec(tokens, weight),
         )
         return Updates(
             blocks, ArraySpec((None, 3), np.int64), ArraySpec((None,), np.float64)
@@ -113,7 +117,9 @@ class BlockSource:
     @property
     def specs(self) -> Updates:
         """Shapes and dtypes of the updates, None of them."""
-        return self.shape.updates(len(self.share), has_weights=self.draws is not None)
+        has_draws = self.draws is not None
+        weight = weight_dtype(self.encoded.has_weights, bootstrap=has_draws)
+        return self.shape.updates(len(self.share), weight)
 
     def with_seed(self, seed: int) -> "BlockSource":
         """The source of another seed; what does not depend on it is shared."""
@@ -162,12 +168,24 @@ class BlockSource:
         )
 
     def _weights(self, shard: int, lengths: np.ndarray) -> np.ndarray | None:
-        """The multiplicity of the sequence of each token, u8[n]; None: all are 1."""
-        if self.draws is None:
-            return None
-        num_draws = int(self.draws[shard])
-        drawn = multiplicities(shard, len(lengths), num_draws, self.seed)
-        return np.repeat(drawn, lengths)
+        """m_i w_i of the sequence of each token, [n], u8 or f32; None: all are 1."""
+        weights = self.encoded.weights(shard)
+        if self.draws is not None:
+            num_draws = int(self.draws[shard])
+            drawn = multiplicities(shard, len(lengths), num_draws, self.seed)
+            weights = drawn if weights is None else drawn * weights
+        return None if weights is None else np.repeat(weights, lengths)
+
+
+def weight_dtype(has_weights: bool, *, bootstrap: bool) -> type | None:
+    """The dtype of `Blocks.weight`; None: there are none.
+
+    Args:
+      has_weights: whether the sequences of the corpus have weights.
+    """
+    if has_weights:
+        return np.float32
+    return np.uint8 if bootstrap else None
 
 
 def block_source(

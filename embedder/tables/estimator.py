@@ -149,6 +149,7 @@ class EmbeddingTrainer:
         item: str = "",
         order: str = "",
         items: str = "",
+        weights: str = "",
     ) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
 
@@ -160,6 +161,8 @@ class EmbeddingTrainer:
           session, item, order: columns of a table with a row for each item; those that
             are not given are found by their names; order "none": that of the rows.
           items: column of a table whose rows are sessions.
+          weights: column of the weights of sessions: each pair of a session counts as
+            often as its weight.
           holdout: share of the sequences that is not trained on, the same for every
             seed; `held_out_history` has the scores on them.
 
@@ -170,7 +173,9 @@ class EmbeddingTrainer:
           FloatingPointError: training diverged.
         """
         config = settings.with_options(self._config(), holdout=holdout)
-        corpus = _corpus(sequences_or_path, Columns(session, item, order, items))
+        corpus = _corpus(
+            sequences_or_path, Columns(session, item, order, items, weights)
+        )
         encoded = _encoded(corpus, self.min_count)
         self._train(encoded, config, None, range(self.epochs))
         self._key_type = corpus.key_type
@@ -188,6 +193,7 @@ class EmbeddingTrainer:
         item: str = "",
         order: str = "",
         items: str = "",
+        weights: str = "",
     ) -> "EmbeddingTrainer":
         """Trains `replicas` models side by side from the start; returns the trainer.
 
@@ -196,7 +202,7 @@ class EmbeddingTrainer:
         and `held_out_history`, which have their means.
 
         Args:
-          sequences_or_path, session, item, order, items: as for `fit`.
+          sequences_or_path, session, item, order, items, weights: as for `fit`.
           replicas: number of models, at least 2.
           bootstrap: each trains on a resample of the sequences of its own.
           holdout: as for `fit`.
@@ -207,7 +213,9 @@ class EmbeddingTrainer:
         given = SimpleNamespace(replicas=replicas, bootstrap=bootstrap, holdout=holdout)
         integer(2)(given, "replicas")
         config = settings.with_options(self._config(), **vars(given))
-        corpus = _corpus(sequences_or_path, Columns(session, item, order, items))
+        corpus = _corpus(
+            sequences_or_path, Columns(session, item, order, items, weights)
+        )
         encoded = _encoded(corpus, self.min_count)
         self._train(encoded, config, None, range(self.epochs))
         self._key_type = corpus.key_type
@@ -283,6 +291,7 @@ class EmbeddingTrainer:
         item: str = "",
         order: str = "",
         items: str = "",
+        weights: str = "",
     ) -> "EmbeddingTrainer":
         """Trains one more epoch; returns the trainer. An error leaves it as it was.
 
@@ -290,7 +299,7 @@ class EmbeddingTrainer:
         learning rate falls from `alpha` to `min_alpha` within this epoch. On a trainer
         that is not trained yet, the vocabulary is made from these sequences.
         """
-        columns = Columns(session, item, order, items)
+        columns = Columns(session, item, order, items, weights)
         config, corpus = self._config(), _corpus(sequences_or_path, columns)
         if self._state is not None and corpus.key_type != self._key_type:
             raise InputTypeError(
@@ -534,9 +543,9 @@ def _corpus(source: Source, columns: Columns = NOT_GIVEN) -> Corpus:
     frame = lazy_frame(source)
     if frame is not None:
         return frame_corpus(frame, columns)
-    if columns.are_given:
+    if any(columns):
         raise InputError(
-            f"`session`, `item`, `order` and `items` apply only to tables, got "
-            f"{tuple(filter(None, columns))} for sequences."
+            "`session`, `item`, `order`, `items` and `weights` apply only to tables, "
+            f"got {tuple(filter(None, columns))} for sequences."
         )
     return sequences_corpus(source)

@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
 
     mask: jax.Array  # bool[N, G, B, C]
     num_contexts: jax.Array  # [N, G, B]: n_t of each token
-    weight: jax.Array | None = None  # [N, G, B]: m_t of each token, (56); None: all 1
+    weight: jax.Array | None = None  # [N, G, B]: m_t w_t of tokens, (67); None: all 1
 
 
 class SumColumns(Protocol):
@@ -73,7 +73,7 @@ def pairs_of(
     sequence_NT, radius_NT, weight_NT=None, *, tile: int, window: int, dtype
 ) -> Pairs:
     """The pairs of an update, from sequence numbers i32[N, T], radii i8[N, T] and
-    multiplicities u8[N, T]; None: all are 1.
+    weights u8 or f32[N, T]; None: all are 1.
 
     Padding has sequence -1 and radius 0, and so no pairs.
     """
@@ -93,7 +93,7 @@ def pairs_of(
 
 
 def weighted(values: jax.Array, pairs: Pairs) -> jax.Array:
-    """`values` [N, G, B, ...] of tokens times the weight m_t of each, (56)."""
+    """`values` [N, G, B, ...] of tokens times the weight m_t w_t of each, (67)."""
     if pairs.weight is None:
         return values
     missing = values.ndim - pairs.weight.ndim

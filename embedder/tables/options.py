@@ -86,6 +86,9 @@ class TablesOptions:
     order of the rows."""
     items: str = setting("", text)
     """Of a table whose rows are sessions: the column of the lists of items."""
+    weights: str = setting("", text)
+    """Of a table: the column of the weights of sessions. Each pair of a session counts
+    as often as its weight; sessions with weight 0 are left out."""
     architecture: Architecture = setting("skipgram")
     """skipgram: predict the contexts from a token. cbow: predict a token from the mean
     of its contexts."""
@@ -175,6 +178,12 @@ class TablesOptions:
         default = {f.name: f.default for f in dataclasses.fields(self)}
         names = _NOT_OF_WALKS if self.walks else _OF_WALKS
         changed = [name for name in names if getattr(self, name) != default[name]]
+        if self.walks and self.weights:
+            raise InputError(
+                f"`weights` applies only to sessions in tables, got {self.weights!r} "
+                f"with `walks` = {self.walks}. The column of the weights of edges is "
+                "`weight`."
+            )
         if self.walks and self.min_count not in (1, default["min_count"]):
             changed.insert(0, "min_count")  # 1 is what the default becomes
         if changed:

@@ -84,6 +84,7 @@ INPUTS = {
     "B29": "a URL that is wrong, denied, or of a file system that is not installed",
     "B30": "secrets in a URL: in messages, in files of a run",
     "B31": "whole sessions: windows of other words or types, blocks that are too long",
+    "B32": "weights of sessions that are no numbers, out of bounds, or not of a table",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -70,6 +70,16 @@ def test_a_bootstrap_is_the_same_on_any_devices(num_devices, part):
         assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_weighted_sequences_are_the_same_on_any_devices(num_devices):
+    """Skip-gram of one model, and CBOW of two replicas, with a bootstrap."""
+    cells = run(num_devices, "weights")
+    assert len(cells) == {2: 12, 4: 16}[num_devices]
+    for each in cells:
+        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
+
+
 @pytest.mark.row("F23", "B9")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, 8])

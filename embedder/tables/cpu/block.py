@@ -51,7 +51,7 @@ class BlockBuffers(NamedTuple):
     context_terms: np.ndarray  # [G B', columns], scores, errors; CBOW: 1/n_t
     noise_terms: np.ndarray  # [B', K'], scores, then errors, of one tile
     noise_scale: np.ndarray  # [G B'], how often each noise term counts
-    multiplicity: np.ndarray  # [G B'], m_t of each token
+    multiplicity: np.ndarray  # [G B'], m_t w_t of each token
     token_weights: np.ndarray  # [G B']
     position_weights: np.ndarray  # [T']
     tile_weights: np.ndarray  # [G], weight of each noise row of a tile
@@ -160,7 +160,7 @@ def find_contexts(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
 
 @compiled()
 def find_multiplicities(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
-    """m_t of each token, ALGORITHM.md (55); 1 where blocks have no weights."""
+    """m_t w_t of each token, ALGORITHM.md (67); 1 where blocks have no weights."""
     weight = blocks.weight[at.update, at.block]
     for t in range(len(buffers.row_of)):
         buffers.multiplicity[buffers.row_of[t]] = weight[t] if len(weight) else 1
