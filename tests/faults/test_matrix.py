@@ -83,6 +83,7 @@ INPUTS = {
     "B28": "names of keys that are missing, unknown, or no table",
     "B29": "a URL that is wrong, denied, or of a file system that is not installed",
     "B30": "secrets in a URL: in messages, in files of a run",
+    "B33": "frames that are no table; columns and values of names that do not exist",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
