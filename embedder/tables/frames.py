@@ -24,12 +24,13 @@ def lazy_frame(source: object) -> pl.LazyFrame | None:
         return source
     if isinstance(source, pl.DataFrame):
         return source.lazy()
-    if not _is_pandas(source) and not _is_arrow(source):
-        return None
+    is_table = hasattr(source, "columns") or hasattr(source, "column_names")
     try:
         if _is_pandas(source) and importlib.util.find_spec("pyarrow") is None:
             return _pandas_frame(source).lazy()
-        return pl.DataFrame(source).lazy()
+        if is_table and hasattr(source, "__arrow_c_stream__"):
+            return pl.DataFrame(source).lazy()
+        return None
     except (pl.exceptions.PolarsError, TypeError, ValueError, ImportError) as error:
         kind = type(source).__name__
         reason = short_reason(error)
@@ -40,11 +41,6 @@ def _is_pandas(source: object) -> bool:
     """Whether `source` is a frame of pandas, without importing pandas."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(source, pandas.DataFrame)
-
-
-def _is_arrow(source: object) -> bool:
-    is_table = hasattr(source, "columns") or hasattr(source, "column_names")
-    return is_table and hasattr(source, "__arrow_c_stream__")
 
 
 def _pandas_frame(source: Any) -> pl.DataFrame:
