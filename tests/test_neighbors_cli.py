@@ -118,7 +118,7 @@ def test_names_of_any_format_and_type():
         {"id": [7, 8, 7], "title": ["x", None, "y"], "more": [1, 2, 3]}
     )
     frame.write_parquet("names.parquet")
-    assert read_names(Path("names.parquet")) == {"7": "x"}
+    assert read_names(Path("names.parquet")).of_key == {"7": "x"}
 
 
 @pytest.mark.row("B28")
