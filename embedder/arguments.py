@@ -158,9 +158,9 @@ class Neighbors:
     name: str | None = None
     """With --names: look up the token with this name."""
     where: _Where = ()
-    """With --names: only neighbours whose row has this value, as category=Kitchen;
-    title~mug (contains), price<5, and <= > >= likewise. Repeat the flag: conditions on
-    several columns must all be met, of several values of a column one."""
+    """With --names: only neighbours whose row has this value, as category=Kitchen, or
+    title~mug (contains), or price<5, also with <= > >=. Repeat the flag: all conditions
+    must be met, but of several values of a column by = only one."""
     json: bool = False
     """Print a line of JSON for each word or session, with all columns of --names."""
 

@@ -101,9 +101,9 @@ class Names:
         """The keys with a row that meets all conditions.
 
         Args:
-          conditions: as "category=Kitchen", "title~mug" (the text is in the value,
-            whatever its case) or "price<5". Of several values of a column by `=` or
-            `~`, one is enough. Each element of a list is a value.
+          conditions: as "category=Kitchen", "title~mug" (the value contains the text,
+            whatever its case) or "price<5", also with `<=`, `>` and `>=`. Of several
+            values of a column by `=` one is enough. Each element of a list is a value.
 
         Raises:
           InputError: a column is unknown, or no row meets a condition; the message has
@@ -113,10 +113,10 @@ class Names:
         frame = self._values({each.column for each in asked})
         for each in asked:
             self._check_met(each, frame)
-        met = [each.met for each in asked if each.is_comparison]
+        met = [each.met for each in asked if each.operator != "="]
         choices: dict[str, list[pl.Expr]] = {}
         for each in asked:
-            if not each.is_comparison:
+            if each.operator == "=":
                 choices.setdefault(each.column, []).append(each.met)
         met += map(pl.any_horizontal, choices.values())
         return {*frame.filter(pl.lit(True), *met)[self.key]}

@@ -177,8 +177,7 @@ def with_columns(table: "pl.DataFrame", columns: "pl.DataFrame") -> "pl.DataFram
 def no_columns(path: str | os.PathLike[str], endings: Iterable[str]) -> str:
     """The message about a file that cannot hold the columns of names."""
     return (
-        f"Names need a file with columns, {' or '.join(endings)}, got "
-        f"{os.fspath(path)!r}."
+        f"Names can be written only to {' or '.join(endings)}, got {os.fspath(path)!r}."
     )
 
 
