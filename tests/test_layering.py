@@ -13,7 +13,7 @@ ROOMS = (
     *("threads", "limits", "terminal", "disk", "vectors", "engine", "hosts"),
     *("run", "problem", "run.resuming", "run.loop", "graphs", "tables", "encoders"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
-    *("verbs", "cli"),
+    *("results", "neighbors", "verbs", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

@@ -41,7 +41,7 @@ from embedder.tables.update import host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.ensemble import Ensemble
-from embedder.vectors.vectors import Vectors
+from embedder.vectors.vectors import Vectors, typed_keys
 
 Key = str | int
 Source = str | os.PathLike | Iterable[Iterable[Key]] | Any
@@ -217,7 +217,7 @@ class EmbeddingTrainer:
             sequences_or_path, Columns(session, item, order, items, weights)
         )
         encoded = _encoded(corpus, self.min_count)
-        self._train(encoded, config, None, range(self.epochs))
+        self._train(encoded, config, None, range(self.epochs), corpus.key_type)
         self._key_type = corpus.key_type
         return self
 
@@ -271,7 +271,8 @@ class EmbeddingTrainer:
 
     @property
     def ensemble_(self) -> Ensemble:
-        """The vectors of all replicas of the last `fit_ensemble`, [K, V, D].
+        """The vectors of all replicas of the last `fit_ensemble`, [K, V, D]; its tokens
+        are `str` or `int` as they were given.
 
         Raises:
           RuntimeError: it was not the last training.
@@ -462,8 +463,13 @@ class EmbeddingTrainer:
         config: Config,
         state: TrainState | None,
         epochs: range,
+        key_type: KeyType = "text",
     ) -> None:
-        """Trains `state`, None: the initial one, and keeps the result."""
+        """Trains `state`, None: the initial one, and keeps the result.
+
+        Args:
+          key_type: of the tokens of an ensemble.
+        """
         num_tokens = int(encoded.vocabulary.counts.sum())
         median_count = encoded.vocabulary.median_count
         config = settings.resolve(config, num_tokens, epochs.stop, median_count)
@@ -475,7 +481,8 @@ class EmbeddingTrainer:
         self._state, self._ensemble = end.state, None
         if training.has_replicas:
             known, tables = encoded.vocabulary, end.state.params["tables"]
-            self._ensemble = Ensemble(known.tokens, tables["input"], known.counts)
+            tokens = typed_keys(known.tokens, key_type)
+            self._ensemble = Ensemble(tokens, tables["input"], known.counts)
             self._state = unstack_states(end.state)[0]
         self._block = config.tables.block
         self._vocabulary = encoded.vocabulary

@@ -180,7 +180,7 @@ def whole_sequences() -> Iterator[dict]:
 
 def bootstraps(**options) -> Iterator[dict]:
     """An epoch on a resample by each layout: of one model, and of two replicas."""
-    yield from epochs(bootstrap=True, has_weights=False)
+    yield from epochs(bootstrap=True, **options)
 
 
 def weights() -> Iterator[dict]:
