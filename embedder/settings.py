@@ -130,7 +130,7 @@ def integer_or(word: str, low: int, high: int) -> Rule:
 
     def check(section, name: str) -> None:
         value = getattr(section, name)
-        if value == word and isinstance(value, str):
+        if isinstance(value, str) and value == word:
             _replace(section, name, str(value))
             return
         try:
