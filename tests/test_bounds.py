@@ -63,7 +63,7 @@ ENCODERS = {
     "workers": (COUNT, [0, -2]),
     "dtype": ("'?float32'? or '?float64'?", ["float16", "f4", ""]),
 }
-OPTIONAL = ("alpha", "block", "blocks_per_update", "cap", "max_pairs_per_row")
+OPTIONAL = ("alpha", "block", "blocks_per_update", "cap", "max_pairs_per_row", "noise")
 X = np.random.default_rng(0).normal(size=(8, 3))
 
 

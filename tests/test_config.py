@@ -182,7 +182,7 @@ def test_resolve_leaves_nothing_open_and_keeps_what_is_given():
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"max_pairs_per_row": math.inf, "seed": 2**64 - 1, "block": 32}]
+    "values", [{}, {"max_pairs_per_row": math.inf, "seed": 2**64 - 1, "block": 32, "noise": 32}]
 )
 def test_toml_round_trip(tmp_path, values):
     made = with_options(Config(), **values)

@@ -38,7 +38,7 @@ def memory_needed(
     itemsize = np.dtype(config.run.dtype).itemsize
     width = -(-data.vector_size // 16) * 16  # padded as in the kernel
     table = num_rows * width * itemsize
-    gathered = 2 * block + block // data.tile * data.noise  # rows of a block
+    gathered = 2 * block + block // data.tile * data.num_noise  # rows of a block
     replicas, cores = config.run.replicas, data.threads or os.cpu_count() or 1
     threads = min(cores, num_blocks) if replicas == 1 else 1  # of an update
     at_once = min(cores, replicas)  # updates
@@ -50,7 +50,9 @@ def memory_needed(
     shards = num_shards * int(max(encoded.shard_tokens, default=0))
     checkpoints = 4 * table + 2 * row_state  # two of them
     superblocks = 3 * superblock_size * block * num_blocks
-    per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
+    per_token = (
+        25 + 4 * data.num_noise / data.tile
+    )  # draws, ids, sequence, radius; noise
     per_token += 4 * _weight_bytes(config)  # while they are packed
     if data.has_whole_sequences:  # padding, at most as much as tokens; positions
         per_token = 2 * per_token + 40
@@ -88,9 +90,9 @@ def device_bytes(
     local_blocks = blocks // layout.block_devices  # of one device
     tiles = block // data.tile
     positions = num_positions(block, data.tile, data.max_distance)
-    rows_of_tile = data.tile + positions + data.noise
+    rows_of_tile = data.tile + positions + data.num_noise
     weight = _weight_bytes(config)
-    per_block = block * (9 + weight) + tiles * data.noise * 4
+    per_block = block * (9 + weight) + tiles * data.num_noise * 4
     prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
     if sums_rows:
         prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence

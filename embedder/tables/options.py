@@ -101,8 +101,9 @@ class TablesOptions:
     session: each item of a session is a context of each other one."""
     negative: int = setting(5, integer(1), is_per_model=True)
     """Negative samples per pair."""
-    noise: int = setting(32, integer(1))
-    """Noise tokens of a tile, shared by its pairs."""
+    noise: int | None = setting(None, integer(1))
+    """Noise tokens of a tile, shared by its pairs; none: 32, with window session twice
+    the tokens of a block."""
     tile: int = setting(16, integer(1))
     """Tokens that share noise tokens. It must divide the block."""
     block: int | None = setting(None, multiple(of="tile"))
@@ -215,6 +216,12 @@ class TablesOptions:
         return self.block or default_block(self.tile, most)
 
     @property
+    def num_noise(self) -> int:
+        """K, ALGORITHM.md (45) if it is not given."""
+        of_block = 2 * self.block_or_default if self.has_whole_sequences else 32
+        return self.noise or of_block
+
+    @property
     def max_distance(self) -> int:
         """W, the largest distance of a context: of whole sequences T - 1."""
         if isinstance(self.window, int):
@@ -306,11 +313,16 @@ def default_block(tile: int, most: int | None = None) -> int:
     return -(-64 // tile) * tile
 
 
-def default_max_pairs_per_row(alpha: float, tokens_per_update: int) -> float:
+def default_max_pairs_per_row(
+    alpha: float, tokens_per_update: int, whole_sequences: bool = False
+) -> float:
     """1.6 / alpha: above about 3 / alpha training diverges once rows reach the limit.
 
-    Half of that, at most 128, or 64 when an update has more than 2048 tokens.
+    Half of that, at most 128, or 64 when an update has more than 2048 tokens. 0.4 /
+    alpha for skip-gram of whole sequences, where all rows of a block reach it together.
     """
+    if whole_sequences:
+        return 0.4 / alpha
     return min(1.6 / alpha, 128.0 if tokens_per_update <= 2048 else 64.0)
 
 
@@ -335,10 +347,14 @@ def resolve_options(
     )
     max_pairs = options.max_pairs_per_row
     if rule.limits_pairs:
-        max_pairs = max_pairs or default_max_pairs_per_row(alpha, block * num_blocks)
+        are_dense = options.has_whole_sequences and options.architecture == "skipgram"
+        max_pairs = max_pairs or default_max_pairs_per_row(
+            alpha, block * num_blocks, are_dense
+        )
     return dataclasses.replace(
         options,
         block=block,
+        noise=options.num_noise,
         blocks_per_update=num_blocks,
         alpha=alpha,
         max_pairs_per_row=max_pairs,

@@ -592,7 +592,7 @@ def _source(
             window=options.max_distance,
             block=block,
             tile=options.tile,
-            noise=options.noise,
+            noise=options.num_noise,
             blocks_per_update=num_blocks,
             whole_sequences=options.has_whole_sequences,
         ),

@@ -172,7 +172,7 @@ def _oracle_updates(
                 **{"seed": seed, "epoch": epoch, "shard": int(shard)},
                 **{"keep_limit": keep_limit, "noise_table": noise_table},
                 **{"window": options.window, "block": block},
-                **{"tile": options.tile, "noise": options.noise},
+                **{"tile": options.tile, "noise": options.num_noise},
             )
             rates = legacy.blocks.learning_rates(
                 len(blocks.ids),
