@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from embedder.disk.files import name_file_in_errors, short_reason
-from embedder.disk.parquet import TooLargeError, read_table
+from embedder.disk.untrusted import TooLargeError, read_table
 from embedder.errors import InputError
 from embedder.graphs.csr import Edges
 from embedder.graphs.edge_table import EdgeColumns, ends_and_weights

@@ -5,10 +5,19 @@ from pathlib import Path
 import polars as pl
 
 from embedder.disk.files import short_reason
+from embedder.disk.untrusted import UnreadableError
 from embedder.errors import InputError
-from embedder.tables.table_files import scan_tables
+from embedder.limits import check_room
+from embedder.tables.table_files import read_first, scan_tables
 from embedder.threads import use_threads
 from embedder.vectors.spelling import near_keys
+
+_FAULTS = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    UnreadableError,
+)
+_SHARE = 6  # of memory for Python's text to that of polars
 
 
 def read_names(path: Path) -> dict[str, str]:
@@ -18,19 +27,23 @@ def read_names(path: Path) -> dict[str, str]:
 
     Raises:
       OSError: the file cannot be read.
-      InputError: it is not a table of two columns or more.
+      InputError: it is not a table of two columns or more, or does not fit.
     """
     use_threads()
     try:
         frame = scan_tables([path])
+        read_first(frame.head(1), [path])
         columns = frame.collect_schema().names()
         if len(columns) < 2:
             raise InputError(
                 f"`names` must be a table with the columns key and name, got {path} "
                 f"with {columns}."
             )
-        texts = frame.select(pl.col(columns[:2]).cast(pl.String)).collect()
-    except pl.exceptions.PolarsError as error:
+        named = frame.select(pl.col(columns[:2]).cast(pl.String))
+        num_bytes = read_first(named, [path])
+        check_room(_SHARE * num_bytes, f"`names` {path} takes", "give fewer names")
+        texts = named.collect()
+    except _FAULTS as error:
         reason = short_reason(error)
         raise InputError(f"`names` {path} cannot be read: {reason}.") from error
     names: dict[str, str] = {}

@@ -17,13 +17,14 @@ import polars as pl
 
 from embedder.disk.files import short_reason
 from embedder.disk.fingerprints import check_unchanged, file_fingerprint
+from embedder.disk.untrusted import UnreadableError
 from embedder.engine.prefetch import prefetch
 from embedder.errors import InputError
 from embedder.tables.chunks import Chunk
 from embedder.tables.columns import NO_ORDER, NOT_GIVEN, Columns, choose_columns
 from embedder.tables.corpus import Corpus
 from embedder.tables.row_sort import sorted_groups
-from embedder.tables.table_files import scan_tables, table_name
+from embedder.tables.table_files import read_first, scan_tables, table_name
 from embedder.threads import use_threads
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
 
@@ -34,6 +35,11 @@ _TIMES = (
     *("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f"),
     *("%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%.f"),
     *("%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f%#z"),
+)
+_FAULTS = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    UnreadableError,
 )
 _log = logging.getLogger(__name__)
 
@@ -54,7 +60,9 @@ def table_corpus(paths: list[Path], columns: Columns, source: str) -> Corpus:
 
     with _one_line_errors(source):
         frame = scan_tables(paths)
-    found = frame_corpus(frame, columns, source, check)
+    found = frame_corpus(
+        frame, columns, source, check, lambda rows: read_first(rows, paths)
+    )
     manifest = [*fingerprints.values(), *found.manifest]
     return found._replace(name=table_name(source), manifest=manifest)
 
@@ -64,17 +72,20 @@ def frame_corpus(
     columns: Columns = NOT_GIVEN,
     source: str = "the table",
     check: Callable[[], None] = lambda: None,
+    read_first: Callable[[pl.LazyFrame], object] = lambda rows: None,
 ) -> Corpus:
     """The corpus of sessions in a table.
 
     Args:
       check: called when all rows are read; it may raise an error.
+      read_first: called with rows before they are read, if files are untrusted.
 
     Raises:
       InputError: the columns are not clear; `chunks` raises it for wrong values.
     """
     use_threads()
     with _one_line_errors(source):
+        read_first(frame.head(_HEAD_ROWS))
         head = frame.head(_HEAD_ROWS).collect()
         schema = head.schema
     if head.is_empty():
@@ -87,6 +98,7 @@ def frame_corpus(
         with contextlib.ExitStack() as stack:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
             stack.enter_context(_one_line_errors(source))
+            read_first(rows.frame)
             yield from rows.chunks(Path(temporary))
             check()
 
@@ -105,7 +117,7 @@ def _one_line_errors(source: str) -> Iterator[None]:
     """Turns the errors of polars into one InputError."""
     try:
         yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except _FAULTS as error:
         reason = short_reason(error)
         raise InputError(f"Corpus {source} cannot be read: {reason}.") from error
 
@@ -133,11 +145,11 @@ class _Rows:
         if self._has_order:
             exprs.append(self._order(head[columns.order]))
             exprs.append(pl.col(columns.order).alias("given"))
-        self._frame = frame.select(exprs)
+        self.frame = frame.select(exprs)
 
     def chunks(self, folder: Path) -> Iterator[Chunk]:
         self._num_rows = self._num_missing = self._num_long = 0
-        batches = self._frame.collect_batches(
+        batches = self.frame.collect_batches(
             chunk_size=_BATCH_ROWS, maintain_order=True
         )
         if self._columns.items:

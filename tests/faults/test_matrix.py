@@ -83,6 +83,7 @@ INPUTS = {
     "B28": "names of keys that are missing, unknown, or no table",
     "B29": "a URL that is wrong, denied, or of a file system that is not installed",
     "B30": "secrets in a URL: in messages, in files of a run",
+    "B35": "tables that are small files of large rows, or crash their reader",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
