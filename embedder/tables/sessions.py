@@ -233,7 +233,8 @@ class _Rows:
             return column.fill_nan(None)
         if head.dtype != pl.String:
             return column
-        return _parsed(column.replace("", None), head.replace("", None).drop_nulls())
+        given = pl.when(column != "").then(column)  # `replace` would read all rows
+        return _parsed(given.alias("order"), head.replace("", None).drop_nulls())
 
     def _check_order(self, batch: pl.DataFrame) -> None:
         """Refuses text that is neither a number nor a time as the first rows have."""
