@@ -27,6 +27,9 @@ from embedder.run.workdir import Workdir, write_text
 
 _log = logging.getLogger(__name__)
 
+COLUMNS = frozenset({"session", "item", "order", "items", "weights"})
+"""Settings that name columns; the manifest has those that were found, too."""
+
 Manifest = list[dict[str, Any]]
 """Facts about each file of a corpus, by which a changed one is recognised."""
 
@@ -144,7 +147,8 @@ def _with_columns(options: dict[str, Any], manifest: Manifest) -> dict[str, Any]
     found: object = next(
         (each["columns"] for each in described if "columns" in each), {}
     )
-    return options | (found if isinstance(found, dict) else {})
+    columns = found.items() if isinstance(found, dict) else ()
+    return options | {name: value for name, value in columns if name in COLUMNS}
 
 
 def source_of(workdir: Workdir) -> str | None:

@@ -74,8 +74,11 @@ def resume_snapshot(
 def _check_settings(found: Checkpoint, training: Training) -> None:
     if "config" not in found.facts:
         raise CheckpointError("of an earlier version")
-    different = differences(from_toml(found.facts["config"]), training.config)
-    if different:
+    before, now = (
+        {name: value for name, value in options_of(config).items() if name not in COLUMNS}
+        for config in (from_toml(found.facts["config"]), training.config)
+    )
+    if different := different_options(before, now):
         raise CheckpointError(", ".join(different))
 
 
