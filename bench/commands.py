@@ -15,6 +15,7 @@ from bench import (
     encoder,
     gpu,
     graphs,
+    items,
     loader,
     memory,
     modes,
@@ -304,6 +305,21 @@ def graphs_bench(
     print(graphs.run(*given).markdown())
 
 
+def items_bench(
+    data: tuple[str, ...] = tuple(items.FILES),
+    programs: tuple[str, ...] = tuple(items.PROGRAMS),
+    seeds: tuple[int, ...] = (1, 2, 3),
+) -> None:
+    """The last item of held-out sessions, beside gensim.
+
+    Args:
+        data: online-retail, wikispeedia; default: both.
+        programs: which to run; default: all.
+        seeds: each program is trained once with each.
+    """
+    print(items.run(list(data), list(programs), list(seeds)).markdown())
+
+
 def encoder_bench(
     net: Literal["mlp", "images", "deep"] = "mlp",
     systems: tuple[str, ...] = tuple(SYSTEMS),
@@ -443,6 +459,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "memory": memory_bench,
     "memory-estimates": memory_estimates_bench,
     "graphs": graphs_bench,
+    "items": items_bench,
     "encoded": encoded_bench,
     "encoder": encoder_bench,
     "encoder-modes": encoder_modes_bench,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from embedder.encoders.estimator import FeatureEncoder
     from embedder.run.train import train
     from embedder.tables.estimator import EmbeddingTrainer
+    from embedder.tables.names import read_names
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.ensemble_files import read_ensemble
     from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
@@ -27,6 +28,7 @@ __all__ = [
     "evaluate_analogies",
     "evaluate_pairs",
     "read_ensemble",
+    "read_names",
     "read_vectors",
     "train",
     "write_vectors",
@@ -41,6 +43,7 @@ _MODULES = {
     "evaluate_analogies": "embedder.vectors.evaluate",
     "evaluate_pairs": "embedder.vectors.evaluate",
     "read_ensemble": "embedder.vectors.ensemble_files",
+    "read_names": "embedder.tables.names",
     "read_vectors": "embedder.vectors.export",
     "train": "embedder.run.train",
     "write_vectors": "embedder.vectors.export",

@@ -8,6 +8,7 @@ import tyro
 
 from embedder.encoders.options import EncoderOptions
 from embedder.options import DeviceOptions, PeersConfig, RunOptions, SaveOptions
+from embedder.presets import Preset
 from embedder.tables.options import TablesOptions
 
 _Corpus = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[CORPUS]")]
@@ -16,6 +17,10 @@ _Source = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
 _Target = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TARGET")]
 _Words = Annotated[
     tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="WORD...")
+]
+
+_Where = tyro.conf.UseAppendAction[
+    Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN=VALUE")]
 ]
 
 
@@ -35,6 +40,9 @@ class Train:
     """Folder of the run; none: embedder-NAME in the current folder."""
     config: Path | None = None
     """TOML file of settings. Flags override it."""
+    preset: Preset = "none"
+    """Defaults for a kind of data: items of sessions, words of a text, or nodes of a
+    graph. --config and flags override it."""
     cache: Path | None = None
     """Folder of encoded corpora and copies of remote data, which runs can share; none:
     cache in the workdir, for copies the cache folder of the user."""
@@ -99,6 +107,9 @@ class Sweep:
     """Epochs of the first rung of --halving."""
     config: Path | None = None
     """TOML file of settings. Flags override it."""
+    preset: Preset = "none"
+    """Defaults for a kind of data: items of sessions, words of a text, or nodes of a
+    graph. --config and flags override it."""
     cache: Path | None = None
     """Folder of encoded corpora and copies of remote data, which runs can share; none:
     cache in the workdir, for copies the cache folder of the user."""
@@ -153,6 +164,12 @@ class Neighbors:
     """Table (CSV, Parquet ...) whose first two columns are keys and names to show."""
     name: str | None = None
     """With --names: look up the token with this name."""
+    where: _Where = ()
+    """With --names: only neighbours whose row has this value, as category=Kitchen, or
+    title~mug (contains), or price<5, also with <= > >=. Repeat the flag: all conditions
+    must be met, but of several values of a column by = only one."""
+    json: bool = False
+    """Print a line of JSON for each word or session, with all columns of --names."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +186,12 @@ class Analogy:
     """For example woman."""
     topn: int = 10
     """Number of answers."""
+    names: Path | None = None
+    """Table (CSV, Parquet ...) whose first two columns are keys and names to show."""
+    where: _Where = ()
+    """As of neighbors: only answers whose row in --names has this value."""
+    json: bool = False
+    """Print a line of JSON, with all columns of --names."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +247,9 @@ class Export:
     to: Path
     """.txt or .vec (word2vec text, also .gz), .bin (word2vec binary), .safetensors,
     .npz, .parquet."""
+    names: Path | None = None
+    """Table (CSV, Parquet ...) whose first two columns are keys and names: write the
+    name and its other columns, too, to .parquet; with --stability also to .csv."""
     replicas: bool = False
     """Of a run with replicas: write the vectors of each, not their mean, to
     .safetensors or .parquet. Of an encoder they are rotated to the first."""

@@ -265,21 +265,25 @@ def to_toml(config: Config) -> str:
     )
 
 
-def read_toml(path: Path) -> Config:
-    """The config in a TOML file; InputError for an unknown table or key."""
+def read_toml(path: Path, defaults: Config | None = None) -> Config:
+    """The config in a TOML file; InputError for an unknown table or key.
+
+    Args:
+      defaults: has the settings that the file lacks; None: all have their defaults.
+    """
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # of the text, or of numbers in it
         raise InputError(f"{path} is not valid TOML: {error}.") from error
     try:
-        return _from_tables(tables)
+        return with_options(defaults or Config(), **_flat(tables))
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
 
 
 def from_toml(text: str) -> Config:
     """The config in the text of `to_toml`."""
-    return _from_tables(tomllib.loads(text))
+    return make_config(_flat(tomllib.loads(text)))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -288,8 +292,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f", did you mean `{found[0]}`?" if found else "."
 
 
-def _from_tables(tables: dict[str, Any]) -> Config:
-    """Old tables may have any key; the others only those of their section."""
+def _flat(tables: dict[str, Any]) -> dict[str, Any]:
+    """The settings in the tables of TOML by flat names, which may be former ones.
+
+    Old tables may have any key; the others only those of their section.
+    """
     values: dict[str, Any] = {}
     sections = _every_section()
     for given, keys in tables.items():
@@ -308,7 +315,7 @@ def _from_tables(tables: dict[str, Any]) -> Config:
                     f"unknown key `{key}` in [{given}]{_where(key, known)}"
                 )
         values |= keys
-    return make_config(values)
+    return values
 
 
 def _formerly_in(table: str) -> list[str]:

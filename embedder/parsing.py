@@ -46,7 +46,8 @@ from embedder.config import (
     with_options,
 )
 from embedder.errors import InputError
-from embedder.tables.options import TablesOptions
+from embedder.presets import PRESETS, check_preset, with_preset
+from embedder.tables.options import TablesOptions, Window
 
 _POSITIONAL = (
     "--space",
@@ -71,10 +72,12 @@ def parse(arguments: list[str]) -> Verb:
     if {"-h", "--help"} & set(arguments):
         return _parse(arguments, Config())
     with _one_line_errors():
-        verb = _parse(arguments, _config_file(arguments))
+        verb = _parse(arguments, _defaults(arguments))
         if isinstance(verb, Train) and verb.config is None:
-            return _with_settings_of_a_run(verb, arguments)
-        return verb
+            verb = _with_settings_of_a_run(verb, arguments)
+    if isinstance(verb, Train | Sweep):
+        check_preset(verb.preset, verb.run.model)
+    return verb
 
 
 def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
@@ -97,7 +100,8 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     run = Workdir(verb.workdir)
     if not run.is_started:
         return verb
-    base, same = base_of(run), _parse(arguments, read_toml(run.config))
+    before = _with_preset(arguments, read_toml(run.config))
+    base, same = base_of(run), _parse(arguments, before)
     assert isinstance(same, Train)  # as before, with other defaults
     if verb.grow and not (base and base["grow"]):
         raise InputError(f"{run.path} was started without --grow: give --resume too.")
@@ -116,7 +120,7 @@ def _with_settings_of_a_base(arguments: list[str], before: Config) -> Train:
         # The rates and the limit of the run are not meant for another optimizer.
         rates = {"alpha": None, "min_alpha": TablesOptions().min_alpha}
         before = with_options(before, **rates, max_pairs_per_row=None)
-    found = _parse(arguments, before)
+    found = _parse(arguments, _with_preset(arguments, before))
     assert isinstance(found, Train)
     return found
 
@@ -281,10 +285,19 @@ def _flags(section) -> dict[str, Any]:
     return flags
 
 
-def _config_file(arguments: list[str]) -> Config:
-    """The settings in the file of --config, which are defaults for the flags."""
+def _defaults(arguments: list[str]) -> Config:
+    """The defaults for the flags: of --config, or else of --preset."""
     path = _flag_value(arguments, "--config", Path)
-    return Config() if path is None else read_toml(path)
+    defaults = _with_preset(arguments, Config())
+    return defaults if path is None else read_toml(path, defaults)
+
+
+def _with_preset(arguments: list[str], defaults: Config) -> Config:
+    """`defaults` with the settings of --preset; a wrong one is left to tyro."""
+    preset = _flag_value(arguments, "--preset", str) or "none"
+    check_preset(preset, _flag_value(arguments, "--model", str) or defaults.run.model)
+    found = [with_preset(defaults, known) for known in PRESETS if known == preset]
+    return found[0] if found else defaults
 
 
 def _flag_value(arguments: list[str], flag: str, kind: Callable[[str], Any]) -> Any:
@@ -301,6 +314,7 @@ def _registry() -> ConstructorRegistry:
     """Readers of numbers and paths, with their messages about wrong text."""
     readers: dict[Any, tuple[str, str, Callable[[str], object]]] = {
         int: ("INT", "an integer", int),
+        Window: ("INT|session", "an integer or 'session'", _window),
         float: ("FLOAT", "a number", float),
         Path: ("PATH", "a path", _path),
     }
@@ -309,7 +323,7 @@ def _registry() -> ConstructorRegistry:
     @registry.primitive_rule
     def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
         for kind, reader in readers.items():
-            if info.type is kind:
+            if info.type == kind:
                 return _constructor(*reader)
             if info.type == kind | None:
                 return _optional(_constructor(*reader))
@@ -345,6 +359,10 @@ def _optional(spec: PrimitiveConstructorSpec) -> PrimitiveConstructorSpec:
             str(value).lower() if value is None else str(value)
         ],
     )
+
+
+def _window(text: str) -> Window:
+    return "session" if text == "session" else int(text)
 
 
 def _path(text: str) -> Path:

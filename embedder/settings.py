@@ -125,6 +125,23 @@ def integer(low: int, high: int | None = None) -> Rule:
     return check
 
 
+def integer_or(word: str, low: int, high: int) -> Rule:
+    """An integer from `low` to `high`, or the text `word`."""
+
+    def check(section, name: str) -> None:
+        value = getattr(section, name)
+        if value == word and isinstance(value, str):
+            _replace(section, name, str(value))
+            return
+        try:
+            integer(low, high)(section, name)
+        except InputError as error:
+            rule = f"an integer from {low} to {high} or {word!r}"
+            raise type(error)(f"`{name}` must be {rule}, got {value!r}.") from None
+
+    return check
+
+
 def _power(bound: int) -> str:
     return "2**64 - 1" if bound == 2**64 - 1 else str(bound)
 

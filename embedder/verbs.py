@@ -4,11 +4,10 @@ What computes is imported by the verb that needs it, so that `--help` answers at
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from embedder.arguments import (
     Analogy,
@@ -25,17 +24,28 @@ from embedder.arguments import (
     Verify,
 )
 from embedder.config import Config
-from embedder.errors import InputError, InputNotFoundError
+from embedder.errors import InputError
 from embedder.limits import check_program
+from embedder.neighbors import analogy, neighbors, print_ranking
 from embedder.options import RunOptions
 from embedder.parsing import settings
+from embedder.results import (
+    ensemble_of,
+    finished_run,
+    is_encoder_run,
+    key_type_of,
+    labels_of,
+    needs_replicas,
+    vectors_of,
+    with_key_type,
+)
 from embedder.terminal import say, say_done, shown
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from embedder.engine.epochs import Status
     from embedder.run.stopping import Stop
-    from embedder.run.workdir import Workdir
-    from embedder.vectors.ensemble import Ensemble, Neighbor
     from embedder.vectors.vectors import Vectors
 
 
@@ -49,9 +59,9 @@ def run_verb(verb: Verb) -> int:
         case Devices():
             _devices(verb)
         case Neighbors():
-            _neighbors(verb)
+            neighbors(verb)
         case Analogy():
-            _analogy(verb)
+            analogy(verb)
         case Evaluate():
             _evaluate(verb)
         case Embed():
@@ -199,177 +209,6 @@ def _shown_progress(
     return progress(stop) if is_first() else contextlib.nullcontext(_ignore)
 
 
-def _read(path: Path) -> "Vectors":
-    """The vectors of a run, or of a file."""
-    from embedder.vectors.export import read_vectors
-
-    run = _finished_run(path)
-    return read_vectors(path if run is None else run.vectors)
-
-
-def _finished_run(path: Path) -> "Workdir | None":
-    """The run at `path`; None if that is a file.
-
-    Raises:
-      InputNotFoundError: there is no file, and no finished run.
-    """
-    from embedder.run.workdir import Workdir
-
-    if not path.exists():
-        raise InputNotFoundError(f"RUN {path} does not exist.")
-    if not path.is_dir():
-        return None
-    run = Workdir(path)
-    if not run.is_finished:
-        raise InputNotFoundError(
-            f"RUN {path} holds no finished run: {run.vectors} is missing."
-        )
-    return run
-
-
-def _ensemble(path: Path) -> "Ensemble | None":
-    """The ensemble of a run with replicas; None for other runs, and files."""
-    from embedder.vectors.ensemble_files import read_ensemble
-
-    run = _finished_run(path)
-    if run is None or not run.replicas.exists():
-        return None
-    return read_ensemble(run.replicas)
-
-
-def _needs_replicas(argument: str, run: Path) -> InputError:
-    tokens = " of tokens" if _is_encoder_run(run) else ""
-    return InputError(
-        f"{argument} applies only to a run{tokens} with replicas, got {run}."
-    )
-
-
-def _neighbors(args: Neighbors) -> None:
-    ensemble = _ensemble(args.run)
-    if args.stable and ensemble is None:
-        raise _needs_replicas("`stable`", args.run)
-    if not (args.words or args.session or args.name):
-        raise InputError("WORD: give at least one token to look up.")
-    if args.session and (args.words or args.name or args.stable):
-        raise InputError("`session` goes with neither WORD, --name nor --stable.")
-    if args.name is not None and args.names is None:
-        raise InputError("`name` needs `names`, the table of keys and names.")
-    labels = _labels(args.run) | _names(args)
-    if args.session:
-        _next_items(args, labels)
-        return
-    if ensemble is not None:
-        words = _words(args, ensemble.tokens, labels)
-        _ensemble_neighbors(ensemble, words, args, labels)
-        return
-    vectors = _read(args.run)
-    for word in _words(args, vectors.keys, labels):
-        _print_ranking(word, vectors.most_similar(word, topn=args.topn), labels)
-
-
-def _names(args: Neighbors) -> dict[str, str]:
-    """Key -> name, of the table of --names."""
-    if args.names is None:
-        return {}
-    from embedder.tables.names import read_names
-
-    return read_names(args.names)
-
-
-def _words(args: Neighbors, known: list[str], names: dict[str, str]) -> list[str]:
-    """The tokens to look up, with those of --name; all are in the vocabulary."""
-    from embedder.vectors.spelling import check_known
-
-    check_known(args.words, known)
-    if args.name is None:
-        return [*args.words]
-    from embedder.tables.names import keys_named
-
-    return [*args.words, *keys_named(args.name, names, {*known})]
-
-
-def _next_items(args: Neighbors, labels: dict[str, str]) -> None:
-    from embedder.tables.next_items import next_items
-    from embedder.vectors.spelling import check_known
-
-    run = _finished_run(args.run)
-    if run is not None and run.model.exists():
-        found = next_items(run.model, args.session, args.topn)
-    else:
-        vectors = _read(args.run)
-        check_known(args.session, vectors.keys)
-        found = vectors.most_similar(args.session, topn=args.topn)
-    title = ", ".join(_named(item, labels) for item in args.session)
-    _print_ranking(f"after {title}", found, labels)
-
-
-def _ensemble_neighbors(
-    ensemble: "Ensemble", words: list[str], args: Neighbors, labels: dict[str, str]
-) -> None:
-    order: Literal["mean", "lower"] = "lower" if args.stable else "mean"
-    found = ensemble.neighbors(words, args.topn, order=order)
-    stability = ensemble.stability(words)
-    for word, share, neighbors in zip(words, stability, found, strict=True):
-        count = int(ensemble.counts[ensemble.index(word)])
-        named = [x._replace(token=_named(x.token, labels)) for x in neighbors]
-        title = _named(word, labels)
-        _print_neighbors(title, count, float(share), named, len(ensemble))
-
-
-def _print_neighbors(
-    word: str,
-    count: int,
-    stability: float,
-    neighbors: list["Neighbor"],
-    num_replicas: int,
-) -> None:
-    from embedder.vectors.ensemble import has_little_data
-
-    remark = ", too little data" if has_little_data(count, stability) else ""
-    say(f"{shown(word)}: stability {stability:.2f}, count {count}{remark}")
-    width = len(str(num_replicas))
-    for near in neighbors:
-        say(
-            f"  {near.similarity:6.3f}  [{near.lower:5.2f}, {near.upper:5.2f}]  "
-            f"{near.frequency:{width}}/{num_replicas}  {shown(near.token)}"
-        )
-
-
-def _analogy(args: Analogy) -> None:
-    answers = _read(args.run).analogy(args.a, args.b, args.c, topn=args.topn)
-    _print_ranking(f"{args.a} : {args.b} = {args.c} : ?", answers)
-
-
-def _labels(run: Path) -> dict[str, str]:
-    """Example -> label, of a run of an encoder; empty for a run of tables."""
-    if not _is_encoder_run(run):
-        return {}
-    from embedder.encoders.labels import read_labels
-
-    frame = read_labels(run, ["key", "label"])
-    return dict(zip(frame["key"], frame["label"], strict=True))
-
-
-def _is_encoder_run(run: Path) -> bool:
-    """Whether `run` is the folder of a finished run of an encoder."""
-    from embedder.run.workdir import Workdir
-
-    return Workdir(run).labels.exists()
-
-
-def _print_ranking(
-    title: str, ranking: list[tuple[str, float]], labels: dict[str, str] | None = None
-) -> None:
-    say(shown(_named(title, labels)))
-    for token, similarity in ranking:
-        say(f"  {similarity:6.3f}  {shown(_named(token, labels))}")
-
-
-def _named(key: str, labels: dict[str, str] | None) -> str:
-    """A key with its label or its name, if it has one."""
-    return f"{key} ({labels[key]})" if labels and key in labels else key
-
-
 def _evaluate(args: Evaluate) -> None:
     of_encoders = args.examples is not None, args.picture is not None, args.json
     names = "`examples`", "`picture`", "`json`"
@@ -397,12 +236,12 @@ def _evaluate(args: Evaluate) -> None:
 
 def _is_encoder(args: Evaluate) -> bool:
     """Whether RUN is of an encoder; a file is one if there are examples for it."""
-    is_file = _finished_run(args.run) is None
-    return args.examples is not None if is_file else _is_encoder_run(args.run)
+    is_file = finished_run(args.run) is None
+    return args.examples is not None if is_file else is_encoder_run(args.run)
 
 
 def _evaluate_vectors(args: Evaluate) -> None:
-    vectors = _read(args.run)
+    vectors = vectors_of(args.run)
     for path in args.pairs:
         _print_pairs(vectors, path)
     for path in args.analogies:
@@ -450,25 +289,25 @@ def _embed(args: Embed) -> None:
         return
     nearest: list[list[tuple[str, float]]] = [[]] * len(found.predictions)
     if args.run.is_dir():
-        nearest = _read(args.run).nearest_to(found.vectors.matrix, args.topn)
-    labels = _labels(args.run)
+        nearest = vectors_of(args.run).nearest_to(found.vectors.matrix, args.topn)
+    labels = labels_of(args.run)
     for number, (key, label, share) in enumerate(found.predictions):
         about = f"{share:.3f}"
         if found.entropies is not None:
             total, data, model = (x[number] for x in found.entropies[1:])
             about += f"; entropy {total:.3f} = {data:.3f} data + {model:.3f} model"
-        _print_ranking(f"{key}: {label} ({about})", nearest[number], labels)
+        print_ranking(f"{key}: {label} ({about})", nearest[number], labels)
 
 
 def _export(args: Export) -> None:
     from embedder.disk.files import name_file_in_errors
     from embedder.run.workdir import check_target
-    from embedder.vectors.export import write_vectors
+    from embedder.vectors.export import check_columns, write_vectors
 
     check_target(args.to, "`to`")
     if args.replicas + args.predictions + (args.stability is not None) > 1:
         raise InputError("Give one of --replicas, --stability N and --predictions.")
-    is_encoder = _finished_run(args.run) is not None and _is_encoder_run(args.run)
+    is_encoder = finished_run(args.run) is not None and is_encoder_run(args.run)
     if args.predictions and not is_encoder:
         raise InputError(
             f"`predictions` applies only to a run of an encoder, got {args.run}."
@@ -476,25 +315,29 @@ def _export(args: Export) -> None:
     if is_encoder and (args.predictions or args.replicas):
         from embedder.encoders.commands import export
 
+        if args.names is not None:
+            raise InputError("`names` goes with neither --predictions nor --replicas.")
         export(args.run, args.to, "predictions" if args.predictions else "replicas")
         return
     if args.replicas or args.stability is not None:
         _export_ensemble(args)
         return
-    vectors = _with_key_type(_read(args.run), args.run)
+    if args.names is not None:
+        check_columns(args.to)
+    vectors = with_key_type(vectors_of(args.run), args.run)
+    columns = _name_columns(args.names, vectors.keys)
     with name_file_in_errors(args.to):
-        write_vectors(vectors, args.to)
+        write_vectors(vectors, args.to, columns=columns)
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
 
 
-def _with_key_type(vectors: "Vectors", path: Path) -> "Vectors":
-    """The vectors of a run, with the type that its keys had in the data."""
-    from embedder.run.inputs import has_integer_keys
+def _name_columns(path: Path | None, keys: list[str]) -> "pl.DataFrame | None":
+    """The columns of --names, a row for each of `keys`."""
+    if path is None:
+        return None
+    from embedder.tables.names import read_names
 
-    run = _finished_run(path)
-    if run is None or not run.is_started or not has_integer_keys(run):
-        return vectors
-    return dataclasses.replace(vectors, key_type="integer")
+    return read_names(path).rows(keys)
 
 
 def _export_ensemble(args: Export) -> None:
@@ -504,18 +347,17 @@ def _export_ensemble(args: Export) -> None:
 
     if args.stability is not None:
         check_positive_integer("stability", args.stability)
-    ensemble = _ensemble(args.run)
+    ensemble = ensemble_of(args.run, key_type_of(args.run))
     if ensemble is None:
-        raise _needs_replicas(
-            "`replicas`" if args.replicas else "`stability`", args.run
-        )
+        raise needs_replicas("`replicas`" if args.replicas else "`stability`", args.run)
+    columns = _name_columns(args.names, ensemble.texts)
     with name_file_in_errors(args.to):
         if args.stability is None:
-            write_ensemble(ensemble, args.to)
+            write_ensemble(ensemble, args.to, columns=columns)
             num_replicas, num_tokens, _ = ensemble.vectors.shape
             done = f"{num_replicas} x {num_tokens} vectors"
         else:
-            tokens = write_stability(ensemble, args.stability, args.to)
+            tokens = write_stability(ensemble, args.stability, args.to, columns=columns)
             done = f"stability of {len(tokens)} tokens"
     say_done(f"{done} in {shown(str(args.to))}")
 

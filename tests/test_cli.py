@@ -59,8 +59,8 @@ def child(*arguments: str, **options) -> subprocess.Popen:
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
-        ("--window", "x", "`--window` must be an integer, got 'x'."),
-        ("--window", "1.5", "`--window` must be an integer, got '1.5'."),
+        ("--window", "x", "`--window` must be an integer or 'session', got 'x'."),
+        ("--negative", "1.5", "`--negative` must be an integer, got '1.5'."),
         ("--block", "x", "`--block` must be an integer, got 'x'."),
         ("--alpha", "x", "`--alpha` must be a number, got 'x'."),
         ("--workdir", "", "`--workdir` must be a path, got ''."),
@@ -102,7 +102,9 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
             "`--no-bootstrap` must be without a value, got '1'",
         ),
         (["parity", "--bootstrap"], "`bootstrap` must be False for parity, got True."),
+        (["parity", "--weights", "w"], "`weights` must be empty for parity, got 'w'"),
         (["parity", "--holdout", "0.1"], "`holdout` must be 0 for parity, got 0.1."),
+        (["parity", "--window", "session"], "`window` must be an integer for parity:"),
         (["neighbors"], "Missing from embedder neighbors: RUN"),
         (["analogy", "r", "a"], "Missing from embedder analogy: B C"),
         (["export", "r"], "Missing from embedder export: --to PATH"),
@@ -121,7 +123,8 @@ def test_wrong_usage_is_one_line(capsys, arguments, message):
 def test_usage_errors_are_the_same_in_ascii(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
     assert main(["train", "--window", "x"]) == 2
-    assert error_line(capsys) == "embedder: `--window` must be an integer, got 'x'."
+    message = "embedder: `--window` must be an integer or 'session', got 'x'."
+    assert error_line(capsys) == message
 
 
 def test_long_value_is_not_broken(capsys):

@@ -209,8 +209,14 @@ def test_toml_may_leave_out_tables_and_have_a_byte_order_mark(tmp_path):
         ("window = 3", r"unknown table \[window\]: `window` belongs in \[tokens\]"),
         ("[run]\nwindow = 3", r"in \[run\]: `window` belongs in \[tokens\]"),
         ("data = 3", "`data` must be a table, got 3"),
-        ("[data]\nwindow = 0", "`window` must be an integer from 1 to 127, got 0"),
-        ("[data]\nwindow = 'x'", "`window` must be an integer from 1 to 127, got 'x'"),
+        (
+            "[data]\nwindow = 0",
+            "`window` must be an integer from 1 to 127 or 'session', got 0",
+        ),
+        (
+            "[data]\nwindow = 'x'",
+            "`window` must be an integer from 1 to 127 or 'session'",
+        ),
         ("[run]\nseed = 1\n[data]\nseed = 2", r"`seed` is given again in \[data\]"),
         ("[run]\noptimizer = 'adam'", "`optimizer` of tables must be 'sgd' or 'adag"),
         ("[model]\narchitecture = []", r"`architecture` must be .*, got \[\]"),

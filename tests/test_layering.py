@@ -9,10 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
+    "presets",
     *("threads", "limits", "terminal", "disk", "vectors", "engine", "hosts"),
     *("run", "problem", "run.resuming", "run.loop", "graphs", "tables", "encoders"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
-    *("verbs", "cli"),
+    *("results", "neighbors", "verbs", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

@@ -116,4 +116,4 @@ def test_what_has_no_kernel_is_compiled_by_xla(monkeypatch, kernels, option, val
 
 def test_the_kernel_refuses_an_optimizer_that_it_lacks():
     with pytest.raises(ValueError, match="adam"):
-        thread.apply_on_thread("float32", "adam")
+        thread.apply_on_thread("float32", "adam", "uint8")

@@ -29,11 +29,12 @@ from embedder.config import (
 )
 from embedder.encoders.options import parse_arguments
 from embedder.errors import InputError
+from embedder.tables.options import Window
 
 _MOST = 10_000  # combinations of a grid: more are likely a mistake
 _OF_DATA = (
     *("label", "key", "image_size", "unicode_errors"),
-    *("session", "item", "order", "items"),
+    *("session", "item", "order", "items", "weights"),
     *("source", "target", "weight", "directed"),
 )
 _NOT_HERE = dict.fromkeys(_OF_DATA, "the data are opened once for all trials") | {
@@ -220,7 +221,7 @@ def _is_integer(name: str, config: Config) -> bool:
         for section in (config.run, config.family)
         for f in dataclasses.fields(section)
     }
-    return types.get(name) in (int, int | None)
+    return types.get(name) in (int, int | None, Window)
 
 
 def _hashable(value: Any) -> Any:

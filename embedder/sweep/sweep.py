@@ -1,5 +1,6 @@
 """Trains the trials of a sweep side by side, and keeps what is done."""
 
+import contextlib
 import logging
 import math
 import shutil
@@ -343,7 +344,11 @@ class _Sweep:
             return config
         window = self._space["window"]
         tried = window.values if isinstance(window, Choices) else (window.high,)
-        return with_options(config, window=int(max(*tried, self._config.tables.window)))
+        fitting = []
+        for each in (*tried, self._config.tables.window):
+            with contextlib.suppress(InputError):  # no trial has it with these blocks
+                fitting.append(with_options(config, window=each))
+        return max(fitting, key=lambda each: each.tables.max_distance)
 
     def _trained(self, training: Any, batch: _Batch) -> Snapshot:
         """The models of a batch after its last epoch."""

@@ -13,6 +13,7 @@ import numpy as np
 from embedder.engine.bootstrap import draws_of_shards, multiplicities
 from embedder.tables.encoded import TokenSource
 from embedder.tables.noise import NoiseTable, draw_noise, noise_table
+from embedder.tables.packing import Packing, consecutive, whole_sequences
 from embedder.tables.split import held_out, num_held_out
 from embedder.tables.vocabulary import keep_limit
 
@@ -26,9 +27,9 @@ class Blocks(NamedTuple):
 
     ids: Any  # i32[S, N, T]
     sequence: Any  # i32[S, N, T], number of the sequence in its shard
-    radius: Any  # i8[S, N, T], radius b_t of each token, from 1 to W, (3)
+    radius: Any  # i8[S, N, T], radius b_t of each token, from 1 to W, (3) or (66)
     noise: Any  # i32[S, N, G, K]
-    weight: Any = None  # u8[S, N, T], multiplicity of the sequence, (55); None: all 1
+    weight: Any = None  # [S, N, T], m_i w_i of the sequence, (67); None: all are 1
 
 
 class Updates(NamedTuple):
@@ -58,9 +59,14 @@ class BlockShape(NamedTuple):
     tile: int  # B
     noise: int  # K
     blocks_per_update: int  # N
+    whole_sequences: bool = False  # the context is the whole sequence, W = T - 1, (66)
 
-    def updates(self, num_blocks: int, has_weights: bool = False) -> Updates:
-        """Shapes and dtypes of any number of updates, None, of `num_blocks` each."""
+    def updates(self, num_blocks: int, weight: type | None = None) -> Updates:
+        """Shapes and dtypes of any number of updates, None, of `num_blocks` each.
+
+        Args:
+          weight: dtype of the weights; None: there are none.
+        """
         tokens = (None, num_blocks, self.block)
         noise = (None, num_blocks, self.block // self.tile, self.noise)
         blocks = Blocks(
@@ -68,7 +74,7 @@ class BlockShape(NamedTuple):
             sequence=ArraySpec(tokens, np.int32),
             radius=ArraySpec(tokens, np.int8),
             noise=ArraySpec(noise, np.int32),
-            weight=ArraySpec(tokens, np.uint8) if has_weights else None,
+            weight=None if weight is None else ArraySpec(tokens, weight),
         )
         return Updates(
             blocks, ArraySpec((None, 3), np.int64), ArraySpec((None,), np.float64)
@@ -111,7 +117,9 @@ class BlockSource:
     @property
     def specs(self) -> Updates:
         """Shapes and dtypes of the updates, None of them."""
-        return self.shape.updates(len(self.share), has_weights=self.draws is not None)
+        has_draws = self.draws is not None
+        weight = weight_dtype(self.encoded.has_weights, bootstrap=has_draws)
+        return self.shape.updates(len(self.share), weight)
 
     def with_seed(self, seed: int) -> "BlockSource":
         """The source of another seed; what does not depend on it is shared."""
@@ -140,10 +148,11 @@ class BlockSource:
             keep &= weight > 0
         if self.holdout:
             keep &= ~np.repeat(held_out(shard, len(lengths), self.holdout), lengths)
-        num_blocks = -(-int(np.count_nonzero(keep)) // self.shape.block)
+        packing = _packing(keep, lengths, self.shape, rng)
+        num_blocks = packing.num_blocks
         visits = _visits(num_blocks, self.shape.blocks_per_update, self.share)
         blocks = _make_blocks(
-            ids, lengths, weight, keep, self.noise, self.shape, visits, rng
+            ids, lengths, weight, keep, self.noise, self.shape, packing, visits, rng
         )
         first = np.arange(0, num_blocks, self.shape.blocks_per_update)
         tokens = self.encoded.shard_tokens
@@ -159,12 +168,24 @@ class BlockSource:
         )
 
     def _weights(self, shard: int, lengths: np.ndarray) -> np.ndarray | None:
-        """The multiplicity of the sequence of each token, u8[n]; None: all are 1."""
-        if self.draws is None:
-            return None
-        num_draws = int(self.draws[shard])
-        drawn = multiplicities(shard, len(lengths), num_draws, self.seed)
-        return np.repeat(drawn, lengths)
+        """m_i w_i of the sequence of each token, [n], u8 or f32; None: all are 1."""
+        weights = self.encoded.weights(shard)
+        if self.draws is not None:
+            num_draws = int(self.draws[shard])
+            drawn = multiplicities(shard, len(lengths), num_draws, self.seed)
+            weights = drawn if weights is None else drawn * weights
+        return None if weights is None else np.repeat(weights, lengths)
+
+
+def weight_dtype(has_weights: bool, *, bootstrap: bool) -> type | None:
+    """The dtype of `Blocks.weight`; None: there are none.
+
+    Args:
+      has_weights: whether the sequences of the corpus have weights.
+    """
+    if has_weights:
+        return np.float32
+    return np.uint8 if bootstrap else None
 
 
 def block_source(
@@ -216,26 +237,34 @@ def _visits(num_blocks: int, per_update: int, share: range) -> np.ndarray:
     )
 
 
+def _packing(keep: np.ndarray, lengths: np.ndarray, shape: BlockShape, rng) -> Packing:
+    """Where the kept tokens are in blocks."""
+    if not shape.whole_sequences:
+        return consecutive(int(np.count_nonzero(keep)), shape.block)
+    kept = np.concatenate([[0], np.cumsum(keep)])  # tokens before each
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return whole_sequences(kept[ends] - kept[ends - lengths], shape.block, rng)
+
+
 def _make_blocks(
-    ids, lengths, weight, keep, table, shape: BlockShape, visits: np.ndarray, rng
+    ids, lengths, weight, keep, table, shape: BlockShape, packing: Packing, visits, rng
 ) -> Blocks:
     """The blocks at `visits`, of S updates with N blocks each.
 
-    The draws come in a fixed order (3): `keep`, by the caller; then the order of
-    blocks, radii, noise ids.
+    The draws come in a fixed order (3): `keep` and the packing, by the caller; then the
+    order of blocks, radii, noise ids.
     """
     sequence = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    num_blocks = -(-int(np.count_nonzero(keep)) // shape.block)
+    num_blocks = packing.num_blocks
     order = np.append(rng.permutation(num_blocks), num_blocks)[visits]
-    size = (num_blocks, shape.block)
-    radius = rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
+    radius = _radii((num_blocks, shape.block), shape, rng)
     noise_size = (num_blocks, shape.block // shape.tile, shape.noise)
     noise = draw_noise(table, int(np.prod(noise_size)), rng).reshape(noise_size)
-    sequence = _pack(sequence[keep], size, fill=PADDING.blocks.sequence)[order]
+    sequence = packing.pack(sequence[keep], fill=PADDING.blocks.sequence)[order]
     if weight is not None:
-        weight = _pack(weight[keep], size, fill=PADDING.blocks.weight)[order]
+        weight = packing.pack(weight[keep], fill=PADDING.blocks.weight)[order]
     return Blocks(
-        ids=_pack(ids[keep], size, fill=PADDING.blocks.ids)[order],
+        ids=packing.pack(ids[keep], fill=PADDING.blocks.ids)[order],
         sequence=sequence,
         radius=np.where(sequence >= 0, _take(radius, visits), np.int8(0)),
         noise=_take(noise, visits),
@@ -243,11 +272,11 @@ def _make_blocks(
     )
 
 
-def _pack(values: np.ndarray, size: tuple[int, int], fill: int) -> np.ndarray:
-    """Blocks of consecutive values, and one of padding after them, [M + 1, T]."""
-    packed = np.full((size[0] + 1, size[1]), fill, dtype=values.dtype)
-    packed.reshape(-1)[: len(values)] = values
-    return packed
+def _radii(size: tuple[int, int], shape: BlockShape, rng) -> np.ndarray:
+    """The radius of each token, i8[`size`]: drawn (3), or the whole block (66)."""
+    if shape.whole_sequences:
+        return np.full(size, shape.window, np.int8)
+    return rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
 
 
 def _take(values: np.ndarray, visits: np.ndarray) -> np.ndarray:

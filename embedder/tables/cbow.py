@@ -5,9 +5,10 @@
     h_t = (1/n_t) sum_{j in ctx(t)} v_j
 
 with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
-n_t their number, and k over the K noise ids of the tile of t. With a bootstrap each
-term counts m_t times, (56). The gradients are derived by JAX (`update.row_gradients`),
-and by hand in the oracle and in `cpu/cbow.py`:
+n_t their number, and k over the K noise ids of the tile of t. With a bootstrap or
+weights of sessions each term counts m_t times; m_t stands for m_t w_t of (67). The
+gradients are derived by JAX (`update.row_gradients`), and by hand in the oracle and in
+`cpu/cbow.py`:
 
     dL/dh_t = -sigmoid(-h_t.u_t) u_t + (negative/K) sum_k sigmoid(h_t.u_k) u_k (37)
     dL/dv_j = sum_{t: j in ctx(t)} (1/n_t) dL/dh_t                             (38)

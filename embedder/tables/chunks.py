@@ -15,3 +15,4 @@ class Chunk(NamedTuple):
     tokens: pl.Series  # str[number of tokens], none empty
     lengths: np.ndarray  # i64[number of sequences], tokens of each, may be 0
     is_open: bool  # the last sequence continues in the next chunk
+    weights: np.ndarray | None = None  # f32[number of sequences]; None: all are 1

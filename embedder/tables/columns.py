@@ -23,17 +23,26 @@ class Columns(NamedTuple):
     item: str = ""
     order: str = ""  # or NO_ORDER
     items: str = ""  # lists: a row is a session
+    weights: str = ""  # of sessions; never found by its name
 
     @property
-    def are_given(self) -> bool:
-        """Whether a column is named."""
-        return any(self)
+    def of_sessions(self) -> tuple[str, ...]:
+        """The columns without the weights: one that is given says that files are
+        tables."""
+        return self[:4]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The columns for a manifest; one without weights is as before they existed."""
+        facts = self._asdict()
+        return facts if self.weights else {k: facts[k] for k in facts if k != "weights"}
 
     def __str__(self) -> str:
+        weights = f", with the weights `{self.weights}`" if self.weights else ""
         if self.items:
-            return f"the lists of `{self.items}`"
+            return f"the lists of `{self.items}`{weights}"
         order = "the rows" if self.order in ("", NO_ORDER) else f"`{self.order}`"
-        return f"`{self.item}` by `{self.session}`, in the order of {order}"
+        return f"`{self.item}` by `{self.session}`, in the order of {order}{weights}"
 
 
 NOT_GIVEN = Columns()
@@ -41,7 +50,10 @@ NOT_GIVEN = Columns()
 
 def columns_of(options: TablesOptions) -> Columns:
     """The columns that the settings name."""
-    return Columns(options.session, options.item, options.order, options.items)
+    return Columns(
+        *(options.session, options.item, options.order),
+        *(options.items, options.weights),
+    )
 
 
 _NAMES = {
@@ -80,12 +92,13 @@ def choose_columns(
     if given.items or not (given.session or given.item):
         lists = [n for n, dtype in schema.items() if isinstance(dtype, pl.List)]
         if given.items or (len(lists) == 1 and not _found(schema, "session")):
-            return _checked(schema, Columns(items=given.items or lists[0]), about)
+            chosen = Columns(items=given.items or lists[0], weights=given.weights)
+            return _checked(schema, chosen, about)
     session, item = (
         getattr(given, kind) or _only(schema, kind, given, about)
         for kind in ("session", "item")
     )
-    chosen = Columns(session, item)
+    chosen = Columns(session, item, weights=given.weights)
     order = given.order or _order(schema, chosen, about)
     return _checked(schema, chosen._replace(order=order), about)
 
@@ -104,10 +117,11 @@ def _check_given(schema: pl.Schema, given: Columns, about: str) -> None:
             "`items` is a column of whole sessions: leave out `session`, `item` and "
             "`order`."
         )
-    names = [name for name in given[:3] if name]
+    names = [name for name in given if name]
     if len({*names}) < len(names):
         raise InputError(
-            f"`session`, `item` and `order` must be different columns, got {names}."
+            "`session`, `item`, `order`, `items` and `weights` must be different "
+            f"columns, got {names}."
         )
 
 
@@ -165,6 +179,7 @@ def _checked(schema: pl.Schema, chosen: Columns, about: str) -> Columns:
         ),
         "order": ("numbers, or dates and times", _is_order),
         "items": ("lists of integers or of text", _is_list),
+        "weights": ("numbers", _is_weight),
     }
     for option, name in chosen._asdict().items():
         rule, fits = rules[option]
@@ -196,6 +211,11 @@ def _is_item(dtype: pl.DataType) -> bool:
 
 def _is_order(dtype: pl.DataType) -> bool:
     return dtype.is_numeric() or dtype.is_temporal() or dtype == pl.String
+
+
+def _is_weight(dtype: pl.DataType) -> bool:
+    """Text is, too: all cells of a CSV file are."""
+    return dtype.is_numeric() or dtype == pl.String
 
 
 def _is_list(dtype: pl.DataType) -> bool:

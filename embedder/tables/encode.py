@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypedDict
 
 import numpy as np
 import polars as pl
@@ -37,8 +37,8 @@ from embedder.limits import check_room
 from embedder.tables import shards
 from embedder.tables.chunks import Chunk
 from embedder.tables.corpus import Corpus
-from embedder.tables.encoded import Encoded
-from embedder.tables.shards import EncodedChunk, Shard, cut_shards
+from embedder.tables.encoded import Encoded, SequenceWeights
+from embedder.tables.shards import CutShard, EncodedChunk, Shard, cut_shards
 from embedder.tables.vocabulary import (
     Vocabulary,
     read_vocabulary,
@@ -59,8 +59,15 @@ class _Counts(NamedTuple):
 
     tokens: list[str]  # [U], by first appearance
     counts: np.ndarray  # i64[U]
-    sizes: list[tuple[int, int, bool]]  # of each chunk: tokens, sequences, is_open
+    sizes: list["_ChunkSize"]
     num_bytes: int  # of memory that the types took
+
+
+class _ChunkSize(NamedTuple):
+    tokens: int
+    sequences: int
+    is_open: bool
+    has_weights: bool
 
 
 class BaseVocabulary(NamedTuple):
@@ -116,7 +123,8 @@ def _chunks(corpus: Corpus, folder: Path) -> Iterator[Chunk]:
 
 
 def _count_tokens(chunks: Iterator[Chunk], spool: BinaryIO) -> _Counts:
-    """Reads `chunks`; writes codes u32 and lengths i64 of each to `spool`.
+    """Reads `chunks`; writes codes u32, lengths i64 and, if there are any, weights f32
+    of each to `spool`.
 
     Polars numbers tokens in any order: its numbers are mapped to codes.
     """
@@ -143,7 +151,10 @@ def _count_tokens(chunks: Iterator[Chunk], spool: BinaryIO) -> _Counts:
         np.add.at(counts, codes, 1)
         spool.write(codes.tobytes())
         spool.write(chunk.lengths.tobytes())
-        sizes.append((len(codes), len(chunk.lengths), chunk.is_open))
+        if chunk.weights is not None:
+            spool.write(chunk.weights.astype(np.float32, copy=False).tobytes())
+        size = len(codes), len(chunk.lengths)
+        sizes.append(_ChunkSize(*size, chunk.is_open, chunk.weights is not None))
     return _Counts(tokens, counts[:num_types], sizes, num_bytes)
 
 
@@ -208,27 +219,60 @@ def _in_memory(
     vocabulary: Vocabulary, counts: _Counts, spool: BinaryIO, id_of_code: np.ndarray
 ) -> Encoded:
     parts = list(cut_shards(_decode_spool(counts, spool, id_of_code)))
-    tokens = np.array([len(ids) for ids, _ in parts], dtype=np.int64)
-    sequences = np.array([len(lengths) for _, lengths in parts], dtype=np.int64)
+    tokens = np.array([len(part.ids) for part in parts], dtype=np.int64)
+    sequences = np.array([len(part.lengths) for part in parts], dtype=np.int64)
     raw_tokens = int(counts.counts.sum())
+    found = [part.weights for part in parts if part.weights is not None]
+    summary = _WeightSummary()
+    for each in found:
+        summary.add(each)
+    weights = SequenceWeights(found.__getitem__, **summary.facts) if found else None
     return Encoded(
         vocabulary,
         tokens,
         sequences,
-        parts.__getitem__,
+        lambda shard: (parts[shard].ids, parts[shard].lengths),
         raw_tokens,
         counts.num_bytes,
+        weights,
     )
+
+
+class _WeightFacts(TypedDict):
+    """Facts about all weights; see `SequenceWeights`."""
+
+    digest: str
+    mean: float
+
+
+class _WeightSummary:
+    """The facts about the weights of all shards, which are added one by one."""
+
+    def __init__(self) -> None:
+        self._digest, self._total, self.number = hashlib.sha256(), 0.0, 0
+
+    def add(self, weights: np.ndarray) -> None:
+        self._digest.update(weights.tobytes())
+        self._total += float(weights.sum(dtype=np.float64))
+        self.number += len(weights)
+
+    @property
+    def facts(self) -> _WeightFacts:
+        mean = self._total / self.number
+        return {"digest": self._digest.hexdigest(), "mean": mean}
 
 
 def _decode_spool(
     counts: _Counts, spool: BinaryIO, id_of_code: np.ndarray
 ) -> Iterator[EncodedChunk]:
     spool.seek(0)
-    for num_tokens, num_sequences, is_open in counts.sizes:
-        codes = np.frombuffer(spool.read(4 * num_tokens), dtype=np.uint32)
-        lengths = np.frombuffer(spool.read(8 * num_sequences), dtype=np.int64)
-        yield id_of_code[codes], lengths, is_open
+    for size in counts.sizes:
+        codes = np.frombuffer(spool.read(4 * size.tokens), dtype=np.uint32)
+        lengths = np.frombuffer(spool.read(8 * size.sequences), dtype=np.int64)
+        weights = None
+        if size.has_weights:
+            weights = np.frombuffer(spool.read(4 * size.sequences), dtype=np.float32)
+        yield EncodedChunk(id_of_code[codes], lengths, size.is_open, weights)
 
 
 def _digest(corpus: Corpus, min_count: int, base: BaseVocabulary | None) -> str:
@@ -250,16 +294,28 @@ def _write_cache(
         with tempfile.TemporaryFile(dir=temporary) as spool:
             counts = _count_tokens(_chunks(corpus, temporary), spool)
             vocabulary, id_of_code = _vocabulary(counts, min_count, base)
-            tokens = []
+            tokens, weights = [], _WeightSummary()
             parts = cut_shards(_decode_spool(counts, spool, id_of_code))
-            for index, (ids, lengths) in enumerate(parts):
-                np.savez(_shard_path(temporary, index), ids=ids, lengths=lengths)
-                tokens.append(len(ids))
-        summary = {"raw_tokens": int(counts.counts.sum()), "shard_tokens": tokens}
+            for index, part in enumerate(parts):
+                _write_shard(_shard_path(temporary, index), part)
+                tokens.append(len(part.ids))
+                if part.weights is not None:
+                    weights.add(part.weights)
+        summary: dict[str, object] = {"raw_tokens": int(counts.counts.sum())}
+        summary["shard_tokens"] = tokens
+        if weights.number:
+            summary["weights"] = weights.facts
         write_vocabulary(vocabulary, temporary / "vocabulary.parquet")
         (temporary / "shards.json").write_text(json.dumps(summary))
         write_digests(temporary, files_in(temporary))
     return counts.num_bytes
+
+
+def _write_shard(path: Path, part: CutShard) -> None:
+    if part.weights is None:
+        np.savez(path, ids=part.ids, lengths=part.lengths)
+    else:
+        np.savez(path, ids=part.ids, lengths=part.lengths, weights=part.weights)
 
 
 def _open_cache(folder: Path) -> Encoded:
@@ -274,6 +330,9 @@ def _open_cache(folder: Path) -> Encoded:
             raise InputError("`shard_tokens` must be numbers >= 1")
         if raw_tokens < tokens.sum():
             raise InputError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
+        facts = summary.get("weights")
+        if facts is not None:
+            facts = _WeightFacts(digest=str(facts["digest"]), mean=float(facts["mean"]))
     with name_damaged_file(folder / "vocabulary.parquet") as path:
         check_digest(path, digests.get(path.name))
         vocabulary = read_vocabulary(path)
@@ -287,7 +346,15 @@ def _open_cache(folder: Path) -> Encoded:
             check_digest(path, digests.get(path.name))
             return _read_shard(path, int(tokens[shard]), len(vocabulary))
 
-    return Encoded(vocabulary, tokens, sequences, read, raw_tokens)
+    def read_weights(shard: int) -> np.ndarray:
+        with name_damaged_file(_shard_path(folder, shard)) as path:
+            check_digest(path, digests.get(path.name))
+            return _read_weights(path, int(sequences[shard]))
+
+    weights = None if facts is None else SequenceWeights(read_weights, **facts)
+    return Encoded(
+        vocabulary, tokens, sequences, read, raw_tokens, sequence_weights=weights
+    )
 
 
 def _num_sequences(path: Path, num_tokens: int) -> int:
@@ -314,6 +381,20 @@ def _read_shard(path: Path, num_tokens: int, num_rows: int) -> Shard:
     if ids.min() < 0 or ids.max() >= num_rows or lengths.min() < 1:
         raise InputError(f"ids must be from 0 to {num_rows - 1}, lengths >= 1")
     return ids, lengths
+
+
+def _read_weights(path: Path, num_sequences: int) -> np.ndarray:
+    """The weights of the sequences of the shard in a file, checked."""
+    with zipfile.ZipFile(path) as archive:
+        weights = read_stored_array(archive, "weights")
+    if weights.dtype != np.float32 or weights.shape != (num_sequences,):
+        raise InputError(
+            f"`weights` must be float32[{num_sequences}], got "
+            f"{weights.dtype}{weights.shape}"
+        )
+    if not ((weights > 0) & (weights < np.inf)).all():
+        raise InputError("`weights` must be finite and above 0")
+    return weights
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -53,6 +53,22 @@ class TokenSource(Protocol):
     def shard(self, number: int, seed: int, epoch: int) -> Shard:
         """The ids and lengths of the sequences of a shard in an epoch."""
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether sequences have weights, ALGORITHM.md (67)."""
+
+    def weights(self, number: int) -> np.ndarray | None:
+        """The weights of the sequences of a shard, f32[m]; None: all are 1."""
+
+
+class SequenceWeights(NamedTuple):
+    """The weights of the sequences of a corpus."""
+
+    read: Callable[[int], np.ndarray]
+    """Number of a shard -> weights of its sequences f32[m], finite and above 0."""
+    digest: str
+    mean: float
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
@@ -65,6 +81,7 @@ class Encoded:
     """Number of a shard -> its ids i32[n], lengths of its sequences i32[m]."""
     raw_tokens: int  # tokens of the corpus, known or unknown
     counting_bytes: int = 0  # of memory that counting took; 0: read from a cache
+    sequence_weights: SequenceWeights | None = None  # None: all are 1
 
     @property
     def num_tokens(self) -> int:
@@ -78,15 +95,18 @@ class Encoded:
 
     @property
     def content(self) -> str:
-        """Digest of the tokens and their counts."""
-        return self.vocabulary.digest
+        """Digest of the tokens and their counts, and of the weights of sequences."""
+        weights = self.sequence_weights
+        return self.vocabulary.digest + (f" {weights.digest}" if weights else "")
 
     @property
     def description(self) -> str:
-        """The size of the vocabulary, and of the text."""
+        """The size of the vocabulary, and of the text; the mean weight."""
+        weights = self.sequence_weights
+        mean = f"; mean weight of a session {weights.mean:.4g}" if weights else ""
         return (
             f"vocabulary: {len(self.vocabulary)} tokens, {self.num_tokens} of "
-            f"{self.raw_tokens} occurrences"
+            f"{self.raw_tokens} occurrences{mean}"
         )
 
     @property
@@ -97,3 +117,12 @@ class Encoded:
     def shard(self, number: int, seed: int, epoch: int) -> Shard:
         """The same in all epochs, for all seeds."""
         return self.read(number)
+
+    @property
+    def has_weights(self) -> bool:
+        """See `TokenSource`."""
+        return self.sequence_weights is not None
+
+    def weights(self, number: int) -> np.ndarray | None:
+        """See `TokenSource`."""
+        return self.sequence_weights.read(number) if self.sequence_weights else None

@@ -17,6 +17,7 @@ from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputTypeError
+from embedder.presets import PRESETS, Preset
 from embedder.settings import choice, integer
 from embedder.tables.artefact import (
     MODEL_SETTINGS,
@@ -32,7 +33,7 @@ from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
 from embedder.tables.graph import given_edges, walks_over
-from embedder.tables.options import OPTIMIZERS
+from embedder.tables.options import OPTIMIZERS, Window
 from embedder.tables.sessions import frame_corpus
 from embedder.tables.sources import file_corpus
 from embedder.tables.training import Training
@@ -40,7 +41,7 @@ from embedder.tables.update import host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.ensemble import Ensemble
-from embedder.vectors.vectors import Vectors
+from embedder.vectors.vectors import Vectors, typed_keys
 
 Key = str | int
 Source = str | os.PathLike | Iterable[Iterable[Key]] | Any
@@ -53,6 +54,7 @@ class EmbeddingTrainer:
     Args:
       vector_size: dimensions of a vector.
       window: largest distance of a context; each token draws its own from 1 to it.
+        "session": the context of an item is its whole sequence.
       negative: negative samples per pair.
       min_count: tokens that occur less often are dropped.
       sample: tokens more frequent than this share of the corpus are downsampled.
@@ -86,7 +88,7 @@ class EmbeddingTrainer:
         self,
         *,
         vector_size: int = 100,
-        window: int = 5,
+        window: Window = 5,
         negative: int = 5,
         min_count: int = 5,
         sample: float = 1e-3,
@@ -116,6 +118,23 @@ class EmbeddingTrainer:
         self._vectors: Vectors | None = None  # of the state, once asked for
         self._ensemble: Ensemble | None = None  # of the last training
 
+    @classmethod
+    def preset(cls, name: Preset, **arguments: Any) -> "EmbeddingTrainer":
+        """An untrained trainer with the settings of a preset: items, words or graph.
+
+        The walks of a graph are the defaults of `fit_graph`.
+
+        Args:
+          arguments: of `EmbeddingTrainer`; they override the preset.
+
+        Raises:
+          KeyError: there is no such preset.
+          TypeError, ValueError: an argument is out of its bounds.
+        """
+        of_walks = {"walks", "walk_length"}
+        found = {k: v for k, v in PRESETS[name].items() if k not in of_walks}
+        return cls(**(found | arguments))
+
     def __repr__(self) -> str:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self._settings().items())
         return f"EmbeddingTrainer({arguments})"
@@ -130,6 +149,7 @@ class EmbeddingTrainer:
         item: str = "",
         order: str = "",
         items: str = "",
+        weights: str = "",
     ) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
 
@@ -141,6 +161,8 @@ class EmbeddingTrainer:
           session, item, order: columns of a table with a row for each item; those that
             are not given are found by their names; order "none": that of the rows.
           items: column of a table whose rows are sessions.
+          weights: column of the weights of sessions: each pair of a session counts as
+            often as its weight.
           holdout: share of the sequences that is not trained on, the same for every
             seed; `held_out_history` has the scores on them.
 
@@ -151,7 +173,9 @@ class EmbeddingTrainer:
           FloatingPointError: training diverged.
         """
         config = settings.with_options(self._config(), holdout=holdout)
-        corpus = _corpus(sequences_or_path, Columns(session, item, order, items))
+        corpus = _corpus(
+            sequences_or_path, Columns(session, item, order, items, weights)
+        )
         encoded = _encoded(corpus, self.min_count)
         self._train(encoded, config, None, range(self.epochs))
         self._key_type = corpus.key_type
@@ -169,6 +193,7 @@ class EmbeddingTrainer:
         item: str = "",
         order: str = "",
         items: str = "",
+        weights: str = "",
     ) -> "EmbeddingTrainer":
         """Trains `replicas` models side by side from the start; returns the trainer.
 
@@ -177,7 +202,7 @@ class EmbeddingTrainer:
         and `held_out_history`, which have their means.
 
         Args:
-          sequences_or_path, session, item, order, items: as for `fit`.
+          sequences_or_path, session, item, order, items, weights: as for `fit`.
           replicas: number of models, at least 2.
           bootstrap: each trains on a resample of the sequences of its own.
           holdout: as for `fit`.
@@ -188,9 +213,11 @@ class EmbeddingTrainer:
         given = SimpleNamespace(replicas=replicas, bootstrap=bootstrap, holdout=holdout)
         integer(2)(given, "replicas")
         config = settings.with_options(self._config(), **vars(given))
-        corpus = _corpus(sequences_or_path, Columns(session, item, order, items))
+        corpus = _corpus(
+            sequences_or_path, Columns(session, item, order, items, weights)
+        )
         encoded = _encoded(corpus, self.min_count)
-        self._train(encoded, config, None, range(self.epochs))
+        self._train(encoded, config, None, range(self.epochs), corpus.key_type)
         self._key_type = corpus.key_type
         return self
 
@@ -208,6 +235,7 @@ class EmbeddingTrainer:
         source: str = "",
         target: str = "",
         weight: str = "",
+        replicas: int = 1,
     ) -> "EmbeddingTrainer":
         """Trains on random walks from the start; returns the trainer. An error leaves
         it as it was.
@@ -223,13 +251,23 @@ class EmbeddingTrainer:
           p, q: of node2vec, ALGORITHM.md (63).
           walks_fixed: make the same walks in each epoch.
           source, target, weight: columns of an edge list; "": by their order.
+          replicas: models to train side by side, as `fit_ensemble` does; of several
+            `ensemble_` has all. Each has the walks of its own seed.
 
         Raises:
           FileNotFoundError, TypeError, ValueError: `graph` or a setting is wrong.
           FloatingPointError: training diverged.
         """
-        integer(1)(SimpleNamespace(walks=walks), "walks")
-        given = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
+        numbers = SimpleNamespace(walks=walks, replicas=replicas)
+        integer(1)(numbers, "walks")
+        integer(1)(numbers, "replicas")
+        given = {
+            "replicas": replicas,
+            "walks": walks,
+            "walk_length": walk_length,
+            "p": p,
+            "q": q,
+        }
         given |= {"directed": False if directed is None else directed}
         given |= {"walks_fixed": walks_fixed, "min_count": 1}
         columns = {"source": source, "target": target, "weight": weight}
@@ -244,7 +282,8 @@ class EmbeddingTrainer:
 
     @property
     def ensemble_(self) -> Ensemble:
-        """The vectors of all replicas of the last `fit_ensemble`, [K, V, D].
+        """The vectors of all replicas of the last `fit_ensemble`, [K, V, D]; its tokens
+        are `str` or `int` as they were given.
 
         Raises:
           RuntimeError: it was not the last training.
@@ -264,6 +303,7 @@ class EmbeddingTrainer:
         item: str = "",
         order: str = "",
         items: str = "",
+        weights: str = "",
     ) -> "EmbeddingTrainer":
         """Trains one more epoch; returns the trainer. An error leaves it as it was.
 
@@ -271,7 +311,7 @@ class EmbeddingTrainer:
         learning rate falls from `alpha` to `min_alpha` within this epoch. On a trainer
         that is not trained yet, the vocabulary is made from these sequences.
         """
-        columns = Columns(session, item, order, items)
+        columns = Columns(session, item, order, items, weights)
         config, corpus = self._config(), _corpus(sequences_or_path, columns)
         if self._state is not None and corpus.key_type != self._key_type:
             raise InputTypeError(
@@ -434,8 +474,13 @@ class EmbeddingTrainer:
         config: Config,
         state: TrainState | None,
         epochs: range,
+        key_type: KeyType = "text",
     ) -> None:
-        """Trains `state`, None: the initial one, and keeps the result."""
+        """Trains `state`, None: the initial one, and keeps the result.
+
+        Args:
+          key_type: of the tokens of an ensemble.
+        """
         num_tokens = int(encoded.vocabulary.counts.sum())
         median_count = encoded.vocabulary.median_count
         config = settings.resolve(config, num_tokens, epochs.stop, median_count)
@@ -447,7 +492,8 @@ class EmbeddingTrainer:
         self._state, self._ensemble = end.state, None
         if training.has_replicas:
             known, tables = encoded.vocabulary, end.state.params["tables"]
-            self._ensemble = Ensemble(known.tokens, tables["input"], known.counts)
+            tokens = typed_keys(known.tokens, key_type)
+            self._ensemble = Ensemble(tokens, tables["input"], known.counts)
             self._state = unstack_states(end.state)[0]
         self._block = config.tables.block
         self._vocabulary = encoded.vocabulary
@@ -515,9 +561,9 @@ def _corpus(source: Source, columns: Columns = NOT_GIVEN) -> Corpus:
     frame = lazy_frame(source)
     if frame is not None:
         return frame_corpus(frame, columns)
-    if columns.are_given:
+    if any(columns):
         raise InputError(
-            f"`session`, `item`, `order` and `items` apply only to tables, got "
-            f"{tuple(filter(None, columns))} for sequences."
+            "`session`, `item`, `order`, `items` and `weights` apply only to tables, "
+            f"got {tuple(filter(None, columns))} for sequences."
         )
     return sequences_corpus(source)

@@ -111,6 +111,14 @@ class Walks:
         """Bytes of the graph, and of memory that building it took."""
         return {"graph": self.graph.num_bytes, "building graph": self.building_bytes}
 
+    @property
+    def has_weights(self) -> bool:
+        """False: all walks have weight 1."""
+        return False
+
+    def weights(self, number: int) -> None:
+        """See `TokenSource`."""
+
     def shard(self, number: int, seed: int, epoch: int) -> Shard:
         """The walks of a shard in an epoch, ALGORITHM.md (60) to (63)."""
         from embedder.graphs.walks import make_walks

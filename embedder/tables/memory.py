@@ -13,8 +13,10 @@ from embedder.engine.layout import Layout
 from embedder.engine.rules import row_rule
 from embedder.errors import InputError
 from embedder.settings import Interval
+from embedder.tables.blocks import weight_dtype
 from embedder.tables.encoded import TokenSource
 from embedder.tables.loader import loader_workers, superblock_size
+from embedder.tables.objective import num_positions
 from embedder.tables.prepare import UPDATES_AT_ONCE
 from embedder.tables.update import state_shapes
 
@@ -49,7 +51,9 @@ def memory_needed(
     checkpoints = 4 * table + 2 * row_state  # two of them
     superblocks = 3 * superblock_size * block * num_blocks
     per_token = 25 + 4 * data.noise / data.tile  # draws, ids, sequence, radius; noise
-    per_token += 4 * config.run.bootstrap  # weights, while they are packed
+    per_token += 4 * _weight_bytes(config)  # while they are packed
+    if data.has_whole_sequences:  # padding, at most as much as tokens; positions
+        per_token = 2 * per_token + 40
     return {
         "tables": replicas * 2 * table,
         "accumulators": replicas * 2 * row_state,  # and the first ones
@@ -83,14 +87,14 @@ def device_bytes(
     blocks = layout.num_blocks(num_blocks)
     local_blocks = blocks // layout.block_devices  # of one device
     tiles = block // data.tile
-    rows_of_tile = 2 * data.tile + 2 * data.window + data.noise
-    has_weights = config.run.bootstrap
-    per_block = block * (9 + has_weights) + tiles * data.noise * 4
-    positions = data.tile + 2 * data.window
+    positions = num_positions(block, data.tile, data.max_distance)
+    rows_of_tile = data.tile + positions + data.noise
+    weight = _weight_bytes(config)
+    per_block = block * (9 + weight) + tiles * data.noise * 4
     prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
     if sums_rows:
         prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence
-    pairs = block * (positions + itemsize * (1 + has_weights))  # of local blocks
+    pairs = block * (positions + itemsize * (1 + bool(weight)))  # of local blocks
     at_once = UPDATES_AT_ONCE["cpu" if jax.default_backend() == "cpu" else "gpu"]
     row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     needed = {
@@ -103,6 +107,13 @@ def device_bytes(
     }
     replicas = config.run.replicas // layout.replica_devices
     return {purpose: replicas * bytes for purpose, bytes in needed.items()}
+
+
+def _weight_bytes(config: Config) -> int:
+    """Bytes of the weight of a token in a block; 0: blocks have no weights."""
+    has_weights = bool(config.tables.weights)
+    dtype = weight_dtype(has_weights, bootstrap=config.run.bootstrap)
+    return 0 if dtype is None else np.dtype(dtype).itemsize
 
 
 def _row_state_bytes(config: Config, shape: tuple[int, int]) -> int:

@@ -3,7 +3,7 @@
 Axis letters, here, in `skipgram.py` and `cbow.py`, and in `legacy/objective.py`:
 
     N  blocks in an update        B  tokens in a tile (B divides T)
-    T  tokens in a block          C  positions of a tile with its halo, B + 2 W
+    T  tokens in a block          C  positions of a tile with its halo, B + 2 W, or T
     G  tiles in a block, T / B    K  noise ids of a tile
     D  dimensions of a vector     W  window: the largest distance of a context
     R  rows that a tile gathers from a table
@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
 
     mask: jax.Array  # bool[N, G, B, C]
     num_contexts: jax.Array  # [N, G, B]: n_t of each token
-    weight: jax.Array | None = None  # [N, G, B]: m_t of each token, (56); None: all 1
+    weight: jax.Array | None = None  # [N, G, B]: m_t w_t of tokens, (67); None: all 1
 
 
 class SumColumns(Protocol):
@@ -73,19 +73,17 @@ def pairs_of(
     sequence_NT, radius_NT, weight_NT=None, *, tile: int, window: int, dtype
 ) -> Pairs:
     """The pairs of an update, from sequence numbers i32[N, T], radii i8[N, T] and
-    multiplicities u8[N, T]; None: all are 1.
+    weights u8 or f32[N, T]; None: all are 1.
 
     Padding has sequence -1 and radius 0, and so no pairs.
     """
     sequence_NGC = halo(sequence_NT, tile, window, fill=-1)
     sequence_NGB = split_tiles(sequence_NT, tile)
     radius_NGB = split_tiles(radius_NT, tile).astype(jnp.int32)
-    context_1C = jnp.arange(-window, tile + window)[jnp.newaxis]
-    distance_BC = jnp.abs(context_1C - jnp.arange(tile)[:, jnp.newaxis])
-    distance_11BC = distance_BC[jnp.newaxis, jnp.newaxis]
+    distance_1GBC = _distances(sequence_NT.shape[1], tile, window)[jnp.newaxis]
     mask_NGBC = (
-        (distance_11BC > 0)
-        & (distance_11BC <= radius_NGB[..., jnp.newaxis])
+        (distance_1GBC > 0)
+        & (distance_1GBC <= radius_NGB[..., jnp.newaxis])
         & (sequence_NGC[:, :, jnp.newaxis] == sequence_NGB[..., jnp.newaxis])
     )
     weight_NGB = None
@@ -95,7 +93,7 @@ def pairs_of(
 
 
 def weighted(values: jax.Array, pairs: Pairs) -> jax.Array:
-    """`values` [N, G, B, ...] of tokens times the weight m_t of each, (56)."""
+    """`values` [N, G, B, ...] of tokens times the weight m_t w_t of each, (67)."""
     if pairs.weight is None:
         return values
     missing = values.ndim - pairs.weight.ndim
@@ -133,8 +131,29 @@ def split_tiles(x, tile: int):
     return x.reshape(x.shape[0], -1, tile)
 
 
+def num_positions(block: int, tile: int, window: int) -> int:
+    """C: of a tile with its halo, B + 2 W; T where each halo has the whole block."""
+    return block if window >= block - 1 else tile + 2 * window
+
+
+def _distances(block: int, tile: int, window: int) -> jax.Array:
+    """From each token of a tile to the positions of its halo, i32[G or 1, B, C]."""
+    if window >= block - 1:
+        position_11T = jnp.arange(block)[jnp.newaxis, jnp.newaxis]
+        return jnp.abs(position_11T - position_11T.reshape(-1, tile, 1))
+    position_11C = jnp.arange(-window, tile + window)[jnp.newaxis, jnp.newaxis]
+    return jnp.abs(position_11C - jnp.arange(tile)[jnp.newaxis, :, jnp.newaxis])
+
+
 def halo(x_NT, tile: int, window: int, *, fill: int):
-    """Each tile with W positions on both sides, [N, G, C]; padding `fill` outside."""
+    """Each tile with W positions on both sides, [N, G, C]; padding `fill` outside.
+
+    Where both sides reach the ends of the block: the block, without padding.
+    """
+    num_blocks, block = x_NT.shape
+    if window >= block - 1:
+        shape = num_blocks, block // tile, block
+        return jnp.broadcast_to(x_NT[:, jnp.newaxis], shape)
     padded = jnp.pad(x_NT, [(0, 0), (window, window)], constant_values=fill)
     starts_G1 = jnp.arange(0, x_NT.shape[1], tile)[:, jnp.newaxis]
     return padded[:, starts_G1 + jnp.arange(tile + 2 * window)[jnp.newaxis]]

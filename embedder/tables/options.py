@@ -11,6 +11,7 @@ from embedder.errors import InputError
 from embedder.settings import (
     boolean,
     integer,
+    integer_or,
     multiple,
     number,
     positive_finite,
@@ -22,6 +23,11 @@ from embedder.settings import (
 Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
 
+Window = int | Literal["session"]
+"""The largest distance of a context; session: the whole sequence is the context."""
+
+MOST_DISTANCE = 127
+"""The largest `window`: `Blocks.radius` is i8."""
 
 ADAGRAD_ALPHA = 0.2
 """Learning rate of Adagrad at the start, for any corpus, ALGORITHM.md (53)."""
@@ -80,13 +86,19 @@ class TablesOptions:
     order of the rows."""
     items: str = setting("", text)
     """Of a table whose rows are sessions: the column of the lists of items."""
+    weights: str = setting("", text)
+    """Of a table: the column of the weights of sessions. Each pair of a session counts
+    as often as its weight; sessions with weight 0 are left out."""
     architecture: Architecture = setting("skipgram")
     """skipgram: predict the contexts from a token. cbow: predict a token from the mean
     of its contexts."""
     vector_size: int = setting(100, integer(1))
     """Dimensions of the vectors."""
-    window: int = setting(5, integer(1, 127), is_per_model=True)
-    """Largest distance of a context. Each token draws its distance from 1 to this."""
+    window: Window = setting(
+        5, integer_or("session", 1, MOST_DISTANCE), is_per_model=True
+    )
+    """Largest distance of a context. Each token draws its distance from 1 to this.
+    session: each item of a session is a context of each other one."""
     negative: int = setting(5, integer(1), is_per_model=True)
     """Negative samples per pair."""
     noise: int = setting(32, integer(1))
@@ -94,7 +106,8 @@ class TablesOptions:
     tile: int = setting(16, integer(1))
     """Tokens that share noise tokens. It must divide the block."""
     block: int | None = setting(None, multiple(of="tile"))
-    """Tokens in a block; none: 64, rounded up to a multiple of the tile."""
+    """Tokens in a block; none: 64, rounded up to a multiple of the tile; with `window`
+    session 128, rounded down."""
     blocks_per_update: int | None = setting(None, integer(1))
     """Blocks whose gradients are summed in one update; none: by the size of the corpus,
     1 to 256. Larger updates keep more cores and GPUs busy."""
@@ -154,6 +167,7 @@ class TablesOptions:
     def __post_init__(self):
         validate(self)
         self._check_walks()
+        self._check_whole_sequences()
         if self.backend == "numba" and self.update == "dense":
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
         if self.best_by:
@@ -164,6 +178,12 @@ class TablesOptions:
         default = {f.name: f.default for f in dataclasses.fields(self)}
         names = _NOT_OF_WALKS if self.walks else _OF_WALKS
         changed = [name for name in names if getattr(self, name) != default[name]]
+        if self.walks and self.weights:
+            raise InputError(
+                f"`weights` applies only to sessions in tables, got {self.weights!r} "
+                f"with `walks` = {self.walks}. The column of the weights of edges is "
+                "`weight`."
+            )
         if self.walks and self.min_count not in (1, default["min_count"]):
             changed.insert(0, "min_count")  # 1 is what the default becomes
         if changed:
@@ -172,6 +192,34 @@ class TablesOptions:
                 f"`{changed[0]}` applies only to {kind}, got {value!r} with `walks` = "
                 f"{self.walks}."
             )
+
+    def _check_whole_sequences(self) -> None:
+        """Refuses blocks whose distances `Blocks.radius` cannot have."""
+        block = self.block_or_default
+        if self.has_whole_sequences and not 2 <= block <= MOST_DISTANCE + 1:
+            raise InputError(
+                f"`block` must be from 2 to {MOST_DISTANCE + 1} with `window` = "
+                f"{self.window!r}, got {block}"
+                + ("." if self.block else f" by `tile` = {self.tile}.")
+            )
+
+    @property
+    def has_whole_sequences(self) -> bool:
+        """Whether the context of a token is its whole sequence, ALGORITHM.md (66)."""
+        return self.window == "session"
+
+    @property
+    def block_or_default(self) -> int:
+        """T, ALGORITHM.md (45) if it is not given."""
+        most = MOST_DISTANCE + 1 if self.has_whole_sequences else None
+        return self.block or default_block(self.tile, most)
+
+    @property
+    def max_distance(self) -> int:
+        """W, the largest distance of a context: of whole sequences T - 1."""
+        if isinstance(self.window, int):
+            return self.window
+        return self.block_or_default - 1
 
     @property
     def update_size(self) -> tuple[int, int]:
@@ -246,12 +294,15 @@ OPTIMIZERS = tuple(_RULES)
 """The choices of `optimizer` for tables."""
 
 
-def default_block(tile: int) -> int:
+def default_block(tile: int, most: int | None = None) -> int:
     """Tokens in a block: 64, raised to a multiple of `tile`.
 
     Larger blocks are faster, and lose where words are to be told apart that are used
-    alike: SimLex first.
+    alike: SimLex first. Blocks of whole sequences are as large as may be, `most`, so
+    that few sequences are cut.
     """
+    if most is not None:
+        return max(most // tile, 1) * tile
     return -(-64 // tile) * tile
 
 
@@ -274,7 +325,7 @@ def resolve_options(
 
     `max_pairs_per_row` stays None with an optimizer that has no such limit.
     """
-    block = options.block or default_block(options.tile)
+    block = options.block_or_default
     num_blocks = options.blocks_per_update or default_blocks_per_update(
         num_tokens, block
     )

@@ -147,8 +147,18 @@ def open_corpus(
 
     Args:
       columns: of sessions in tables.
+
+    Raises:
+      OSError, InputError: see `file_corpus`.
     """
-    return demo_corpus() if source is None else file_corpus(source, errors, columns)
+    if source is not None:
+        return file_corpus(source, errors, columns)
+    if columns.weights:
+        raise InputError(
+            "`weights` applies only to sessions in tables, got "
+            f"{columns.weights!r} for the demo corpus: give a table as the corpus."
+        )
+    return demo_corpus()
 
 
 def _read_base(base: Base) -> ModelFile:
@@ -269,9 +279,13 @@ def plan(
         for one in (config, *models)
     )
     if each:
-        window = max(one.tables.window for one in (common, *each))
-        common = common_config(each, window=window)
+        largest = max((one.tables for one in (common, *each)), key=_max_distance)
+        common = common_config(each, window=largest.window)
     return Training(common, encoded, epochs, base, each)
+
+
+def _max_distance(options: TablesOptions) -> int:
+    return options.max_distance
 
 
 def _encoded(

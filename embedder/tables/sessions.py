@@ -24,6 +24,11 @@ from embedder.tables.chunks import Chunk
 from embedder.tables.columns import NO_ORDER, NOT_GIVEN, Columns, choose_columns
 from embedder.tables.corpus import Corpus
 from embedder.tables.row_sort import sorted_groups
+from embedder.tables.session_weights import (
+    check_weights,
+    weight_columns,
+    weights_of_sessions,
+)
 from embedder.tables.table_files import read_first, scan_tables, table_name
 from embedder.threads import use_threads
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
@@ -105,7 +110,7 @@ def frame_corpus(
     return Corpus(
         name="corpus",
         source=source,
-        manifest=[{"columns": chosen._asdict(), "keys": rows.key_type}],
+        manifest=[{"columns": chosen.facts, "keys": rows.key_type}],
         chunks=lambda: prefetch(chunks()),
         chunks_in=lambda folder: prefetch(chunks(folder)),
         key_type=rows.key_type,
@@ -130,7 +135,7 @@ class _Rows:
     ):
         self._columns, self._source = columns, source
         self._has_order = columns.order not in ("", NO_ORDER)
-        self._num_rows = self._num_missing = self._num_long = 0
+        self._num_rows = self._num_missing = self._num_long = self._num_weightless = 0
         item = head.schema[columns.items or columns.item]
         if isinstance(item, pl.List | pl.Array):
             item = item.inner  # type: ignore[assignment]  # an instance, by its check
@@ -145,10 +150,12 @@ class _Rows:
         if self._has_order:
             exprs.append(self._order(head[columns.order]))
             exprs.append(pl.col(columns.order).alias("given"))
+        if columns.weights:
+            exprs += weight_columns(columns.weights, head.schema[columns.weights])
         self.frame = frame.select(exprs)
 
     def chunks(self, folder: Path) -> Iterator[Chunk]:
-        self._num_rows = self._num_missing = self._num_long = 0
+        self._num_rows = self._num_missing = self._num_long = self._num_weightless = 0
         batches = self.frame.collect_batches(
             chunk_size=_BATCH_ROWS, maintain_order=True
         )
@@ -158,12 +165,31 @@ class _Rows:
             order = ["order"] if self._has_order else []
             rows = map(self._cleaned, batches)
             for frame in sorted_groups(rows, "session", order, folder):
-                lengths = frame["session"].rle().struct.field("len")
-                yield Chunk(frame["item"], lengths.to_numpy().astype(np.int64), False)
+                yield self._of_rows(frame)
         self._log_left_out()
+
+    def _of_rows(self, frame: pl.DataFrame) -> Chunk:
+        """The sessions of sorted rows, without those with weight 0."""
+        lengths = frame["session"].rle().struct.field("len").to_numpy().astype(np.int64)
+        if not self._columns.weights:
+            return Chunk(frame["item"], lengths, is_open=False)
+        weights = weights_of_sessions(
+            *(frame["session"], frame["weight"], lengths),
+            *(self._columns.weights, self._source),
+        )
+        whole = weights > 0
+        self._num_weightless += int(np.count_nonzero(~whole))
+        items = frame["item"].filter(pl.Series(np.repeat(whole, lengths)))
+        return Chunk(items, lengths[whole], False, weights[whole].astype(np.float32))
 
     def _of_lists(self, batch: pl.DataFrame) -> Chunk:
         """The sessions of lists, without missing items; a missing list is empty."""
+        weights = None
+        if self._columns.weights:
+            check_weights(batch, self._columns.weights, self._source)
+            kept = batch.filter(pl.col("weight") > 0)
+            self._num_weightless += len(batch) - len(kept)
+            batch, weights = kept, kept["weight"].to_numpy().astype(np.float32)
         lists = batch["items"].cast(pl.List(self._item)).fill_null([])
         lengths = lists.list.len().to_numpy().astype(np.int64)
         numbers = np.repeat(np.arange(len(lengths)), lengths)
@@ -174,7 +200,7 @@ class _Rows:
         items = items.with_columns(_text("item", self._item))
         kept = self._without_missing(items)
         counts = np.bincount(kept["session"].to_numpy(), minlength=len(lengths))
-        return Chunk(kept["item"], counts.astype(np.int64), is_open=False)
+        return Chunk(kept["item"], counts.astype(np.int64), False, weights)
 
     def _cleaned(self, batch: pl.DataFrame) -> pl.DataFrame:
         """Session and item as text, and the order, without rows that lack one."""
@@ -184,8 +210,11 @@ class _Rows:
         if self._has_order:
             self._check_order(batch)
         texts = _text("session", self._session), _text("item", self._item)
-        order = ["order"] if self._has_order else []
-        return self._without_missing(batch.select(*texts, *order))
+        others = ["order"] if self._has_order else []
+        if self._columns.weights:
+            check_weights(batch, self._columns.weights, self._source)
+            others.append("weight")
+        return self._without_missing(batch.select(*texts, *others))
 
     def _without_missing(self, rows: pl.DataFrame) -> pl.DataFrame:
         """`rows` without nulls, empty text and items that are too long; counts them."""
@@ -200,10 +229,18 @@ class _Rows:
     def _log_left_out(self) -> None:
         if self._num_missing:
             columns = [name for name in self._columns if name not in ("", NO_ORDER)]
+            if self._columns.items:
+                columns = [self._columns.items]
             _log.warning(
                 "Corpus %s: rows without a value in %s, left out: %d of %d.",
                 *(self._source, " or ".join(columns)),
                 *(self._num_missing, self._num_rows),
+            )
+        if self._num_weightless:
+            missing = " or without a weight" if self._columns.items else ""
+            _log.warning(
+                "Corpus %s: sessions with weight 0%s in %s, left out: %d.",
+                *(self._source, missing, self._columns.weights, self._num_weightless),
             )
         if self._num_long:
             _log.warning(

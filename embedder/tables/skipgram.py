@@ -4,9 +4,10 @@
                 + (negative/K) n_t sum_k softplus(v_t.u_k) ]                    (7)
 
 with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
-n_t their number, and k over the K noise ids of the tile of t. With a bootstrap each
-term counts m_t times, (56). The gradients are derived by JAX (`update.row_gradients`),
-and by hand in the oracle and in `cpu/skipgram.py`:
+n_t their number, and k over the K noise ids of the tile of t. With a bootstrap or
+weights of sessions each term counts m_t times; m_t stands for m_t w_t of (67). The
+gradients are derived by JAX (`update.row_gradients`), and by hand in the oracle and in
+`cpu/skipgram.py`:
 
     dL/dv_t = -sum_j sigmoid(-v_t.u_j) u_j
               + (negative/K) n_t sum_k sigmoid(v_t.u_k) u_k                    (33)

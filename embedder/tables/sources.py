@@ -22,16 +22,23 @@ def file_corpus(
 
     Args:
       errors: as of `text_corpus`.
-      columns: of sessions in tables; if any is given, the files are tables.
+      columns: of sessions in tables; if any but the weights is given, the files are
+        tables.
 
     Raises:
-      OSError, InputError: see `text_corpus` and `table_corpus`.
+      OSError, InputError: see `text_corpus` and `table_corpus`; text has no weights.
     """
     if not os.fspath(source):
         raise InputError("`corpus` must be a file, a glob or a folder, got ''.")
     source = local_copy(os.fspath(source), is_wanted=is_corpus_file)
-    if tables := table_files(source, is_table=columns.are_given):
+    if tables := table_files(source, is_table=any(columns.of_sessions)):
         return table_corpus(tables, columns, os.fspath(source))
+    if columns.weights:
+        raise InputError(
+            "`weights` applies only to sessions in tables, got "
+            f"{columns.weights!r} for text: give --session and --item too if {source} "
+            "is a table."
+        )
     return text_corpus(source, errors)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
@@ -36,7 +37,8 @@ from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_sourc
 from embedder.tables.encoded import TokenSource
 from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
-from embedder.tables.options import TablesOptions
+from embedder.tables.options import MOST_DISTANCE, TablesOptions
+from embedder.tables.packing import filled_share, num_longer
 from embedder.tables.placement import REPLICA_AXES, TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
 from embedder.tables.split import num_held_out, trained_share
@@ -44,6 +46,7 @@ from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
 
+_log = logging.getLogger(__name__)
 _LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 
 
@@ -90,10 +93,12 @@ class Training:
         self.metrics: tuple[str, ...] = ("loss", *self._measures)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
-            self.kept_tokens,
+            self._packed_tokens,
             tokens_per_update,
             limit=config.save.interval.updates,
         )
+        if options.has_whole_sequences and not models:
+            _log_long_sequences(options, encoded)
         avoid_slow_scatters()  # before the first use of a device
         shape = len(encoded.vocabulary), options.vector_size
         self._demand = demand(config, shape, self.superblock_size)
@@ -160,7 +165,7 @@ class Training:
     def description(self) -> list[str]:
         """The corpus, the updates and the learning rate, as lines of text."""
         encoded, kept, tokens = self.encoded, self.kept_tokens, self._tokens_per_update
-        updates = -int(-kept // tokens)
+        updates = -int(-self._packed_tokens // tokens)
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
         return [
             encoded.description,
@@ -206,6 +211,16 @@ class Training:
         if self.config.run.bootstrap:
             share *= expected_share(int(self.encoded.shard_sequences.sum()))
         return share * self._trained_share * self.encoded.num_tokens
+
+    @functools.cached_property
+    def _packed_tokens(self) -> float:
+        """`kept_tokens`, with the padding of blocks of whole sequences."""
+        options, kept = self.config.tables, self.kept_tokens
+        if not options.has_whole_sequences or not kept:
+            return kept
+        lengths = next(_sequence_lengths(options, self.encoded))
+        share = kept / self.encoded.num_tokens
+        return kept / filled_share(lengths, share, options.update_size[0])
 
     @functools.cached_property
     def _trained_share(self) -> float:
@@ -320,6 +335,31 @@ class Training:
         updates, _, batch = call
         empty = loader.pad(loader.cut(updates, 0, 0), updates.num_updates)
         return empty, 0, batch._replace(blocks=empty.blocks)
+
+
+def _sequence_lengths(
+    options: TablesOptions, encoded: TokenSource
+) -> Iterator[np.ndarray]:
+    """The lengths of the sequences of each shard, i64[m]; of walks the largest."""
+    for shard, num in enumerate(encoded.shard_sequences):
+        if options.walks:
+            yield np.full(num, options.walk_length)
+        else:
+            yield encoded.shard(shard, seed=0, epoch=0)[1].astype(np.int64)
+
+
+def _log_long_sequences(options: TablesOptions, encoded: TokenSource) -> None:
+    """Logs how many sequences are not whole in a block."""
+    block, _ = options.update_size
+    if num := num_longer(_sequence_lengths(options, encoded), block):
+        _log.info(
+            "%d of %d sequences have more than `block` = %d tokens: an epoch trains a "
+            "random part of their pairs. `block` may be up to %d.",
+            num,
+            encoded.shard_sequences.sum(),
+            block,
+            MOST_DISTANCE + 1,
+        )
 
 
 def _rate(config: Config) -> Callable[[Any], Any]:
@@ -474,7 +514,7 @@ def make_program(
             )
 
         each = [
-            program(one.window, one.negative, one.max_pairs_per_row)
+            program(one.max_distance, one.negative, one.max_pairs_per_row)
             for one in (model.tables for model in models or replicas_of(config))
         ]
         placed = on_threads(each, min(threads, len(each))) if has_replicas else each[0]
@@ -500,7 +540,7 @@ def _model(shape: tuple[int, int], config: Config) -> Model:
     return Model(
         tables(*shape, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
         objective_of(options.architecture),
-        options.window,
+        options.max_distance,
         options.negative,
     )
 
@@ -546,10 +586,16 @@ def _source(
 ) -> BlockSource:
     options = config.tables
     block, num_blocks = options.update_size
-    shape = BlockShape(options.window, block, options.tile, options.noise, num_blocks)
     return block_source(
         encoded,
-        shape,
+        BlockShape(
+            window=options.max_distance,
+            block=block,
+            tile=options.tile,
+            noise=options.noise,
+            blocks_per_update=num_blocks,
+            whole_sequences=options.has_whole_sequences,
+        ),
         sample=options.sample,
         ns_exponent=options.ns_exponent,
         seed=config.run.seed,

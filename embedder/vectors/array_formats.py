@@ -5,10 +5,11 @@ Axis letters: V keys, D dimensions.
 
 import contextlib
 import hashlib
+import os
 import zipfile
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
 from embedder.disk.files import short_reason
 from embedder.errors import InputError
 from embedder.threads import use_threads
-from embedder.vectors.vectors import Vectors
+from embedder.vectors.vectors import KeyType, Vectors
 
 if TYPE_CHECKING:
     import polars as pl
@@ -131,32 +132,67 @@ def read_npz(path: Path) -> Vectors:
             )
 
 
-def write_parquet(vectors: Vectors, path: Path) -> None:
-    """Writes the columns key, count and vector, and their SHA-256 as metadata."""
+def write_parquet(
+    vectors: Vectors, path: Path, columns: "pl.DataFrame | None" = None
+) -> None:
+    """Writes the columns key, those of `columns`, count and vector, and the SHA-256 of
+    keys, counts and vectors as metadata."""
     import polars as pl
 
     use_threads()
-    keys = pl.Series(vectors.keys, dtype=pl.String)
-    columns = {"key": _integers(keys) if vectors.key_type == "integer" else keys}
+    table = pl.DataFrame({"key": key_column(vectors.keys, vectors.key_type)})
     if vectors.counts is not None:
-        columns["count"] = pl.Series(vectors.counts)
-    columns["vector"] = pl.Series(vectors.matrix)
+        table = table.with_columns(pl.Series("count", vectors.counts))
+    table = table.with_columns(pl.Series("vector", vectors.matrix))
+    if columns is not None:
+        table = with_columns(table, columns)
     try:
         digest = {DIGEST: digest_of(_arrays(vectors))}
-        pl.DataFrame(columns).write_parquet(path, metadata=digest)
+        table.write_parquet(path, metadata=digest)
     except pl.exceptions.PolarsError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
 
 
-def _integers(keys: "pl.Series") -> "pl.Series":
-    """Keys as integers of 64 bits; as text if one is not the text of such a one."""
+def with_columns(table: "pl.DataFrame", columns: "pl.DataFrame") -> "pl.DataFrame":
+    """`table` with more columns after its first.
+
+    Raises:
+      InputError: a column is in both, or the numbers of rows differ.
+    """
+    if len(columns) != len(table):
+        raise InputError(
+            f"`columns` must have a row for each of {len(table)} keys, got "
+            f"{len(columns)}."
+        )
+    for name in columns.columns:
+        if name in table.columns:
+            raise InputError(
+                f"`columns` must have other names than {', '.join(table.columns)}, got "
+                f"{name!r}: rename it."
+            )
+    first, *others = table.columns
+    return table.select(first).hstack(columns).hstack(table.select(others))
+
+
+def no_columns(path: str | os.PathLike[str], endings: Iterable[str]) -> str:
+    """The message about a file that cannot hold the columns of names."""
+    return (
+        f"Names can be written only to {' or '.join(endings)}, got {os.fspath(path)!r}."
+    )
+
+
+def key_column(keys: list[str], key_type: KeyType) -> "pl.Series":
+    """Keys as text, or as integers of 64 bits if all are the text of such ones."""
     import polars as pl
 
+    texts = pl.Series(keys, dtype=pl.String)
+    if key_type == "text":
+        return texts
     for dtype in (pl.Int64, pl.UInt64):
-        found = keys.cast(dtype, strict=False)
-        if not found.null_count() and (found.cast(pl.String) == keys).all():
+        found = texts.cast(dtype, strict=False)
+        if not found.null_count() and (found.cast(pl.String) == texts).all():
             return found
-    return keys
+    return texts
 
 
 def read_parquet(path: Path) -> Vectors:
@@ -179,6 +215,6 @@ def read_parquet(path: Path) -> Vectors:
             )
         counts = table["count"].to_numpy() if "count" in schema else None
         keys = table["key"].cast(pl.String).to_list()
-        key_type: Literal["text", "integer"] = "text" if key == pl.String else "integer"
+        key_type: KeyType = "text" if key == pl.String else "integer"
         vectors = Vectors(keys, table["vector"].to_numpy(), counts, key_type)
         return _checked(vectors, pl.read_parquet_metadata(path))

@@ -8,18 +8,20 @@ Axis letters: K replicas, V tokens, D dimensions, Q queries.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
-from embedder.errors import InputError, InputTypeError
+from embedder.errors import InputError, InputKeyError, InputTypeError
 from embedder.vectors.vectors import (
     CHUNK_VALUES,
     ROUNDING,
+    KeyType,
     Vectors,
+    as_integers,
     check_positive_integer,
     cosines,
     unit_rows,
@@ -29,12 +31,13 @@ FREQUENT = 100  # occurrences; in small corpora stability rises with the count u
 UNSTABLE = 0.3  # two replicas share fewer than three of ten nearest tokens
 _NEAREST = 10  # tokens that stability compares
 _TOKENS = 2**16  # whose nearest tokens are held at once
+Token = str | int
 
 
 class Neighbor(NamedTuple):
     """A token near another one, by the cosine similarities of K replicas."""
 
-    token: str
+    token: Token  # of the type of `Ensemble.tokens`
     similarity: float  # mean of the replicas
     lower: float  # ends of the interval over the replicas, see `neighbors`
     upper: float
@@ -45,6 +48,7 @@ class Neighbor(NamedTuple):
 class Ensemble:
     """The vectors of K replicas for the same tokens; a token's id is its row.
 
+    Tokens are all text or all integers; methods take and return them as they are.
     `vectors` may be memory-mapped: methods read it replica by replica.
 
     Raises:
@@ -53,7 +57,7 @@ class Ensemble:
       InputTypeError: `vectors` is neither float32 nor float64, or as of `Vectors`.
     """
 
-    tokens: list[str]
+    tokens: list[str] | list[int]
     vectors: np.ndarray  # f32 or f64[K, V, D]
     counts: np.ndarray  # i64[V]
 
@@ -69,8 +73,12 @@ class Ensemble:
                 f"{vectors.shape}."
             )
         vectors.flags.writeable = False
-        checked = [Vectors(self.tokens, each, self.counts) for each in vectors]
-        object.__setattr__(self, "tokens", checked[0].keys)
+        integers = as_integers(self.tokens)
+        texts = cast(list[str], self.tokens)  # if not, `Vectors` refuses them
+        if integers is not None:
+            texts = [*map(str, integers)]
+        checked = [Vectors(texts, each, self.counts) for each in vectors]
+        object.__setattr__(self, "tokens", integers or checked[0].keys)
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "counts", checked[0].counts)
 
@@ -82,13 +90,23 @@ class Ensemble:
         """The number of replicas, K."""
         return len(self.vectors)
 
-    def index(self, token: str) -> int:
+    @property
+    def key_type(self) -> KeyType:
+        """The type of `tokens`."""
+        return "text" if isinstance(self.tokens[0], str) else "integer"
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The tokens as text, as they are in files."""
+        return [str(token) for token in self.tokens]
+
+    def index(self, token: Token) -> int:
         """Id of `token`; InputKeyError if it is unknown."""
-        return self._first.index(token)
+        return self._first.index(self._text(token))
 
     def replica(self, number: int) -> Vectors:
-        """The vectors of replica `number`, from 0."""
-        return Vectors(self.tokens, self.vectors[number], self.counts)
+        """The vectors of replica `number`, from 0; their keys are text."""
+        return self._with_keys(self.vectors[number])
 
     @cached_property
     def rotations(self) -> np.ndarray:
@@ -133,15 +151,16 @@ class Ensemble:
         """
         means = [(rows @ self.rotations).mean(axis=0) for rows in self._chunks()]
         matrix = np.concatenate(means).astype(self.vectors.dtype)
-        return Vectors(self.tokens, matrix, self.counts)
+        return self._with_keys(matrix)
 
     def neighbors(
         self,
-        tokens: Sequence[str],
+        tokens: Sequence[Token],
         topn: int = 10,
         *,
         order: Literal["mean", "lower"] = "mean",
         percent: float = 90.0,
+        among: Collection[Token] | None = None,
     ) -> list[list[Neighbor]]:
         """The `topn` nearest other tokens of each of `tokens`, best first, ties by id.
 
@@ -151,22 +170,29 @@ class Ensemble:
           percent: the probability that the interval has the similarity of one more
             replica, in (0, 100]. 90: from the 5th to the 95th percentile. Of fewer than
             19 replicas that is from the least to the largest, with less.
+          among: only these tokens can be neighbours; unknown ones are ignored.
 
         Raises:
           InputKeyError: a token is unknown.
-          InputError, InputTypeError: `topn` is no integer >= 1, or `percent` is out of
-            its range.
+          InputError, InputTypeError: `topn` is no integer >= 1, `percent` is out of its
+            range, or none of `among` is known.
         """
         check_positive_integer("topn", topn)
         if not 0 < percent <= 100:
             raise InputError(f"`percent` must be in (0, 100], got {percent!r}.")
         size = max(1, CHUNK_VALUES // self.vectors[..., 0].size)
         found: list[list[Neighbor]] = []
-        for chunk in _pieces(tokens, size):
-            scores, nearest = self._scores(chunk, topn)
+        texts = None if among is None else [*map(str, among)]
+        hidden = self._first.outside(texts)
+        for chunk in _pieces(self._as_texts(tokens), size):
+            scores, nearest = self._scores(chunk, topn, texts)
             for i, token in enumerate(chunk):
                 row = self.index(token)
-                ids = self._candidates(row, scores[i], topn, order, percent)
+                keys = _key(scores[i], order, percent)
+                keys[row] = -np.inf
+                if hidden is not None:
+                    keys[hidden] = -np.inf
+                ids = _candidates(keys, topn)
                 exact = self._exact_cosines(row, ids)
                 best = np.argsort(-_key(exact, order, percent), kind="stable")[:topn]
                 found.append(
@@ -174,7 +200,7 @@ class Ensemble:
                 )
         return found
 
-    def stability(self, tokens: Sequence[str]) -> np.ndarray:
+    def stability(self, tokens: Sequence[Token]) -> np.ndarray:
         """How far the replicas agree on the nearest tokens of each of `tokens`, f64[Q].
 
             mean of |A_i ∩ A_j| / 10 over all pairs of replicas i < j
@@ -189,7 +215,7 @@ class Ensemble:
           InputKeyError: a token is unknown.
         """
         found = [np.empty(0)]
-        for chunk in _pieces(tokens, _TOKENS):
+        for chunk in _pieces(self._as_texts(tokens), _TOKENS):
             nearest = [each.neighbors(chunk, _NEAREST)[0] for each in self._replicas()]
             overlaps = [_overlap(*pair) for pair in itertools.combinations(nearest, 2)]
             found.append(np.mean(overlaps, axis=0) / max(1, nearest[0].shape[1]))
@@ -204,6 +230,18 @@ class Ensemble:
     def _first(self) -> Vectors:
         return self.replica(0)
 
+    def _with_keys(self, matrix: np.ndarray) -> Vectors:
+        return Vectors(self.texts, matrix, self.counts, self.key_type)
+
+    def _text(self, token: Token) -> str:
+        """A token as text; an integer is none of the tokens that are text."""
+        if isinstance(token, str) or self.key_type == "integer":
+            return str(token)
+        raise InputKeyError(f"Token {token!r} is not in the vocabulary.")
+
+    def _as_texts(self, tokens: Sequence[Token]) -> list[str]:
+        return [self._text(token) for token in tokens]
+
     def _replicas(self) -> Iterator[Vectors]:
         return (self.replica(k) for k in range(len(self)))
 
@@ -215,33 +253,18 @@ class Ensemble:
             yield self.vectors[:, start : start + step].astype(np.float64)
 
     def _scores(
-        self, tokens: Sequence[str], topn: int
+        self, tokens: Sequence[str], topn: int, among: list[str] | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Cosine similarities to all tokens f[Q, K, V], rounded, and the ids of the
-        nearest i64[K, Q, n]."""
+        nearest of `among` i64[K, Q, n]."""
         num_replicas, num_tokens, _ = self.vectors.shape
         shape = len(tokens), num_replicas, num_tokens
         scores, nearest = np.empty(shape, self.vectors.dtype), []
         rows = [self.index(token) for token in tokens]
         for k, each in enumerate(self._replicas()):
             scores[:, k] = each.unit[rows] @ each.unit.T
-            nearest.append(each.neighbors(tokens, topn)[0])
+            nearest.append(each.neighbors(tokens, topn, among=among)[0])
         return scores, np.stack(nearest)
-
-    def _candidates(
-        self, row: int, scores: np.ndarray, topn: int, order: str, percent: float
-    ) -> np.ndarray:
-        """Ids of the `topn` best by `scores` f[K, V], and of all within ROUNDING.
-
-        See `Vectors._best`: they are ranked again by cosines in float64.
-        """
-        keys = _key(scores, order, percent)
-        keys[row] = -np.inf
-        num = min(topn, len(keys) - 1)
-        if num == 0:
-            return np.empty(0, np.int64)
-        worst = np.partition(keys, len(keys) - num)[len(keys) - num]
-        return np.flatnonzero(keys >= worst - ROUNDING)
 
     def _exact_cosines(self, row: int, ids: np.ndarray) -> np.ndarray:
         """Cosine similarities of token `row` and those of `ids`, f64[K, len(ids)]."""
@@ -298,6 +321,18 @@ def _key(scores: np.ndarray, order: str, percent: float) -> np.ndarray:
     if order == "mean":
         return scores.mean(axis=0)
     return _interval(scores, percent)[0]
+
+
+def _candidates(keys: np.ndarray, topn: int) -> np.ndarray:
+    """Ids of the `topn` best by `keys` f[V], and of all within ROUNDING, but for -inf.
+
+    See `Vectors._best`: they are ranked again by cosines in float64.
+    """
+    num = min(topn, int((keys > -np.inf).sum()))
+    if num == 0:
+        return np.empty(0, np.int64)
+    worst = np.partition(keys, len(keys) - num)[len(keys) - num]
+    return np.flatnonzero(keys >= worst - ROUNDING)
 
 
 def _interval(scores: np.ndarray, percent: float) -> np.ndarray:

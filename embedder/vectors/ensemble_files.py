@@ -6,6 +6,7 @@ Axis letters: K replicas, V tokens, D dimensions.
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,66 +18,96 @@ from embedder.vectors.array_formats import (
     ARRAY_NAMES,
     check_arrays,
     check_names,
+    key_column,
     name_damaged_file,
+    no_columns,
     save_arrays,
+    with_columns,
 )
 from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.vectors import KeyType, typed_keys
+
+if TYPE_CHECKING:
+    import polars as pl
 
 REPLICAS_FILE = "replicas.safetensors"
 """The file of the ensemble in the folder of a run."""
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
-def write_ensemble(ensemble: Ensemble, path: str | os.PathLike[str]) -> None:
+def write_ensemble(
+    ensemble: Ensemble,
+    path: str | os.PathLike[str],
+    *,
+    columns: "pl.DataFrame | None" = None,
+) -> None:
     """Writes the vectors of all replicas atomically, in the format of the ending.
 
     .safetensors holds `vectors` [K, V, D], `tokens` u8 (in UTF-8, concatenated),
     `token_ends` i64[V], `counts` i64[V] and the SHA-256 of these; .parquet the columns
-    token, replica (from 0) and vector, one replica after the other.
+    token, replica (from 0) and vector, one replica after the other. Tokens that are
+    integers are so in .parquet, and text in .safetensors.
+
+    Args:
+      columns: more columns of a .parquet file, a row for each token.
 
     Raises:
-      InputError: the ending is another.
+      InputError: the ending is another, or `columns` do not fit.
       OSError: the disk is full, say; an existing file at `path` stays.
     """
     if _ending(path, (".safetensors", ".parquet")) == ".safetensors":
+        if columns is not None:
+            raise InputError(no_columns(path, (".parquet",)))
         with atomic_file(Path(path)) as part:
             save_arrays(_arrays(ensemble), part)
         return
     num_replicas, num_tokens, size = ensemble.vectors.shape
-    columns = {
-        "token": ensemble.tokens * num_replicas,
+    table = {
+        "token": key_column(ensemble.texts * num_replicas, ensemble.key_type),
         "replica": np.repeat(np.arange(num_replicas), num_tokens),
         "vector": ensemble.vectors.reshape(-1, size),
     }
-    _write_table(columns, Path(path))
+    rows = np.tile(np.arange(num_tokens), num_replicas)
+    _write_table(table, Path(path), columns, rows)
 
 
 def write_stability(
-    ensemble: Ensemble, num: int, path: str | os.PathLike[str]
+    ensemble: Ensemble,
+    num: int,
+    path: str | os.PathLike[str],
+    *,
+    columns: "pl.DataFrame | None" = None,
 ) -> list[str]:
     """Writes the columns token, count and stability of the `num` most frequent tokens
-    to a .parquet or .csv file, atomically; returns these tokens.
+    to a .parquet or .csv file, atomically; returns these as text.
+
+    Args:
+      columns: more columns, a row for each token of the ensemble.
 
     Raises:
-      InputError, InputTypeError: the ending is another, or `num` is no integer >= 1.
+      InputError, InputTypeError: the ending is another, `num` is no integer >= 1, or
+        `columns` do not fit.
       OSError: the disk is full, say; an existing file at `path` stays.
     """
     _ending(path, (".parquet", ".csv"))
     rows = ensemble.frequent(num)
-    tokens = [ensemble.tokens[row] for row in rows]
-    columns = {
-        "token": tokens,
+    texts = [ensemble.texts[row] for row in rows]
+    table = {
+        "token": key_column(texts, ensemble.key_type),
         "count": ensemble.counts[rows],
-        "stability": ensemble.stability(tokens),
+        "stability": ensemble.stability(texts),
     }
-    _write_table(columns, Path(path))
-    return tokens
+    _write_table(table, Path(path), columns, rows)
+    return texts
 
 
-def read_ensemble(path: str | os.PathLike[str]) -> Ensemble:
+def read_ensemble(path: str | os.PathLike[str], key_type: KeyType = "text") -> Ensemble:
     """The ensemble of a run with replicas, or of a .safetensors file of one.
 
     The vectors are memory-mapped.
+
+    Args:
+      key_type: of the tokens; "integer": text if one of them is no integer.
 
     Raises:
       InputNotFoundError: there is no such file, or the run has one model.
@@ -101,7 +132,7 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble:
                 raise InputError(f"`vectors` must be F32 or F64, got {kind}")
             shape = tuple(file.get_slice("vectors").get_shape())
             ensemble = Ensemble(
-                unpack_strings(*tokens),
+                typed_keys(unpack_strings(*tokens), key_type),
                 np.memmap(
                     path, _DTYPES[kind], "r", _offset(path, "vectors"), shape=shape
                 ),
@@ -113,7 +144,7 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble:
 
 def _arrays(ensemble: Ensemble) -> dict[str, np.ndarray]:
     """The arrays of a file by name."""
-    tokens, token_ends = pack_strings(ensemble.tokens)
+    tokens, token_ends = pack_strings(ensemble.texts)
     arrays = ensemble.vectors, tokens, token_ends, ensemble.counts
     return dict(zip(ARRAY_NAMES, arrays, strict=True))
 
@@ -135,15 +166,19 @@ def _ending(path: str | os.PathLike[str], endings: tuple[str, str]) -> str:
     return found
 
 
-def _write_table(columns: dict, path: Path) -> None:
-    """Writes a .parquet or .csv file, atomically."""
+def _write_table(
+    table: dict[str, Any], path: Path, columns: "pl.DataFrame | None", rows: np.ndarray
+) -> None:
+    """Writes a .parquet or .csv file, atomically, with `rows` of `columns`."""
     import polars as pl
 
     use_threads()
     check_utf8_path(path, f"A {path.suffix[1:]} file")
     try:
         with atomic_file(path) as part:
-            frame = pl.DataFrame(columns)
+            frame = pl.DataFrame(table)
+            if columns is not None:
+                frame = with_columns(frame, columns[rows])
             if path.suffix.lower() == ".csv":
                 frame.write_csv(part)
             else:

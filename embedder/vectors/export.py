@@ -3,12 +3,15 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from embedder.disk.files import atomic_file, check_utf8_path
 from embedder.errors import InputError, InputNotFoundError
 from embedder.vectors import array_formats, word2vec
 from embedder.vectors.vectors import Vectors
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class VectorFormat(NamedTuple):
@@ -20,6 +23,8 @@ class VectorFormat(NamedTuple):
     read: Callable[[Path], Vectors]
     """Reads an untrusted file; InputError if it is damaged."""
     needs_utf8_path: bool = False
+    write_columns: Callable[[Vectors, Path, "pl.DataFrame"], None] | None = None
+    """Writes a new file with more columns; None: the format has none."""
 
 
 FORMATS = (
@@ -39,6 +44,7 @@ FORMATS = (
         array_formats.write_parquet,
         array_formats.read_parquet,
         needs_utf8_path=True,
+        write_columns=array_formats.write_parquet,
     ),
 )
 
@@ -47,6 +53,8 @@ def write_vectors(
     vectors: Vectors,
     path: str | os.PathLike[str],
     before_rename: Callable[[Path], None] = lambda temporary: None,
+    *,
+    columns: "pl.DataFrame | None" = None,
 ) -> None:
     """Writes `vectors` atomically, in the format of the ending of `path`.
 
@@ -57,14 +65,21 @@ def write_vectors(
 
     Args:
       before_rename: called with the complete temporary file.
+      columns: more columns of a .parquet file, a row for each key; see `Names.rows`.
 
     Raises:
-      InputError: the ending is unknown, or the format cannot hold a key or a value.
+      InputError: the ending is unknown, or the format cannot hold a key, a value or
+        `columns`.
       OSError: the disk is full, say; an existing file at `path` stays.
     """
     found = _format(path)
+    if columns is not None:
+        check_columns(path)
     with atomic_file(Path(path)) as temporary:
-        found.write(vectors, temporary)
+        if columns is not None and found.write_columns is not None:
+            found.write_columns(vectors, temporary, columns)
+        else:
+            found.write(vectors, temporary)
         before_rename(temporary)
 
 
@@ -81,6 +96,13 @@ def read_vectors(path: str | os.PathLike[str]) -> Vectors:
     if not path.is_file():
         raise InputNotFoundError(f"Vectors file {path} does not exist.")
     return found.read(path)
+
+
+def check_columns(path: str | os.PathLike[str]) -> None:
+    """Raises InputError unless the format of the ending of `path` has columns."""
+    if _format(path).write_columns is None:
+        able = [e for each in FORMATS if each.write_columns for e in each.endings]
+        raise InputError(array_formats.no_columns(path, able))
 
 
 def endings() -> list[str]:

@@ -3,7 +3,7 @@
 Axis letters: V keys, D dimensions, Q queries.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,6 +14,7 @@ from embedder.errors import InputError, InputKeyError, InputTypeError
 from embedder.vectors.spelling import near_keys
 
 CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
+KeyType = Literal["text", "integer"]
 ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
 
 
@@ -31,10 +32,10 @@ class Vectors:
         integers.
     """
 
-    keys: list[str]
+    keys: list[str]  # text, also of integers
     matrix: np.ndarray  # f32 or f64[V, D]
     counts: np.ndarray | None = None  # i64[V]
-    key_type: Literal["text", "integer"] = "text"  # in Parquet, and of the data
+    key_type: KeyType = "text"  # in Parquet, and of the data
 
     def __post_init__(self):
         keys = list(self.keys)
@@ -91,6 +92,8 @@ class Vectors:
         positive: str | Sequence[str] | None = None,
         negative: str | Sequence[str] | None = None,
         topn: int = 10,
+        *,
+        among: Collection[str] | None = None,
     ) -> list[tuple[str, float]]:
         """The `topn` keys with the highest cosine similarity to a query, and these.
 
@@ -98,9 +101,12 @@ class Vectors:
         `negative`, each a key or a list of keys, which are excluded from the result.
         Highest similarity first, ties by id.
 
+        Args:
+          among: only these keys can be in the result; unknown ones are ignored.
+
         Raises:
           InputKeyError: a key is unknown.
-          InputError: there is no key, or `topn` is below 1.
+          InputError: there is no key, none of `among` is known, or `topn` is below 1.
           InputTypeError: `topn` is not an integer.
         """
         check_positive_integer("topn", topn)
@@ -108,7 +114,8 @@ class Vectors:
         if not plus and not minus:
             raise InputError("`positive` or `negative` must have a token, got none.")
         query = self._exact_unit(plus).sum(axis=0) - self._exact_unit(minus).sum(axis=0)
-        ((ids, scores),) = self._nearest(query[None], [plus + minus], topn)
+        hidden = self.outside(among)
+        ((ids, scores),) = self._nearest(query[None], [plus + minus], topn, hidden)
         return [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
 
     def nearest_to(
@@ -128,34 +135,67 @@ class Vectors:
         ]
 
     def analogy(
-        self, a: str, b: str, c: str, topn: int = 10
+        self,
+        a: str,
+        b: str,
+        c: str,
+        topn: int = 10,
+        *,
+        among: Collection[str] | None = None,
     ) -> list[tuple[str, float]]:
         """Candidates for d in the analogy "a is to b as c is to d", best first.
 
         The keys with the highest cosine similarity to b - a + c (3CosAdd), with the
         unit vectors of the keys; see `most_similar`.
         """
-        return self.most_similar([b, c], [a], topn)
+        return self.most_similar([b, c], [a], topn, among=among)
 
     def neighbors(
-        self, keys: str | Iterable[str], topn: int = 10
+        self,
+        keys: str | Iterable[str],
+        topn: int = 10,
+        *,
+        among: Collection[str] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ids i64[Q, n] and cosine similarities f64[Q, n] of the nearest keys.
 
         For each of the Q `keys` the n = min(topn, V - 1) nearest other keys, best
-        first, as in `most_similar`. Memory stays bounded for any Q.
+        first, as in `most_similar`. With `among`, n is at most the number of these
+        keys; the row of a key with fewer ends with id -1 and similarity NaN. Memory
+        stays bounded for any Q.
 
         Raises:
           InputKeyError, InputError, InputTypeError: see `most_similar`.
         """
         check_positive_integer("topn", topn)
-        rows = self._ids(keys)
-        shape = len(rows), min(topn, len(self) - 1)
-        ids, scores = np.empty(shape, np.int64), np.empty(shape)
-        nearest = self._nearest(self._exact_unit(rows), [[row] for row in rows], topn)
-        for query, found in enumerate(nearest):
-            ids[query], scores[query] = found
+        rows, hidden = self._ids(keys), self.outside(among)
+        num_candidates = len(self) if hidden is None else int((~hidden).sum())
+        shape = len(rows), min(topn, len(self) - 1, num_candidates)
+        ids, scores = np.full(shape, -1, np.int64), np.full(shape, np.nan)
+        queries, excluded = self._exact_unit(rows), [[row] for row in rows]
+        nearest = self._nearest(queries, excluded, topn, hidden)
+        for query, (best, cosine) in enumerate(nearest):
+            ids[query, : len(best)], scores[query, : len(best)] = best, cosine
         return ids, scores
+
+    def outside(self, among: Collection[str] | None) -> np.ndarray | None:
+        """Whether each key is none of `among`, bool[V]; None: there is no `among`.
+
+        Raises:
+          InputError: none of `among` is known.
+        """
+        if among is None:
+            return None
+        if isinstance(among, str):
+            raise InputTypeError(f"`among` must be keys, got {short_repr(among)}.")
+        known = [self.key_to_index[key] for key in among if key in self.key_to_index]
+        if not known:
+            raise InputError(
+                f"`among` must have a key of the vocabulary, got {len(among)} others."
+            )
+        hidden = np.ones(len(self), bool)
+        hidden[known] = False
+        return hidden
 
     def _ids(self, keys: str | Iterable[str] | None) -> list[int]:
         if keys is None:
@@ -167,7 +207,11 @@ class Vectors:
         return unit_rows(self.matrix[np.asarray(ids, np.int64)].astype(np.float64))
 
     def _nearest(
-        self, queries: np.ndarray, excluded: Sequence[Sequence[int]], topn: int
+        self,
+        queries: np.ndarray,
+        excluded: Sequence[Sequence[int]],
+        topn: int,
+        hidden: np.ndarray | None = None,
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Ids and cosine similarities of the best rows for each query f64[Q, D]."""
         size = max(1, CHUNK_VALUES // len(self))
@@ -175,10 +219,15 @@ class Vectors:
             chunk = unit_rows(queries[start : start + size])
             scores = chunk.astype(self.unit.dtype) @ self.unit.T  # [chunk, V]
             for i, query in enumerate(chunk):
-                yield self._best(query, scores[i], excluded[start + i], topn)
+                yield self._best(query, scores[i], excluded[start + i], topn, hidden)
 
     def _best(
-        self, query: np.ndarray, scores: np.ndarray, excluded: Sequence[int], topn: int
+        self,
+        query: np.ndarray,
+        scores: np.ndarray,
+        excluded: Sequence[int],
+        topn: int,
+        hidden: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The best rows by `scores`, ranked again by cosines in float64.
 
@@ -186,7 +235,11 @@ class Vectors:
         of the batch. The second ranking, of all rows within ROUNDING, makes them tie.
         """
         scores[excluded] = -np.inf
-        num = min(topn, len(self) - len(set(excluded)))
+        num_left = len(self) - len(set(excluded))
+        if hidden is not None:
+            scores[hidden] = -np.inf
+            num_left = int((scores > -np.inf).sum())
+        num = min(topn, num_left)
         if num == 0:
             return np.empty(0, np.int64), np.empty(0)
         worst = np.partition(scores, len(self) - num)[len(self) - num]
@@ -194,6 +247,27 @@ class Vectors:
         exact = cosines(self._exact_unit(ids), query)
         order = np.argsort(-exact, kind="stable")[:num]
         return ids[order], exact[order]
+
+
+def as_integers(keys: Sequence[object]) -> list[int] | None:
+    """`keys` as Python integers; None unless all of them are integers."""
+    found = [
+        int(key)
+        for key in keys
+        if isinstance(key, int | np.integer) and not isinstance(key, bool)
+    ]
+    return found if found and len(found) == len(keys) else None
+
+
+def typed_keys(keys: list[str], key_type: KeyType) -> list[str] | list[int]:
+    """`keys` as integers if that is their type, and each is the text of an integer."""
+    if key_type == "text":
+        return keys
+    try:
+        integers = [int(key) for key in keys]
+    except ValueError:
+        return keys
+    return integers if [*map(str, integers)] == keys else keys
 
 
 def unit_rows(matrix: np.ndarray) -> np.ndarray:

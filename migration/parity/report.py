@@ -122,6 +122,16 @@ def _check(
         )
     if share := options_of(config).get("holdout"):
         raise InputError(f"`holdout` must be 0 for parity, got {share}.")
+    if isinstance(window := options_of(config).get("window"), str):
+        raise InputError(
+            "`window` must be an integer for parity: the NumPy trainer has no blocks "
+            f"of whole sessions, got {window!r}."
+        )
+    if column := options_of(config).get("weights"):
+        raise InputError(
+            f"`weights` must be empty for parity, got {column!r}: the oracle has no "
+            "weights of sessions."
+        )
     if words < 0:
         raise InputError(f"`words` must be an integer >= 0, got {words}.")
     if not seeds:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pytest
 
 from bench import __main__, gpu, results
@@ -39,6 +40,7 @@ def small_data(tmp_path_factory) -> Path:
     _write_scores(folder / "word-eval", words)
     _write_images(folder / "mnist", rng)
     _write_graph(folder / "graphs", rng)
+    _write_sessions(folder / "wikispeedia" / "paths.parquet", rng)
     encoded = encode(text_corpus(folder / "corpus.txt"), 5)
     gpu.write_encoded(encoded, folder / "encoded.npz")
     vectors = [f"{word} {number} 1" for number, word in enumerate(words)]
@@ -66,6 +68,16 @@ def _write_graph(folder: Path, rng, size: int = NUM_TYPES) -> None:
         text = "".join(f"{a}\t{b}\n" for a, b in rows)
         path = folder / f"blogcatalog.{name}.tsv.gz"
         path.write_bytes(gzip.compress(text.encode()))
+
+
+def _write_sessions(path: Path, rng, num: int = 600) -> None:
+    """Sessions of six neighbours in a ring of items."""
+    path.parent.mkdir()
+    first = rng.integers(0, NUM_TYPES, num)
+    item = (first[:, np.newaxis] + np.arange(6)) % NUM_TYPES
+    session, order = np.repeat(np.arange(num), 6), np.tile(np.arange(6), num)
+    columns = {"session": session, "item": item.reshape(-1), "order": order}
+    pl.DataFrame(columns).write_parquet(path)
 
 
 def _write_images(folder: Path, rng, num: int = 64) -> None:

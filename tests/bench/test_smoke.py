@@ -42,6 +42,12 @@ def all_steps_are_made(samples) -> bool:
     )
 
 
+def items_are_found(samples) -> bool:
+    """More often than by popularity."""
+    [sample] = samples
+    return sample["scores"][0] > 2 * sample["popular"][0] > 0
+
+
 def saves_took_time(samples) -> bool:
     """One save was measured, after the first."""
     wiki = samples["wiki"]
@@ -141,6 +147,15 @@ SMOKE = {
         ["embedder | ", "embedder | "],
         positive=(2, 3, 5),
         is_right=all_steps_are_made,
+    ),
+    "items": Smoke(
+        "--data wikispeedia --programs 'embedder, preset items' --seeds 1",
+        [
+            "wikispeedia | the most popular items",
+            "wikispeedia | embedder, preset items",
+        ],
+        positive=(2, 3, 4),
+        is_right=items_are_found,
     ),
     "checkpoints": Smoke(
         "--names wiki --saves 1 --seconds 0.5",

@@ -27,6 +27,7 @@ ADAGRAD = ("--optimizer", "adagrad")  # more state than SGD
 ROWS = ("--table-sharding", "rows", *ADAGRAD)
 REPLICAS = ("--replicas", "2")
 TWO = ("--devices", "2", "--mode")
+WEIGHTED = ("--weights", "importance", "--backend", "numba")
 MODES = {
     "jit": (*TABLES, *MEMORY, "--backend", "xla"),
     "jit, tf.data": TABLES,
@@ -35,13 +36,14 @@ MODES = {
     "pmap": (*TABLES, *MEMORY, *TWO, "pmap"),
     "encoder": (*ENCODER, *MEMORY),
     "encoder, pmap": (*ENCODER, *MEMORY, *TWO, "pmap"),
-    "sessions": ("baskets.parquet", *TABLES[1:], *MEMORY, "--backend", "numba"),
+    "sessions": ("baskets.parquet", *TABLES[1:], *MEMORY, *WEIGHTED),
+    "whole sessions": (*TABLES, *MEMORY, "--backend", "numba", "--window", "session"),
     "replicas": (*TABLES, *MEMORY, "--backend", "numba", *REPLICAS),
     "replicas, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *REPLICAS),
     "walks": (*WALKS, *MEMORY, "--backend", "numba"),
     "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 4, 3, 4, 4)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4, 3, 4, 4)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
@@ -111,7 +113,7 @@ def test_a_killed_run_ends_as_one_that_never_was(
 
 
 def write_baskets() -> None:
-    """The corpus as a table, whose rows are shuffled."""
+    """The corpus as a table, whose rows are shuffled, with a weight of each line."""
     lines = Path("corpus.txt").read_text().splitlines()
     rows = [
         (session, item, order)
@@ -119,6 +121,8 @@ def write_baskets() -> None:
         for order, item in enumerate(line.split())
     ]
     frame = pl.DataFrame(rows, schema=["session", "item", "order"], orient="row")
+    weight = (pl.col("session") % 5 / 2).alias("importance")
+    frame = frame.with_columns(weight)
     frame.sample(fraction=1, shuffle=True, seed=1).write_parquet("baskets.parquet")
 
 

@@ -153,3 +153,15 @@ def test_only_what_its_size_does_not_bound_is_read_by_a_child(monkeypatch):
         read.clear()
         assert main(["train", name, "--dry-run", *FAST]) == 0
         assert [each.height for each in read] == [3] * times, name
+
+
+@pytest.mark.row("B35", "B21")
+def test_packed_edges_are_refused_while_they_are_read(capsys, monkeypatch):
+    """After the first piece, whatever the file has beyond it."""
+    limit = Limit(64 * MIB, "its container (/sys/fs/cgroup/memory.max)")
+    monkeypatch.setattr("embedder.limits.memory_limit", lambda: limit)
+    member = gzip.compress(b"a b\n" * (MIB // 4), compresslevel=1)
+    Path("edges.tsv.gz").write_bytes(member * 40 + b"no gzip")
+    assert main(["train", "edges.tsv.gz", "--walks", "1", "--workdir", "run"]) == 2
+    assert "A graph of " in (line := error_line(capsys)) and "edges takes" in line
+    assert not Path("run").exists()

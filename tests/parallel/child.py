@@ -33,7 +33,7 @@ from embedder.tables import loader  # noqa: E402
 from embedder.tables.blocks import Updates  # noqa: E402
 from embedder.tables.corpus import sequences_corpus  # noqa: E402
 from embedder.tables.encode import encode  # noqa: E402
-from embedder.tables.encoded import Encoded  # noqa: E402
+from embedder.tables.encoded import Encoded, SequenceWeights  # noqa: E402
 from embedder.tables.prepare import Batch  # noqa: E402
 from embedder.tables.training import Training  # noqa: E402
 from migration.parity.encoder import encoder_ladder  # noqa: E402
@@ -173,16 +173,34 @@ def batch_of(config: Config, updates: Updates) -> Batch:
     return Batch(updates.blocks, rate)
 
 
-def bootstraps() -> Iterator[dict]:
+def whole_sequences() -> Iterator[dict]:
+    """The same with whole sequences as contexts; most are longer than a block."""
+    return bootstraps(window="session")
+
+
+def bootstraps(**options) -> Iterator[dict]:
     """An epoch on a resample by each layout: of one model, and of two replicas."""
+    yield from epochs(bootstrap=True, **options)
+
+
+def weights() -> Iterator[dict]:
+    """The same where each sequence has a weight of its own, too."""
+    yield from epochs(bootstrap=True, has_weights=True)
+
+
+def epochs(*, has_weights: bool = False, **options) -> Iterator[dict]:
+    """An epoch by each layout, compared with that on one device."""
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(SHAPE[0])]
     sequences = [words, *(list(rng.choice(words, size=20)) for _ in range(100))]
     encoded = encode(sequences_corpus(sequences), 1)
+    if has_weights:
+        drawn = rng.uniform(0.1, 3, size=len(sequences)).astype(np.float32)
+        given = SequenceWeights([drawn].__getitem__, "drawn", 1.0)
+        encoded = dataclasses.replace(encoded, sequence_weights=given)
     for replicas, architecture in zip((1, 2), ARCHITECTURES, strict=True):
         config = with_options(
             Config(),
-            bootstrap=True,
             replicas=replicas,
             loader="memory",
             dtype="float64",
@@ -192,6 +210,7 @@ def bootstraps() -> Iterator[dict]:
             block=16,
             sample=0,
             alpha=0.5,
+            **options,
         )
         config = resolve(config, encoded.num_tokens)
         one = Training(with_options(config, mode="jit"), encoded, range(1))

@@ -61,9 +61,20 @@ def test_adagrad_is_the_same_on_any_devices(num_devices):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, 4])
-def test_a_bootstrap_is_the_same_on_any_devices(num_devices):
+@pytest.mark.parametrize("part", ["bootstraps", "whole_sequences"])
+def test_a_bootstrap_is_the_same_on_any_devices(num_devices, part):
     """Skip-gram of one model, and CBOW of two replicas."""
-    cells = run(num_devices, "bootstraps")
+    cells = run(num_devices, part)
+    assert len(cells) == {2: 12, 4: 16}[num_devices]
+    for each in cells:
+        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_weighted_sequences_are_the_same_on_any_devices(num_devices):
+    """Skip-gram of one model, and CBOW of two replicas, with a bootstrap."""
+    cells = run(num_devices, "weights")
     assert len(cells) == {2: 12, 4: 16}[num_devices]
     for each in cells:
         assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each

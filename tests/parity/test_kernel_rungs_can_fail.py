@@ -191,8 +191,8 @@ def test_rung_catches_what_is_given_wrongly(monkeypatch, rung, wrong):
     assert passes(rung)
     right = kernel.apply_on_thread
 
-    def planted(dtype, optimizer):
-        return lambda *given: right(dtype, optimizer)(*wrong(Given(*given)))
+    def planted(*types):
+        return lambda *given: right(*types)(*wrong(Given(*given)))
 
     monkeypatch.setattr(kernel, "apply_on_thread", planted)
     assert not passes(rung)

@@ -432,6 +432,10 @@ def test_a_picture_is_no_file_of_a_run(runs, capsys):
         (["tokens", "p.parquet", "--predictions"], "`predictions` applies only to a r"),
         (["tokens", "p.parquet", "--replicas"], "`replicas` applies only to a run wit"),
         (["no", "p.parquet", "--predictions"], "does not exist"),
+        (
+            ["several", "p.parquet", "--replicas", "--names", "n.csv"],
+            "`names` goes with neither --predictions nor --replicas",
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
@@ -440,6 +444,19 @@ def test_export_refuses(runs, capsys, arguments, message):
     assert main(["export", str(runs / run), "--to", path, *options]) == 2
     assert message in error_line(capsys)
     assert [*Path().iterdir()] == []
+
+
+def test_json_of_neighbours_has_labels(runs, capsys):
+    assert main(["neighbors", str(runs / "several"), "7", "--topn", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert main(["neighbors", str(runs / "several"), "7", "--topn", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    shown = [
+        f"{near['similarity']:6.3f}  {near['key']} ({near['label']})"
+        for near in found["found"]
+    ]
+    assert [line.removeprefix("  ") for line in lines[1:]] == shown
+    assert lines[0] == f"7 ({found['query'][0]['label']})"
 
 
 def test_stable_neighbours_are_of_tokens(runs, capsys):

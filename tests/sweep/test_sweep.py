@@ -53,7 +53,8 @@ def by_number(results: list[Result]) -> dict[int, Result]:
 def test_a_trial_is_scored_as_a_run_of_its_own(corpus, tmp_path, backend):
     """By the metric of that run, for each trial, in groups of two sizes."""
     config = with_options(NUMBA, backend=backend)
-    outcome = sweep(config, SPACE, corpus, tmp_path / "sweep")
+    space = SPACE | {"window": Choices((2, "session"))}
+    outcome = sweep(config, space, corpus, tmp_path / "sweep")
     assert len(outcome.results) == 9
     held_out = with_options(config, holdout=0.05)
     for result in outcome.results:
@@ -343,6 +344,23 @@ def test_a_trial_whose_settings_do_not_fit_together_has_no_score(corpus, tmp_pat
     assert [each.trial.settings for each in bad] == [{"alpha": 0.01, "min_alpha": 0.02}]
     again = sweep(NUMBA, space, corpus, tmp_path / "sweep")
     assert again.results == outcome.results
+
+
+def test_whole_sessions_are_tried_where_blocks_are_short_enough(corpus, tmp_path):
+    """A window of 2 is trained beside them, and with blocks that are too long."""
+    space = {"block": Choices((16, 256)), "window": Choices((2, "session"))}
+    outcome = sweep(NUMBA, space, corpus, tmp_path / "sweep")
+    scored = {
+        (each.values["block"], each.values["window"]): each.score is not None
+        for each in outcome.results
+        if each.trial.number
+    }
+    assert scored == {
+        (16, 2): True,
+        (16, "session"): True,
+        (256, 2): True,
+        (256, "session"): False,
+    }
 
 
 def test_a_group_whose_settings_do_not_fit_together_has_no_score(corpus, tmp_path):

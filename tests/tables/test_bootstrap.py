@@ -38,6 +38,7 @@ CASES = [
 ]
 BOTH = pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 OPTIMIZERS = pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+KINDS = pytest.mark.parametrize("kind", ["multiplicities", "real"])
 BACKENDS = pytest.mark.parametrize(
     "backend", ["rows", pytest.param("dense", marks=pytest.mark.slow), "kernel"]
 )
@@ -194,22 +195,30 @@ class Tables(NamedTuple):
     num_terms: list[float]
 
 
-def random_weights(case: Case) -> np.ndarray:
-    """A multiplicity from 1 to 3 for each sequence of a block, 0 in padding."""
+def random_weights(case: Case, kind: str) -> np.ndarray:
+    """A weight for each sequence of a block: a multiplicity from 1 to 3, or a real one,
+    as the product with a weight of a session is; 0 in padding."""
     sequence = case.updates().blocks.sequence
-    drawn = np.random.default_rng(3).integers(1, 4, (*case.size[:2], 16), np.uint8)
+    rng, size = np.random.default_rng(3), (*case.size[:2], 16)
+    drawn = rng.integers(1, 4, size, np.uint8)
+    if kind == "real":
+        drawn = rng.uniform(0.1, 5, size).astype(np.float32)
     weight = np.take_along_axis(drawn, np.maximum(sequence, 0), axis=2)
-    return np.where(sequence >= 0, weight, 0).astype(np.uint8)
+    return np.where(sequence >= 0, weight, 0).astype(drawn.dtype)
 
 
-def weighted_batch(case: Case, dtype: str = "float64") -> Batch:
-    blocks = case.updates().blocks._replace(weight=random_weights(case))
+def weighted_batch(
+    case: Case, dtype: str = "float64", kind: str = "multiplicities"
+) -> Batch:
+    blocks = case.updates().blocks._replace(weight=random_weights(case, kind))
     return Batch(blocks, np.full(case.size[0], 0.05, dtype))
 
 
-def by_loops(case: Case, architecture: str, optimizer: str, dim: int = 8) -> Tables:
-    """(7), (8), (41), (18) and (42) with (56), pair by pair."""
-    batch, cap = weighted_batch(case), CAP if optimizer == "sgd" else np.inf
+def by_loops(
+    case: Case, batch: Batch, architecture: str, optimizer: str, dim: int = 8
+) -> Tables:
+    """(7), (8), (41), (18) and (42) with (56) and (67), pair by pair."""
+    cap = CAP if optimizer == "sgd" else np.inf
     start = random_tables((case.num_rows, dim), "float64")
     found = Tables(list(start), [np.zeros(case.num_rows) for _ in start], [], [])
     for s, rate in enumerate(batch.rate):
@@ -283,23 +292,30 @@ def add_token(
     return loss, m
 
 
-def rule(optimizer: str):
-    return capped_sgd(CAP) if optimizer == "sgd" else rowwise_adagrad()
+def rule(optimizer: str, cap: float = CAP):
+    return capped_sgd(cap) if optimizer == "sgd" else rowwise_adagrad()
 
 
-def apply(case: Case, batch: Batch, architecture: str, optimizer: str, backend: str):
+def apply(
+    case: Case,
+    batch: Batch,
+    architecture: str,
+    optimizer: str,
+    backend: str,
+    cap: float = CAP,
+):
     """The whole state after the updates of `batch`, and their `Loss`."""
     dtype = batch.rate.dtype
     lookup = tables(case.num_rows, 8, dtype=dtype, seed=0)
     model = Model(lookup, objective_of(architecture), case.window, NEGATIVE)
     state = host_state(rule(optimizer), *random_tables((case.num_rows, 8), dtype.name))
     if backend == "kernel":
-        cap = CAP if optimizer == "sgd" else None
+        limit = cap if optimizer == "sgd" else None
         updates = kernel.make_updates(
-            model, cap, loss_interval=1, threads=2, optimizer=optimizer
+            model, limit, loss_interval=1, threads=2, optimizer=optimizer
         )
         return updates(state, batch)
-    updates = make_updates(model, rule(optimizer), update=backend, loss_interval=1)
+    updates = make_updates(model, rule(optimizer, cap), update=backend, loss_interval=1)
     with jax.enable_x64(True):
         return jax.device_get(updates(device_state(state), batch))
 
@@ -313,10 +329,13 @@ def arrays(state, optimizer: str) -> dict[str, np.ndarray]:
 @BACKENDS
 @OPTIMIZERS
 @BOTH
+@KINDS
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_weighted_updates_are_those_of_loops(case, architecture, optimizer, backend):
-    expected = by_loops(case, architecture, optimizer)
-    batch = weighted_batch(case)
+def test_weighted_updates_are_those_of_loops(
+    case, kind, architecture, optimizer, backend
+):
+    batch = weighted_batch(case, kind=kind)
+    expected = by_loops(case, batch, architecture, optimizer)
     state, loss = apply(case, batch, architecture, optimizer, backend)
     assert_close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
     names = ["input", "output"]
@@ -326,16 +345,21 @@ def test_weighted_updates_are_those_of_loops(case, architecture, optimizer, back
         for name, sums in zip(names, expected.accumulators, strict=True):
             assert_close(arrays(state, optimizer)[f"{name}_accumulator"], sums)
     assert_close(loss.total, expected.loss)
-    np.testing.assert_array_equal(loss.num_terms, expected.num_terms)
+    assert_terms = assert_close if kind == "real" else np.testing.assert_array_equal
+    assert_terms(loss.num_terms, expected.num_terms)
 
 
 @BACKENDS
 @OPTIMIZERS
 @BOTH
-def test_weights_of_one_give_the_same_bits_as_none(architecture, optimizer, backend):
+@KINDS
+def test_weights_of_one_give_the_same_bits_as_none(
+    kind, architecture, optimizer, backend
+):
     case = CASES[0]
-    batch = weighted_batch(case, "float32")
-    of_one = batch.blocks._replace(weight=np.minimum(batch.blocks.weight, 1))
+    batch = weighted_batch(case, "float32", kind)
+    ones = np.ceil(np.minimum(batch.blocks.weight, 1)).astype(batch.blocks.weight.dtype)
+    of_one = batch.blocks._replace(weight=ones)
     none = batch.blocks._replace(weight=None)
     results = [
         apply(case, batch._replace(blocks=b), architecture, optimizer, backend)
@@ -346,6 +370,22 @@ def test_weights_of_one_give_the_same_bits_as_none(architecture, optimizer, back
         np.testing.assert_array_equal(arrays(ours, optimizer)[name], array)
     for x, y in zip(our_loss, their_loss, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@BACKENDS
+@BOTH
+def test_twice_the_weights_are_half_the_rate_and_half_the_cap(architecture, backend):
+    """To the bit, as 2 is a power of 2; the loss doubles, with the number of terms."""
+    batch = weighted_batch(CASES[0], kind="real")
+    light = batch.blocks._replace(weight=batch.blocks.weight / 2)
+    given = ((batch, CAP), (Batch(light, 2 * batch.rate), CAP / 2))
+    (ours, our_loss), (theirs, their_loss) = (
+        apply(CASES[0], each, architecture, "sgd", backend, cap) for each, cap in given
+    )
+    for name, table in ours.params["tables"].items():
+        np.testing.assert_array_equal(theirs.params["tables"][name], table)
+    for x, y in zip(our_loss, their_loss, strict=True):
+        np.testing.assert_array_equal(x, 2 * y)
 
 
 @BACKENDS

@@ -146,7 +146,11 @@ CHANGES = [
     ("settings", text("[]"), "other names|no JSON object"),
     ("settings", text("{}"), "`settings` has other names than the arguments"),
     ("settings", text("[" * 200_000), "recursion"),
-    ("settings", settings(window=0), "`window` must be an integer from 1 to 127, got"),
+    (
+        "settings",
+        settings(window=0),
+        "`window` must be an integer from 1 to 127",
+    ),
     ("settings", settings(alpha="fast"), "`alpha` must be a finite number > 0, got"),
     ("settings", settings(vector_size=3), r"`input` must be float32\[4, 3\], got"),
     ("settings", settings(dtype="float64"), r"`input` must be float64\[4, 2\], got"),

@@ -311,11 +311,12 @@ def test_a_thread_that_cannot_start_ends_the_others(monkeypatch):
 def test_what_is_compiled_is_found_again_by_its_types_and_the_text_of_all_sources():
     """Numba itself would look at one file only, and could mix up dtypes."""
     names = {
-        apply_on_thread(dtype, optimizer).py_func.__qualname__
+        apply_on_thread(dtype, optimizer, weight).py_func.__qualname__
         for dtype in ("float32", "float64")
         for optimizer in RULES
+        for weight in ("uint8", "float32")
     }
-    assert len(names) == 4
+    assert len(names) == 8
     assert all(name.endswith(thread.SOURCES) for name in names)
 
 
@@ -326,7 +327,7 @@ def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_no
     for x in jax.tree.leaves(frozen):
         x.flags.writeable = False
     apply(state, frozen)
-    assert len(apply_on_thread("float32", "sgd").signatures) == 1
+    assert len(apply_on_thread("float32", "sgd", "uint8").signatures) == 1
 
 
 def test_large_scores_keep_small_derivatives():

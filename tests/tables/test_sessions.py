@@ -393,7 +393,7 @@ def test_a_run_of_sessions(capsys):
     again = ["train", "a.parquet", "--workdir", "one", *FAST]
     assert main(again) == 0
     assert main([*again, "--order", "price"]) == 2
-    assert "`order` '' there, 'price' now" in capsys.readouterr().err
+    assert "`order` 'time' there, 'price' now" in capsys.readouterr().err
 
 
 def test_columns_are_part_of_the_manifest():

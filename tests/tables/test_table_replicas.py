@@ -68,6 +68,8 @@ def assert_equal(one, other, atol: float = 0.0) -> None:
         {"backend": "numba"},
         {"backend": "numba", "optimizer": "adagrad", "architecture": "cbow"},
         {"backend": "numba", "threads": 3, "dtype": "float32"},
+        {"backend": "numba", "window": "session"},
+        {"backend": "xla", "window": "session"},
         pytest.param({"backend": "xla", "loader": "tfdata"}, marks=pytest.mark.slow),
     ],
     ids=lambda options: " ".join(map(str, options.values())),
@@ -92,6 +94,7 @@ OWN_SETTINGS = (
     {"window": 2, "negative": 3, "seed": 9},
     {"sample": 1e-2, "ns_exponent": 0.0, "max_pairs_per_row": 3.0},
     {"window": 7, "max_pairs_per_row": math.inf, "sample": 0.0},
+    {"window": "session", "alpha": 0.02},
 )
 """Of models that are trained side by side."""
 
@@ -126,10 +129,9 @@ def test_models_with_own_settings_are_those_of_runs_of_their_own(encoded, option
 
 def trained_side_by_side(encoded, options):
     models = [resolve(small_config(**each), encoded.num_tokens) for each in options]
-    window = max(model.tables.window for model in models)
-    planned = Training(
-        *(common_config(models, window=window), encoded, EPOCHS), models=models
-    )
+    largest = max((model.tables for model in models), key=lambda x: x.max_distance)
+    common = common_config(models, window=largest.window)
+    planned = Training(common, encoded, EPOCHS, models=models)
     return run_epochs(planned, planned.initial_state())
 
 

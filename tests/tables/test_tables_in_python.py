@@ -79,6 +79,18 @@ def test_keys_are_integers_where_items_are(tmp_path):
     assert as_text.index_to_key == [*map(str, trainer.index_to_key)]
 
 
+def test_tokens_of_ensembles_are_integers_where_items_are():
+    trainer = EmbeddingTrainer(min_count=1, vector_size=4, epochs=1)
+    ensemble = trainer.fit_ensemble(sequences(), replicas=2).ensemble_
+    assert ensemble.tokens == trainer.index_to_key
+    ((near, *_),) = ensemble.neighbors([np.int64(2**53 + 1)], topn=3, among=[12, 5])
+    assert type(near.token) is int and near.token == 12
+    as_text = [[*map(str, items)] for items in sequences()]
+    other = trainer.fit_ensemble(as_text, replicas=2).ensemble_
+    assert other.tokens == ensemble.texts
+    np.testing.assert_array_equal(other.vectors, ensemble.vectors)
+
+
 def test_integers_are_trained_on_as_their_text():
     as_text = trained([[*map(str, items)] for items in sequences()])
     np.testing.assert_array_equal(as_text.vectors, trained(sequences()).vectors)

@@ -223,6 +223,59 @@ def test_a_single_token_has_no_neighbours():
     np.testing.assert_array_equal(ensemble.stability(["a"]), [0.0])
 
 
+@pytest.mark.parametrize("order", ["mean", "lower"])
+@pytest.mark.parametrize("topn", [1, 4, 99])
+def test_neighbors_among_tokens_are_the_best_of_these(order, topn):
+    ensemble = noisy(0.6)
+    among = ["t1", "unsold", *(f"t{i}" for i in range(0, 96, 5))]
+    replicas = [ensemble.replica(k) for k in range(len(ensemble))]
+    tokens = ["t0", "t1", "t2"]
+    whole = ensemble.neighbors(tokens, 95, order=order)
+    found = ensemble.neighbors(tokens, topn, order=order, among=among)
+    for token, those, all_others in zip(tokens, found, whole, strict=True):
+        nearest = [
+            {key for key, _ in each.most_similar(token, topn=topn, among=among)}
+            for each in replicas
+        ]
+        expected = [
+            near._replace(frequency=sum(near.token in each for each in nearest))
+            for near in all_others
+            if near.token in among
+        ]
+        assert those == expected[:topn]
+
+
+@pytest.mark.row("B33")
+def test_unknown_tokens_alone_are_refused():
+    with pytest.raises(InputError, match="`among` must have a key of the vocabulary"):
+        hand().neighbors(["a"], among=["x"])
+
+
+def test_tokens_are_text_or_integers():
+    text = hand()
+    numbers = [5, -1, np.uint64(2**63), 7, 2**70]
+    ensemble = Ensemble(numbers, text.vectors, text.counts)
+    assert ensemble.tokens == numbers
+    assert {type(token) for token in ensemble.tokens} == {int}
+    expected = text.neighbors(["a", "d"], among=["east", "c"])
+    found = ensemble.neighbors([np.int8(-1), 2**70], among=[5, 7])
+    number_of = dict(zip(TOKENS, numbers, strict=True))
+    assert found == [
+        [each._replace(token=number_of[each.token]) for each in near]
+        for near in expected
+    ]
+    assert ensemble.index(np.int32(7)) == ensemble.index("7") == 3
+    np.testing.assert_array_equal(ensemble.stability([5]), text.stability(["east"]))
+    assert ensemble.aligned().tokens == numbers
+    for vectors in (ensemble.mean(), ensemble.replica(1)):
+        assert vectors.keys == [*map(str, numbers)]
+        assert vectors.key_type == "integer"
+    with pytest.raises(InputKeyError, match="Token 8 is not in the vocabulary"):
+        text.index(8)
+    with pytest.raises(InputTypeError, match="must be a list of strings"):
+        Ensemble(["a", 1, "b", "c", "d"], text.vectors, text.counts)
+
+
 # --- stability
 
 
@@ -417,6 +470,41 @@ def test_parquet_has_a_row_for_each_token_of_each_replica(tmp_path):
     assert frame.columns == ["token", "replica", "vector"] and len(frame) == 15
     (row,) = frame.filter(token="c", replica=2).rows()
     np.testing.assert_array_equal(row[2], ensemble.vectors[2, 3])
+
+
+def test_integers_are_integers_in_parquet_and_on_request(tmp_path):
+    given = hand()
+    ensemble = Ensemble([5, -1, 2**63, 7, 8], given.vectors, given.counts)
+    write_ensemble(ensemble, tmp_path / "x.safetensors")
+    assert read_ensemble(tmp_path / "x.safetensors").tokens == ensemble.texts
+    again = read_ensemble(tmp_path / "x.safetensors", "integer")
+    assert again.tokens == ensemble.tokens
+    write_ensemble(given, tmp_path / "x.safetensors")
+    assert read_ensemble(tmp_path / "x.safetensors", "integer").tokens == [*TOKENS]
+    small = Ensemble([5, -1, 6, 7, 8], given.vectors, given.counts)
+    for each, dtype in ((small, pl.Int64), (ensemble, pl.String)):  # -1 and 2**63
+        write_ensemble(each, tmp_path / "x.parquet")
+        tokens = pl.read_parquet(tmp_path / "x.parquet")["token"]
+        assert tokens.dtype == dtype
+        assert [*map(int, tokens)] == each.tokens * 3
+    assert write_stability(small, 2, tmp_path / "s.parquet") == ["5", "-1"]
+    found = pl.read_parquet(tmp_path / "s.parquet")["token"]
+    assert found.dtype == pl.Int64 and found.to_list() == [5, -1]
+
+
+def test_more_columns_are_written_beside_tokens(tmp_path):
+    columns = pl.DataFrame({"name": ["E", None, "B", "C", "D"], "size": range(5)})
+    ensemble = hand()
+    write_ensemble(ensemble, tmp_path / "x.parquet", columns=columns)
+    frame = pl.read_parquet(tmp_path / "x.parquet")
+    assert frame.columns == ["token", "name", "size", "replica", "vector"]
+    assert frame.filter(token="c")["name"].to_list() == ["C"] * 3
+    write_stability(ensemble, 2, tmp_path / "x.csv", columns=columns)
+    frame = pl.read_csv(tmp_path / "x.csv")
+    assert frame["name"].to_list() == ["E", None]
+    assert frame["size"].to_list() == [0, 1]
+    with pytest.raises(InputError, match=r"only to \.parquet, got '.*x.safetensors'"):
+        write_ensemble(ensemble, tmp_path / "x.safetensors", columns=columns)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from embedder.disk.arrays import pack_strings, unpack_strings
+from embedder.errors import InputError
 from embedder.vectors import export
 from embedder.vectors.export import VectorFormat, endings, read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
@@ -481,3 +482,33 @@ def test_other_parquet(tmp_path, columns, match):
     pl.DataFrame(columns).write_parquet(path)
     with pytest.raises(ValueError, match=f"is not a whole vectors file: .*({match})"):
         read_vectors(path)
+
+
+def test_parquet_holds_more_columns(tmp_path):
+    columns = pl.DataFrame({"name": [*"abcdef", None], "price": np.arange(7) / 2})
+    path = tmp_path / "v.parquet"
+    write_vectors(SMALL, path, columns=columns)
+    frame = pl.read_parquet(path)
+    assert frame.columns == ["key", "name", "price", "count", "vector"]
+    assert frame.select("name", "price").equals(columns)
+    assert_same(read_vectors(path), SMALL, counts=True)
+
+
+@pytest.mark.row("B33")
+@pytest.mark.parametrize(
+    ("ending", "columns", "message"),
+    [
+        *(
+            (ending, {"name": ["x"] * 7}, r"Names can be written only to \.parquet")
+            for ending in endings()
+            if ending != ".parquet"
+        ),
+        (".parquet", {"name": ["x"]}, "must have a row for each of 7 keys, got 1"),
+        (".parquet", {"count": ["x"] * 7}, "other names than key, count, vector, got"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_refused(tmp_path, ending, columns, message):
+    path = tmp_path / f"v{ending}"
+    with pytest.raises(InputError, match=message):
+        write_vectors(SMALL, path, columns=pl.DataFrame(columns))
+    assert not path.exists()

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from embedder.errors import InputError, InputTypeError
 from embedder.vectors import vectors as module
 from embedder.vectors.vectors import Vectors, unit_rows
 from tests.commands import run_python
@@ -160,6 +161,40 @@ def test_neighbors_of_few_or_no_keys():
     assert HAND.neighbors("east", topn=99)[0].tolist() == [[4, 2, 1, 3]]
     assert HAND.neighbors([], topn=3)[0].shape == (0, 3)
     assert Vectors(["one"], np.ones((1, 2))).neighbors("one")[1].shape == (1, 0)
+
+
+@pytest.mark.parametrize("topn", [1, 5, 300])
+def test_neighbors_among_keys_are_the_best_of_these(topn):
+    vectors = random_vectors(200, 9)
+    among = {f"k{i}" for i in range(0, 200, 7)} | {"unsold"}
+    whole = vectors.most_similar("k7", topn=199)
+    expected = [x for x in whole if x[0] in among][:topn]
+    assert vectors.most_similar("k7", topn=topn, among=among) == expected
+    whole = vectors.analogy("k7", "k0", "k1", topn=199)
+    expected = [x for x in whole if x[0] in among][:topn]
+    assert vectors.analogy("k7", "k0", "k1", topn=topn, among=among) == expected
+    ids, scores = vectors.neighbors(["k7", "k8"], topn, among=among)
+    assert ids.shape == (2, min(topn, 29))
+    for row, key in enumerate(["k7", "k8"]):
+        expected = vectors.most_similar(key, topn=topn, among=among)
+        num = len(expected)
+        found = [vectors.keys[i] for i in ids[row, :num]]
+        assert [*zip(found, scores[row, :num], strict=True)] == expected
+        assert (ids[row, num:] == -1).all() and np.isnan(scores[row, num:]).all()
+
+
+def test_no_key_is_left_among_the_query_alone():
+    vectors = random_vectors(5, 3)
+    assert vectors.most_similar("k1", among=["k1"]) == []
+
+
+@pytest.mark.row("B33")
+def test_unknown_keys_alone_are_refused():
+    vectors = random_vectors(5, 3)
+    with pytest.raises(InputError, match="`among` must have a key of the vocabulary"):
+        vectors.most_similar("k1", among=["x"])
+    with pytest.raises(InputTypeError, match="`among` must be keys, got 'k2'"):
+        vectors.most_similar("k1", among="k2")
 
 
 @given(

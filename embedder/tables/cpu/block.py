@@ -48,10 +48,10 @@ class BlockBuffers(NamedTuple):
     noise: np.ndarray  # [K', D], of one tile
     means: np.ndarray  # [G B', D], CBOW: h, means of contexts
     errors: np.ndarray  # [G B', D], CBOW: dL/dh
-    context_terms: np.ndarray  # [G B', 2 W + 10], scores, errors; CBOW: 1/n_t
+    context_terms: np.ndarray  # [G B', columns], scores, errors; CBOW: 1/n_t
     noise_terms: np.ndarray  # [B', K'], scores, then errors, of one tile
     noise_scale: np.ndarray  # [G B'], how often each noise term counts
-    multiplicity: np.ndarray  # [G B'], m_t of each token
+    multiplicity: np.ndarray  # [G B'], m_t w_t of each token
     token_weights: np.ndarray  # [G B']
     position_weights: np.ndarray  # [T']
     tile_weights: np.ndarray  # [G], weight of each noise row of a tile
@@ -75,6 +75,16 @@ class Sizes(NamedTuple):
     positions: int  # T'
     noise: int  # K'
     window: int  # W
+
+    @property
+    def is_band(self) -> bool:
+        """Whether contexts are a part of the block around each token."""
+        return self.window < self.block - 1
+
+    @property
+    def columns(self) -> int:
+        """Positions that a row of `context_terms` has."""
+        return round_up(2 * self.window + 10, 4) if self.is_band else self.positions
 
     @property
     def num_slots(self) -> int:
@@ -112,7 +122,7 @@ def new_buffers(size: Sizes, width: int, dtype) -> BlockBuffers:
         noise=aligned_zeros((size.noise, width), dtype),
         means=aligned_zeros((rows, width), dtype),
         errors=aligned_zeros((rows, width), dtype),
-        context_terms=aligned_zeros((rows, round_up(2 * size.window + 10, 4)), dtype),
+        context_terms=aligned_zeros((rows, size.columns), dtype),
         noise_terms=aligned_zeros((size.padded_tile, size.noise), dtype),
         noise_scale=np.zeros(rows, dtype),
         multiplicity=np.zeros(rows, dtype),
@@ -125,7 +135,7 @@ def new_buffers(size: Sizes, width: int, dtype) -> BlockBuffers:
         begin=np.zeros(size.block, np.int64),
         end=np.zeros(size.block, np.int64),
         row_of=row_of,
-        shift=token - token % size.tile % 4 - (size.window + 3),
+        shift=(token - token % size.tile % 4 - (size.window + 3)) * size.is_band,
         listed=np.zeros(size.num_slots, np.int64),
     )
 
@@ -150,7 +160,7 @@ def find_contexts(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
 
 @compiled()
 def find_multiplicities(at: BlockIndex, blocks: Blocks, buffers: BlockBuffers):
-    """m_t of each token, ALGORITHM.md (55); 1 where blocks have no weights."""
+    """m_t w_t of each token, ALGORITHM.md (67); 1 where blocks have no weights."""
     weight = blocks.weight[at.update, at.block]
     for t in range(len(buffers.row_of)):
         buffers.multiplicity[buffers.row_of[t]] = weight[t] if len(weight) else 1
@@ -164,6 +174,17 @@ def band_of_four(buffers: BlockBuffers, row):
         if buffers.last[q] > buffers.first[q]:
             start, stop = min(start, buffers.first[q]), max(stop, buffers.last[q] + 1)
     return start, stop
+
+
+@compiled()
+def tokens_near(at: BlockIndex, buffers: BlockBuffers, j):
+    """The first token that one of the positions j : j + 4 may be a context of, and the
+    one after the last."""
+    last = min(j + 3, len(buffers.row_of) - 1)
+    return (
+        max(j - at.window, buffers.begin[j]),
+        min(last + at.window, buffers.end[last]) + 1,
+    )
 
 
 @compiled()

@@ -12,6 +12,7 @@ from embedder.tables.cpu.block import (
     load_rows,
     prefetch,
     prefetch_to_write,
+    tokens_near,
 )
 from embedder.tables.cpu.products import (
     combine_band,
@@ -107,7 +108,7 @@ def differentiate(
     base += len(means)
     for j in range(0, len(buffers.row_of), 4):
         prefetch_to_write(gradients, base + j + 4, base + j + 8)
-        near = max(0, j - at.window), min(len(buffers.row_of), j + 4 + at.window)
+        near = tokens_near(at, buffers, j)
         combine_band(
             gradients, base + j, shares, j, near, buffers.row_of, buffers.shift, errors
         )

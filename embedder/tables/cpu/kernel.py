@@ -277,7 +277,7 @@ def _apply(
     num_updates, num_blocks, block = batch.blocks.ids.shape
     reports = -(-num_updates // interval), num_blocks
     losses = LossTerms(np.zeros(reports), np.zeros(reports))
-    compiled = apply_on_thread(dtype.name, optimizer)
+    compiled = apply_on_thread(dtype.name, optimizer, batch.blocks.weight.dtype.name)
 
     def run_thread(number: int, thread: Thread, updates: slice) -> float:
         """Returns the share of the time that the thread had a core."""

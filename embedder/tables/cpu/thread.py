@@ -74,13 +74,13 @@ class LossTerms(NamedTuple):
 
 
 @functools.cache
-def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
+def apply_on_thread(dtype: str, optimizer: str, weight: str) -> Dispatcher:
     """The compiled function that applies one thread's part of S updates.
 
     Numba finds compiled code by the name and the file of a function, not by the code of
     what it calls; and two processes that compile one function for two signatures at the
-    same time may exchange their code. So the name holds the dtype, the optimizer and a
-    digest of all sources.
+    same time may exchange their code. So the name holds the dtype, the optimizer, the
+    dtype of the weights of tokens and a digest of all sources.
 
     Raises:
       ValueError: no kernel has this optimizer.
@@ -122,7 +122,7 @@ def apply_on_thread(dtype: str, optimizer: str) -> Dispatcher:
             if not wait(thread.arrivals, arrivals):
                 return
 
-    apply.__qualname__ = f"apply_{dtype}_{optimizer}_{SOURCES}"
+    apply.__qualname__ = f"apply_{dtype}_{optimizer}_{weight}_{SOURCES}"
     return kept(compiled()(apply))
 
 

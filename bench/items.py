@@ -1,0 +1,145 @@
+"""The next item of a session, in baskets of a shop and in click paths, beside gensim.
+
+A tenth of the sessions is held out, the same of every program. The last item of each
+is ranked by the mean product of its output vector with the input vectors of the items
+before it, which are no candidates: hit rate, NDCG and MRR of all items.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.results import (
+    Results,
+    Table,
+    data_folder,
+    grouped,
+    spread,
+    write_results,
+)
+from embedder import config
+from embedder.presets import PRESETS
+from embedder.run.train import train
+from embedder.run.workdir import Workdir
+from embedder.tables import heldout
+from embedder.tables.artefact import read_model
+from embedder.tables.encode import encode
+from embedder.tables.encoded import Encoded
+from embedder.tables.sources import file_corpus
+from embedder.tables.split import held_out, sequences
+
+FILES = {
+    "online-retail": "online-retail/baskets.parquet",
+    "wikispeedia": "wikispeedia/paths.parquet",
+}
+HOLDOUT = 0.1
+_TOPN = 10
+_MIN_COUNT = 5
+_SCORES = "HR@10", "NDCG@10", "MRR"
+
+
+class Trained(NamedTuple):
+    """Tables of a training, [V, D] in the order of the corpus's vocabulary."""
+
+    input: np.ndarray
+    output: np.ndarray
+    seconds: float  # without reading, counting and compilation
+
+
+def _port(path: Path, encoded: Encoded, seed: int, **settings: Any) -> Trained:
+    statuses: list[Any] = []
+    options = config.with_options(
+        config.Config(), seed=seed, holdout=HOLDOUT, min_count=_MIN_COUNT, **settings
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        train(options, Path(folder), str(path), on_status=statuses.append)
+        model = read_model(Workdir(Path(folder)).model)
+    assert model.tokens == encoded.vocabulary.tokens
+    seconds = statuses[-1].seconds - statuses[-1].compile_seconds
+    return Trained(model.input, model.output, seconds)
+
+
+def _gensim(path: Path, encoded: Encoded, seed: int, **settings: Any) -> Trained:
+    """Trains on the sessions that are not held out; items of no other have zeros."""
+    from gensim.models import Word2Vec
+
+    text = training_sessions(encoded)
+    model = Word2Vec(sg=1, workers=2, seed=seed, min_count=1, **settings)
+    model.build_vocab(text)
+    start = time.perf_counter()
+    model.train(text, total_examples=len(text), epochs=model.epochs)
+    seconds = time.perf_counter() - start
+    known = [encoded.vocabulary.ids[key] for key in model.wv.index_to_key]
+    tables = np.zeros((2, len(encoded.vocabulary), model.vector_size), np.float32)
+    tables[0, known], tables[1, known] = model.wv.vectors, model.syn1neg
+    return Trained(*tables, seconds)
+
+
+def training_sessions(encoded: Encoded) -> list[list[str]]:
+    """The items of each session that is not held out."""
+    found: list[list[str]] = []
+    for shard in range(len(encoded.shard_tokens)):
+        ids, lengths = encoded.shard(shard, seed=0, epoch=0)
+        is_out = held_out(shard, len(lengths), HOLDOUT)
+        parts = np.split(ids, np.cumsum(lengths)[:-1])
+        kept = (part for part, out in zip(parts, is_out, strict=True) if not out)
+        found += [[encoded.vocabulary.tokens[i] for i in part] for part in kept]
+    return found
+
+
+_ITEMS = PRESETS["items"]
+PROGRAMS: dict[str, tuple[Callable[..., Trained], dict[str, Any]]] = {
+    "embedder, defaults": (_port, {"epochs": _ITEMS["epochs"]}),
+    "embedder, preset items": (_port, dict(_ITEMS)),
+    "gensim, defaults": (_gensim, {"epochs": _ITEMS["epochs"]}),
+    "gensim, as the preset": (
+        _gensim,
+        {**_ITEMS, "window": 1000, "shrink_windows": False},
+    ),
+}
+
+
+def run(data: list[str], programs: list[str], seeds: list[int]) -> Table:
+    """Trains each of `programs` on each of `data` with each seed, and scores it."""
+    samples = []
+    for name in data:
+        path = data_folder() / FILES[name]
+        encoded = encode(file_corpus(path), _MIN_COUNT)
+        sessions = sequences(encoded, HOLDOUT)
+        for seed in seeds:
+            for program in programs:
+                fit, settings = PROGRAMS[program]
+                found = fit(path, encoded, seed, **settings)
+                scored = heldout.next_item(
+                    found.input,
+                    encoded.vocabulary.counts,
+                    sessions,
+                    _TOPN,
+                    output=found.output,
+                )
+                sample = {"data": name, "program": program, "seed": seed}
+                sample |= {"seconds": found.seconds, "scores": list(scored[:3])}
+                samples.append(
+                    sample
+                    | {"popular": list(scored.baseline), "cases": scored.num_cases}
+                )
+                print(samples[-1], flush=True)
+    settings = {name: PROGRAMS[name][1] for name in programs} | {"seeds": seeds}
+    return table(write_results("items", settings=settings, samples=samples))
+
+
+def table(results: Results) -> Table:
+    """A row for each data set and program, and one for the most popular items."""
+    rows = []
+    for name, samples in grouped(results["samples"], "data").items():
+        popular = [f"{value:.3f}" for value in samples[0]["popular"]]
+        rows.append([name, "the most popular items", *popular, ""])
+        for program, own in grouped(samples, "program").items():
+            scores = zip(*(s["scores"] for s in own), strict=True)
+            seconds = spread(s["seconds"] for s in own)
+            rows.append([name, program, *(spread(x, 3) for x in scores), seconds])
+    return Table(["data", "program", *_SCORES, "training s"], rows)

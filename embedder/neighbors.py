@@ -1,0 +1,274 @@
+"""The verbs `neighbors` and `analogy`: keys near others, with their names."""
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from embedder.arguments import Analogy, Neighbors
+from embedder.errors import InputError
+from embedder.results import (
+    ensemble_of,
+    finished_run,
+    key_type_of,
+    labels_of,
+    needs_replicas,
+    vectors_of,
+)
+from embedder.terminal import say, shown
+
+if TYPE_CHECKING:
+    from embedder.tables.names import Names
+    from embedder.vectors.ensemble import Ensemble, Neighbor
+    from embedder.vectors.vectors import KeyType, Vectors
+
+
+class _Near(NamedTuple):
+    """A key near a query."""
+
+    key: str
+    numbers: dict[str, float]
+    text: str  # the numbers in a line
+
+
+class _Result(NamedTuple):
+    """A query and the keys near it."""
+
+    keys: Sequence[str]  # of the query
+    query: dict[str, Any]  # for JSON, besides the keys
+    title: str
+    found: list[_Near]
+
+
+def neighbors(args: Neighbors) -> None:
+    """Prints the neighbours of each word, or the items that come next in a session.
+
+    Raises:
+      InputError: the arguments do not fit, or a key or name is unknown.
+    """
+    lookup = _Lookup(args)
+    _check(args, lookup)
+    with lookup.among() as among:
+        if args.session:
+            results = [_next_items(lookup, args, among)]
+        elif lookup.ensemble is not None:
+            results = _of_ensemble(lookup, lookup.ensemble, args, among)
+        else:
+            results = _of_vectors(lookup, args, among)
+    lookup.show(results, as_json=args.json)
+
+
+def analogy(args: Analogy) -> None:
+    """Prints the answers to "A is to B as C is to ?".
+
+    Raises:
+      InputError: the arguments do not fit, or a key is unknown.
+    """
+    from embedder.vectors.spelling import check_known
+
+    lookup, given = _Lookup(args), (args.a, args.b, args.c)
+    check_known(given, lookup.vectors.keys)
+    with lookup.among() as among:
+        found = lookup.vectors.analogy(*given, topn=args.topn, among=among)
+    a, b, c = map(lookup.named, given)
+    result = _Result(given, {}, f"{a} : {b} = {c} : ?", _ranked(found))
+    lookup.show([result], as_json=args.json)
+
+
+def print_ranking(
+    title: str, ranking: list[tuple[str, float]], labels: dict[str, str]
+) -> None:
+    """Prints keys with their similarities, and with their labels or names."""
+    _print(_Result((), {}, title, _ranked(ranking)), labels)
+
+
+class _Lookup:
+    """Where a verb looks up: vectors or replicas, and the names of keys."""
+
+    def __init__(self, args: Neighbors | Analogy):
+        self._run, self._where = args.run, args.where
+        self._path = args.names
+        if args.where and args.names is None:
+            raise InputError("`where` needs `names`, the table of keys and names.")
+
+    @cached_property
+    def vectors(self) -> "Vectors":
+        return vectors_of(self._run)
+
+    @cached_property
+    def ensemble(self) -> "Ensemble | None":
+        return ensemble_of(self._run)
+
+    @cached_property
+    def names(self) -> "Names | None":
+        if self._path is None:
+            return None
+        from embedder.tables.names import read_names
+
+        return read_names(self._path)
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Key -> name, or the label of an example."""
+        return labels_of(self._run) | (self.names.of_key if self.names else {})
+
+    def named(self, key: str) -> str:
+        """A key with its name, if it has one."""
+        return _named(key, self.labels)
+
+    @contextlib.contextmanager
+    def among(self) -> Iterator[set[str] | None]:
+        """The keys that --where leaves; errors of the body name it."""
+        names = self.names if self._where else None
+        try:
+            yield None if names is None else names.keys_where(self._where)
+        except InputError as error:
+            if "`among`" not in str(error):
+                raise
+            raise InputError(
+                f"`where` {' '.join(map(repr, self._where))} leaves no key of the "
+                "vocabulary."
+            ) from error
+
+    def show(self, results: list[_Result], *, as_json: bool) -> None:
+        """Prints results as text or as lines of JSON."""
+        if not as_json:
+            for each in results:
+                _print(each, self.labels)
+            return
+        about = self._about({x for each in results for x in _keys(each)})
+        for each in results:
+            found = [about[near.key] | near.numbers for near in each.found]
+            query = [about[key] for key in each.keys]
+            say(json.dumps({"query": query, **each.query, "found": found}))
+
+    def _about(self, keys: set[str]) -> dict[str, dict[str, Any]]:
+        """What JSON has of each key: it, its label, and the columns of --names."""
+        from embedder.vectors.vectors import typed_keys
+
+        texts = sorted(keys)
+        rows: list[dict[str, Any]] = [{} for _ in texts]
+        if self.names is not None:
+            names = self.names.rows(texts).to_dicts()
+            rows = [{"names": {k: _plain(v) for k, v in x.items()}} for x in names]
+        elif self.labels:
+            rows = [{"label": self.labels.get(key)} for key in texts]
+        typed = typed_keys(texts, self._key_type())
+        return {
+            text: {"key": key} | row
+            for text, key, row in zip(texts, typed, rows, strict=True)
+        }
+
+    def _key_type(self) -> "KeyType":
+        if finished_run(self._run) is None:
+            return self.vectors.key_type
+        return key_type_of(self._run)
+
+
+def _check(args: Neighbors, lookup: _Lookup) -> None:
+    if args.stable and lookup.ensemble is None:
+        raise needs_replicas("`stable`", args.run)
+    if not (args.words or args.session or args.name):
+        raise InputError("WORD: give at least one token to look up.")
+    if args.session and (args.words or args.name or args.stable):
+        raise InputError("`session` goes with neither WORD, --name nor --stable.")
+    if args.name is not None and args.names is None:
+        raise InputError("`name` needs `names`, the table of keys and names.")
+
+
+def _words(args: Neighbors, known: Sequence[str], names: "Names | None") -> list[str]:
+    """The tokens to look up, with those of --name; all are in the vocabulary."""
+    from embedder.vectors.spelling import check_known
+
+    check_known(args.words, known)
+    if args.name is None or names is None:
+        return [*args.words]
+    return [*args.words, *names.keys_named(args.name, known)]
+
+
+def _next_items(lookup: _Lookup, args: Neighbors, among: set[str] | None) -> _Result:
+    from embedder.tables.next_items import next_items
+    from embedder.vectors.spelling import check_known
+
+    run = finished_run(args.run)
+    if run is not None and run.model.exists():
+        scores = next_items(run.model, args.session, args.topn, among=among)
+        found = _ranked(scores, "score")
+    else:
+        check_known(args.session, lookup.vectors.keys)
+        found = _ranked(
+            lookup.vectors.most_similar(args.session, topn=args.topn, among=among)
+        )
+    title = f"after {', '.join(map(lookup.named, args.session))}"
+    return _Result(args.session, {}, title, found)
+
+
+def _of_vectors(
+    lookup: _Lookup, args: Neighbors, among: set[str] | None
+) -> list[_Result]:
+    vectors = lookup.vectors
+    return [
+        _Result(
+            *((word,), {}, lookup.named(word)),
+            _ranked(vectors.most_similar(word, topn=args.topn, among=among)),
+        )
+        for word in _words(args, vectors.keys, lookup.names)
+    ]
+
+
+def _of_ensemble(
+    lookup: _Lookup, ensemble: "Ensemble", args: Neighbors, among: set[str] | None
+) -> list[_Result]:
+    from embedder.vectors.ensemble import has_little_data
+
+    words = _words(args, ensemble.texts, lookup.names)
+    order: Literal["mean", "lower"] = "lower" if args.stable else "mean"
+    found = ensemble.neighbors(words, args.topn, order=order, among=among)
+    results = []
+    for word, share, near in zip(words, ensemble.stability(words), found, strict=True):
+        count, stability = int(ensemble.counts[ensemble.index(word)]), float(share)
+        is_rare = has_little_data(count, stability)
+        about = {"stability": stability, "count": count, "too_little_data": is_rare}
+        title = f"{lookup.named(word)}: stability {stability:.2f}, count {count}"
+        title += ", too little data" if is_rare else ""
+        results.append(_Result((word,), about, title, _with_intervals(near, ensemble)))
+    return results
+
+
+def _with_intervals(near: list["Neighbor"], ensemble: "Ensemble") -> list[_Near]:
+    width = len(str(len(ensemble)))
+    found = []
+    for token, similarity, lower, upper, frequency in near:
+        interval = f"[{lower:5.2f}, {upper:5.2f}]"
+        text = f"{similarity:6.3f}  {interval}  {frequency:{width}}/{len(ensemble)}"
+        numbers = {"similarity": similarity, "lower": lower, "upper": upper}
+        found.append(_Near(str(token), numbers | {"replicas": frequency}, text))
+    return found
+
+
+def _ranked(ranking: list[tuple[str, float]], name: str = "similarity") -> list[_Near]:
+    return [_Near(key, {name: x}, f"{x:6.3f}") for key, x in ranking]
+
+
+def _keys(result: _Result) -> list[str]:
+    return [*result.keys, *(near.key for near in result.found)]
+
+
+def _print(result: _Result, labels: dict[str, str]) -> None:
+    say(shown(result.title))
+    for near in result.found:
+        say(f"  {near.text}  {shown(_named(near.key, labels))}")
+
+
+def _named(key: str, labels: dict[str, str]) -> str:
+    return f"{key} ({labels[key]})" if key in labels else key
+
+
+def _plain(value: Any) -> Any:
+    """A value of a table as JSON can have it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    is_plain = value is None or isinstance(value, bool | int | str)
+    return value if is_plain else str(value)

@@ -1,0 +1,95 @@
+"""What a finished run, or a file of vectors, has for the verbs that look things up."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embedder.errors import InputError, InputNotFoundError
+
+if TYPE_CHECKING:
+    from embedder.run.workdir import Workdir
+    from embedder.vectors.ensemble import Ensemble
+    from embedder.vectors.vectors import KeyType, Vectors
+
+
+def finished_run(path: Path) -> "Workdir | None":
+    """The run at `path`; None if that is a file.
+
+    Raises:
+      InputNotFoundError: there is no file, and no finished run.
+    """
+    from embedder.run.workdir import Workdir
+
+    if not path.exists():
+        raise InputNotFoundError(f"RUN {path} does not exist.")
+    if not path.is_dir():
+        return None
+    run = Workdir(path)
+    if not run.is_finished:
+        raise InputNotFoundError(
+            f"RUN {path} holds no finished run: {run.vectors} is missing."
+        )
+    return run
+
+
+def vectors_of(path: Path) -> "Vectors":
+    """The vectors of a run, or of a file.
+
+    Raises:
+      InputError: see `finished_run` and `read_vectors`.
+    """
+    from embedder.vectors.export import read_vectors
+
+    run = finished_run(path)
+    return read_vectors(path if run is None else run.vectors)
+
+
+def ensemble_of(path: Path, key_type: "KeyType" = "text") -> "Ensemble | None":
+    """The ensemble of a run with replicas; None for other runs, and files."""
+    from embedder.vectors.ensemble_files import read_ensemble
+
+    run = finished_run(path)
+    if run is None or not run.replicas.exists():
+        return None
+    return read_ensemble(run.replicas, key_type)
+
+
+def key_type_of(path: Path) -> "KeyType":
+    """The type that the keys of a run had in the data; of a file "text"."""
+    from embedder.run.inputs import has_integer_keys
+
+    run = finished_run(path)
+    is_integer = run is not None and run.is_started and has_integer_keys(run)
+    return "integer" if is_integer else "text"
+
+
+def with_key_type(vectors: "Vectors", path: Path) -> "Vectors":
+    """The vectors of a run, with the type that its keys had in the data."""
+    if key_type_of(path) == "text":
+        return vectors
+    return dataclasses.replace(vectors, key_type="integer")
+
+
+def needs_replicas(argument: str, run: Path) -> InputError:
+    """The error of an argument that applies only to runs with replicas."""
+    tokens = " of tokens" if is_encoder_run(run) else ""
+    return InputError(
+        f"{argument} applies only to a run{tokens} with replicas, got {run}."
+    )
+
+
+def is_encoder_run(run: Path) -> bool:
+    """Whether `run` is the folder of a finished run of an encoder."""
+    from embedder.run.workdir import Workdir
+
+    return Workdir(run).labels.exists()
+
+
+def labels_of(run: Path) -> dict[str, str]:
+    """Example -> label, of a run of an encoder; empty for a run of tables."""
+    if not is_encoder_run(run):
+        return {}
+    from embedder.encoders.labels import read_labels
+
+    frame = read_labels(run, ["key", "label"])
+    return dict(zip(frame["key"], frame["label"], strict=True))
