@@ -15,7 +15,7 @@ import polars as pl
 
 from embedder.disk.digests import check_digest, read_digests
 from embedder.disk.files import atomic_file, check_utf8_path
-from embedder.disk.parquet import read_table
+from embedder.disk.untrusted import read_table
 from embedder.encoders.examples import Examples
 from embedder.encoders.predictor import Predictions
 from embedder.encoders.uncertainty import EntropySplit

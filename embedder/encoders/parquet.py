@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from embedder.disk.files import check_utf8_path
-from embedder.disk.parquet import TooLargeError, read_table
+from embedder.disk.untrusted import TooLargeError, read_table
 from embedder.encoders.examples import (
     Examples,
     ExampleSet,

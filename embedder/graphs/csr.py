@@ -54,6 +54,12 @@ def building_bytes(num_edges: int) -> int:
     return num_edges * _BUILDING_BYTES
 
 
+def check_building_room(num_edges: int) -> None:
+    """Raises NoRoomError if a graph of so many edges does not fit in memory."""
+    what = f"A graph of {num_edges} edges takes"
+    check_room(building_bytes(num_edges), what, "give a smaller graph")
+
+
 def build_graph(edges: Edges, *, directed: bool) -> Graph:
     """The graph of `edges`.
 
@@ -64,11 +70,7 @@ def build_graph(edges: Edges, *, directed: bool) -> Graph:
       InputError: no edge is left, or summed weights are not finite.
       NoRoomError: it does not fit in memory.
     """
-    check_room(
-        building_bytes(len(edges.source)),
-        f"A graph of {len(edges.source)} edges takes",
-        "give a smaller graph",
-    )
+    check_building_room(len(edges.source))
     num_nodes = len(edges.nodes)
     keys, weights, num_loops = _entries(edges, directed)
     if not len(keys):

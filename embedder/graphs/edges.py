@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from embedder.disk.files import name_file_in_errors, short_reason
-from embedder.disk.parquet import TooLargeError, read_table
+from embedder.disk.untrusted import TooLargeError, read_table
 from embedder.errors import InputError
-from embedder.graphs.csr import Edges
+from embedder.graphs.csr import Edges, check_building_room
 from embedder.graphs.edge_table import EdgeColumns, ends_and_weights
 from embedder.graphs.edge_text import read_edge_text
 from embedder.graphs.matrices import read_matrix
@@ -44,11 +44,13 @@ def read_edges(
             raise InputError(f"{paths[kinds.index('npz')]} must be the only file.")
         return _matrix(paths[0], columns)
     names = _Names()
-    parts = [
-        names.numbered(frame)
-        for path, kind in zip(paths, kinds, strict=True)
-        for frame in _frames(path, kind, columns)
-    ]
+    parts: list[_Part] = []
+    num_edges = 0
+    for path, kind in zip(paths, kinds, strict=True):
+        for frame in _frames(path, kind, columns):
+            num_edges += len(frame)
+            check_building_room(num_edges)  # a small .gz file can have any number
+            parts.append(names.numbered(frame))
     if not any(len(part.source) for part in parts):
         raise InputError(f"{paths[0]} has no edge.")
     has_weights = {part.weight is not None for part in parts if len(part.source)}

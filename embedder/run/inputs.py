@@ -14,7 +14,6 @@ from typing import Any
 
 from embedder.config import (
     Config,
-    differences,
     different_options,
     options_of,
     read_toml,
@@ -27,6 +26,9 @@ from embedder.errors import InputError
 from embedder.run.workdir import Workdir, write_text
 
 _log = logging.getLogger(__name__)
+
+COLUMNS = frozenset({"session", "item", "order", "items", "weights"})
+"""Settings that name columns; the manifest has those that were found, too."""
 
 Manifest = list[dict[str, Any]]
 """Facts about each file of a corpus, by which a changed one is recognised."""
@@ -89,10 +91,14 @@ def check_same(
     Raises:
       InputError: names what differs.
     """
-    found = differences(read_toml(workdir.config), config)
+    before = _corpus(workdir, "manifest", (list,))
+    found = different_options(
+        _with_columns(options_of(read_toml(workdir.config)), before),
+        _with_columns(options_of(config), manifest),
+    )
     if not _is_same_base(workdir, base):
         found.append("`resume` of another run (--workdir alone resumes its own)")
-    if _corpus(workdir, "manifest", (list,)) != manifest:
+    if before != manifest:
         if force:
             _log.warning("%s was started with another corpus.", workdir.path)
         else:
@@ -116,7 +122,9 @@ def is_same(
     False also where only planning tells: a setting is open now, and was given then. A
     setting that was open then and is open now became what it would become again.
     """
-    resolved, now = options_of(read_toml(workdir.config)), options_of(given)
+    before = _corpus(workdir, "manifest", (list,))
+    resolved = _with_columns(options_of(read_toml(workdir.config)), before)
+    now = _with_columns(options_of(given), manifest)
     was_open = _corpus(workdir, "open", (dict, type(None))) or {}
     again = {
         name: resolved[name]
@@ -126,8 +134,21 @@ def is_same(
     return (
         not different_options(resolved, now | again)
         and _is_same_base(workdir, base)
-        and _corpus(workdir, "manifest", (list,)) == manifest
+        and before == manifest
     )
+
+
+def _with_columns(options: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
+    """`options` with the columns of a table that were found, which the manifest has.
+
+    A column that is found and one that is named are the same.
+    """
+    described = [each for each in manifest if isinstance(each, dict)]
+    found: object = next(
+        (each["columns"] for each in described if "columns" in each), {}
+    )
+    columns = found.items() if isinstance(found, dict) else ()
+    return options | {name: value for name, value in columns if name in COLUMNS}
 
 
 def source_of(workdir: Workdir) -> str | None:

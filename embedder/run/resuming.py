@@ -4,7 +4,7 @@ import logging
 from importlib.metadata import version
 from typing import Any
 
-from embedder.config import differences, from_toml
+from embedder.config import different_options, from_toml, options_of
 from embedder.engine.epochs import RunPosition, Snapshot
 from embedder.hosts import processes
 from embedder.problem import Training
@@ -15,6 +15,7 @@ from embedder.run.checkpoints import (
     arrays_of,
     tree_of,
 )
+from embedder.run.inputs import COLUMNS
 
 _log = logging.getLogger(__name__)
 
@@ -74,8 +75,15 @@ def resume_snapshot(
 def _check_settings(found: Checkpoint, training: Training) -> None:
     if "config" not in found.facts:
         raise CheckpointError("of an earlier version")
-    different = differences(from_toml(found.facts["config"]), training.config)
-    if different:
+    before, now = (  # columns that were found are those of the run, by its manifest
+        {
+            name: value
+            for name, value in options_of(config).items()
+            if name not in COLUMNS
+        }
+        for config in (from_toml(found.facts["config"]), training.config)
+    )
+    if different := different_options(before, now):
         raise CheckpointError(", ".join(different))
 
 

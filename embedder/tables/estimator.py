@@ -235,6 +235,7 @@ class EmbeddingTrainer:
         source: str = "",
         target: str = "",
         weight: str = "",
+        replicas: int = 1,
     ) -> "EmbeddingTrainer":
         """Trains on random walks from the start; returns the trainer. An error leaves
         it as it was.
@@ -250,13 +251,23 @@ class EmbeddingTrainer:
           p, q: of node2vec, ALGORITHM.md (63).
           walks_fixed: make the same walks in each epoch.
           source, target, weight: columns of an edge list; "": by their order.
+          replicas: models to train side by side, as `fit_ensemble` does; of several
+            `ensemble_` has all. Each has the walks of its own seed.
 
         Raises:
           FileNotFoundError, TypeError, ValueError: `graph` or a setting is wrong.
           FloatingPointError: training diverged.
         """
-        integer(1)(SimpleNamespace(walks=walks), "walks")
-        given = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
+        numbers = SimpleNamespace(walks=walks, replicas=replicas)
+        integer(1)(numbers, "walks")
+        integer(1)(numbers, "replicas")
+        given = {
+            "replicas": replicas,
+            "walks": walks,
+            "walk_length": walk_length,
+            "p": p,
+            "q": q,
+        }
         given |= {"directed": False if directed is None else directed}
         given |= {"walks_fixed": walks_fixed, "min_count": 1}
         columns = {"source": source, "target": target, "weight": weight}

@@ -10,11 +10,19 @@ from typing import NamedTuple
 import polars as pl
 
 from embedder.disk.files import short_reason
+from embedder.disk.untrusted import UnreadableError
 from embedder.errors import InputError
-from embedder.tables.table_files import scan_tables
+from embedder.limits import check_room
+from embedder.tables.table_files import read_first, scan_tables
 from embedder.threads import use_threads
 from embedder.vectors.spelling import near_keys
 
+_FAULTS = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    UnreadableError,
+)
+_SHARE = 6  # of memory for Python's text to that of polars
 _COMPARISONS = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -30,14 +38,17 @@ def read_names(path: str | Path) -> "Names":
 
     Raises:
       OSError: the file cannot be read.
-      InputError: it is not a table of two columns or more.
+      InputError: it is not a table of two columns or more, or does not fit.
     """
     use_threads()
     path = Path(path)
     try:
         frame = scan_tables([path])
+        read_first(frame.head(1), [path])
         columns = frame.collect_schema().names()
-    except pl.exceptions.PolarsError as error:
+        size = _SHARE * read_first(frame, [path])
+        check_room(size, f"`names` {path} takes", "give fewer names")
+    except _FAULTS as error:
         raise _unreadable(path, error) from error
     if len(columns) < 2:
         raise InputError(

@@ -17,6 +17,7 @@ import polars as pl
 
 from embedder.disk.files import short_reason
 from embedder.disk.fingerprints import check_unchanged, file_fingerprint
+from embedder.disk.untrusted import UnreadableError
 from embedder.engine.prefetch import prefetch
 from embedder.errors import InputError
 from embedder.tables.chunks import Chunk
@@ -28,7 +29,7 @@ from embedder.tables.session_weights import (
     weight_columns,
     weights_of_sessions,
 )
-from embedder.tables.table_files import scan_tables, table_name
+from embedder.tables.table_files import read_first, scan_tables, table_name
 from embedder.threads import use_threads
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
 
@@ -39,6 +40,11 @@ _TIMES = (
     *("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f"),
     *("%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%.f"),
     *("%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f%#z"),
+)
+_FAULTS = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    UnreadableError,
 )
 _log = logging.getLogger(__name__)
 
@@ -59,7 +65,9 @@ def table_corpus(paths: list[Path], columns: Columns, source: str) -> Corpus:
 
     with _one_line_errors(source):
         frame = scan_tables(paths)
-    found = frame_corpus(frame, columns, source, check)
+    found = frame_corpus(
+        frame, columns, source, check, lambda rows: read_first(rows, paths)
+    )
     manifest = [*fingerprints.values(), *found.manifest]
     return found._replace(name=table_name(source), manifest=manifest)
 
@@ -69,17 +77,20 @@ def frame_corpus(
     columns: Columns = NOT_GIVEN,
     source: str = "the table",
     check: Callable[[], None] = lambda: None,
+    read_first: Callable[[pl.LazyFrame], object] = lambda rows: None,
 ) -> Corpus:
     """The corpus of sessions in a table.
 
     Args:
       check: called when all rows are read; it may raise an error.
+      read_first: called with rows before they are read, if files are untrusted.
 
     Raises:
       InputError: the columns are not clear; `chunks` raises it for wrong values.
     """
     use_threads()
     with _one_line_errors(source):
+        read_first(frame.head(_HEAD_ROWS))
         head = frame.head(_HEAD_ROWS).collect()
         schema = head.schema
     if head.is_empty():
@@ -92,6 +103,7 @@ def frame_corpus(
         with contextlib.ExitStack() as stack:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
             stack.enter_context(_one_line_errors(source))
+            read_first(rows.frame)
             yield from rows.chunks(Path(temporary))
             check()
 
@@ -110,7 +122,7 @@ def _one_line_errors(source: str) -> Iterator[None]:
     """Turns the errors of polars into one InputError."""
     try:
         yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except _FAULTS as error:
         reason = short_reason(error)
         raise InputError(f"Corpus {source} cannot be read: {reason}.") from error
 
@@ -140,11 +152,11 @@ class _Rows:
             exprs.append(pl.col(columns.order).alias("given"))
         if columns.weights:
             exprs += weight_columns(columns.weights, head.schema[columns.weights])
-        self._frame = frame.select(exprs)
+        self.frame = frame.select(exprs)
 
     def chunks(self, folder: Path) -> Iterator[Chunk]:
         self._num_rows = self._num_missing = self._num_long = self._num_weightless = 0
-        batches = self._frame.collect_batches(
+        batches = self.frame.collect_batches(
             chunk_size=_BATCH_ROWS, maintain_order=True
         )
         if self._columns.items:
@@ -258,7 +270,8 @@ class _Rows:
             return column.fill_nan(None)
         if head.dtype != pl.String:
             return column
-        return _parsed(column.replace("", None), head.replace("", None).drop_nulls())
+        given = pl.when(column != "").then(column)  # `replace` would read all rows
+        return _parsed(given.alias("order"), head.replace("", None).drop_nulls())
 
     def _check_order(self, batch: pl.DataFrame) -> None:
         """Refuses text that is neither a number nor a time as the first rows have."""

@@ -15,12 +15,14 @@ from typing import NamedTuple
 import polars as pl
 
 from embedder.disk.files import name_file_in_errors
+from embedder.disk.untrusted import TooLargeError, check_scan, read_arrow_stream
 from embedder.errors import InputError
-from embedder.limits import check_room
+from embedder.limits import NoRoomError, check_room, memory_limit
 from embedder.tables.corpus_files import corpus_files, outside_runs
 from embedder.tables.corpus_formats import has_ending
 
 _HEAD_BYTES = 2**16
+_TEXT_BYTES = 2**30  # of memory for lines of .gz files: a longer line is a bomb
 _DELIMITERS = "\t,;|"
 _STREAM = b"\xff\xff\xff\xff"  # first bytes of the stream format of Arrow IPC
 _log = logging.getLogger(__name__)
@@ -47,7 +49,11 @@ def _scan_ipc(paths: Sequence[Path]) -> pl.LazyFrame:
     size = sum(path.stat().st_size for path in paths)
     advice = "write Arrow files or Parquet, which are read in pieces"
     check_room(2 * size, "Arrow streams are read whole, which takes", advice)
-    return pl.concat([pl.read_ipc_stream(path) for path in paths]).lazy()
+    max_bytes = memory_limit().size // 2
+    try:
+        return pl.concat([read_arrow_stream(path, max_bytes) for path in paths]).lazy()
+    except TooLargeError as error:
+        raise NoRoomError(f"{paths[0]} does not fit in memory: {error}.") from error
 
 
 def _scan_json_lines(paths: Sequence[Path]) -> pl.LazyFrame:
@@ -170,6 +176,33 @@ def scan_tables(paths: Sequence[Path]) -> pl.LazyFrame:
                 f"{found[0].name}, {path} is {each.name}."
             )
     return found[0].scan(paths)
+
+
+def read_first(frame: pl.LazyFrame, paths: Sequence[Path]) -> int:
+    """Reads `frame`, made of `scan_tables(paths)`, in a process with bounded memory.
+
+    A small file can make much of little: so only Parquet, Arrow and .gz are read so.
+
+    Returns:
+      Bytes that its rows take in memory; 0: they were not read.
+
+    Raises:
+      UnreadableError: the files are damaged, or take too much memory.
+    """
+    if not all(map(_is_packed, paths)):
+        return 0
+    size = sum(path.stat().st_size for path in paths)
+    room = memory_limit().size // 2
+    if paths[0].suffix == ".gz":  # cells are text, of which a few are read at a time
+        room = min(room, _TEXT_BYTES)
+    return check_scan(frame, size + room)
+
+
+def _is_packed(path: Path) -> bool:
+    """Whether the size of a file does not bound that of its rows, and it is scanned."""
+    found = format_of(path)
+    magic = b"" if found is None else found.magic
+    return magic != _STREAM and (bool(magic) or path.suffix == ".gz")
 
 
 def table_name(source: str | os.PathLike[str]) -> str:

@@ -199,7 +199,7 @@ def read_parquet(path: Path) -> Vectors:
     """The vectors of a Parquet file; InputError if it is damaged."""
     import polars as pl
 
-    from embedder.disk.parquet import read_table
+    from embedder.disk.untrusted import read_table
 
     use_threads()
     with name_damaged_file(path, "vectors", pl.exceptions.PolarsError):

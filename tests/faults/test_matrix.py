@@ -86,6 +86,7 @@ INPUTS = {
     "B31": "whole sessions: windows of other words or types, blocks that are too long",
     "B32": "weights of sessions that are no numbers, out of bounds, or not of a table",
     "B33": "frames that are no table; columns and values of names that do not exist",
+    "B35": "tables that are small files of large rows, or crash their reader",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -316,6 +316,16 @@ def test_fit_graph_trains_as_a_run_does():
     np.testing.assert_array_equal(vectors.matrix, trainer.vectors)
 
 
+def test_an_ensemble_of_a_graph_has_the_models_of_consecutive_seeds():
+    trainer = EmbeddingTrainer(**SETTINGS).fit_graph("karate.tsv", 5, 20, replicas=2)
+    for k, matrix in enumerate(trainer.ensemble_.vectors):
+        settings = SETTINGS | {"seed": trainer.seed + k}
+        alone = EmbeddingTrainer(**settings).fit_graph("karate.tsv", 5, 20)
+        np.testing.assert_array_equal(matrix, alone.vectors)
+        with pytest.raises(RuntimeError, match="call `fit_ensemble` first"):
+            _ = alone.ensemble_
+
+
 def test_fit_graph_takes_the_direction_of_the_graph():
     graph = networkx.DiGraph([(a, b) for a, b in KARATE.edges()])
 
@@ -332,6 +342,7 @@ def test_fit_graph_takes_the_direction_of_the_graph():
     [
         ({"walks": 0}, "`walks` must be an integer >= 1, got 0"),
         ({"walks": "5"}, "`walks` must be an integer >= 1, got '5'"),
+        ({"replicas": 0}, "`replicas` must be an integer >= 1, got 0"),
         ({"walk_length": 1}, "`walk_length` must be an integer from 2"),
         ({"p": 0}, "`p` must be a number from"),
         ({"directed": 1}, "`directed` must be True or False, got 1"),

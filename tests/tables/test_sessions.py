@@ -393,7 +393,7 @@ def test_a_run_of_sessions(capsys):
     again = ["train", "a.parquet", "--workdir", "one", *FAST]
     assert main(again) == 0
     assert main([*again, "--order", "price"]) == 2
-    assert "`order` '' there, 'price' now" in capsys.readouterr().err
+    assert "`order` 'time' there, 'price' now" in capsys.readouterr().err
 
 
 def test_columns_are_part_of_the_manifest():
@@ -429,3 +429,20 @@ def test_exported_keys_of_text_are_text():
     assert main(["train", "a.csv", "--workdir", "run", *FAST]) == 0
     assert main(["export", "run", "--to", "vectors.parquet"]) == 0
     assert pl.read_parquet("vectors.parquet")["key"].dtype == pl.String
+
+
+@pytest.mark.parametrize("named", [0, 1], ids=["named later", "found later"])
+def test_a_run_resumes_whether_its_columns_are_named_or_found(stopped, capsys, named):
+    frame = table(2000).rename({"time": "order"}).with_columns(other=pl.col("item"))
+    frame.write_parquet("table.parquet")
+    train = ["table.parquet", "--workdir", "run", *FAST[:-2], "--epochs", "3"]
+    train += ["--blocks-per-update", "1"]
+    flags = ["--session", "session", "--item", "item", "--order", "order"]
+    first, second = ([*train, *(flags if k == named else [])] for k in (1, 0))
+    stopped(*first)
+    assert main(["train", *second, "--item", "other"]) == 2
+    assert "`item` 'item' there, 'other' now" in capsys.readouterr().err
+    assert main(["train", *second]) == 0
+    capsys.readouterr()
+    assert main(["train", *first]) == 0
+    assert "finished before" in capsys.readouterr().out

@@ -93,7 +93,7 @@ def test_whole_round_trip(ending, vectors):
 @pytest.mark.parametrize("number", [30, pytest.param(40, marks=pytest.mark.slow)])
 def test_parquet_round_trip(monkeypatch, number):
     if number == 30:  # without the process that tries each file first
-        monkeypatch.setattr("embedder.disk.parquet.read_table", pl.read_parquet)
+        monkeypatch.setattr("embedder.disk.untrusted.read_table", pl.read_parquet)
 
     @settings(deadline=None, max_examples=number)
     @example(vectors=BLANK_KEYS)
