@@ -38,6 +38,9 @@ class Train:
     cache: Path | None = None
     """Folder of encoded corpora and copies of remote data, which runs can share; none:
     cache in the workdir, for copies the cache folder of the user."""
+    mirror: str | None = None
+    """Folder or URL, as s3://bucket/run, that gets a copy of the run: each checkpoint,
+    and the results. The same command goes on from it on another machine."""
     resume: str | None = None
     """Start from the vectors of this run or model file, which may be a URL. The run's
     settings are the defaults, and so is its corpus."""

@@ -88,6 +88,7 @@ def _train(args: Train) -> None:
             *(config, args.workdir, args.corpus, base, args.cache, restart),
             on_status=on_status,
             stop=stop,
+            mirror=args.mirror,
         )
     if is_first() and run.vectors is not None:
         done = "done"
@@ -97,6 +98,8 @@ def _train(args: Train) -> None:
         say_done(
             f"{shown(str(run.workdir))}: {done}. {rows} vectors of {size} numbers."
         )
+    if run.behind:
+        raise OSError(run.behind)
 
 
 def _sweep(args: Sweep) -> None:
