@@ -193,7 +193,8 @@ class Mirror:
             self._behind = ""
         except (OSError, InputError) as error:
             self._behind = " ".join(str(error).split())
-            _log.warning("%s The mirror is behind; the run goes on.", error)
+            reason = self._behind.removesuffix(".")
+            _log.warning("%s. The mirror is behind; the run goes on.", reason)
         if before and not self._behind:
             _log.info("%s is no longer behind.", self.shown)
 
@@ -207,6 +208,9 @@ class Mirror:
 
     def _copy_files(self, found: dict[str, _File], finished: bool) -> None:
         before = self._manifest
+        if not self._is_behind(found, finished):
+            return
+        self._check_writer()  # before any file of another process is overwritten
         taken = {entry.path for entry in before.files.values()}
         files = {}
         for name, file in found.items():
@@ -218,15 +222,27 @@ class Mirror:
                 if entry is None or not (is_there and path == entry.path):
                     entry = self._upload(path, file)
             files[name] = entry
-        if (files, finished) == (before.files, before.finished) and not self._behind:
-            return
-        if self._read().writer != self._writer:
-            raise InputError(f"Another process writes to {self.shown} now.")
+        self._check_writer()
         self._write_manifest(Manifest(self._writer, finished, files))
         kept = {entry.path for entry in files.values()}
         for path in self._store.names():
             if path not in kept and is_of_run(path):
                 self._store.remove(path)
+
+    def _is_behind(self, found: dict[str, _File], finished: bool) -> bool:
+        """Whether the mirror lacks any of the files, or has more."""
+        there = {name: entry[1:] for name, entry in self._manifest.files.items()}
+        wanted = {name: file[1:] for name, file in found.items()}
+        has_digits = any(e.path != name for name, e in self._manifest.files.items())
+        return bool(
+            self._behind  # files may be left to remove
+            or (there, self._manifest.finished) != (wanted, finished)
+            or (finished and has_digits)
+        )
+
+    def _check_writer(self) -> None:
+        if self._read().writer != self._writer:
+            raise InputError(f"Another process writes to {self.shown} now.")
 
     def _upload(self, path: str, file: _File) -> Entry:
         if isinstance(file.content, bytes):

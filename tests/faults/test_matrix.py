@@ -52,6 +52,7 @@ FAULTS = {
     "F40": "more replicas than memory holds",
     "F41": "a server that answers 503, cuts a connection, is slow, or is away",
     "F42": "kill -9 while remote data are copied",
+    "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -83,6 +84,7 @@ INPUTS = {
     "B28": "names of keys that are missing, unknown, or no table",
     "B29": "a URL that is wrong, denied, or of a file system that is not installed",
     "B30": "secrets in a URL: in messages, in files of a run",
+    "B34": "a mirror that is wrong, denied, or no folder of a mirror",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

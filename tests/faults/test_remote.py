@@ -356,3 +356,107 @@ def test_two_processes_copy_an_object_once(bucket):
         thread.join()
     assert found[0] == found[1] and Path(found[0]).read_bytes() == TEXT
     assert len(bucket.gets) == 7
+
+
+SAVES = (*FAST, "--epochs", "3", "--save-every", "16", "--blocks-per-update", "1")
+MIRROR = "s3://data/runs/first"
+
+
+def vectors(run: str) -> bytes:
+    return Path(run, "vectors.safetensors").read_bytes()
+
+
+@pytest.mark.row("F43")
+@pytest.mark.parametrize("is_encoder", [False, True], ids=["tables", "encoder"])
+def test_a_run_goes_on_from_its_mirror_in_a_bucket(bucket, stopped, is_encoder):
+    """While the bucket answers 503, cuts connections, and is slow."""
+    options = ["first.txt", *SAVES]
+    if is_encoder:
+        rng = np.random.default_rng(0)
+        np.savez("small.npz", X=rng.random((90, 3)), y=[0, 1, 2] * 30)
+        options = ["small.npz", *ENCODER, "--epochs", "3", "--batch-size", "8"]
+    Path("first.txt").write_bytes(TEXT)
+    bucket.put_faults = ["", "503", "", "cut", "", "cut", "503"]
+    stopped(*options, "--workdir", "run", "--mirror", MIRROR)
+    assert bucket.put_faults == []
+    shutil.rmtree("run")
+    bucket.faults = ["", "cut", "", "503", "slow", "slow"]
+    command = ["train", *options, "--workdir", "run", "--mirror", MIRROR]
+    assert main(command) == 0
+    assert bucket.faults == []
+    assert main(["train", *options, "--workdir", "whole"]) == 0
+    assert vectors("run") == vectors("whole")
+    more = ["--resume", MIRROR, "--workdir", "more"]
+    if not is_encoder:
+        assert main(["train", "first.txt", *FAST, *more]) == 0
+    shutil.rmtree("run")
+    assert main(command) == 0
+    assert vectors("run") == vectors("whole")
+    assert main(["verify", "run"]) == 0
+
+
+@pytest.mark.row("F43")
+def test_a_bucket_that_is_away_for_long_leaves_the_mirror_behind(bucket, capsys):
+    Path("first.txt").write_bytes(TEXT)
+    bucket.put_faults = ["", *["503"] * 1000]
+    command = ["train", "first.txt", *SAVES, "--workdir", "run", "--mirror", MIRROR]
+    assert main(command) == 3
+    line = last_line(capsys)
+    assert f"Mirror {MIRROR} is behind run: it has no checkpoint ({MIRROR} " in line
+    assert "cannot be accessed after 3 attempts" in line
+    bucket.put_faults = []
+    assert main(command) == 0
+    shutil.rmtree("run")
+    assert main(command) == 0
+    assert main(["verify", "run"]) == 0
+
+
+@pytest.mark.row("B34")
+def test_a_bucket_that_must_not_be_written_is_one_line(bucket, capsys):
+    Path("first.txt").write_bytes(TEXT)
+    bucket.put_faults = ["403"]
+    command = ["train", "first.txt", *FAST, "--workdir", "run", "--mirror"]
+    assert main([*command, MIRROR]) == 2
+    line = last_line(capsys)
+    assert f"{MIRROR} must not be accessed with the credentials of this" in line
+    assert main([*command, "s3://none/run"]) == 2
+    assert "s3://none/run does not exist" in last_line(capsys)
+
+
+KILLED_COPY = """
+import os, sys
+from embedder.cli import main
+from embedder.disk import store
+
+count, put = int(sys.argv[1]), store.Store._put
+
+def put_and_die(*arguments):
+    global count
+    put(*arguments)
+    count -= 1
+    if not count:
+        os.kill(os.getpid(), 9)
+
+store.Store._put = put_and_die
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.row("F43")
+def test_a_machine_that_is_killed_again_and_again_loses_nothing(bucket):
+    """Each time on an empty folder, with the bucket alone."""
+    Path("first.txt").write_bytes(TEXT)
+    options = ["train", "first.txt", *SAVES]
+    assert main([*options, "--workdir", "whole"]) == 0
+    rng, kills = np.random.default_rng(0), 0
+    for _ in range(20):
+        shutil.rmtree("run", ignore_errors=True)
+        at = rng.integers(1, 60)
+        command = [*options, "--workdir", "run", "--mirror", MIRROR]
+        process = run_python("-c", KILLED_COPY, at, *command)
+        assert process.returncode in (0, -9), process.stderr
+        kills += process.returncode == -9
+        if process.returncode == 0:
+            break
+    assert kills > 1 and vectors("run") == vectors("whole")

@@ -283,7 +283,7 @@ def test_a_killed_copy_leaves_the_older_manifest_true(stopped, monkeypatch):
         num_writes += 1
         if code == 0:
             break
-    assert num_writes > 20
+    assert num_writes > 10
     assert_whole()
 
 
@@ -316,7 +316,8 @@ def test_a_mirror_that_fails_does_not_stop_the_training(monkeypatch, capsys):
 @pytest.mark.row("F43")
 def test_a_stop_says_that_the_mirror_is_behind(monkeypatch, capsys):
     def tell(self, place, *rest):
-        signal.raise_signal(signal.SIGTERM)
+        if place.epoch == 1:
+            signal.raise_signal(signal.SIGTERM)
         return before(self, place, *rest)
 
     def put(self, name, *arguments):
@@ -333,19 +334,20 @@ def test_a_stop_says_that_the_mirror_is_behind(monkeypatch, capsys):
 
 
 @pytest.mark.row("F43")
-def test_another_process_that_takes_over_the_mirror_keeps_it(stopped, capsys):
+def test_another_process_that_takes_over_the_mirror_keeps_it(stopped):
     """The first one, which was thought dead, writes no manifest any more."""
     stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
     run = Workdir("run")
     first = Mirror("mirror", run)
     first._claim(first._manifest.files)
     assert main(["train", *TABLES, "--workdir", "other", "--mirror", "mirror"]) == 0
+    assert main(["train", *TABLES, "--workdir", "run"]) == 0
     before = Path("mirror/mirror.json").read_bytes()
     first.start(Checkpoints(run.checkpoints))
     behind = first.close()
     assert "Another process writes to mirror now" in behind
     assert Path("mirror/mirror.json").read_bytes() == before
-    capsys.readouterr()
+    assert_whole()
 
 
 def test_checkpoints_that_are_copied_are_not_removed(tmp_path):
