@@ -152,8 +152,9 @@ class Neighbors:
     session: tuple[str, ...] = ()
     """Items of a session: print those expected next, by the mean product of input and
     output vectors as in training; of a file of vectors, or replicas, by cosine."""
-    names: Path | None = None
-    """Table (CSV, Parquet ...) whose first two columns are keys and names to show."""
+    names: str | None = None
+    """Table (CSV, Parquet ...) whose first two columns are keys and names to show; it
+    may be a URL."""
     name: str | None = None
     """With --names: look up the token with this name."""
 

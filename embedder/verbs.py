@@ -274,9 +274,10 @@ def _names(args: Neighbors) -> dict[str, str]:
     """Key -> name, of the table of --names."""
     if args.names is None:
         return {}
+    from embedder.disk.copies import local_copy
     from embedder.tables.names import read_names
 
-    return read_names(args.names)
+    return read_names(Path(local_copy(args.names)))
 
 
 def _words(args: Neighbors, known: list[str], names: dict[str, str]) -> list[str]:
