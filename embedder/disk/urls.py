@@ -13,11 +13,11 @@ _PASSWORD = re.compile(
     r"(?<=://)[^/@?#]*:(?:[^/?#]*@|(?!\d*(?:[/?#]|$)).*@)", re.DOTALL
 )
 _USER = re.compile(r"(?<=://)[^/@?#]*@")
-_WEB_SIGNATURE = re.compile(
+_SIGNATURE = re.compile(
     r"(?i)(x-(amz|goog)-\w[\w-]*|signature|expires|policy|key-pair-id|awsaccesskeyid"
     r"|googleaccessid|sig|se|st|sp|sv|sr|skoid|sktid|skt|ske|sks|skv)=[^&#]*"
 )  # of S3, Google, CloudFront and Azure
-_QUERY = re.compile(r"[?#].*", re.DOTALL)
+_WEB_QUERY = re.compile(r"[?#].*", re.DOTALL)
 _SECRET_LENGTH = 4  # shorter parts of a query are in any text
 _QUERY = re.compile(r"\?[\w.-]+=.*", re.DOTALL)  # else "?" is part of a glob
 
