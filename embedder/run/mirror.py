@@ -215,12 +215,11 @@ class Mirror:
         files = {}
         for name, file in found.items():
             entry = before.files.get(name)
-            is_there = entry is not None and entry[1:] == file[1:]
-            is_named = entry is not None and entry.path == name
-            if entry is None or not is_there or (finished and not is_named):
-                path = name if name not in taken else f"{name}.{file.sha256[:16]}"
-                if entry is None or not (is_there and path == entry.path):
-                    entry = self._upload(path, file)
+            path = name if name not in taken else f"{name}.{file.sha256[:16]}"
+            if entry is None or entry[1:] != file[1:]:
+                entry = self._upload(path, file)
+            elif finished and entry.path != name and path == name:
+                entry = self._upload(name, file)
             files[name] = entry
         self._check_writer()
         self._write_manifest(Manifest(self._writer, finished, files))
