@@ -384,3 +384,21 @@ def test_train_of_python_takes_a_mirror(text_file):
     np.testing.assert_array_equal(vectors.matrix, again.matrix)
     with pytest.raises(InputError, match="other settings"):
         train(with_options(config, seed=2), "new", **options)
+
+
+@pytest.mark.row("B30")
+def test_no_secret_of_a_mirror_is_shown_or_written(capsys, monkeypatch):
+    def fail(fs, path, *arguments, **options):
+        raise OSError(f"{path} of memory://me:hunter2@bucket/run is away")
+
+    url = "memory://me:hunter2@bucket/secret"
+    command = ["train", *TABLES, "--workdir", "run", "--mirror", url]
+    assert main(command) == 0
+    monkeypatch.setattr("embedder.disk.remote._WAITS", ())
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem._open", fail)
+    assert main([*command, "--overwrite"]) == 2
+    shown = capsys.readouterr()
+    assert "memory://***@bucket/secret cannot be accessed" in shown.err
+    assert "hunter2" not in shown.out + shown.err
+    paths = [path for path in Path("run").rglob("*") if path.is_file()]
+    assert paths and not [p for p in paths if b"hunter2" in p.read_bytes()]
