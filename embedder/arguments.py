@@ -46,6 +46,9 @@ class Train:
     cache: Path | None = None
     """Folder of encoded corpora and copies of remote data, which runs can share; none:
     cache in the workdir, for copies the cache folder of the user."""
+    mirror: str | None = None
+    """Folder or URL, as s3://bucket/run, that gets a copy of the run: each checkpoint,
+    and the results. The same command goes on from it on another machine."""
     resume: str | None = None
     """Start from the vectors of this run or model file, which may be a URL. The run's
     settings are the defaults, and so is its corpus."""
@@ -160,8 +163,9 @@ class Neighbors:
     session: tuple[str, ...] = ()
     """Items of a session: print those expected next, by the mean product of input and
     output vectors as in training; of a file of vectors, or replicas, by cosine."""
-    names: Path | None = None
-    """Table (CSV, Parquet ...) whose first two columns are keys and names to show."""
+    names: str | None = None
+    """Table (CSV, Parquet ...) whose first two columns are keys and names to show; it
+    may be a URL."""
     name: str | None = None
     """With --names: look up the token with this name."""
     where: _Where = ()
@@ -186,7 +190,7 @@ class Analogy:
     """For example woman."""
     topn: int = 10
     """Number of answers."""
-    names: Path | None = None
+    names: str | None = None
     """Table (CSV, Parquet ...) whose first two columns are keys and names to show."""
     where: _Where = ()
     """As of neighbors: only answers whose row in --names has this value."""
@@ -247,7 +251,7 @@ class Export:
     to: Path
     """.txt or .vec (word2vec text, also .gz), .bin (word2vec binary), .safetensors,
     .npz, .parquet."""
-    names: Path | None = None
+    names: str | None = None
     """Table (CSV, Parquet ...) whose first two columns are keys and names: write the
     name and its other columns, too, to .parquet; with --stability also to .csv."""
     replicas: bool = False

@@ -45,6 +45,7 @@ from embedder.config import (
     read_toml,
     with_options,
 )
+from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError
 from embedder.presets import PRESETS, check_preset, with_preset
 from embedder.tables.options import TablesOptions, Window
@@ -336,6 +337,8 @@ def _constructor(metavar: str, rule: str, read: Callable) -> PrimitiveConstructo
     def from_text(texts: list[str]):
         try:
             return read(texts[0])
+        except InputError:
+            raise
         except ValueError:
             raise InputError(f"must be {rule}, got {texts[0]!r}.") from None
 
@@ -367,7 +370,12 @@ def _window(text: str) -> Window:
 
 def _path(text: str) -> Path:
     if not text:
-        raise InputError("an empty path means the current folder: write . for that")
+        raise ValueError("an empty path means the current folder: write . for that")
+    if is_url(text) and not Path(text).exists():
+        raise InputError(
+            f"{without_secrets(text)} is a URL, where a path on this machine is needed:"
+            " copy it first, or a run by --mirror."
+        )
     return Path(text)
 
 

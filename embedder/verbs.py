@@ -98,6 +98,7 @@ def _train(args: Train) -> None:
             *(config, args.workdir, args.corpus, base, args.cache, restart),
             on_status=on_status,
             stop=stop,
+            mirror=args.mirror,
         )
     if is_first() and run.vectors is not None:
         done = "done"
@@ -107,6 +108,8 @@ def _train(args: Train) -> None:
         say_done(
             f"{shown(str(run.workdir))}: {done}. {rows} vectors of {size} numbers."
         )
+    if run.behind:
+        raise OSError(run.behind)
 
 
 def _sweep(args: Sweep) -> None:
@@ -331,7 +334,7 @@ def _export(args: Export) -> None:
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
 
 
-def _name_columns(path: Path | None, keys: list[str]) -> "pl.DataFrame | None":
+def _name_columns(path: str | None, keys: list[str]) -> "pl.DataFrame | None":
     """The columns of --names, a row for each of `keys`."""
     if path is None:
         return None

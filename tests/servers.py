@@ -26,7 +26,8 @@ class Server(http.server.ThreadingHTTPServer):
     """Serves `files`, or all that another server has, with the next of its `faults`.
 
     A fault is of one GET of an object: "503", "403", "cut", "slow", or a function that
-    is called before the answer.
+    is called before the answer. Those of `put_faults` are of one request that writes:
+    "503", "403", or "cut", after which the object may be there.
     """
 
     daemon_threads = True
@@ -39,12 +40,16 @@ class Server(http.server.ThreadingHTTPServer):
         self.has_ranges = self.has_tags = True
         self.is_away = False
         self.faults: list[Fault] = []
+        self.put_faults: list[Fault] = []
+        self.puts: list[str] = []  # paths of objects that were written
         self.gets: list[str] = []  # paths of objects that were read
         self.bytes_sent = 0
 
-    def answer(self, method: str, path: str, headers: dict[str, str]) -> Answer:
+    def answer(
+        self, method: str, path: str, headers: dict[str, str], body: bytes = b""
+    ) -> Answer:
         if self.behind:
-            return _forwarded(self.behind, method, path, headers)
+            return _forwarded(self.behind, method, path, headers, body)
         data = self.files.get(urlsplit(path).path)
         if data is None:
             return Answer(404, {}, b"")
@@ -92,6 +97,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._send(found, fault if isinstance(fault, str) else "")
         server.bytes_sent += 0 if is_listing else len(found.body)
 
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        server = self.server
+        fault = server.put_faults.pop(0) if server.put_faults else ""
+        if callable(fault):
+            fault()
+        if fault in ("503", "403"):
+            return self._send(Answer(int(fault), {}, b"no"))
+        found = server.answer(self.command, self.path, dict(self.headers), body)
+        server.puts.append(urlsplit(self.path).path)
+        if fault == "cut":
+            self.close_connection = True
+        else:
+            self._send(found)
+
+    do_POST = do_DELETE = do_PUT
+
     def _send(self, found: Answer, fault: str = "") -> None:
         self.send_response(found.status)
         for name, value in found.headers.items():
@@ -113,10 +135,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(found.body)
 
 
-def _forwarded(url: str, method: str, path: str, headers: dict[str, str]) -> Answer:
+def _forwarded(
+    url: str, method: str, path: str, headers: dict[str, str], body: bytes
+) -> Answer:
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     with contextlib.closing(connection):
-        connection.request(method, path, headers=headers)
+        headers = {k: v for k, v in headers.items() if k.lower() != "expect"}
+        connection.request(method, path, body=body or None, headers=headers)
         got = connection.getresponse()
         skipped = "transfer-encoding", "connection", "date", "server"
         kept = {k: v for k, v in got.getheaders() if k.lower() not in skipped}

@@ -176,13 +176,15 @@ def test_resolve_leaves_nothing_open_and_keeps_what_is_given():
     assert resolved.tables.max_pairs_per_row == pytest.approx(32 / 9**0.1)
     assert None not in options_of(resolved).values()
     given = with_options(
-        Config(), block=32, blocks_per_update=7, alpha=0.2, max_pairs_per_row=math.inf
+        Config(),
+        **{"block": 32, "noise": 32, "blocks_per_update": 7, "alpha": 0.2},
+        max_pairs_per_row=math.inf,
     )
     assert resolve(given, 10**6) == given
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"max_pairs_per_row": math.inf, "seed": 2**64 - 1, "block": 32, "noise": 32}]
+    "values", [{}, {"max_pairs_per_row": math.inf, "seed": 2**64 - 1, "block": 32}]
 )
 def test_toml_round_trip(tmp_path, values):
     made = with_options(Config(), **values)

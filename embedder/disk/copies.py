@@ -1,6 +1,7 @@
 """Copies of remote data in a folder of this machine: each object is read once.
 
-    objects/DIGEST         an object; the digest is of its URL, size and etag
+    objects/DIGEST         an object; the digest is of its URL without a signature, its
+                           size and etag
     objects/DIGEST.part    its first pieces, while it is copied; a kill leaves it
     DIGEST/NAME            links to the objects behind a URL, under their names
     DIGEST.json            the links that a URL had last, for when its server is away
@@ -30,7 +31,7 @@ from typing import BinaryIO
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.disk.remote import Listing, Remote, RemoteObject, UnreachableError
-from embedder.disk.urls import HIDDEN, is_url
+from embedder.disk.urls import HIDDEN, is_url, without_signature
 from embedder.errors import InputError
 
 _PIECE_BYTES = 2**23  # of an object, read at once
@@ -71,7 +72,8 @@ def local_copy(
     if local := _LOCAL.match(source):
         return source[local.end() :]
     remote, folder = Remote(source), _copies_folder(cache)
-    last = folder / f"{_digest(source, remote.path)}.json"
+    unsigned = without_signature(source), without_signature(remote.path)
+    last = folder / f"{_digest(*unsigned)}.json"
     with name_file_in_errors(folder):
         try:
             links, path = _copied(remote, folder, remote.listing(is_wanted, partner))
@@ -311,7 +313,8 @@ def _folder_name(remote: Remote) -> str:
 
 def _object_digest(remote: Remote, found: RemoteObject) -> str:
     scheme = remote.url.split("://")[0].lower()
-    return _digest(scheme, found.path, str(found.size), str(found.tag))
+    path = without_signature(found.path)
+    return _digest(scheme, path, str(found.size), str(found.tag))
 
 
 def _digest(*texts: str) -> str:

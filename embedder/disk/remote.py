@@ -24,7 +24,7 @@ _GONE = 404, 410
 _DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS
 _DEFINITE = (
     *(FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError),
-    *(ValueError, TypeError, NotImplementedError, ImportError),
+    *(ValueError, TypeError, NotImplementedError, ImportError, KeyError),
 )
 """Errors without a status that come again: of arguments, and of what is there."""
 
@@ -72,6 +72,9 @@ class Remote:
     Raises:
       InputError: the file system is not known, or a package for it is missing.
     """
+
+    _use = "read"  # what messages say of it
+    _again = ": give the same command again when its server answers"
 
     def __init__(self, url: str):
         self.url = url
@@ -266,8 +269,8 @@ class Remote:
                 )
                 time.sleep(wait)
         raise UnreachableError(
-            f"{self.shown} cannot be read after {1 + len(_WAITS)} attempts ({reason}): "
-            "give the same command again when its server answers."
+            f"{self.shown} cannot be {self._use} after {1 + len(_WAITS)} attempts "
+            f"({reason}){self._again}."
         )
 
     def _failed(self, error: Exception) -> InputError:
@@ -278,10 +281,10 @@ class Remote:
         is_denied = status in (401, 403) or isinstance(error, PermissionError)
         if is_denied or "Credentials" in type(error).__name__:
             return InputError(
-                f"{self.shown} must not be read with the credentials of this machine "
-                f"({self._reason(error)})."
+                f"{self.shown} must not be {self._use} with the credentials of this "
+                f"machine ({self._reason(error)})."
             )
-        return InputError(f"{self.shown} cannot be read: {self._reason(error)}.")
+        return InputError(f"{self.shown} cannot be {self._use}: {self._reason(error)}.")
 
     def _reason(self, error: Exception) -> str:
         """The text of the innermost error of a library, without secrets."""

@@ -13,6 +13,10 @@ _PASSWORD = re.compile(
     r"(?<=://)[^/@?#]*:(?:[^/?#]*@|(?!\d*(?:[/?#]|$)).*@)", re.DOTALL
 )
 _USER = re.compile(r"(?<=://)[^/@?#]*@")
+_SIGNATURE = re.compile(
+    r"(?i)(x-(amz|goog)-\w[\w-]*|signature|expires|policy|key-pair-id|awsaccesskeyid"
+    r"|googleaccessid|sig|se|st|sp|sv|sr|skoid|sktid|skt|ske|sks|skv)=[^&#]*"
+)  # of S3, Google, CloudFront and Azure
 _WEB_QUERY = re.compile(r"[?#].*", re.DOTALL)
 _SECRET_LENGTH = 4  # shorter parts of a query are in any text
 _QUERY = re.compile(r"\?[\w.-]+=.*", re.DOTALL)  # else "?" is part of a glob
@@ -36,6 +40,21 @@ def without_secrets(url: str) -> str:
     if is_web(url):
         return _WEB_QUERY.sub(f"?{HIDDEN}", _USER.sub(f"{HIDDEN}@", shown))
     return _QUERY.sub(f"?{HIDDEN}", shown)
+
+
+def without_signature(url: str) -> str:
+    """`url` of a web server without the signature in its query, if there is one.
+
+    Other parts of the query stay: they may name another object.
+    """
+    start, mark, query = url.partition("?")
+    if not is_web(url) or not mark:
+        return url
+    parts = query.split("&")
+    if not any(re.match(r"(?i)(x-(amz|goog)-)?sig(nature)?=", part) for part in parts):
+        return url
+    kept = "&".join(part for part in parts if not _SIGNATURE.fullmatch(part))
+    return f"{start}?{kept}" if kept else start
 
 
 def text_without_secrets(text: str, url: str) -> str:

@@ -13,7 +13,10 @@ import json
 import logging
 import os
 import shutil
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -100,12 +103,21 @@ class Checkpoints:
     """The checkpoints in `folder`; the newest `keep` are kept.
 
     A thread writes them; its errors are raised by the next `save`, `is_written` or
-    `wait`.
+    `wait`. It calls `on_written` after each.
     """
 
-    def __init__(self, folder: Path, keep: int = 2):
+    def __init__(
+        self,
+        folder: Path,
+        keep: int = 2,
+        on_written: Callable[[], None] = lambda: None,
+    ):
         self.folder = Path(os.path.abspath(folder))  # Orbax wants it so
         self._keep = keep
+        self._on_written = on_written
+        self._removing = threading.Lock()  # of the next two, and while removing
+        self._held: set[int] = set()
+        self._postponed: set[int] = set()  # removed when they are no longer held
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
         self._work: _Work | None = None  # being written, or failed
@@ -161,6 +173,24 @@ class Checkpoints:
             return []
         names = (path.parent.name for path in self.folder.glob(f"*/{DIGESTS_FILE}"))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+    @contextmanager
+    def held(self) -> Iterator[list[int]]:
+        """`steps()`, none of which is removed during the body."""
+        with self._removing:
+            steps = self.steps()
+            self._held = {*steps}
+        try:
+            yield steps
+        finally:
+            with self._removing:
+                for step in self._postponed:
+                    self._remove(step)
+                self._held, self._postponed = set(), set()
+
+    def newest_sound(self) -> int:
+        """The number of the newest checkpoint with undamaged files; -1: none."""
+        return next((step for step in self.steps() if self._is_sound(step)), -1)
 
     def newest(self) -> Checkpoint | None:
         """The newest undamaged checkpoint; logs the damaged ones."""
@@ -245,13 +275,20 @@ class Checkpoints:
             self.remove_parts()
             raise _disk_error(error, path) from error
         self._forget(step, best)
+        self._on_written()
 
     def _forget(self, newest: int, best: int | None) -> None:
         """Removes old checkpoints, and later ones that were damaged and passed over."""
-        steps = self.steps()
-        before = [step for step in steps if step <= newest]
-        for step in {*steps} - {*before[: self._keep], best}:
-            shutil.rmtree(self.folder / str(step), ignore_errors=True)
+        with self._removing:
+            steps = self.steps()
+            before = [step for step in steps if step <= newest]
+            old = {*steps} - {*before[: self._keep], best}
+            self._postponed = old & self._held
+            for step in old - self._held:
+                self._remove(step)
+
+    def _remove(self, step: int) -> None:
+        shutil.rmtree(self.folder / str(step), ignore_errors=True)
 
 
 def _name(path) -> str:

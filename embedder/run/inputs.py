@@ -19,7 +19,7 @@ from embedder.config import (
     read_toml,
     to_toml,
 )
-from embedder.disk.digests import check_digest, read_digests
+from embedder.disk.digests import check_digest, read_digests, write_digests
 from embedder.disk.files import short_reason
 from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError
@@ -92,10 +92,7 @@ def check_same(
       InputError: names what differs.
     """
     before = _corpus(workdir, "manifest", (list,))
-    found = different_options(
-        _with_columns(options_of(read_toml(workdir.config)), before),
-        _with_columns(options_of(config), manifest),
-    )
+    found = _different_settings(workdir, config, manifest)
     if not _is_same_base(workdir, base):
         found.append("`resume` of another run (--workdir alone resumes its own)")
     if before != manifest:
@@ -109,6 +106,58 @@ def check_same(
             f"{', '.join(found)}. Give another --workdir, or --overwrite "
             "to start anew."
         )
+
+
+def data_differences(
+    workdir: Workdir,
+    config: Config,
+    manifest: Manifest,
+    base: dict[str, Any] | None = None,
+    *,
+    force: bool = False,
+) -> list[str]:
+    """`check_same` of the run of another machine: times of files may differ there.
+
+    Returns a text for each difference.
+    """
+    found = _different_settings(workdir, config, manifest)
+    if not _is_same_base(workdir, base):
+        found.append("`resume` of another run")
+    before = _corpus(workdir, "manifest", (list,))
+    if not force and _without_times(before) != _without_times(manifest):
+        found.append("another corpus")
+    return found
+
+
+def _different_settings(
+    workdir: Workdir, config: Config, manifest: Manifest
+) -> list[str]:
+    """A text for each setting that differs; of columns by what they are in the data."""
+    before = _corpus(workdir, "manifest", (list,))
+    return different_options(
+        _with_columns(options_of(read_toml(workdir.config)), before),
+        _with_columns(options_of(config), manifest),
+    )
+
+
+def _without_times(manifest: Manifest) -> Manifest:
+    return [
+        {**file, "mtime_ns": None} if isinstance(file, dict) else file
+        for file in manifest
+    ]
+
+
+def replace_data(workdir: Workdir, source: str | None, manifest: Manifest) -> None:
+    """Gives the run of another machine the path and the times of its data here."""
+    corpus = json.loads(workdir.corpus.read_text(encoding="utf-8"))
+    corpus |= {"source": _absolute(source), "manifest": manifest}
+    text = json.dumps(corpus, indent=2) + "\n"
+    if text == workdir.corpus.read_text(encoding="utf-8"):
+        return
+    write_text(workdir.corpus, text)
+    if workdir.sums.exists():
+        names = read_digests(workdir.path)
+        write_digests(workdir.path, [workdir.path / name for name in names])
 
 
 def is_same(

@@ -14,6 +14,7 @@ from embedder.run import workdir as folder
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.events import Events
 from embedder.run.inputs import write_settings
+from embedder.run.mirror import Mirror
 from embedder.run.resuming import (
     check_best,
     reproducibility_facts,
@@ -54,6 +55,7 @@ def train_plan(
     restart: RestartOptions,
     on_status: Callable[[Status], None],
     stop: Stop,
+    mirror: Mirror | None = None,
 ) -> Vectors:
     """Trains to the end and writes the results; returns the vectors.
 
@@ -63,13 +65,17 @@ def train_plan(
     """
     run, problem, training = plan.run, plan.problem, plan.training
     save = training.config.save
-    checkpoints = Checkpoints(run.checkpoints, save.keep)
+    checkpoints = Checkpoints(
+        run.checkpoints, save.keep, mirror.notify if mirror else lambda: None
+    )
     with processes.fail_together(), name_file_in_errors(run.path):
         resumed = None
         if processes.is_first():
             resumed = _resumed(plan, checkpoints, restart)
             if resumed is None:
                 _write_start(plan)
+            if mirror is not None:
+                mirror.start(checkpoints)
     start = start_or_broadcast(resumed, training)
     for line in memory_lines(training) if processes.is_first() else ():
         _log.info(line)

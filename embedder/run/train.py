@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from embedder.config import Config, options_of, per_host_names
+from embedder.config import Config, options_of, per_host_names, read_toml
 from embedder.disk.copies import keep_standard_input
 from embedder.disk.files import name_file_in_errors
 from embedder.disk.lock import LockedError
@@ -16,11 +16,13 @@ from embedder.families import open_problem
 from embedder.hosts import processes
 from embedder.problem import AnyTraining, Base, Problem, Training, open_base
 from embedder.run import inputs
+from embedder.run import mirror as mirrors
 from embedder.run import workdir as folder
-from embedder.run.checkpoints import check_path
+from embedder.run.checkpoints import Checkpoints, check_path
 from embedder.run.loop import Plan, RestartOptions, train_plan
+from embedder.run.mirror import Mirror
 from embedder.run.resuming import reproducibility_facts
-from embedder.run.stopping import Stop
+from embedder.run.stopping import Stop, Stopped
 from embedder.run.workdir import Workdir
 from embedder.threads import use_threads
 from embedder.vectors.export import read_vectors
@@ -33,6 +35,7 @@ class Result(NamedTuple):
     workdir: Path
     vectors: Vectors | None  # None: in a process that does not see the folder
     was_finished: bool  # before: nothing was trained
+    behind: str = ""  # why the mirror lacks files of the run; "": it has all
 
 
 def train(
@@ -43,6 +46,7 @@ def train(
     resume: str | Path | None = None,
     grow: bool = False,
     cache: Path | None = None,
+    mirror: str | Path | None = None,
     overwrite: bool = False,
     step: int | None = None,
     force: bool = False,
@@ -63,6 +67,8 @@ def train(
       grow: tokens that are new to `resume` get rows; else they are skipped.
       cache: folder of encoded corpora and copies of remote data; None: cache in
         `workdir`, for copies the cache folder of the user.
+      mirror: folder or URL that gets a copy of the run, and from which it goes on if
+        the copy is further than `workdir`.
       overwrite: start anew where there is a run.
       step: resume from the checkpoint after this many updates instead of the newest.
       force: resume although the corpus files have changed; tokens must be the same.
@@ -79,7 +85,8 @@ def train(
     restart = RestartOptions(overwrite, step, force, force_lock)
     base = open_base(resume, grow, cache)
     return run_training(
-        *(config, Path(workdir), source, base, cache, restart, on_status, stop)
+        *(config, Path(workdir), source, base, cache, restart, on_status, stop),
+        mirror=None if mirror is None else str(mirror),
     ).vectors
 
 
@@ -92,12 +99,14 @@ def run_training(
     restart: RestartOptions = RestartOptions(),  # noqa: B008 - it is immutable
     on_status: Callable[[Status], None] = lambda status: None,
     stop: Stop | None = None,
+    mirror: str | None = None,
 ) -> Result:
     """`train` with its arguments parsed; no `workdir`: embedder-NAME of the corpus.
 
     Whether the run is finished is decided before the corpus is read.
     """
     use_threads()
+    stop, copy = stop or Stop(), None
     with contextlib.ExitStack() as stack:
         with processes.fail_together():
             if workdir is not None:
@@ -111,30 +120,73 @@ def run_training(
             is_same = is_locked = False
             if processes.is_first():
                 folder.check_free(run)
-                _check_step(run, restart)
+                if mirror is None or run.is_finished:
+                    _check_step(run, restart)
                 is_same = _is_finished_as_given(run, config, problem, restart)
                 if restart.overwrite or not run.is_finished:  # else it is only read
                     stack.enter_context(folder.locked(run, restart.force_lock))
                     is_locked = True
                     folder.remove_parts(run)
+                if mirror is not None:
+                    copy = Mirror(mirror, run)
         processes.check_agreement(_input_facts(config, problem))
         if processes.broadcast_flag(is_same):
-            return _finished_before(run)
+            return _finished_before(run, copy, problem, stop)
         training = _plan_together(config, run, problem, cache or run.cache)
         with processes.fail_together():
             is_finished = processes.is_first() and _check_and_is_finished(
                 run, training.config, problem, restart
             )
+            if copy is not None and not is_finished:
+                _open(copy, training.config, source, problem, restart)
+                _check_step(run, restart)
+                is_finished = _check_and_is_finished(
+                    run, training.config, problem, restart
+                )
             if processes.is_first() and not (is_finished or is_locked):
                 raise LockedError(
                     f"{run.path} was finished, and now another process writes there: "
                     "give the same command again."
                 )
         if processes.broadcast_flag(is_finished):
-            return _finished_before(run)
+            return _finished_before(run, copy, problem, stop)
         plan = Plan(run, problem, training, config, source)
-        vectors = train_plan(plan, restart, on_status, stop or Stop())
-        return Result(run.path, vectors, was_finished=False)
+        try:
+            vectors = train_plan(plan, restart, on_status, stop, copy)
+        except Stopped as stopped:
+            behind = _close(copy, stop)
+            raise Stopped(stopped.number, f"{stopped} {behind}".strip()) from None
+        except BaseException:
+            _close(copy, stop)
+            raise
+        return Result(run.path, vectors, False, _close(copy, stop))
+
+
+def _open(
+    mirror: Mirror,
+    config: Config,
+    source: str | None,
+    problem: Problem[Any],
+    restart: RestartOptions,
+) -> None:
+    """Takes over the mirror of a run; `config` is resolved."""
+    mirror.open(
+        mirrors.Run(config, source, problem.manifest, problem.base),
+        overwrite=restart.overwrite,
+        force=restart.force,
+        step=restart.step,
+    )
+
+
+def _close(mirror: Mirror | None, stop: Stop) -> str:
+    """Waits for the mirror; returns why it is behind, "" if it is not."""
+    if mirror is None:
+        return ""
+    stop.is_polled = True  # a signal does not end the waiting, a second one does
+    try:
+        return mirror.close()
+    finally:
+        stop.is_polled = False
 
 
 def _source(source: str | None, cache: Path | None) -> str | None:
@@ -153,9 +205,17 @@ def _default_workdir(problem: Problem[Any]) -> Path:
     return Path(f"embedder-{name or 'corpus'}")
 
 
-def _finished_before(run: Workdir) -> Result:
+def _finished_before(
+    run: Workdir, mirror: Mirror | None, problem: Problem[Any], stop: Stop
+) -> Result:
+    """The result of a finished run, which the mirror gets if it has not."""
     vectors = read_vectors(run.vectors) if run.is_finished else None
-    return Result(run.path, vectors, was_finished=True)
+    if mirror is not None:
+        if not mirror.is_open:
+            config, source = read_toml(run.config), inputs.source_of(run)
+            _open(mirror, config, source, problem, RestartOptions())
+        mirror.start(Checkpoints(run.checkpoints))
+    return Result(run.path, vectors, True, _close(mirror, stop))
 
 
 def _plan_together(

@@ -1,6 +1,7 @@
 """Names of keys, in a table with the columns key, name and others."""
 
 import operator
+import os
 import re
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from embedder.disk.copies import local_copy
 from embedder.disk.files import short_reason
 from embedder.disk.untrusted import UnreadableError
 from embedder.errors import InputError
@@ -34,14 +36,14 @@ _MAX_SHOWN = 10  # values of a column in a message
 
 
 def read_names(path: str | Path) -> "Names":
-    """The names of keys in a table, in any format of a corpus.
+    """The names of keys in a table, in any format of a corpus, or at a URL of one.
 
     Raises:
       OSError: the file cannot be read.
       InputError: it is not a table of two columns or more, or does not fit.
     """
     use_threads()
-    path = Path(path)
+    path = Path(local_copy(os.fspath(path)))
     try:
         frame = scan_tables([path])
         read_first(frame.head(1), [path])

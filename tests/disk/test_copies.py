@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import traceback
 from pathlib import Path
 
@@ -10,7 +11,12 @@ import pytest
 from embedder.disk import copies, remote
 from embedder.disk.copies import keep_standard_input, local_copy
 from embedder.disk.fingerprints import file_fingerprint
-from embedder.disk.urls import is_url, text_without_secrets, without_secrets
+from embedder.disk.urls import (
+    is_url,
+    text_without_secrets,
+    without_secrets,
+    without_signature,
+)
 from embedder.errors import InputError, InputNotFoundError
 from tests.servers import CHANGED, Server, serving
 
@@ -54,6 +60,32 @@ def test_an_object_is_read_once(server, copy):
     server.gets.clear()
     assert copy(f"{server.url}/texts/a.txt") == path
     assert server.gets == []
+
+
+SIGNED = (
+    "X-Amz-Date=1&X-Amz-Expires=60&X-Amz-Signature=abcd",
+    "X-Goog-Credential=me&X-Goog-Signature=abcd",
+    "Expires=1&Signature=abcd&Key-Pair-Id=k",
+    "sv=1&se=2&sr=b&sp=r&sig=abcd",
+)
+
+
+@pytest.mark.parametrize("query", SIGNED)
+def test_another_signature_copies_nothing_again(server, copy, query):
+    """But another id, or a query without a signature, is another object."""
+    path = copy(f"{server.url}/texts/a.txt?{query}")
+    before = len(server.gets)
+    other = re.sub("=[^&]*", "=other", query)
+    assert copy(f"{server.url}/texts/a.txt?{other}") == path
+    assert len(server.gets) == before
+    server.files["/texts/a.txt"] = TEXT[::-1]
+    assert copy(f"{server.url}/texts/a.txt?{query}").read_bytes() == TEXT[::-1]
+
+
+@pytest.mark.parametrize("query", ["id={}", "se={}", "id={}&sig=abcd"])
+def test_another_query_is_another_object(query):
+    found = {without_signature(f"https://a.b/c?{query.format(x)}") for x in (1, 2)}
+    assert len(found) == 2
 
 
 def test_an_object_without_etag_and_time_is_read_each_time(server, copy):

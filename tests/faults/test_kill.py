@@ -89,6 +89,31 @@ def kill_and_resume(options: tuple[str, ...], kills: int, seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.row("F43")
+@pytest.mark.parametrize("options", [MODES["numba"], MODES["encoder"]])
+def test_a_run_that_lost_its_folder_ends_as_one_that_never_did(
+    tmp_path, text_file, monkeypatch, options
+):
+    """Killed at random events of training and copying; the mirror alone is left."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
+    whole = embedder(-1, 0, *options)
+    assert whole.returncode == 0, whole.stderr
+    expected, choice, kills = digests(), random.Random(3), 0
+    for _ in range(5):
+        shutil.rmtree("run")
+        event = choice.randrange(1, 400)
+        process = embedder(event, 9, *options, "--mirror", "mirror")
+        assert process.returncode in (0, -9), process.stderr
+        kills += process.returncode == -9
+    shutil.rmtree("run")
+    process = embedder(-1, 0, *options, "--mirror", "mirror")
+    assert process.returncode == 0, process.stderr
+    assert kills > 1 and digests() == expected
+
+
+@pytest.mark.slow
 @pytest.mark.row("F1", "F2", "F3")
 @pytest.mark.parametrize(
     ("mode", "kills"),

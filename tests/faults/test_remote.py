@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from PIL import Image
 
@@ -356,3 +357,169 @@ def test_two_processes_copy_an_object_once(bucket):
         thread.join()
     assert found[0] == found[1] and Path(found[0]).read_bytes() == TEXT
     assert len(bucket.gets) == 7
+
+
+SAVES = (*FAST, "--epochs", "3", "--save-every", "16", "--blocks-per-update", "1")
+MIRROR = "s3://data/runs/first"
+
+
+def vectors(run: str) -> bytes:
+    return Path(run, "vectors.safetensors").read_bytes()
+
+
+@pytest.mark.row("F43")
+@pytest.mark.parametrize("is_encoder", [False, True], ids=["tables", "encoder"])
+def test_a_run_goes_on_from_its_mirror_in_a_bucket(bucket, stopped, is_encoder):
+    """While the bucket answers 503, cuts connections, and is slow."""
+    options = ["first.txt", *SAVES]
+    if is_encoder:
+        rng = np.random.default_rng(0)
+        np.savez("small.npz", X=rng.random((90, 3)), y=[0, 1, 2] * 30)
+        options = ["small.npz", *ENCODER, "--epochs", "3", "--batch-size", "8"]
+    Path("first.txt").write_bytes(TEXT)
+    bucket.put_faults = ["", "503", "", "cut", "", "cut", "503"]
+    stopped(*options, "--workdir", "run", "--mirror", MIRROR)
+    assert bucket.put_faults == []
+    shutil.rmtree("run")
+    bucket.faults = ["", "cut", "", "503", "slow", "slow"]
+    command = ["train", *options, "--workdir", "run", "--mirror", MIRROR]
+    assert main(command) == 0
+    assert bucket.faults == []
+    assert main(["train", *options, "--workdir", "whole"]) == 0
+    assert vectors("run") == vectors("whole")
+    more = ["--resume", MIRROR, "--workdir", "more"]
+    if not is_encoder:
+        assert main(["train", "first.txt", *FAST, *more]) == 0
+    shutil.rmtree("run")
+    assert main(command) == 0
+    assert vectors("run") == vectors("whole")
+    assert main(["verify", "run"]) == 0
+
+
+@pytest.mark.row("F43")
+def test_a_bucket_that_is_away_for_long_leaves_the_mirror_behind(bucket, capsys):
+    Path("first.txt").write_bytes(TEXT)
+    bucket.put_faults = ["", *["503"] * 1000]
+    command = ["train", "first.txt", *SAVES, "--workdir", "run", "--mirror", MIRROR]
+    assert main(command) == 3
+    line = last_line(capsys)
+    assert f"Mirror {MIRROR} is behind run: it has no checkpoint ({MIRROR} " in line
+    assert "cannot be accessed after 3 attempts" in line
+    bucket.put_faults = []
+    assert main(command) == 0
+    shutil.rmtree("run")
+    assert main(command) == 0
+    assert main(["verify", "run"]) == 0
+
+
+@pytest.mark.row("B34")
+def test_a_bucket_that_must_not_be_written_is_one_line(bucket, capsys):
+    Path("first.txt").write_bytes(TEXT)
+    bucket.put_faults = ["403"]
+    command = ["train", "first.txt", *FAST, "--workdir", "run", "--mirror"]
+    assert main([*command, MIRROR]) == 2
+    line = last_line(capsys)
+    assert f"{MIRROR} must not be accessed with the credentials of this" in line
+    assert main([*command, "s3://none/run"]) == 2
+    assert "s3://none/run does not exist" in last_line(capsys)
+
+
+KILLED_COPY = """
+import os, sys
+from embedder.cli import main
+from embedder.disk import store
+
+count, put = int(sys.argv[1]), store.Store._put
+
+def put_and_die(*arguments):
+    global count
+    put(*arguments)
+    count -= 1
+    if not count:
+        os.kill(os.getpid(), 9)
+
+store.Store._put = put_and_die
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.row("F43")
+def test_a_machine_that_is_killed_again_and_again_loses_nothing(bucket):
+    """Each time on an empty folder, with the bucket alone."""
+    Path("first.txt").write_bytes(TEXT)
+    options = ["train", "first.txt", *SAVES, "--epochs", "12"]
+    assert main([*options, "--workdir", "whole"]) == 0
+    command = [*options, "--workdir", "run", "--mirror", MIRROR]
+    for at in (4, 16, 13, 2, 9):
+        process = run_python("-c", KILLED_COPY, at, *command)
+        assert process.returncode == -9, process.stderr
+        shutil.rmtree("run")
+    process = run_python("-c", KILLED_COPY, -1, *command)
+    assert process.returncode == 0, process.stderr
+    assert vectors("run") == vectors("whole")
+
+
+def write_tables() -> None:
+    """Sessions and edges in several formats, partitions, and names, in `data`."""
+    rng = np.random.default_rng(0)
+    for name in ("months/month=1/a.parquet", "months/month=2/a.parquet"):
+        Path("data", name).parent.mkdir(parents=True, exist_ok=True)
+        columns = {
+            "basket": np.sort(rng.integers(0, 40, 400)),
+            "item": rng.integers(0, 9, 400),
+        }
+        pl.DataFrame(columns).write_parquet(Path("data", name))
+    shutil.copy("data/months/month=1/a.parquet", "data/one.parquet")
+    shutil.copy("data/months/month=2/a.parquet", "data/two.parquet")
+    pl.DataFrame(columns).write_csv("data/baskets.csv")
+    ends = rng.integers(0, 20, (200, 2))
+    Path("data/edges.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in ends))
+    names = {"item": range(9), "name": [f"thing {i}" for i in range(9)]}
+    pl.DataFrame(names).write_csv("data/names.csv")
+
+
+SESSIONS = ("--session", "basket", "--item", "item")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("baskets.csv", SESSIONS),
+        ("*.parquet", SESSIONS),
+        ("months", SESSIONS),
+        ("months/**/*.parquet", SESSIONS),
+        ("edges.tsv", ("--walks", "4", "--walk-length", "10")),
+    ],
+)
+def test_tables_and_graphs_in_a_bucket_train_as_their_files_do(bucket, name, options):
+    write_tables()
+    for path in Path("data").rglob("*.*"):
+        bucket.put(f"tables/{path.relative_to('data')}", path.read_bytes())
+    command = [*FAST, *options, "--workdir"]
+    assert main(["train", f"s3://data/tables/{name}", *command, "remote"]) == 0
+    assert main(["train", f"data/{name}", *command, "local"]) == 0
+    assert vectors("remote") == vectors("local")
+    found = [
+        [{**each, "mtime_ns": 0} for each in corpus(run)["manifest"]]
+        for run in ("remote", "local")
+    ]
+    assert found[0] == found[1]
+    assert main(["train", "--workdir", "remote"]) == 0
+
+
+def test_names_in_a_bucket_are_shown(bucket, capsys):
+    write_tables()
+    bucket.put("names.csv", Path("data/names.csv").read_bytes())
+    assert main(["train", "data/baskets.csv", *FAST, *SESSIONS]) == 0
+    command = ["neighbors", "embedder-baskets", "--names", "s3://data/names.csv"]
+    assert main([*command, "--name", "thing 3", "--topn", "1"]) == 0
+    assert "3 (thing 3)" in capsys.readouterr().out
+
+
+@pytest.mark.row("B29")
+@pytest.mark.parametrize("verb", ["neighbors", "verify", "evaluate"])
+def test_a_verb_that_needs_a_local_run_refuses_a_url(verb, capsys):
+    assert main([verb, "s3://key:hunter2@data/run"]) == 2
+    line = last_line(capsys)
+    assert "s3://***@data/run is a URL, where a path on this machine is needed" in line
