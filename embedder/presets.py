@@ -14,7 +14,7 @@ Preset = Literal["none", "items", "words", "graph"]
 PRESETS: MappingProxyType[Preset, dict[str, Any]] = MappingProxyType(
     {
         "none": {},
-        "items": {"window": 10, "negative": 10, "sample": 0.0, "epochs": 10},
+        "items": {"window": "session", "negative": 10, "sample": 0.0, "epochs": 10},
         "words": {
             **{"window": 5, "negative": 5, "ns_exponent": 0.75, "sample": 1e-3},
             **{"min_count": 5, "epochs": 5},
