@@ -169,6 +169,38 @@ def test_default_cap_keeps_cap_times_alpha_small(alpha, tokens, cap):
     assert oracle_cap(alpha, tokens) == pytest.approx(cap)
 
 
+@pytest.mark.parametrize(
+    ("options", "contexts"),
+    [
+        ({"window": 40}, 6),
+        ({"walks": 1, "window": 5}, 6),
+        ({"walks": 1, "window": 23}, 24),
+        ({"window": "session", "block": 64}, 63),
+        ({"window": "session", "walks": 1}, 127),
+        ({"window": "session", "architecture": "cbow"}, 6),
+        ({"walks": 1, "window": 23, "architecture": "cbow"}, 6),
+    ],
+)
+def test_the_limit_falls_with_the_root_of_the_contexts(options, contexts):
+    given = with_options(Config(), alpha=0.1, blocks_per_update=1, **options)
+    limit = resolve(given, 10**6).tables.max_pairs_per_row
+    assert limit == pytest.approx(16 * math.sqrt(6 / contexts))
+
+
+@pytest.mark.parametrize(
+    ("options", "noise"),
+    [
+        ({}, 32),
+        ({"window": "session"}, 256),
+        ({"window": "session", "block": 48}, 96),
+        ({"window": "session", "noise": 8}, 8),
+    ],
+)
+def test_whole_sessions_have_twice_as_many_noise_tokens_as_a_block(options, noise):
+    resolved = resolve(with_options(Config(), **options), 10**6)
+    assert resolved.tables.noise == resolved.tables.num_noise == noise
+
+
 def test_resolve_leaves_nothing_open_and_keeps_what_is_given():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
     assert resolved.tables.block == 64

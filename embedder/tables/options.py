@@ -222,6 +222,17 @@ class TablesOptions:
         return self.noise or of_block
 
     @property
+    def num_contexts(self) -> float:
+        """Contexts of a token for the default of `max_pairs_per_row`, (44).
+
+        Of skip-gram on walks or whole sequences, whose blocks repeat tokens or relate
+        all of them. Of texts 6 for any window, as the NumPy trainer has it.
+        """
+        if self.architecture == "cbow" or not (self.walks or self.has_whole_sequences):
+            return 6
+        return self.max_distance + (not self.has_whole_sequences)
+
+    @property
     def max_distance(self) -> int:
         """W, the largest distance of a context: of whole sequences T - 1."""
         if isinstance(self.window, int):
@@ -314,16 +325,16 @@ def default_block(tile: int, most: int | None = None) -> int:
 
 
 def default_max_pairs_per_row(
-    alpha: float, tokens_per_update: int, whole_sequences: bool = False
+    alpha: float, tokens_per_update: int, num_contexts: float = 6
 ) -> float:
     """1.6 / alpha: above about 3 / alpha training diverges once rows reach the limit.
 
-    Half of that, at most 128, or 64 when an update has more than 2048 tokens. 0.4 /
-    alpha for skip-gram of whole sequences, where all rows of a block reach it together.
+    Half of that, at most 128, or 64 when an update has more than 2048 tokens. Where a
+    token has more than 6 contexts and many rows reach the limit together: less, by the
+    square root of their number, ALGORITHM.md (44).
     """
-    if whole_sequences:
-        return 0.4 / alpha
-    return min(1.6 / alpha, 128.0 if tokens_per_update <= 2048 else 64.0)
+    most = 1.6 / alpha * math.sqrt(min(6 / num_contexts, 1))
+    return min(most, 128.0 if tokens_per_update <= 2048 else 64.0)
 
 
 def resolve_options(
@@ -347,9 +358,8 @@ def resolve_options(
     )
     max_pairs = options.max_pairs_per_row
     if rule.limits_pairs:
-        are_dense = options.has_whole_sequences and options.architecture == "skipgram"
         max_pairs = max_pairs or default_max_pairs_per_row(
-            alpha, block * num_blocks, are_dense
+            alpha, block * num_blocks, options.num_contexts
         )
     return dataclasses.replace(
         options,
