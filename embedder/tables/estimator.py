@@ -72,8 +72,8 @@ class EmbeddingTrainer:
         form of word2vec.
       noise: noise ids of a tile; None: 32, with window "session" 2 x `block`.
       cap: of SGD: a row moves in one update at most as far as this many pairs would
-        move it; None: 1.6 / alpha, at most 128, of skip-gram with window "session"
-        0.4 / alpha; math.inf: no limit.
+        move it; None: 1.6 / alpha, at most 128, and less with window "session" and
+        on walks; math.inf: no limit.
       blocks_per_update: blocks whose gradients are summed into one update; None: by the
         size of the corpus, 1 to 256.
       dtype: "float32" or "float64".
