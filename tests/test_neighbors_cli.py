@@ -221,6 +221,17 @@ def test_json_is_valid_whatever_the_columns_hold(capsys):
     }
 
 
+def test_lists_do_not_fit_into_csv(capsys):
+    pl.DataFrame({"key": ["a1"], "name": ["x"], "tags": [["y"]]}).write_parquet(
+        "lists.parquet"
+    )
+    command = ["export", "two", "--stability", "3", "--names", "lists.parquet"]
+    assert main([*command, "--to", "lists.csv"]) == 2
+    message = "has no column of lists or structs, got 'tags': give a .parquet file."
+    assert message in error_line(capsys)
+    assert not Path("lists.csv").exists()
+
+
 def test_a_table_without_the_keys_is_named(capsys):
     Path("other.csv").write_text("name,key\nRED MUG,a1\n")
     assert main(["neighbors", "run", "a1", "--names", "other.csv"]) == 0
