@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -134,6 +135,7 @@ class _Lookup:
 
     def show(self, results: list[_Result], *, as_json: bool) -> None:
         """Prints results as text or as lines of JSON."""
+        self._check_names({x for each in results for x in _keys(each)})
         if not as_json:
             for each in results:
                 _print(each, self.labels)
@@ -142,7 +144,16 @@ class _Lookup:
         for each in results:
             found = [about[near.key] | near.numbers for near in each.found]
             query = [about[key] for key in each.keys]
-            say(json.dumps({"query": query, **each.query, "found": found}))
+            say(json.dumps(_plain({"query": query, **each.query, "found": found})))
+
+    def _check_names(self, keys: set[str]) -> None:
+        """Says so if the table of names has none of `keys`."""
+        if self.names is not None and not keys & self.names.of_key.keys():
+            say(
+                f"`names` {self.names.path} has no name of these keys: its first "
+                f"column, {self.names.key!r}, must have keys.",
+                sys.stderr,
+            )
 
     def _about(self, keys: set[str]) -> dict[str, dict[str, Any]]:
         """What JSON has of each key: it, its label, and the columns of --names."""
@@ -151,8 +162,7 @@ class _Lookup:
         texts = sorted(keys)
         rows: list[dict[str, Any]] = [{} for _ in texts]
         if self.names is not None:
-            names = self.names.rows(texts).to_dicts()
-            rows = [{"names": {k: _plain(v) for k, v in x.items()}} for x in names]
+            rows = [{"names": row} for row in self.names.rows(texts).to_dicts()]
         elif self.labels:
             rows = [{"label": self.labels.get(key)} for key in texts]
         typed = typed_keys(texts, self._key_type())
@@ -267,8 +277,15 @@ def _named(key: str, labels: dict[str, str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a table as JSON can have it."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    is_plain = value is None or isinstance(value, bool | int | str)
-    return value if is_plain else str(value)
+    """A value as JSON can have it: null for NaN and infinities, dates as text."""
+    match value:
+        case dict():
+            return {str(key): _plain(x) for key, x in value.items()}
+        case list():
+            return [_plain(x) for x in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case None | bool() | int() | str():
+            return value
+        case _:
+            return str(value)

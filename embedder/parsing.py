@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from tyro.constructors import (
@@ -49,6 +49,9 @@ from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError
 from embedder.presets import PRESETS, check_preset, with_preset
 from embedder.tables.options import TablesOptions, Window
+
+if TYPE_CHECKING:
+    from embedder.run.workdir import Workdir
 
 _POSITIONAL = (
     "--space",
@@ -92,7 +95,7 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
         run = Workdir(copy_of_base(verb.resume, verb.cache))
         if not run.config.exists():
             return verb
-        found = _with_settings_of_a_base(arguments, read_toml(run.config))
+        found = _with_settings_of_a_base(arguments, run)
         if verb.corpus is None and run.is_started:
             found = dataclasses.replace(found, corpus=source_of(run))
         return found
@@ -114,8 +117,9 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     )
 
 
-def _with_settings_of_a_base(arguments: list[str], before: Config) -> Train:
+def _with_settings_of_a_base(arguments: list[str], run: "Workdir") -> Train:
     """The command with the settings of the run of --resume as defaults."""
+    before = _with_default_blocks(arguments, run)
     optimizer = _flag_value(arguments, "--optimizer", str)
     if before.run.model == "tokens" and optimizer not in (None, before.run.optimizer):
         # The rates and the limit of the run are not meant for another optimizer.
@@ -124,6 +128,23 @@ def _with_settings_of_a_base(arguments: list[str], before: Config) -> Train:
     found = _parse(arguments, _with_preset(arguments, before))
     assert isinstance(found, Train)
     return found
+
+
+def _with_default_blocks(arguments: list[str], run: "Workdir") -> Config:
+    """The settings of a run; if it has whole sequences and the command has a window of
+    numbers, or the other way, those that follow from this have their defaults."""
+    from embedder.run.inputs import open_settings
+
+    before = read_toml(run.config)
+    if before.run.model != "tokens":
+        return before
+    preset = _flag_value(arguments, "--preset", str)
+    of_preset = [x.get("window") for name, x in PRESETS.items() if name == preset]
+    window = _flag_value(arguments, "--window", _window) or (*of_preset, None)[0]
+    if not window or (window == "session") == before.tables.has_whole_sequences:
+        return before
+    names = {"block", "noise", "max_pairs_per_row"} & {*open_settings(run)}
+    return with_options(before, **dict.fromkeys(names))
 
 
 def _parse(arguments: list[str], defaults: Config) -> Verb:

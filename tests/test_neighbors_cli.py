@@ -1,6 +1,8 @@
 """`neighbors`: unknown tokens, the next item of a session, and names of keys."""
 
+import datetime
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +194,49 @@ def test_json_has_the_numbers_and_names_of_the_text(capsys, kinds, command):
         about = f"stability {found['stability']:.2f}, count {found['count']}"
         remark = ", too little data" if found["too_little_data"] else ""
         assert lines[0] == f"a1 (the a1): {about}{remark}"
+
+
+def test_json_is_valid_whatever_the_columns_hold(capsys):
+    """Lists stay lists, missing and infinite numbers are null, times are text."""
+    rows = {
+        "key": ["a1"],
+        "name": ['tab\t, "quote"\nand line'],
+        "tags": [["x", None]],
+        "size": [[math.inf, 1.5]],
+        "about": [{"day": datetime.date(2024, 1, 2), "nan": math.nan}],
+    }
+    pl.DataFrame(rows).write_parquet("odd.parquet")
+    assert main(["neighbors", "run", "a1", "--names", "odd.parquet", "--json"]) == 0
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    (line,) = capsys.readouterr().out.splitlines()
+    names = json.loads(line, parse_constant=refuse)["query"][0]["names"]
+    assert names == {
+        "name": rows["name"][0],
+        "tags": ["x", None],
+        "size": [None, 1.5],
+        "about": {"day": "2024-01-02", "nan": None},
+    }
+
+
+def test_lists_do_not_fit_into_csv(capsys):
+    pl.DataFrame({"key": ["a1"], "name": ["x"], "tags": [["y"]]}).write_parquet(
+        "lists.parquet"
+    )
+    command = ["export", "two", "--stability", "3", "--names", "lists.parquet"]
+    assert main([*command, "--to", "lists.csv"]) == 2
+    message = "has no column of lists or structs, got 'tags': give a .parquet file."
+    assert message in error_line(capsys)
+    assert not Path("lists.csv").exists()
+
+
+def test_a_table_without_the_keys_is_named(capsys):
+    Path("other.csv").write_text("name,key\nRED MUG,a1\n")
+    assert main(["neighbors", "run", "a1", "--names", "other.csv"]) == 0
+    message = "`names` other.csv has no name of these keys: its first column, 'name',"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("run", ["numbered", "two-numbered"])

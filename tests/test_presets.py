@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embedder.cli import main
@@ -10,6 +11,7 @@ from embedder.config import Config, options_of
 from embedder.parsing import parse, settings
 from embedder.presets import PRESETS, with_preset
 from embedder.tables.estimator import EmbeddingTrainer
+from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
 NAMES = [name for name in PRESETS if name != "none"]
@@ -93,6 +95,18 @@ def test_a_trainer_has_the_settings_of_a_preset(name):
     for key, value in PRESETS[name].items():
         if key not in ("walks", "walk_length"):
             assert getattr(trainer, key) == value
+
+
+def test_a_trainer_of_a_preset_has_the_vectors_of_the_command():
+    """Also the noise tokens, which are others for whole sessions."""
+    command = ["train", "text.txt", "--preset", "items", "--vector-size", "4"]
+    command += ["--min-count", "1", "--loader", "memory", "--workdir", "run"]
+    assert main(command) == 0
+    trainer = EmbeddingTrainer.preset("items", vector_size=4, min_count=1)
+    trainer.fit("text.txt")
+    run = read_vectors("run/vectors.safetensors")
+    assert run.keys == trainer.index_to_key
+    np.testing.assert_array_equal(run.matrix, trainer.vectors)
 
 
 def test_the_walks_of_a_preset_are_the_defaults_of_fit_graph():

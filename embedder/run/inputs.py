@@ -174,7 +174,7 @@ def is_same(
     before = _corpus(workdir, "manifest", (list,))
     resolved = _with_columns(options_of(read_toml(workdir.config)), before)
     now = _with_columns(options_of(given), manifest)
-    was_open = _corpus(workdir, "open", (dict, type(None))) or {}
+    was_open = open_settings(workdir)
     again = {
         name: resolved[name]
         for name, value in was_open.items()
@@ -211,6 +211,13 @@ def has_integer_keys(workdir: Workdir) -> bool:
         return False
     manifest = _corpus(workdir, "manifest", (list,))
     return any(isinstance(x, dict) and x.get("keys") == "integer" for x in manifest)
+
+
+def open_settings(workdir: Workdir) -> dict[str, Any]:
+    """The settings that the run was not given and has resolved, as they were given."""
+    if not workdir.corpus.exists():
+        return {}
+    return _corpus(workdir, "open", (dict, type(None))) or {}
 
 
 def base_of(workdir: Workdir) -> dict[str, Any] | None:

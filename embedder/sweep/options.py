@@ -95,6 +95,8 @@ def largest_models(
     """For each group of trials, as many models as are trained side by side at most; of
     ranges that make groups, for their ends."""
     per_model = per_model_names() | ({*space} - {*options_of(config)})
+    if "session" in getattr(space.get("window"), "values", ()):
+        per_model = per_model - {"window"}  # its blocks are larger
     at_once = max(1, min(num_trials, options.side_by_side // config.run.replicas))
     ends: Space = {
         name: each if isinstance(each, Choices) else Choices((each.low, each.high))

@@ -348,7 +348,8 @@ class _Sweep:
         for each in (*tried, self._config.tables.window):
             with contextlib.suppress(InputError):  # no trial has it with these blocks
                 fitting.append(with_options(config, window=each))
-        return max(fitting, key=lambda each: each.tables.max_distance)
+        alike = (x for x in fitting if _block_sizes(x) == _block_sizes(config))
+        return max(alike, key=lambda each: each.tables.max_distance)
 
     def _trained(self, training: Any, batch: _Batch) -> Snapshot:
         """The models of a batch after its last epoch."""
@@ -441,14 +442,21 @@ class _Sweep:
 def _group(config: Config, given: Config) -> tuple[Config, Any]:
     """What models that are trained side by side have in common."""
     names = per_model_names() & {*options_of(config)}
-    shared = with_options(config, **{name: options_of(given)[name] for name in names})
-    if config.run.model != "encoder":
-        return shared, None
+    common = {name: options_of(given)[name] for name in names}
+    if config.run.model != "encoder":  # an integer is a window for any block
+        return with_options(config, **common | {"window": 1}), _block_sizes(config)
+    shared = with_options(config, **common)
     arguments = parse_arguments(config.encoder.optimizer_args)
     return shared, frozenset(
         (name, value if isinstance(value, bool) else None)
         for name, value in arguments.items()
     )
+
+
+def _block_sizes(config: Config) -> tuple[int, int]:
+    """Tokens of a block and noise tokens of a tile, whose defaults are others with
+    `window` session."""
+    return config.tables.block_or_default, config.tables.num_noise
 
 
 def _each(state: TrainState, num: int) -> list[TrainState]:

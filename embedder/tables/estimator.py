@@ -54,7 +54,7 @@ class EmbeddingTrainer:
     Args:
       vector_size: dimensions of a vector.
       window: largest distance of a context; each token draws its own from 1 to it.
-        "session": the context of an item is its whole sequence.
+        "session": the context of an item is its whole sequence; give noise=None then.
       negative: negative samples per pair.
       min_count: tokens that occur less often are dropped.
       sample: tokens more frequent than this share of the corpus are downsampled.
@@ -66,11 +66,14 @@ class EmbeddingTrainer:
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
       workers: threads that make blocks; any number gives the same vectors.
-      block: tokens of a block; None: 64, raised to a multiple of `tile`.
+      block: tokens of a block; None: 64, raised to a multiple of `tile`; with window
+        "session" 128, rounded down.
       tile: tokens that share `noise` noise ids; tile=1 with noise=negative is the
         form of word2vec.
+      noise: noise ids of a tile; None: 32, with window "session" 2 x `block`.
       cap: of SGD: a row moves in one update at most as far as this many pairs would
-        move it; None: 1.6 / alpha, at most 128; math.inf: no limit.
+        move it; None: 1.6 / alpha, at most 128, and less with window "session" and
+        on walks; math.inf: no limit.
       blocks_per_update: blocks whose gradients are summed into one update; None: by the
         size of the corpus, 1 to 256.
       dtype: "float32" or "float64".
@@ -101,7 +104,7 @@ class EmbeddingTrainer:
         workers: int = 1,
         block: int | None = None,
         tile: int = 16,
-        noise: int = 32,
+        noise: int | None = 32,
         cap: float | None = None,
         blocks_per_update: int | None = None,
         dtype: str = "float32",
@@ -122,7 +125,8 @@ class EmbeddingTrainer:
     def preset(cls, name: Preset, **arguments: Any) -> "EmbeddingTrainer":
         """An untrained trainer with the settings of a preset: items, words or graph.
 
-        The walks of a graph are the defaults of `fit_graph`.
+        `noise` is None, as without a preset in the command. The walks of a graph are
+        the defaults of `fit_graph`.
 
         Args:
           arguments: of `EmbeddingTrainer`; they override the preset.
@@ -133,7 +137,7 @@ class EmbeddingTrainer:
         """
         of_walks = {"walks", "walk_length"}
         found = {k: v for k, v in PRESETS[name].items() if k not in of_walks}
-        return cls(**(found | arguments))
+        return cls(**({"noise": None} | found | arguments))
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self._settings().items())
@@ -437,8 +441,10 @@ class EmbeddingTrainer:
 
     def _model(self) -> ModelFile:
         vocabulary, table = self._trained(), self.vectors
-        self._config()  # attributes may be set: a file must be one that `load` reads
+        # Attributes may be set: a file must be one that `load` reads.
+        config = settings.with_options(self._config(), block=self._block)
         of_table = {"vector_size": table.shape[1], "dtype": table.dtype.name}
+        of_table |= {"noise": config.tables.num_noise}  # `legacy` knows no None
         return ModelFile(
             settings=self._settings() | of_table,
             block=self._block,

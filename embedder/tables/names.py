@@ -1,5 +1,7 @@
 """Names of keys, in a table with the columns key, name and others."""
 
+import contextlib
+import math
 import operator
 import os
 import re
@@ -76,8 +78,13 @@ class Names:
         self._path = path
         self._schema = frame.collect_schema()
         self.key, self.name, *_ = self._schema.names()
-        texts = pl.col(self.key).cast(pl.String), _text(self.name).str.strip_chars()
+        texts = _keys(self.key, self._schema), _text(self.name).str.strip_chars()
         self._frame = frame.with_columns(texts).filter(pl.col(self.key).is_not_null())
+
+    @property
+    def path(self) -> Path:
+        """The file of the table."""
+        return self._path
 
     @property
     def columns(self) -> list[str]:
@@ -237,17 +244,31 @@ class _Condition(NamedTuple):
 
     @property
     def _numbers(self) -> pl.Expr:
-        return pl.col(self.column).cast(pl.Float64, strict=False).fill_nan(None)
+        column = pl.col(self.column)
+        if self.dtype == pl.String:
+            column = column.str.strip_chars()
+        return column.cast(pl.Float64, strict=False).fill_nan(None)
 
     @property
     def _number(self) -> float:
-        try:
-            return float(self.value)
-        except ValueError:
-            raise InputError(
-                f"`where` {self.text!r}: the value must be a number, got "
-                f"{self.value!r}."
-            ) from None
+        with contextlib.suppress(ValueError):
+            if not math.isnan(number := float(self.value)):
+                return number
+        raise InputError(
+            f"`where` {self.text!r}: the value must be a number, got {self.value!r}."
+        )
+
+
+def _keys(column: str, schema: pl.Schema) -> pl.Expr:
+    """Keys as text; floats, as of integers with missing values, as integers."""
+    keys = pl.col(column)
+    if not schema[column].is_float():
+        return keys.cast(pl.String)
+    keys = keys.fill_nan(None)
+    integers = keys.cast(pl.Int64, strict=False)
+    is_integer = integers.cast(schema[column]) == keys
+    texts = integers.cast(pl.String), keys.cast(pl.String)
+    return pl.when(is_integer).then(texts[0]).otherwise(texts[1])
 
 
 def _text(column: str) -> pl.Expr:

@@ -126,7 +126,8 @@ class TablesOptions:
         is_per_model=True,
     )
     """Of sgd: a row moves in one update at most as far as this many pairs would move
-    it; none: 1.6 / alpha, at most 128; inf: no limit."""
+    it; none: 1.6 / alpha, at most 128, and less with `window` session and on walks;
+    inf: no limit."""
     update: Literal["rows", "dense"] = setting("rows")
     """Gradients of the gathered rows, or of whole tables (slow, for checks)."""
     backend: Literal["auto", "xla", "numba"] = setting("auto")

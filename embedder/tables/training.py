@@ -352,13 +352,12 @@ def _log_long_sequences(options: TablesOptions, encoded: TokenSource) -> None:
     """Logs how many sequences are not whole in a block."""
     block, _ = options.update_size
     if num := num_longer(_sequence_lengths(options, encoded), block):
+        most = options.tile * ((MOST_DISTANCE + 1) // options.tile)
         _log.info(
             "%d of %d sequences have more than `block` = %d tokens: an epoch trains a "
-            "random part of their pairs. `block` may be up to %d.",
-            num,
-            encoded.shard_sequences.sum(),
-            block,
-            MOST_DISTANCE + 1,
+            "random part of their pairs.%s",
+            *(num, encoded.shard_sequences.sum(), block),
+            f" `block` may be up to {most}." if block < most else "",
         )
 
 

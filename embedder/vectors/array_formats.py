@@ -167,8 +167,8 @@ def with_columns(table: "pl.DataFrame", columns: "pl.DataFrame") -> "pl.DataFram
     for name in columns.columns:
         if name in table.columns:
             raise InputError(
-                f"`columns` must have other names than {', '.join(table.columns)}, got "
-                f"{name!r}: rename it."
+                "Columns of names must have other names than "
+                f"{', '.join(table.columns)}, got {name!r}: rename it."
             )
     first, *others = table.columns
     return table.select(first).hstack(columns).hstack(table.select(others))

@@ -180,8 +180,19 @@ def _write_table(
             if columns is not None:
                 frame = with_columns(frame, columns[rows])
             if path.suffix.lower() == ".csv":
+                _check_flat(frame)
                 frame.write_csv(part)
             else:
                 frame.write_parquet(part)
     except pl.exceptions.PolarsError as error:
         raise OSError(f"A table cannot be written to {path.parent}: {error}") from error
+
+
+def _check_flat(frame: "pl.DataFrame") -> None:
+    """Raises InputError for a column that a .csv file cannot hold."""
+    for name, dtype in frame.schema.items():
+        if dtype.is_nested():
+            raise InputError(
+                f"A .csv file has no column of lists or structs, got {name!r}: give "
+                "a .parquet file."
+            )

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from embedder.cli import main
-from embedder.config import with_options
+from embedder.config import read_toml, with_options
 from embedder.run.train import train as train_run
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.estimator import EmbeddingTrainer
-from embedder.tables.options import ADAGRAD_ALPHA
+from embedder.tables.options import ADAGRAD_ALPHA, default_max_pairs_per_row
 from tests.commands import error_line
 
 OLD = "a b c d a c a b\n" * 30
@@ -196,6 +196,31 @@ def test_settings_are_those_of_the_run():
     assert resume("--window", "3") == 0
     old, new = model("old").settings, model("new").settings
     assert new == old | {"window": 3}
+
+
+@pytest.mark.parametrize(
+    "options", [["--window", "session"], ["--preset", "items"], ["--preset=items"]]
+)
+def test_whole_sessions_have_blocks_and_limits_of_their_own(options):
+    """Not those that the run with a window of numbers was not given; and back."""
+    assert resume(*options, "--epochs", "1") == 0
+    new = read_toml(Path("new/config.toml")).tables
+    assert (new.window, new.block, new.noise) == ("session", 128, 256)
+    expected = default_max_pairs_per_row(new.alpha, 128, 127)
+    assert new.max_pairs_per_row == pytest.approx(expected)
+    back = ["train", "more.txt", "--resume", "new", "--window", "5"]
+    assert main([*back, "--workdir", "back"]) == 0
+    old = read_toml(Path("back/config.toml")).tables
+    assert (old.window, old.block, old.noise) == (5, 64, 32)
+
+
+def test_whole_sessions_keep_blocks_that_were_given():
+    given = ["train", "more.txt", "--workdir", "given", *OPTIONS, "--noise", "8"]
+    assert main([*given, "--epochs", "0"]) == 0
+    resumed = ["train", "--resume", "given", "--window", "session", "--epochs", "0"]
+    assert main([*resumed, "--workdir", "new", "--block", "32"]) == 0
+    new = read_toml(Path("new/config.toml")).tables
+    assert (new.block, new.noise) == (32, 8)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from embedder.config import Config, read_toml, with_options
 from embedder.errors import InputError
 from embedder.run.train import train
 from embedder.sweep import sweep as module
-from embedder.sweep.options import SweepOptions, rungs
+from embedder.sweep.options import SweepOptions, largest_models, rungs
 from embedder.sweep.space import Choices, Range, with_settings
 from embedder.sweep.sweep import sweep
 from embedder.sweep.trials import Result, newest
@@ -361,6 +361,30 @@ def test_whole_sessions_are_tried_where_blocks_are_short_enough(corpus, tmp_path
         (256, 2): True,
         (256, "session"): False,
     }
+
+
+@pytest.mark.parametrize("given", [5, "session"])
+def test_whole_sessions_are_tried_with_the_blocks_they_have_alone(
+    corpus, tmp_path, given
+):
+    """Their default blocks are larger, so no window of numbers is trained beside."""
+    config = with_options(NUMBA, block=None, window=given, epochs=1, holdout=0.05)
+    space = {"window": Choices((2, 3, "session"))}
+    outcome = sweep(config, space, corpus, tmp_path / "sweep")
+    values = {each.values["window"] for each in outcome.results}
+    assert values == {2, 3, "session", given}
+    for number, result in by_number(outcome.results).items():
+        run = tmp_path / f"run{number}"
+        train(with_settings(config, result.trial.settings), run, corpus)
+        last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+        assert result.score == last["held_out"]
+
+
+def test_the_memory_of_whole_sessions_is_checked_before_training():
+    space = {"window": Choices((2, "session"))}
+    found = largest_models(Config(), space, SweepOptions(side_by_side=2), 3)
+    sizes = {models[0].tables.block_or_default for models in found}
+    assert sizes == {64, 128}
 
 
 def test_a_group_whose_settings_do_not_fit_together_has_no_score(corpus, tmp_path):

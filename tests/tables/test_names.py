@@ -112,6 +112,22 @@ def test_rows_are_the_first_values_of_keys(names):
     assert found["category"].to_list() == [None, None, "Kitchen"]
 
 
+def test_keys_that_are_floats_are_integers(tmp_path):
+    """As in tables of sessions: programs make them of columns with missing values."""
+    rows = {"key": [7.0, None, math.nan, 8.5, -3.0, 1e300], "name": [*"abcdef"]}
+    pl.DataFrame(rows).write_parquet(tmp_path / "names.parquet")
+    names = read_names(tmp_path / "names.parquet")
+    assert names.of_key == {"7": "a", "8.5": "d", "-3": "e", "1e+300": "f"}
+    assert names.rows(["7"])["name"].to_list() == ["a"]
+    assert names.keys_where(["key<0"]) == {"-3"}
+
+
+def test_numbers_with_blanks_beside_them_are_numbers(tmp_path):
+    rows = {"key": ["a", "b", "c"], "name": [*"abc"], "price": [" 3.5 ", "n/a", "9"]}
+    pl.DataFrame(rows).write_csv(tmp_path / "names.csv")
+    assert read_names(tmp_path / "names.csv").keys_where(["price<5"]) == {"a"}
+
+
 @pytest.mark.row("B33")
 @pytest.mark.parametrize(
     ("condition", "message"),
@@ -125,6 +141,7 @@ def test_rows_are_the_first_values_of_keys(names):
         ("category=x", "did you mean 'Kitchen' or 'Garden' or 'Gifts'?"),
         ("title~zebra", "`where` 'title~zebra': no row of {path} has it: did you"),
         ("price>cheap", "the value must be a number, got 'cheap'."),
+        ("price<nan", "the value must be a number, got 'nan'."),
         ("title<3", "`where` 'title<3': 'title' of {path} has no numbers."),
         ("price<0", "`where` 'price<0': no row of {path} has it."),
     ],

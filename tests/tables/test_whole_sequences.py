@@ -211,6 +211,10 @@ def test_long_sequences_are_logged_once(caplog):
         "4 of 6 sequences have more than `block` = 16 tokens: an epoch trains a random "
         "part of their pairs. `block` may be up to 128."
     ]
+    caplog.clear()
+    trained(encode(sequences_corpus([WORDS * 4]), 1), window="session", block=128)
+    assert "1 of 1 sequences have more than `block` = 128 tokens" in caplog.text
+    assert "may be up to" not in caplog.text
 
 
 def test_walks_are_whole_sequences(tmp_path, caplog, capsys):
@@ -239,6 +243,30 @@ def test_a_saved_trainer_goes_on_with_whole_sessions(tmp_path, architecture):
         each.partial_fit(sessions)
     np.testing.assert_array_equal(loaded.vectors, whole.vectors)
     assert not np.allclose(other.vectors, whole.vectors)
+
+
+@pytest.mark.parametrize(
+    ("window", "block", "expected"),
+    [(5, None, 32), ("session", None, 256), ("session", 16, 32), ("session", 48, 96)],
+)
+def test_a_trainer_has_the_noise_of_the_command_if_it_is_none(
+    tmp_path, window, block, expected
+):
+    """A file has the number, as those of runs, so that `legacy` reads it."""
+    sessions = [WORDS[i % 7 : 9 + i % 30] for i in range(30)]
+    options = {"vector_size": 4, "min_count": 1, "epochs": 1, "block": block}
+    options |= {"window": window}
+    trainer, given = (
+        EmbeddingTrainer(**options, noise=noise).fit(sessions)
+        for noise in (None, expected)
+    )
+    np.testing.assert_array_equal(trainer.vectors, given.vectors)
+    trainer.save(tmp_path / "model.npz")
+    loaded = EmbeddingTrainer.load(tmp_path / "model.npz")
+    assert (trainer.noise, loaded.noise) == (None, expected)
+    for each in (trainer, loaded):
+        each.partial_fit(sessions)
+    np.testing.assert_array_equal(trainer.vectors, loaded.vectors)
 
 
 @pytest.mark.parametrize("window", [127, "session"])

@@ -249,6 +249,8 @@ def test_neighbors_among_tokens_are_the_best_of_these(order, topn):
 def test_unknown_tokens_alone_are_refused():
     with pytest.raises(InputError, match="`among` must have a key of the vocabulary"):
         hand().neighbors(["a"], among=["x"])
+    with pytest.raises(InputTypeError, match="`among` must be keys, got 'bc'"):
+        hand().neighbors(["a"], among="bc")
 
 
 def test_tokens_are_text_or_integers():
