@@ -182,8 +182,9 @@ class Ensemble:
             raise InputError(f"`percent` must be in (0, 100], got {percent!r}.")
         size = max(1, CHUNK_VALUES // self.vectors[..., 0].size)
         found: list[list[Neighbor]] = []
-        is_text = among is None or isinstance(among, str)  # text is refused
-        texts = among if is_text else [*map(str, among)]
+        texts: Collection[str] | None = None
+        if among is not None:  # text is refused
+            texts = among if isinstance(among, str) else [*map(str, among)]
         hidden = self._first.outside(texts)
         for chunk in _pieces(self._as_texts(tokens), size):
             scores, nearest = self._scores(chunk, topn, texts)
@@ -254,7 +255,7 @@ class Ensemble:
             yield self.vectors[:, start : start + step].astype(np.float64)
 
     def _scores(
-        self, tokens: Sequence[str], topn: int, among: list[str] | None
+        self, tokens: Sequence[str], topn: int, among: Collection[str] | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Cosine similarities to all tokens f[Q, K, V], rounded, and the ids of the
         nearest of `among` i64[K, Q, n]."""
