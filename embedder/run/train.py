@@ -14,6 +14,7 @@ from embedder.engine.memory import check_memory
 from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.hosts import processes
+from embedder.hosts.joining import leave
 from embedder.problem import AnyTraining, Base, Problem, Training, open_base
 from embedder.run import inputs
 from embedder.run import mirror as mirrors
@@ -120,7 +121,7 @@ def run_training(
             is_same = is_locked = False
             if processes.is_first():
                 folder.check_free(run)
-                if mirror is None or run.is_finished:
+                if mirror is None or run.is_finished or restart.overwrite:
                     _check_step(run, restart)
                 is_same = _is_finished_as_given(run, config, problem, restart)
                 if restart.overwrite or not run.is_finished:  # else it is only read
@@ -155,6 +156,8 @@ def run_training(
             vectors = train_plan(plan, restart, on_status, stop, copy)
         except Stopped as stopped:
             behind = _close(copy, stop)
+            if mirror is not None:
+                leave()  # the first process would end with the others
             raise Stopped(stopped.number, f"{stopped} {behind}".strip()) from None
         except BaseException:
             _close(copy, stop)
