@@ -14,7 +14,6 @@ from embedder.engine.memory import check_memory
 from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.hosts import processes
-from embedder.hosts.joining import leave
 from embedder.problem import AnyTraining, Base, Problem, Training, open_base
 from embedder.run import inputs
 from embedder.run import mirror as mirrors
@@ -156,8 +155,6 @@ def run_training(
             vectors = train_plan(plan, restart, on_status, stop, copy)
         except Stopped as stopped:
             behind = _close(copy, stop)
-            if mirror is not None:
-                leave()  # the first process would end with the others
             raise Stopped(stopped.number, f"{stopped} {behind}".strip()) from None
         except BaseException:
             _close(copy, stop)
