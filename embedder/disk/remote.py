@@ -74,7 +74,8 @@ class Remote:
     """
 
     _use = "read"  # what messages say of it
-    _again = ": give the same command again when its server answers"
+    advice = ": give the same command again when its server answers"
+    """The end of the message about a server that does not answer."""
 
     def __init__(self, url: str):
         self.url = url
@@ -270,7 +271,7 @@ class Remote:
                 time.sleep(wait)
         raise UnreachableError(
             f"{self.shown} cannot be {self._use} after {1 + len(_WAITS)} attempts "
-            f"({reason}){self._again}."
+            f"({reason}){self.advice}."
         )
 
     def _failed(self, error: Exception) -> InputError:

@@ -27,7 +27,6 @@ class Store(Remote):
     """
 
     _use = "accessed"
-    _again = ""
 
     def __init__(self, target: str, argument: str):
         if not target or HIDDEN in target or is_web(target) or target == "-":
@@ -35,6 +34,8 @@ class Store(Remote):
                 f"{argument} must be a folder, or a URL that can be written, such as "
                 f"s3://bucket/run, got {without_secrets(target)!r}."
             )
+        if not is_url(target) and "::" in target:  # fsspec would read it as two URLs
+            raise InputError(f"{argument} must be without ::, got {target!r}.")
         super().__init__(target if is_url(target) else _LOCAL + os.path.abspath(target))
         self.local: Path | None = None
         """The folder, if it is local."""
@@ -103,12 +104,20 @@ class Store(Remote):
         put: Callable[[Any], object],
     ) -> None:
         if self.local is None:
-            self._call(put)
+            self._put_remote(put)
             return
         target = self.local / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(target) as part:
             write(part)
+
+    def _put_remote(self, put: Callable[[Any], object]) -> None:
+        try:
+            self._call(put)
+        except InputNotFoundError:
+            raise InputNotFoundError(
+                f"{self.shown} cannot be written: its bucket or folder does not exist."
+            ) from None
 
     def remove(self, name: str) -> None:
         """Removes a file, if it is there, and local folders that are empty then."""

@@ -156,8 +156,8 @@ def replace_data(workdir: Workdir, source: str | None, manifest: Manifest) -> No
         return
     write_text(workdir.corpus, text)
     if workdir.sums.exists():
-        names = read_digests(workdir.path)
-        write_digests(workdir.path, [workdir.path / name for name in names])
+        paths = [workdir.path / name for name in read_digests(workdir.path)]
+        write_digests(workdir.path, [path for path in paths if path.exists()])
 
 
 def is_same(

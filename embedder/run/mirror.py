@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from embedder.config import Config
 from embedder.disk.digests import DIGESTS_FILE, file_digest, read_digests
+from embedder.disk.files import short_reason
 from embedder.disk.store import Store
 from embedder.errors import InputError
 from embedder.run.checkpoints import Checkpoints
@@ -61,6 +62,10 @@ class Mirror:
 
     def __init__(self, target: str, run: Workdir):
         self._store = Store(target, "`mirror`")
+        self._store.advice = (
+            ": give the same command again when its server answers, or without "
+            "--mirror to train without a copy"
+        )
         self._run = run
         _check_apart(self._store, run)
         self._manifest = self._read()
@@ -102,16 +107,17 @@ class Mirror:
             if found := data_differences(made, *_identity(here), force=force):
                 raise InputError(
                     f"`mirror` {self.shown} has a run with other settings: "
-                    f"{', '.join(found)}. Give another --mirror, or --overwrite to "
-                    "start anew."
+                    f"{', '.join(found)}. Give the corpus and the settings of that "
+                    "run to go on with it, or another --mirror; --overwrite deletes it "
+                    "and starts anew."
                 )
         self._claim(self._manifest.files)
-        if self._is_further(step):
-            restore(self._store, self._manifest, self._run)
+        if self._restore(step):
             replace_data(self._run, here.source, here.manifest)
 
     def start(self, checkpoints: Checkpoints) -> None:
         """Starts to copy what the run has, and whenever `notify` is called."""
+        self._store.advice = ""  # from here on an error does not end the run
         self._checkpoints = checkpoints
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
         self._thread.start()
@@ -129,7 +135,11 @@ class Mirror:
         self._wake.set()
         self._thread.join(0.1)
         if self._thread.is_alive():
-            _log.info("%s: waits until the mirror has all.", self.shown)
+            _log.info(
+                "%s: the program waits until all files are copied. A second signal "
+                "(Ctrl-C, SIGTERM) ends it at once.",
+                self.shown,
+            )
         self._thread.join()
         self._thread = None
         if self._bug is not None:
@@ -156,23 +166,31 @@ class Mirror:
         self._store.write(MANIFEST, to_json(manifest))
         self._manifest = manifest
 
-    def _is_further(self, step: int | None) -> bool:
-        """Whether the mirror, not the folder, is where the run goes on."""
-        run, there = self._run, self._manifest.progress
-        checkpoints = Checkpoints(run.checkpoints)
-        here = run.is_finished, checkpoints.newest_sound()
-        if step is not None and not here[0]:
-            is_further = step not in checkpoints.steps()
-            is_further &= step in self._manifest.steps
-        else:
-            is_further = not run.is_started or there > here
-        if is_further or here > there:
-            further, other = (self.shown, run.path) if is_further else (run.path, None)
+    def _restore(self, step: int | None) -> bool:
+        """Replaces the local run if the mirror is further; returns whether it was."""
+        run, there = self._run, self._manifest
+        if run.is_finished:
+            return False
+        here = Checkpoints(run.checkpoints)
+        newest = here.newest_sound()
+        newer: set[int] = set()  # checkpoints for which the mirror is read
+        is_further = not run.is_started
+        if not is_further and step is not None:
+            newer = {step} & {*there.steps} - {*here.steps()}
+        elif not is_further and not there.finished:
+            newer = {each for each in there.steps if each > newest}
+        if is_further or newer or (there.finished and step is None):
+            names = self.shown, run.path
+            _log.info("%s is further than %s: the run goes on from it.", *names)
+            if restore(self._store, there, run, newer):
+                return True
+            _log.warning("%s is damaged: the run goes on from %s.", *names)
+        elif newest > there.progress[1]:
             _log.info(
                 "%s is further than %s: the run goes on from it.",
-                *(further, other or self.shown),
+                *(run.path, self.shown),
             )
-        return is_further
+        return False
 
     def _work(self) -> None:
         try:
@@ -185,6 +203,10 @@ class Mirror:
                     return
         except BaseException as error:
             self._bug = error
+            _log.warning(
+                "%s: copying failed (%s). The mirror is behind; the run goes on.",
+                *(self.shown, short_reason(error)),
+            )
 
     def _copy_and_log(self) -> None:
         before = self._behind
@@ -207,10 +229,9 @@ class Mirror:
                 self._copy_files(dict(self._files(steps, finished)), finished)
 
     def _copy_files(self, found: dict[str, _File], finished: bool) -> None:
-        before = self._manifest
         if not self._is_behind(found, finished):
             return
-        self._check_writer()  # before any file of another process is overwritten
+        before = self._checked()  # no file of another process is overwritten
         taken = {entry.path for entry in before.files.values()}
         files = {}
         for name, file in found.items():
@@ -221,7 +242,7 @@ class Mirror:
             elif finished and entry.path != name and path == name:
                 entry = self._upload(name, file)
             files[name] = entry
-        self._check_writer()
+        self._checked()
         self._write_manifest(Manifest(self._writer, finished, files))
         kept = {entry.path for entry in files.values()}
         for path in self._store.names():
@@ -239,9 +260,14 @@ class Mirror:
             or (finished and has_digits)
         )
 
-    def _check_writer(self) -> None:
-        if self._read().writer != self._writer:
+    def _checked(self) -> Manifest:
+        """The manifest that is there: a write that failed may have written it."""
+        found = self._read()
+        if not found.writer:
+            raise InputError(f"{self.shown}/{MANIFEST} was deleted")
+        if found.writer != self._writer:
             raise InputError(f"Another process writes to {self.shown} now.")
+        return found
 
     def _upload(self, path: str, file: _File) -> Entry:
         if isinstance(file.content, bytes):

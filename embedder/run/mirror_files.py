@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import shutil
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from embedder.run.workdir import Workdir, clear, temporary_run
 MANIFEST = "mirror.json"
 _FORMAT = 1
 _THREADS = 8
-_STEP = re.compile(r"checkpoints/([0-9]+)/.+")
+_STEP = re.compile(r"checkpoints/([0-9]{1,18})/.+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _log = logging.getLogger(__name__)
 
@@ -108,6 +109,9 @@ def _manifest(values: dict) -> Manifest:
         )
         if not is_sound:
             raise InputError(name)
+    run = Workdir("")
+    if files and not {run.config.name, run.corpus.name} <= {*files}:
+        raise InputError("without the settings of its run")
     return Manifest(str(values["writer"]), bool(values["finished"]), files)
 
 
@@ -155,26 +159,37 @@ class DamagedMirrorError(InputError):
     """A file of a mirror is missing, or is not what was written."""
 
 
-def restore(store: Store, manifest: Manifest, run: Workdir) -> None:
-    """Replaces the run in a folder by the mirrored one; damaged checkpoints are left.
+def restore(
+    store: Store, manifest: Manifest, run: Workdir, steps: Collection[int]
+) -> bool:
+    """Replaces the run in a folder by the mirrored one, without damaged checkpoints.
 
     A killed process leaves a folder without settings, hence without a run.
+
+    Args:
+      steps: of these checkpoints one must be whole; else nothing is replaced.
+
+    Returns:
+      Whether the run was replaced.
 
     Raises:
       InputError: another file is damaged, or the mirror cannot be read.
     """
     with temporary_run(run) as made:
-        _fetch_all(store, manifest, made)
+        damaged = _fetch_all(store, manifest, made)
+        if steps and damaged.issuperset(steps):
+            return False
         clear(run)
         moved = {path.name for path in made.path.iterdir()}
         last = [made.config.name, made.vectors.name]
         for name in (*sorted(moved - {*last}), *last):
             if name in moved:
                 (made.path / name).rename(run.path / name)
+    return True
 
 
-def _fetch_all(store: Store, manifest: Manifest, made: Workdir) -> None:
-    """Copies the files of a mirror into a new run."""
+def _fetch_all(store: Store, manifest: Manifest, made: Workdir) -> set[int]:
+    """Copies the files of a mirror into a new run; returns the damaged checkpoints."""
     damaged: dict[int, str] = {}
 
     def fetch_one(name: str) -> None:
@@ -195,3 +210,4 @@ def _fetch_all(store: Store, manifest: Manifest, made: Workdir) -> None:
     for step, reason in sorted(damaged.items()):
         _log.warning("%s: checkpoint %d is left out.", reason, step)
         shutil.rmtree(made.checkpoints / str(step), ignore_errors=True)
+    return {*damaged}

@@ -120,7 +120,7 @@ def run_training(
             is_same = is_locked = False
             if processes.is_first():
                 folder.check_free(run)
-                if mirror is None or run.is_finished:
+                if mirror is None or run.is_finished or restart.overwrite:
                     _check_step(run, restart)
                 is_same = _is_finished_as_given(run, config, problem, restart)
                 if restart.overwrite or not run.is_finished:  # else it is only read

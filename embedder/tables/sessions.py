@@ -29,7 +29,7 @@ from embedder.tables.session_weights import (
     weight_columns,
     weights_of_sessions,
 )
-from embedder.tables.table_files import read_first, scan_tables, table_name
+from embedder.tables.table_files import FirstReading, scan_tables, table_name
 from embedder.threads import use_threads
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
 
@@ -65,9 +65,7 @@ def table_corpus(paths: list[Path], columns: Columns, source: str) -> Corpus:
 
     with _one_line_errors(source):
         frame = scan_tables(paths)
-    found = frame_corpus(
-        frame, columns, source, check, lambda rows: read_first(rows, paths)
-    )
+    found = frame_corpus(frame, columns, source, check, FirstReading(paths))
     manifest = [*fingerprints.values(), *found.manifest]
     return found._replace(name=table_name(source), manifest=manifest)
 
@@ -77,20 +75,21 @@ def frame_corpus(
     columns: Columns = NOT_GIVEN,
     source: str = "the table",
     check: Callable[[], None] = lambda: None,
-    read_first: Callable[[pl.LazyFrame], object] = lambda rows: None,
+    first: FirstReading | None = None,
 ) -> Corpus:
     """The corpus of sessions in a table.
 
     Args:
       check: called when all rows are read; it may raise an error.
-      read_first: called with rows before they are read, if files are untrusted.
+      first: reads rows before they are used, if files are untrusted.
 
     Raises:
       InputError: the columns are not clear; `chunks` raises it for wrong values.
     """
     use_threads()
     with _one_line_errors(source):
-        read_first(frame.head(_HEAD_ROWS))
+        if first is not None:
+            first.head(frame, _HEAD_ROWS)
         head = frame.head(_HEAD_ROWS).collect()
         schema = head.schema
     if head.is_empty():
@@ -103,7 +102,8 @@ def frame_corpus(
         with contextlib.ExitStack() as stack:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
             stack.enter_context(_one_line_errors(source))
-            read_first(rows.frame)
+            if first is not None:
+                first.rows(rows.frame)
             yield from rows.chunks(Path(temporary))
             check()
 

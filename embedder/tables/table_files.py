@@ -23,6 +23,12 @@ from embedder.tables.corpus_formats import has_ending
 
 _HEAD_BYTES = 2**16
 _TEXT_BYTES = 2**30  # of memory for lines of .gz files: a longer line is a bomb
+_SMALL_BYTES = 2**23  # of files that are read twice rather than start two processes
+_SMALL_TEXT_BYTES = 2**25  # of unpacked text that needs no process
+_PIECE_BYTES = 2**18
+_PACKED = b"\x1f\x8b", b"x\x01", b"x\x9c", b"x\xda", b"(\xb5/\xfd"
+"""First bytes of gzip, zlib and zstd, which polars unpacks whatever the name is."""
+
 _DELIMITERS = "\t,;|"
 _STREAM = b"\xff\xff\xff\xff"  # first bytes of the stream format of Arrow IPC
 _log = logging.getLogger(__name__)
@@ -178,10 +184,32 @@ def scan_tables(paths: Sequence[Path]) -> pl.LazyFrame:
     return found[0].scan(paths)
 
 
+class FirstReading:
+    """Reads the tables of `paths` before they are used, as `read_first` does.
+
+    A process takes some 0.2 s to start: one reads all rows of small files.
+    """
+
+    def __init__(self, paths: Sequence[Path]):
+        self._paths = paths
+        size = sum(path.stat().st_size for path in paths)
+        self._is_small, self._has_all = size <= _SMALL_BYTES, False
+
+    def head(self, table: pl.LazyFrame, num_rows: int) -> None:
+        """Reads the first rows of a table, or all."""
+        read_first(table if self._is_small else table.head(num_rows), self._paths)
+        self._has_all = self._is_small
+
+    def rows(self, rows: pl.LazyFrame) -> None:
+        """Reads `rows` of the table, if `head` has not."""
+        if not self._has_all:
+            read_first(rows, self._paths)
+
+
 def read_first(frame: pl.LazyFrame, paths: Sequence[Path]) -> int:
     """Reads `frame`, made of `scan_tables(paths)`, in a process with bounded memory.
 
-    A small file can make much of little: so only Parquet, Arrow and .gz are read so.
+    Only Parquet, Arrow and compressed files: a small one can have large rows.
 
     Returns:
       Bytes that its rows take in memory; 0: they were not read.
@@ -189,11 +217,14 @@ def read_first(frame: pl.LazyFrame, paths: Sequence[Path]) -> int:
     Raises:
       UnreadableError: the files are damaged, or take too much memory.
     """
-    if not all(map(_is_packed, paths)):
+    packed = [path for path in paths if _is_packed(path)]
+    if not packed:
         return 0
     size = sum(path.stat().st_size for path in paths)
     room = memory_limit().size // 2
-    if paths[0].suffix == ".gz":  # cells are text, of which a few are read at a time
+    if not (format_of(packed[0]) or _CSV).magic:  # few cells of text at a time
+        if _is_small_gzip(packed, min(room // 4, _SMALL_TEXT_BYTES)):
+            return 0
         room = min(room, _TEXT_BYTES)
     return check_scan(frame, size + room)
 
@@ -202,7 +233,26 @@ def _is_packed(path: Path) -> bool:
     """Whether the size of a file does not bound that of its rows, and it is scanned."""
     found = format_of(path)
     magic = b"" if found is None else found.magic
-    return magic != _STREAM and (bool(magic) or path.suffix == ".gz")
+    return magic != _STREAM and (bool(magic) or _raw_head(path).startswith(_PACKED))
+
+
+def _is_small_gzip(paths: Sequence[Path], max_bytes: int) -> bool:
+    """Whether files are undamaged gzip with at most `max_bytes` of text."""
+    try:
+        for path in paths:
+            with gzip.open(path) as file:
+                while piece := file.read(_PIECE_BYTES):
+                    max_bytes -= len(piece)
+                    if max_bytes < 0:
+                        return False
+    except (OSError, EOFError, zlib.error):
+        return False
+    return True
+
+
+def _raw_head(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(4)
 
 
 def table_name(source: str | os.PathLike[str]) -> str:

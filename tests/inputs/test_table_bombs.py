@@ -1,6 +1,7 @@
 """Small tables of large rows, which a child process with bounded memory refuses."""
 
 import gzip
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,17 @@ def packed(name: str, head: bytes, piece: bytes) -> None:
 def a_line() -> str:
     packed("table.csv.gz", b"session,item\n1,a\n2,", b"a" * MIB)
     return "table.csv.gz"
+
+
+def a_plain_name() -> str:
+    """Polars unpacks by content, not by name."""
+    return str(Path(a_line()).rename("table.csv"))
+
+
+def beside_a_plain_file() -> str:
+    Path(a_line()).rename("table_2.csv.gz")
+    Path("table_1.csv").write_text("session,item\n1,a\n")
+    return "table_*"
 
 
 def a_header() -> str:
@@ -80,12 +92,15 @@ def arrow_stream() -> str:
 @pytest.mark.parametrize("options", [["--dry-run"], []], ids=["dry run", "run"])
 @pytest.mark.parametrize(
     "make",
-    [a_line, a_header, a_quoted_cell, a_json_line, parquet, arrow, arrow_stream],
+    [
+        *(a_line, a_plain_name, beside_a_plain_file, a_header, a_quoted_cell),
+        *(a_json_line, parquet, arrow, arrow_stream),
+    ],
     ids=lambda make: make.__name__,
 )
 def test_a_bomb_is_refused_by_a_child_with_bounded_memory(capsys, make, options):
     name = make()
-    assert Path(name).stat().st_size < 8 * MIB
+    assert all(path.stat().st_size < 8 * MIB for path in Path().glob(name))
     assert main(["train", name, "--workdir", "run", *FAST, *options]) == 2
     line = error_line(capsys)
     assert name in line
@@ -134,25 +149,32 @@ def test_names_that_do_not_fit_are_refused(capsys, monkeypatch):
 
 @pytest.mark.row("B35")
 def test_only_what_its_size_does_not_bound_is_read_by_a_child(monkeypatch):
-    """Plain text is not; Parquet, Arrow and .gz are, in the head and as a whole."""
+    """Text is not; Parquet, Arrow and large .gz are: small files once, else twice."""
     frame = pl.DataFrame({"session": ["1", "1", "2"], "item": ["a", "b", "a"]})
     frame.write_csv("t.csv")
     Path("t.csv.gz").write_bytes(gzip.compress(Path("t.csv").read_bytes()))
     frame.write_parquet("t.parquet")
     frame.write_ipc("t.arrow")
+    lines = b"session,item\n" + b"1,a\n" * 300
+    Path("large.csv.gz").write_bytes(gzip.compress(lines, 1))
+    Path("named.csv").write_bytes(Path("large.csv.gz").read_bytes())
+    Path("zlib.csv").write_bytes(zlib.compress(Path("t.csv").read_bytes()))
     read = []
     monkeypatch.setattr(
-        table_files, "check_scan", lambda rows, size: read.append(rows.collect()) or 1
+        table_files, "check_scan", lambda rows, size: read.append(rows) or 1
     )
-    for name, times in (
-        ("t.csv", 0),
-        ("t.csv.gz", 2),
-        ("t.parquet", 2),
-        ("t.arrow", 2),
+    monkeypatch.setattr(table_files, "_SMALL_TEXT_BYTES", 1000)
+    names = "t.csv", "t.csv.gz", "t.parquet", "t.arrow"
+    others = "large.csv.gz", "named.csv", "zlib.csv"
+    for small_bytes, counts in (
+        (2**23, (0, 0, 1, 1, 1, 1, 1)),
+        (0, (0, 0, 2, 2, 2, 2, 2)),
     ):
-        read.clear()
-        assert main(["train", name, "--dry-run", *FAST]) == 0
-        assert [each.height for each in read] == [3] * times, name
+        monkeypatch.setattr(table_files, "_SMALL_BYTES", small_bytes)
+        for name, count in zip((*names, *others), counts, strict=True):
+            read.clear()
+            main(["train", name, "--dry-run", *FAST])
+            assert len(read) == count, name
 
 
 @pytest.mark.row("B35", "B21")

@@ -11,10 +11,11 @@ import pytest
 
 from embedder.cli import main
 from embedder.disk import store
+from embedder.disk.digests import read_digests
 from embedder.engine import epochs
 from embedder.errors import InputError
+from embedder.run import inputs, mirror_files
 from embedder.run import mirror as mirrors
-from embedder.run import mirror_files
 from embedder.run.checkpoints import Checkpoints
 from embedder.run.mirror import Mirror
 from embedder.run.train import train
@@ -138,8 +139,9 @@ def test_a_step_may_be_in_the_mirror_alone(stopped, capsys, last_line):
     (step, *_) = manifest().steps
     shutil.rmtree("run")
     command = ["train", *TABLES, "--workdir", "run", "--mirror", "mirror", "--step"]
-    assert main([*command, "1"]) == 2
-    assert "`step` must be of a run that resumes" in last_line() or step == 1
+    assert main([*command, "999"]) == 2
+    assert "`step` must be of a checkpoint in" in (line := last_line())
+    assert f"({step})" in line
     assert main([*command, str(step)]) == 0
     assert f"Resumes after {step} updates" in capsys.readouterr().err
 
@@ -159,6 +161,7 @@ def test_a_step_may_be_in_the_mirror_alone(stopped, capsys, last_line):
         ("run/mirror", "`mirror` must be outside of the workdir run"),
         (".", "`mirror` must be outside of the workdir run"),
         ("corpus.txt", "`mirror` must be a folder, got the file corpus.txt."),
+        ("a::b", "`mirror` must be without ::, got 'a::b'."),
         ("others", "`mirror` must be the mirror of a run, or empty, or new"),
     ],
 )
@@ -184,6 +187,8 @@ def test_a_wrong_mirror_is_one_line(target, message, last_line):
         ("/etc/passwd", "mirror/mirror.json is damaged"),
         (".lock", "mirror/mirror.json is damaged"),
         ("checkpoints/../../x", "mirror/mirror.json is damaged"),
+        ("config.toml", "mirror/mirror.json is damaged"),  # without corpus.json
+        (f"checkpoints/{'9' * 5000}/x", "mirror/mirror.json is damaged"),
     ],
 )
 def test_a_manifest_that_was_not_written_by_us_is_refused(text, message, last_line):
@@ -206,7 +211,8 @@ def test_the_mirror_of_another_run_is_refused(stopped, last_line):
     assert main([*other, "--mirror", "mirror"]) == 2
     assert last_line() == (
         "embedder: `mirror` mirror has a run with other settings: `window` 5 there, 2 "
-        "now. Give another --mirror, or --overwrite to start anew."
+        "now. Give the corpus and the settings of that run to go on with it, or "
+        "another --mirror; --overwrite deletes it and starts anew."
     )
     Path("corpus.txt").write_text("a b c d\n" * 100)
     command = ["train", *TABLES, "--workdir", "new", "--mirror", "mirror"]
@@ -215,6 +221,30 @@ def test_the_mirror_of_another_run_is_refused(stopped, last_line):
     assert Path("mirror/mirror.json").read_bytes() == before
     assert main([*command, "--overwrite"]) == 0
     assert content("new") == content("mirror")
+    assert_whole()
+
+
+@pytest.mark.row("F43")
+def test_a_refused_command_leaves_the_mirror_as_it_is(stopped, last_line):
+    stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
+    before = Path("mirror/mirror.json").read_bytes()
+    command = ["train", *TABLES, "--workdir", "new", "--mirror", "mirror"]
+    assert main([*command, "--overwrite", "--step", "4"]) == 2
+    assert "`step` must be of a run that resumes" in last_line()
+    assert Path("mirror/mirror.json").read_bytes() == before
+
+
+def test_a_finished_run_is_not_replaced(capsys):
+    """Also if its owner has deleted its checkpoints."""
+    options = *TABLES, "--save-every", "4", "--workdir", "run", "--mirror", "mirror"
+    assert main(["train", *options]) == 0
+    assert manifest().steps
+    shutil.rmtree("run/checkpoints")
+    Path("run/vectors.txt").unlink()
+    capsys.readouterr()
+    assert main(["train", *options]) == 0
+    assert "further" not in capsys.readouterr().err
+    assert not Path("run/vectors.txt").exists()
     assert_whole()
 
 
@@ -244,6 +274,71 @@ def test_a_damaged_checkpoint_of_a_mirror_is_left_out(change, stopped, capsys):
     assert f"Resumes after {older} updates" in shown
     assert content("run") == content("whole") == content("mirror")
     assert_whole()
+
+
+@pytest.mark.row("F43")
+@pytest.mark.parametrize("step", ["newest", "given"])
+def test_a_folder_is_not_replaced_by_damaged_checkpoints(step, stopped, capsys):
+    """The mirror claims to be further, but only its older checkpoint is whole."""
+    options = *TABLES, "--save-every", "4", "--workdir", "run"
+    stopped(*options, "--mirror", "mirror")
+    newest, older = manifest().steps
+    Path(f"mirror/checkpoints/{newest}/state/manifest.ocdbt").unlink()
+    shutil.rmtree(f"run/checkpoints/{newest}")
+    Path("run/checkpoints/mine").touch()  # as it is not replaced, this stays
+    given = ["--step", str(newest)] if step == "given" else []
+    code = main(["train", *options, "--mirror", "mirror", *given])
+    shown = capsys.readouterr().err
+    assert "mirror is damaged: the run goes on from run." in shown
+    assert Path("run/checkpoints/mine").exists()
+    if given:
+        assert code == 2 and f"got {newest}." in shown
+    else:
+        assert code == 0 and f"Resumes after {older} updates" in shown
+        assert_whole()
+
+
+@pytest.mark.row("F43")
+def test_data_are_replaced_in_a_run_killed_before_its_last_file(stopped):
+    """SHA256SUMS names its results already, which are not there."""
+    stopped(*TABLES, "--workdir", "run")
+    run = Workdir("run")
+    run.sums.write_text(run.sums.read_text() + f"{'0' * 64}  vectors.safetensors\n")
+    inputs.replace_data(run, "there.txt", [])
+    inputs.check_sound(run)
+    assert inputs.source_of(run) == os.path.abspath("there.txt")
+    assert "vectors.safetensors" not in read_digests(run.path)
+
+
+@pytest.mark.row("F43")
+def test_a_manifest_whose_answer_was_lost_stays_true(stopped, monkeypatch):
+    """It is there though writing it failed: the next copy overwrites no file of it."""
+
+    def copy() -> str:
+        with open(run.metrics, "a") as file:
+            file.write("{}\n")
+        mirror.start(Checkpoints(run.checkpoints))
+        return mirror.close()
+
+    def put(self, name, *arguments):
+        if name == "mirror.json":
+            raise OSError("killed")
+        before(self, name, *arguments)
+
+    stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
+    run, before = Workdir("run"), store.Store._put
+    mirror = Mirror("mirror", run)
+    mirror._claim(mirror._manifest.files)
+    assert copy() == ""
+    known = mirror._manifest
+    assert copy() == ""
+    entry = manifest().files["metrics.jsonl"]
+    assert entry.path == "metrics.jsonl" != known.files["metrics.jsonl"].path
+    mirror._manifest = known
+    monkeypatch.setattr(store.Store, "_put", put)
+    assert "killed" in copy()
+    assert manifest().files["metrics.jsonl"] == entry
+    mirror_files.fetch(store.Store("mirror", ""), entry, Path("fetched"))
 
 
 @pytest.mark.row("F43")
@@ -365,12 +460,13 @@ def test_checkpoints_that_are_copied_are_not_removed(tmp_path):
     assert checkpoints.steps() == [2] and len(written) == 2
 
 
-def test_a_bug_in_the_copying_ends_the_run_as_one(monkeypatch, stopped):
+def test_a_bug_in_the_copying_ends_the_run_as_one(monkeypatch, capsys):
     def fail(self):
         raise ZeroDivisionError
 
     monkeypatch.setattr(mirrors.Mirror, "_copy", fail)
     assert main(["train", *TABLES, "--workdir", "run", "--mirror", "mirror"]) == 70
+    assert "copying failed (ZeroDivisionError). The mirror" in capsys.readouterr().err
 
 
 def test_train_of_python_takes_a_mirror(text_file):
