@@ -22,6 +22,7 @@ from embedder.vectors.vectors import (
     KeyType,
     Vectors,
     as_integers,
+    check_keys,
     check_positive_integer,
     cosines,
     unit_rows,
@@ -182,8 +183,8 @@ class Ensemble:
             raise InputError(f"`percent` must be in (0, 100], got {percent!r}.")
         size = max(1, CHUNK_VALUES // self.vectors[..., 0].size)
         found: list[list[Neighbor]] = []
-        is_text = among is None or isinstance(among, str)  # text is refused
-        texts = among if is_text else [*map(str, among)]
+        check_keys(among)
+        texts = None if among is None else [*map(str, among)]
         hidden = self._first.outside(texts)
         for chunk in _pieces(self._as_texts(tokens), size):
             scores, nearest = self._scores(chunk, topn, texts)
