@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -85,6 +85,16 @@ def print_ranking(
     _print(_Result((), {}, title, _ranked(ranking)), labels)
 
 
+def warn_without_names(names: "Names", keys: Iterable[str]) -> None:
+    """Prints a warning if the table of names has none of `keys`."""
+    if names.of_key.keys().isdisjoint(keys):
+        say(
+            f"`names` {names.path} has no name of these keys: its first column, "
+            f"{names.key!r}, must have the keys, and its second the names.",
+            sys.stderr,
+        )
+
+
 class _Lookup:
     """Where a verb looks up: vectors or replicas, and the names of keys."""
 
@@ -135,7 +145,8 @@ class _Lookup:
 
     def show(self, results: list[_Result], *, as_json: bool) -> None:
         """Prints results as text or as lines of JSON."""
-        self._check_names({x for each in results for x in _keys(each)})
+        if self.names is not None:
+            warn_without_names(self.names, [x for each in results for x in _keys(each)])
         if not as_json:
             for each in results:
                 _print(each, self.labels)
@@ -145,15 +156,6 @@ class _Lookup:
             found = [about[near.key] | near.numbers for near in each.found]
             query = [about[key] for key in each.keys]
             say(json.dumps(_plain({"query": query, **each.query, "found": found})))
-
-    def _check_names(self, keys: set[str]) -> None:
-        """Says so if the table of names has none of `keys`."""
-        if self.names is not None and not keys & self.names.of_key.keys():
-            say(
-                f"`names` {self.names.path} has no name of these keys: its first "
-                f"column, {self.names.key!r}, must have keys.",
-                sys.stderr,
-            )
 
     def _about(self, keys: set[str]) -> dict[str, dict[str, Any]]:
         """What JSON has of each key: it, its label, and the columns of --names."""

@@ -26,7 +26,12 @@ from embedder.arguments import (
 from embedder.config import Config
 from embedder.errors import InputError
 from embedder.limits import check_program
-from embedder.neighbors import analogy, neighbors, print_ranking
+from embedder.neighbors import (
+    analogy,
+    neighbors,
+    print_ranking,
+    warn_without_names,
+)
 from embedder.options import RunOptions
 from embedder.parsing import settings
 from embedder.results import (
@@ -340,7 +345,9 @@ def _name_columns(path: str | None, keys: list[str]) -> "pl.DataFrame | None":
         return None
     from embedder.tables.names import read_names
 
-    return read_names(path).rows(keys)
+    names = read_names(path)
+    warn_without_names(names, keys)
+    return names.rows(keys)
 
 
 def _export_ensemble(args: Export) -> None:

@@ -233,10 +233,15 @@ def test_lists_do_not_fit_into_csv(capsys):
 
 
 def test_a_table_without_the_keys_is_named(capsys):
-    Path("other.csv").write_text("name,key\nRED MUG,a1\n")
+    Path("other.csv").write_text("name,code\nRED MUG,a1\n")
     assert main(["neighbors", "run", "a1", "--names", "other.csv"]) == 0
     message = "`names` other.csv has no name of these keys: its first column, 'name',"
     assert message in capsys.readouterr().err
+    export = ["export", "run", "--to", "without.parquet", "--names"]
+    assert main([*export, "other.csv"]) == 0
+    assert message in capsys.readouterr().err
+    assert main([*export, "names.csv"]) == 0
+    assert "has no name" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("run", ["numbered", "two-numbered"])

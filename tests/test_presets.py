@@ -97,6 +97,12 @@ def test_a_trainer_has_the_settings_of_a_preset(name):
             assert getattr(trainer, key) == value
 
 
+@pytest.mark.parametrize("name", ["item", None, 3])
+def test_a_trainer_of_an_unknown_preset_is_refused(name):
+    with pytest.raises((TypeError, ValueError), match="`preset` must be .*'items'"):
+        EmbeddingTrainer.preset(name)
+
+
 def test_a_trainer_of_a_preset_has_the_vectors_of_the_command():
     """Also the noise tokens, which are others for whole sessions."""
     command = ["train", "text.txt", "--preset", "items", "--vector-size", "4"]

@@ -132,9 +132,10 @@ class EmbeddingTrainer:
           arguments: of `EmbeddingTrainer`; they override the preset.
 
         Raises:
-          KeyError: there is no such preset.
-          TypeError, ValueError: an argument is out of its bounds.
+          TypeError, ValueError: there is no such preset, or an argument is out of its
+            bounds.
         """
+        choice(tuple(PRESETS))(SimpleNamespace(preset=name), "preset")
         of_walks = {"walks", "walk_length"}
         found = {k: v for k, v in PRESETS[name].items() if k not in of_walks}
         return cls(**({"noise": None} | found | arguments))

@@ -22,6 +22,7 @@ from embedder.vectors.vectors import (
     KeyType,
     Vectors,
     as_integers,
+    check_keys,
     check_positive_integer,
     cosines,
     unit_rows,
@@ -182,9 +183,8 @@ class Ensemble:
             raise InputError(f"`percent` must be in (0, 100], got {percent!r}.")
         size = max(1, CHUNK_VALUES // self.vectors[..., 0].size)
         found: list[list[Neighbor]] = []
-        texts: Collection[str] | None = None
-        if among is not None:  # text is refused
-            texts = among if isinstance(among, str) else [*map(str, among)]
+        check_keys(among)
+        texts = None if among is None else [*map(str, among)]
         hidden = self._first.outside(texts)
         for chunk in _pieces(self._as_texts(tokens), size):
             scores, nearest = self._scores(chunk, topn, texts)

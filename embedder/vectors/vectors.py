@@ -186,8 +186,7 @@ class Vectors:
         """
         if among is None:
             return None
-        if isinstance(among, str):
-            raise InputTypeError(f"`among` must be keys, got {short_repr(among)}.")
+        check_keys(among)
         known = [self.key_to_index[key] for key in among if key in self.key_to_index]
         if not known:
             raise InputError(
@@ -247,6 +246,12 @@ class Vectors:
         exact = cosines(self._exact_unit(ids), query)
         order = np.argsort(-exact, kind="stable")[:num]
         return ids[order], exact[order]
+
+
+def check_keys(among: Collection[object] | None) -> None:
+    """Raises InputTypeError if `among` is a text, whose letters would be keys."""
+    if isinstance(among, str):
+        raise InputTypeError(f"`among` must be keys, got {short_repr(among)}.")
 
 
 def as_integers(keys: Sequence[object]) -> list[int] | None:
