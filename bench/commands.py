@@ -421,6 +421,20 @@ def memory_bench(
     print(memory.run(limit, list(times), sample).markdown())
 
 
+def memory_sessions_bench(
+    times: tuple[float, ...] = (0.1, 1), limit: float = 2, sample: float = 1e-4
+) -> None:
+    """Peak memory as a function of the size of a table of sessions, under a limit.
+
+    Args:
+        times: sizes of the files as multiples of the limit; a table of 10 times the
+            limit needs 35 times the limit on disk.
+        limit: GiB that a training may allocate.
+        sample: as in a training; small, so that the bench takes minutes.
+    """
+    print(memory.run_sessions(limit, list(times), sample).markdown())
+
+
 def memory_estimates_bench(
     names: tuple[str, ...] = tuple(memory.ESTIMATED),
 ) -> None:
@@ -457,6 +471,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "composition": composition_bench,
     "checkpoints": checkpoints_bench,
     "memory": memory_bench,
+    "memory-sessions": memory_sessions_bench,
     "memory-estimates": memory_estimates_bench,
     "graphs": graphs_bench,
     "items": items_bench,

@@ -17,10 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from bench.processes import run_python
 from bench.results import Results, Table, data_folder, write_results
@@ -29,6 +31,10 @@ _COUNT = 5  # `min_count` for each copy of the text: the vocabulary stays the sa
 _FLOOR_BYTES = 2**20  # the smallest text
 _MIB = 2**20
 _GIB = 2**30
+_ROW_BYTES = 34  # in a file of `write_sessions`, about
+_PIECE_ROWS = 2**20
+_NUM_ITEMS = 50_000
+_YEAR = 365 * 86_400 * 10**6  # microseconds
 ESTIMATED: dict[str, tuple[str, dict[str, Any]]] = {
     "wiki, memory": ("wiki", {"loader": "memory"}),
     "wiki, tfdata": ("wiki", {"loader": "tfdata"}),
@@ -47,26 +53,72 @@ ESTIMATED: dict[str, tuple[str, dict[str, Any]]] = {
 """Name -> text and settings; by default 100 dimensions and no checkpoints."""
 
 
+class _Made(NamedTuple):
+    """A corpus that a bench has written."""
+
+    path: Path  # a file, or a folder of files
+    options: dict[str, Any]  # settings of its training
+    facts: dict[str, Any]  # for the results
+
+
 def run(limit: float, times: list[float], sample: float) -> Table:
     """Trains on texts of `times` the size of `limit`, in GiB.
 
     The text is copies of Wikipedia's. Each file is removed after its training.
     """
-    settings = {"limit_gib": limit, "loader": "tfdata", "epochs": 1, "sample": sample}
-    samples = []
     text = wiki()
-    for share in (0, *times):
-        size = max(_FLOOR_BYTES, int(share * limit * _GIB))
-        copies = size / len(text)
-        options = {name: settings[name] for name in ("loader", "epochs", "sample")}
-        options["min_count"] = max(1, round(_COUNT * copies))
-        with tempfile.TemporaryDirectory() as folder:
-            corpus = Path(folder, "corpus.txt")
-            write_copies(text, size, corpus)
-            found = measure(int(limit * _GIB), corpus, **options)
-        samples.append({"bytes": size, "min_count": options["min_count"], **found})
-        print(samples[-1], file=sys.stderr, flush=True)
+
+    def write(size: int, folder: Path) -> _Made:
+        corpus = folder / "corpus.txt"
+        write_copies(text, size, corpus)
+        min_count = max(1, round(_COUNT * size / len(text)))
+        return _Made(corpus, {"min_count": min_count}, {"min_count": min_count})
+
+    settings = {"limit_gib": limit, "loader": "tfdata", "epochs": 1, "sample": sample}
+    samples = _samples(settings, times, write)
     return table(write_results("memory", settings=settings, samples=samples))
+
+
+def run_sessions(limit: float, times: list[float], sample: float) -> Table:
+    """Trains on tables of sessions of `times` the size of `limit`, in GiB."""
+
+    def write(size: int, folder: Path) -> _Made:
+        table = folder / "table"
+        num_rows = size // _ROW_BYTES
+        write_sessions(num_rows, table)
+        columns = {"session": "session", "item": "item", "order": "time"}
+        return _Made(table, columns, {"rows": num_rows})
+
+    settings = {"limit_gib": limit, "loader": "memory", "epochs": 1, "sample": sample}
+    settings["backend"] = "numba"
+    samples = _samples(settings, times, write)
+    results = write_results("memory-sessions", settings=settings, samples=samples)
+    return sessions_table(results)
+
+
+def _samples(
+    settings: dict[str, Any],
+    times: list[float],
+    write: Callable[[int, Path], _Made],
+) -> list[dict[str, Any]]:
+    """The memory of each training, the first a tiny one.
+
+    Args:
+      write: writes a corpus of so many bytes, about, to a folder.
+    """
+    limit = settings["limit_gib"] * _GIB
+    common = {key: value for key, value in settings.items() if key != "limit_gib"}
+    samples = []
+    for share in (0, *times):
+        with tempfile.TemporaryDirectory() as folder:
+            size = max(_FLOOR_BYTES, int(share * limit))
+            corpus, options, facts = write(size, Path(folder))
+            files = [corpus] if corpus.is_file() else [*corpus.iterdir()]
+            size = sum(path.stat().st_size for path in files)
+            found = measure(int(limit), corpus, **common, **options)
+        samples.append({"bytes": size, **facts, **found})
+        print(samples[-1], file=sys.stderr, flush=True)
+    return samples
 
 
 def run_estimates(names: list[str]) -> Table:
@@ -115,6 +167,28 @@ def write_copies(text: bytes, size: int, path: Path) -> None:
                 break
 
 
+def write_sessions(num_rows: int, folder: Path) -> None:
+    """Writes a table of random sessions to a new folder, a file for each piece.
+
+    A session has 10 rows on average, which may be anywhere. Its name is a number of 20
+    digits or so, as text, and items differ in frequency.
+    """
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for number, start in enumerate(range(0, num_rows, _PIECE_ROWS)):
+        size = min(_PIECE_ROWS, num_rows - start)
+        sessions = rng.integers(0, max(1, num_rows // 10), size).astype(np.uint64)
+        columns = {
+            "session": sessions * np.uint64(0x9E3779B97F4A7C15),
+            "item": (rng.random(size) ** 2 * _NUM_ITEMS).astype(np.int32),
+            "time": rng.integers(0, _YEAR, size),
+        }
+        rows = pl.DataFrame(columns).with_columns(
+            pl.col("session").cast(pl.String), pl.col("time").cast(pl.Datetime("us"))
+        )
+        rows.write_parquet(folder / f"{number:05}.parquet", compression="snappy")
+
+
 def measure(limit: int, corpus: Path, **options) -> dict[str, Any]:
     """Exit code, peak memory and seconds of a training on `corpus`."""
     with tempfile.TemporaryDirectory(dir=corpus.parent) as folder:
@@ -159,6 +233,16 @@ def table(results: Results) -> Table:
         rows.append([*row, *sizes, f"{each['seconds']:.0f}"])
     columns = ["text, GB", "text / limit", "peak resident, MiB", "data, MiB", "s"]
     return Table(columns, rows)
+
+
+def sessions_table(results: Results) -> Table:
+    """A row for each size of the table of sessions."""
+    found = table(results)
+    for row, each in zip(found.rows, results["samples"], strict=True):
+        row.insert(1, f"{each['rows'] / 1e6:.2f}")
+    return Table(
+        ["table, GB", "rows, M", "table / limit", *found.columns[2:]], found.rows
+    )
 
 
 def estimates_table(results: Results) -> Table:

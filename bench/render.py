@@ -57,6 +57,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "items": items.table,
     "loader": loader.table,
     "memory": memory.table,
+    "memory-sessions": memory.sessions_table,
     "memory-estimates": memory.estimates_table,
     "modes": modes.table,
     "parts": parts.table,

@@ -49,12 +49,13 @@ def read_edges(
     for path, kind in zip(paths, kinds, strict=True):
         for frame in _frames(path, kind, columns):
             num_edges += len(frame)
-            check_building_room(num_edges)  # a small .gz file can have any number
+            has_weights = "weight" in frame.columns
+            check_building_room(num_edges, has_weights)  # a small .gz can have any
             parts.append(names.numbered(frame))
     if not any(len(part.source) for part in parts):
         raise InputError(f"{paths[0]} has no edge.")
-    has_weights = {part.weight is not None for part in parts if len(part.source)}
-    if len(has_weights) > 1:
+    kinds_of_parts = {part.weight is not None for part in parts if len(part.source)}
+    if len(kinds_of_parts) > 1:
         raise InputError("All files must have a column of weights, or none.")
     return names.joined(parts)
 

@@ -240,7 +240,7 @@ def walks_over(edges: "Edges", options: TablesOptions) -> Walks:
     counts = np.maximum(1, np.rint(visits)).astype(np.int64)
     order = np.argsort(-counts, kind="stable")
     vocabulary = Vocabulary([edges.nodes[v] for v in order], counts[order])
-    building = csr.building_bytes(len(edges.source))
+    building = csr.building_bytes(len(edges.source), edges.weight is not None)
     graph = csr.relabelled(graph, order)
     return Walks(vocabulary, graph, walk_options(options), building)
 

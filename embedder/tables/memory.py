@@ -21,6 +21,8 @@ from embedder.tables.prepare import UPDATES_AT_ONCE
 from embedder.tables.update import state_shapes
 
 _ROW_COPIES = 6  # arrays as large as the rows of an update that XLA keeps at once
+_BUILDING = "building graph"
+_KEPT_OF_BUILDING = 1 / 4  # memory that libraries keep when a graph is built; measured
 
 
 def memory_needed(
@@ -56,7 +58,7 @@ def memory_needed(
     per_token += 4 * _weight_bytes(config)  # while they are packed
     if data.has_whole_sequences:  # padding, at most as much as tokens; positions
         per_token = 2 * per_token + 40
-    return {
+    needed = {
         "tables": replicas * 2 * table,
         "accumulators": replicas * 2 * row_state,  # and the first ones
         "first vectors": replicas * table,
@@ -69,6 +71,11 @@ def memory_needed(
         "held-out scores": 2**27 if data.holdout else 0,
         "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,
     }
+    if _BUILDING in needed:  # it ends before there are tables
+        building = needed[_BUILDING]
+        later = sum(needed.values()) - building
+        needed[_BUILDING] = max(int(_KEPT_OF_BUILDING * building), building - later)
+    return needed
 
 
 def device_bytes(

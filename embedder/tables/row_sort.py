@@ -9,9 +9,13 @@ from pathlib import Path
 
 import polars as pl
 
+from embedder.limits import check_room
+
 RUN_ROWS = 2**19  # of a run, which is sorted in memory
 _SAMPLES = 256  # keys of a run
 _BATCH_ROWS = 2**11  # rows that are read at least, from each run for each range
+_COPIES = 4  # of rows in memory while they are sorted and encoded; measured: 3.6
+_NAME = 80  # characters of a key in a message
 
 
 def sorted_groups(
@@ -20,10 +24,13 @@ def sorted_groups(
     """All rows sorted by `key` and `by`; equal ones stay in their order.
 
     Rows of one `key` come in one frame. The frames of any RUN_ROWS, joined, are the
-    same rows. Memory is bounded unless one key has most of the rows.
+    same rows. Memory is bounded by RUN_ROWS or by the rows of the most frequent key.
 
     Args:
       folder: for temporary files, which are removed at the end.
+
+    Raises:
+      NoRoomError: the rows of one key do not fit in memory.
     """
     order = [key, *by]
     runs = _runs(batches)
@@ -78,16 +85,35 @@ def _merged(
     paths: list[Path], order: list[str], splitters: pl.Series
 ) -> Iterator[pl.DataFrame]:
     ends = [_ends(path, order[0], splitters) for path in paths]
+    total_bytes = sum(path.stat().st_size for path in paths)
+    row_bytes = total_bytes / sum(of_run[-1] for of_run in ends)
     for number in range(len(splitters) + 1):
-        parts = [
-            pl.scan_ipc(path, glob=False)
-            .slice(of_run[number], of_run[number + 1] - of_run[number])
-            .collect()
-            for path, of_run in zip(paths, ends, strict=True)
-        ]
-        rows = pl.concat(parts).sort(order, maintain_order=True)
+        parts, num_rows = [], 0
+        for path, of_run in zip(paths, ends, strict=True):
+            size = of_run[number + 1] - of_run[number]
+            parts.append(pl.scan_ipc(path, glob=False).slice(of_run[number], size))
+            num_rows += size
+        if num_rows > 2 * RUN_ROWS:
+            _check_room(parts, order[0], int(_COPIES * row_bytes * num_rows))
+        rows = pl.concat(part.collect() for part in parts)
+        del parts
+        rows = rows.sort(order, maintain_order=True)
         if len(rows):
             yield rows
+
+
+def _check_room(parts: list[pl.LazyFrame], key: str, num_bytes: int) -> None:
+    """Raises NoRoomError if the rows of a range, most of one key, do not fit."""
+    counts = pl.concat(
+        part.select(pl.col(key).value_counts()).unnest(key).collect() for part in parts
+    )
+    most = counts.group_by(key).sum().sort("count", key).row(-1, named=True)
+    check_room(
+        num_bytes,
+        f"The {key} {str(most[key])[:_NAME]!r} has {most['count']} rows, and sorting "
+        "them takes",
+        f"leave that {key} out, or cut it into several",
+    )
 
 
 def _ends(path: Path, key: str, splitters: pl.Series) -> list[int]:

@@ -165,6 +165,9 @@ SMOKE = {
         is_right=saves_took_time,
     ),
     "memory": Smoke("--times 1e-5 --sample 0.1", ["0.001", "0.001"], positive=(2, 3)),
+    "memory-sessions": Smoke(
+        "--times 1e-5 --sample 0.1", ["0.000 | 0.03", "0.000 | 0.03"], positive=(3, 4)
+    ),
     "memory-estimates": Smoke(
         "--names 'wiki, memory'", ["wiki, memory"], positive=(1,)
     ),

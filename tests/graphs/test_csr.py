@@ -63,7 +63,7 @@ def test_weights_that_add_up_to_infinity_are_refused():
 
 @pytest.mark.row("F19")
 def test_a_graph_larger_than_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(csr, "building_bytes", lambda num: num * 2**60)
+    monkeypatch.setattr(csr, "building_bytes", lambda num, has_weights: num * 2**60)
     with pytest.raises(NoRoomError, match="A graph of 1 edges takes .*smaller graph"):
         few([(0, 1)])
 

@@ -10,7 +10,7 @@ import pytest
 
 from embedder.cli import main
 from embedder.limits import Limit
-from embedder.tables import table_files
+from embedder.tables import row_sort, sessions, table_files
 from tests.commands import error_line
 
 MIB = 2**20
@@ -175,6 +175,35 @@ def test_only_what_its_size_does_not_bound_is_read_by_a_child(monkeypatch):
             read.clear()
             main(["train", name, "--dry-run", *FAST])
             assert len(read) == count, name
+
+
+@pytest.mark.row("B35", "B21")
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.parquet"])
+@pytest.mark.parametrize("options", [["--dry-run"], []], ids=["dry run", "run"])
+def test_a_session_that_does_not_fit_is_refused_by_name(
+    capsys, monkeypatch, name, options
+):
+    """The others, of 200 rows each, fit; so does this one where memory suffices."""
+    frame = pl.DataFrame(
+        {"session": ["all"] * 9000 + [f"s{k}" for k in range(5)] * 200}
+    )
+    frame = frame.with_columns(item=pl.int_range(pl.len()) % 7)
+    if name.endswith("gz"):
+        Path(name).write_bytes(gzip.compress(frame.write_csv().encode()))
+    else:
+        frame.write_parquet(name)
+    monkeypatch.setattr(row_sort, "RUN_ROWS", 500)
+    monkeypatch.setattr(sessions, "_BATCH_ROWS", 100)
+    limit = Limit(MIB, "its container (/sys/fs/cgroup/memory.max)")
+    with monkeypatch.context() as patched:
+        patched.setattr("embedder.limits.memory_limit", lambda: limit)
+        assert main(["train", name, "--workdir", "run", *FAST, *options]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "embedder: The session 'all' has 9000 rows, and sorting them takes" in line
+    assert "more than the 1.0 MiB of its container" in line
+    assert "leave that session out, or cut it into several" in line
+    assert not Path("run").exists() and not [*Path().rglob("rows-*.arrow")]
+    assert main(["train", name, "--workdir", "run", *FAST, "--dry-run"]) == 0
 
 
 @pytest.mark.row("B35", "B21")

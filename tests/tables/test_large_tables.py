@@ -9,9 +9,9 @@ import pytest
 from tests.commands import run_python
 
 PROGRAM = Path(__file__).with_name("read_sessions.py")
-
-
 ROWS = 10**6  # of a file
+SORTED_ROWS = 2**17  # at a time
+GROUP_ROWS = 2**15  # of Parquet; polars reads several groups ahead
 
 
 def write_table(folder: Path, num_files: int) -> Path:
@@ -25,13 +25,13 @@ def write_table(folder: Path, num_files: int) -> Path:
             "order": rng.integers(0, 10**6, ROWS),
         }
         rows = pl.DataFrame(columns).with_columns(pl.col("order").cast(pl.String))
-        rows.write_parquet(folder / f"{number}.parquet")
+        rows.write_parquet(folder / f"{number}.parquet", row_group_size=GROUP_ROWS)
     return folder
 
 
 def most_memory(table: Path, num_rows: int) -> int:
     """MiB that a process takes at most that reads these rows."""
-    done = run_python(PROGRAM, table, table.parent)
+    done = run_python(PROGRAM, table, table.parent, SORTED_ROWS)
     assert done.returncode == 0, done.stderr
     num_items, peak = map(int, done.stdout.split())
     assert num_items == num_rows
@@ -40,7 +40,7 @@ def most_memory(table: Path, num_rows: int) -> int:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_a_table_of_unsorted_rows(tmp_path):
-    """If all rows were in memory at a time, 6 M more would take 190 MiB more."""
-    few, many = write_table(tmp_path / "few", 9), write_table(tmp_path / "many", 15)
-    growth = most_memory(many, 15 * ROWS) - most_memory(few, 9 * ROWS)
-    assert growth < 100, growth
+    """If all rows were in memory at a time, 4 M more would take 120 MiB more."""
+    few, many = write_table(tmp_path / "few", 3), write_table(tmp_path / "many", 7)
+    growth = most_memory(many, 7 * ROWS) - most_memory(few, 3 * ROWS)
+    assert growth < 60, growth
