@@ -67,7 +67,7 @@ class ModelFile(NamedTuple):
 
 def model_settings(config: Config) -> dict[str, Any]:
     """The settings of `config` by their names in a model file, as `cap`."""
-    options = options_of(config)
+    options = options_of(config) | {"noise": config.tables.num_noise}
     return {name: options[current_name(name)] for name in MODEL_SETTINGS}
 
 
