@@ -421,7 +421,8 @@ def test_a_bucket_that_must_not_be_written_is_one_line(bucket, capsys):
     line = last_line(capsys)
     assert f"{MIRROR} must not be accessed with the credentials of this" in line
     assert main([*command, "s3://none/run"]) == 2
-    assert "s3://none/run does not exist" in last_line(capsys)
+    line = last_line(capsys)
+    assert "s3://none/run cannot be written: its bucket or folder does not" in line
 
 
 KILLED_COPY = """

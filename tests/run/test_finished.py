@@ -147,7 +147,7 @@ def test_a_run_of_a_version_before_is_planned(plans, capsys):
     run = Workdir("run")
     facts = json.loads(run.corpus.read_text())
     assert {*facts.pop("open")} == {
-        *("block", "blocks_per_update", "alpha", "max_pairs_per_row")
+        *("block", "noise", "blocks_per_update", "alpha", "max_pairs_per_row")
     }
     run.corpus.write_text(json.dumps(facts))
     run.sums.unlink()
