@@ -24,6 +24,8 @@ LONG = 10_000_000
     [
         ({}, LONG, "numba"),
         ({}, LONG - 1, "xla"),
+        ({"window": "session"}, LONG // 5, "numba"),
+        ({"window": "session"}, LONG // 5 - 1, "xla"),
         ({"update": "dense"}, LONG, "xla"),
         ({"backend": "xla"}, LONG, "xla"),
         ({"backend": "numba"}, 1, "numba"),

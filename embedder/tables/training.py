@@ -48,6 +48,7 @@ from embedder.vectors.evaluate import ScoredPairs
 
 _log = logging.getLogger(__name__)
 _LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
+_WHOLE = 5  # words that one with a whole session as its context counts for
 
 
 class Training:
@@ -444,6 +445,8 @@ def pick_backend(
         raise InputError(f"`backend` must be 'xla' with {lacks}, got 'numba'.")
     if options.backend != "auto":
         return options.backend
+    if options.has_whole_sequences:
+        num_words *= _WHOLE
     is_long = num_words >= _LONG_RUN and options.update == "rows" and not lacks
     if is_long and _is_one_cpu(layout) and _has_numba():
         return "numba"

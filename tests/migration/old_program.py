@@ -29,14 +29,20 @@ def failure(action):
     except Exception as error:
         kinds = KeyError, FileNotFoundError, TypeError, ValueError, RuntimeError
         name = next(k.__name__ for k in kinds if isinstance(error, k))
-        return f"{name}: {error}"
+        wider = str(error).replace(
+            " or 'session'", ""
+        )  # a window that only the port has
+        return f"{name}: {wider}"
     return "no error"
 
 
 def main(corpus, folder):
     folder = Path(folder)
     found = {"module": legacy.__name__, "names": legacy.__all__}
-    found["signature"] = str(inspect.signature(EmbeddingTrainer))
+    parameters = inspect.signature(EmbeddingTrainer).parameters.values()
+    found["signature"] = [  # its types may be wider
+        (each.name, each.kind.name, each.default) for each in parameters
+    ]
 
     trainer = EmbeddingTrainer(**SETTINGS)
     found["repr"] = repr(trainer)
