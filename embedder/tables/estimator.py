@@ -537,7 +537,8 @@ def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
     given = SimpleNamespace(**arguments)
     choice(OPTIMIZERS)(given, "optimizer")  # RunOptions allows more
     with _cap_named():
-        checked = model_settings(settings.with_options(Config(), **vars(given)))
+        config = settings.with_options(Config(), **vars(given))
+        checked = model_settings(config) | {"noise": config.tables.noise}
     return {name: checked[name] for name in arguments}
 
 
