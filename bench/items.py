@@ -101,7 +101,9 @@ def counted(encoded: Encoded, sessions: Sequences) -> dict[str, list[float]]:
         for own, scores in zip(ranks.values(), each, strict=True):
             scores[given] = -np.inf
             own.append(len(scores) - int((scores < scores[target]).sum()))
-    return {name: _scores(np.array(own)) for name, own in ranks.items()}
+    return {
+        name: [*heldout.ranking(np.array(own), _TOPN)] for name, own in ranks.items()
+    }
 
 
 def _pair_counts(encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
@@ -113,13 +115,6 @@ def _pair_counts(encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
         np.add.at(after, (ids[:-1], ids[1:]), 1)
     np.fill_diagonal(same, 0)
     return same, after
-
-
-def _scores(ranks: np.ndarray) -> list[float]:
-    """Hit rate, NDCG and MRR of the ranks of the right items, from 1."""
-    is_hit = ranks <= _TOPN
-    each = is_hit, np.where(is_hit, 1 / np.log2(1 + ranks), 0), 1 / ranks
-    return [float(values.mean()) for values in each]
 
 
 def training_sessions(encoded: Encoded) -> list[list[str]]:

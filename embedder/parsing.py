@@ -138,9 +138,8 @@ def _with_default_blocks(arguments: list[str], run: "Workdir") -> Config:
     before = read_toml(run.config)
     if before.run.model != "tokens":
         return before
-    preset = _flag_value(arguments, "--preset", str)
-    of_preset = [x.get("window") for name, x in PRESETS.items() if name == preset]
-    window = _flag_value(arguments, "--window", _window) or (*of_preset, None)[0]
+    preset = PRESETS.get(_flag_value(arguments, "--preset", str) or "none", {})
+    window = _flag_value(arguments, "--window", _window) or preset.get("window")
     if not window or (window == "session") == before.tables.has_whole_sequences:
         return before
     names = {"block", "noise", "max_pairs_per_row"} & {*open_settings(run)}
@@ -318,8 +317,7 @@ def _with_preset(arguments: list[str], defaults: Config) -> Config:
     """`defaults` with the settings of --preset; a wrong one is left to tyro."""
     preset = _flag_value(arguments, "--preset", str) or "none"
     check_preset(preset, _flag_value(arguments, "--model", str) or defaults.run.model)
-    found = [with_preset(defaults, known) for known in PRESETS if known == preset]
-    return found[0] if found else defaults
+    return with_preset(defaults, preset) if preset in PRESETS else defaults
 
 
 def _flag_value(arguments: list[str], flag: str, kind: Callable[[str], Any]) -> Any:

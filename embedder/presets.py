@@ -11,7 +11,7 @@ from embedder.errors import InputError
 
 Preset = Literal["none", "items", "words", "graph"]
 
-PRESETS: MappingProxyType[Preset, dict[str, Any]] = MappingProxyType(
+PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
     {
         "none": {},
         "items": {"window": "session", "negative": 10, "sample": 0.0, "epochs": 10},
@@ -25,7 +25,7 @@ PRESETS: MappingProxyType[Preset, dict[str, Any]] = MappingProxyType(
 """Settings of each preset. Those that it does not name keep their defaults."""
 
 
-def with_preset(config: Config, preset: Preset) -> Config:
+def with_preset(config: Config, preset: str) -> Config:
     """`config` of tokens with the settings of a preset.
 
     Raises:

@@ -221,8 +221,8 @@ def next_item(
         ranks = _ranks(unit, unit if output is None else output, cases)
     popularity = counts.astype(np.float64)[:, np.newaxis]
     popular = _ranks(np.ones_like(popularity), popularity, cases)
-    baseline = _ranking(popular, topn)
-    return NextItem(*_ranking(ranks, topn), baseline, len(cases.targets))
+    baseline = ranking(popular, topn)
+    return NextItem(*ranking(ranks, topn), baseline, len(cases.targets))
 
 
 class _Cases(NamedTuple):
@@ -268,7 +268,8 @@ def _ranks(rows: np.ndarray, items: np.ndarray, cases: _Cases) -> np.ndarray:
     return ranks
 
 
-def _ranking(ranks: np.ndarray, topn: int) -> Ranking:
+def ranking(ranks: np.ndarray, topn: int) -> Ranking:
+    """The means over cases with these ranks, i64[N], from 1; nan if there are none."""
     if not len(ranks):
         return Ranking(np.nan, np.nan, np.nan)
     is_hit = ranks <= topn

@@ -48,10 +48,9 @@ def read_names(path: str | Path) -> "Names":
     path = Path(local_copy(os.fspath(path)))
     try:
         frame = scan_tables([path])
-        read_first(frame.head(1), [path])
-        columns = frame.collect_schema().names()
         size = _SHARE * read_first(frame, [path])
         check_room(size, f"`names` {path} takes", "give fewer names")
+        columns = frame.collect_schema().names()
     except _FAULTS as error:
         raise _unreadable(path, error) from error
     if len(columns) < 2:

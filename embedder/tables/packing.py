@@ -4,7 +4,6 @@ Either consecutive tokens fill the blocks, ALGORITHM.md (29), or whole sequences
 packed, (64) to (66), where the context of a token is its whole sequence.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -52,11 +51,6 @@ def whole_sequences(
     first = np.cumsum(pieces) - pieces
     of_tokens = np.repeat(positions - first, pieces) + np.arange(pieces.sum())
     return Packing(num_blocks, block, of_tokens[order])
-
-
-def num_longer(lengths: Iterable[np.ndarray], block: int) -> int:
-    """How many sequences have more than T tokens, from the lengths in each shard."""
-    return sum(int(np.count_nonzero(shard > block)) for shard in lengths)
 
 
 def filled_share(lengths: np.ndarray, kept: float, block: int) -> float:

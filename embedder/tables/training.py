@@ -38,7 +38,7 @@ from embedder.tables.encoded import TokenSource
 from embedder.tables.lookup import tables
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import MOST_DISTANCE, TablesOptions
-from embedder.tables.packing import filled_share, num_longer
+from embedder.tables.packing import filled_share
 from embedder.tables.placement import REPLICA_AXES, TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
 from embedder.tables.split import num_held_out, trained_share
@@ -99,7 +99,7 @@ class Training:
             limit=config.save.interval.updates,
         )
         if options.has_whole_sequences and not models:
-            _log_long_sequences(options, encoded)
+            self._log_long_sequences()
         avoid_slow_scatters()  # before the first use of a device
         shape = len(encoded.vocabulary), options.vector_size
         self._demand = demand(config, shape, self.superblock_size)
@@ -219,9 +219,31 @@ class Training:
         options, kept = self.config.tables, self.kept_tokens
         if not options.has_whole_sequences or not kept:
             return kept
-        lengths = next(_sequence_lengths(options, self.encoded))
         share = kept / self.encoded.num_tokens
-        return kept / filled_share(lengths, share, options.update_size[0])
+        return kept / filled_share(self._first_lengths, share, options.update_size[0])
+
+    @functools.cached_property
+    def _first_lengths(self) -> np.ndarray:
+        """Lengths of the sequences of the first shard, i64[m]; of walks the largest."""
+        encoded, options = self.encoded, self.config.tables
+        if options.walks:
+            return np.full(encoded.shard_sequences[:1].sum(), options.walk_length)
+        if not len(encoded.shard_tokens):
+            return np.empty(0, np.int64)
+        return encoded.shard(0, seed=0, epoch=0)[1].astype(np.int64)
+
+    def _log_long_sequences(self) -> None:
+        """Logs how many sequences are not whole in a block."""
+        options, lengths = self.config.tables, self._first_lengths
+        block, _ = options.update_size
+        if num := np.count_nonzero(lengths > block):
+            most = options.tile * ((MOST_DISTANCE + 1) // options.tile)
+            _log.info(
+                "%d of the first %d sequences have more than `block` = %d tokens: an "
+                "epoch trains a random part of their pairs.%s",
+                *(num, len(lengths), block),
+                f" `block` may be up to {most}." if block < most else "",
+            )
 
     @functools.cached_property
     def _trained_share(self) -> float:
@@ -336,30 +358,6 @@ class Training:
         updates, _, batch = call
         empty = loader.pad(loader.cut(updates, 0, 0), updates.num_updates)
         return empty, 0, batch._replace(blocks=empty.blocks)
-
-
-def _sequence_lengths(
-    options: TablesOptions, encoded: TokenSource
-) -> Iterator[np.ndarray]:
-    """The lengths of the sequences of each shard, i64[m]; of walks the largest."""
-    for shard, num in enumerate(encoded.shard_sequences):
-        if options.walks:
-            yield np.full(num, options.walk_length)
-        else:
-            yield encoded.shard(shard, seed=0, epoch=0)[1].astype(np.int64)
-
-
-def _log_long_sequences(options: TablesOptions, encoded: TokenSource) -> None:
-    """Logs how many sequences are not whole in a block."""
-    block, _ = options.update_size
-    if num := num_longer(_sequence_lengths(options, encoded), block):
-        most = options.tile * ((MOST_DISTANCE + 1) // options.tile)
-        _log.info(
-            "%d of %d sequences have more than `block` = %d tokens: an epoch trains a "
-            "random part of their pairs.%s",
-            *(num, encoded.shard_sequences.sum(), block),
-            f" `block` may be up to {most}." if block < most else "",
-        )
 
 
 def _rate(config: Config) -> Callable[[Any], Any]:

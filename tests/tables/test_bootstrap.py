@@ -20,13 +20,13 @@ from embedder.tables.corpus import sequences_corpus
 from embedder.tables.cpu import kernel
 from embedder.tables.encode import encode, encode_cached
 from embedder.tables.encoded import Encoded
-from embedder.tables.loader import cut, epoch_superblocks
 from embedder.tables.lookup import tables
 from embedder.tables.prepare import Batch, Model, objective_of
 from embedder.tables.problem import plan
 from embedder.tables.update import host_state, make_updates
 from migration.parity.updates import random_tables
 from tests.parity.cases import NEGATIVE, Case
+from tests.tables.reruns import check_goes_on, check_loaders
 
 SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 CAP = 5.0
@@ -160,19 +160,7 @@ def test_a_share_has_the_weights_of_its_blocks(encoded):
 @pytest.mark.parametrize("after", [(0, -1), (1, 4)])
 def test_both_loaders_give_the_same_blocks_from_any_position(encoded, after):
     made = source(encoded)
-
-    def updates(loader: str, after: tuple[int, int]):
-        parts = epoch_superblocks(loader, made, 1, size=16, workers=2, after=after)
-        real = [cut(updates, 0, num) for updates, num in parts]
-        return jax.tree.map(lambda *xs: np.concatenate(xs), *real)
-
-    ours, theirs = updates("memory", after), updates("tfdata", after)
-    whole = updates("memory", (0, -1))
-    rest = cut(whole, whole.num_updates - ours.num_updates, None)
-    assert_equal = functools.partial(np.testing.assert_array_equal, strict=True)
-    for other in (theirs, rest):
-        assert other.blocks.weight is not None
-        jax.tree.map(assert_equal, ours, other)
+    assert check_loaders(made, after).blocks.weight is not None
 
 
 def test_a_cache_has_the_numbers_of_sequences(monkeypatch, sequences, tmp_path):
@@ -447,18 +435,7 @@ def test_an_epoch_goes_on_from_a_position(sequences, backend):
         **{"vector_size": 8, "min_count": 1, "sample": 0, "save_every": "16"},
     )
     training = plan(config, sequences_corpus(sequences), None)
-    program = training.program
-    state, saved = program.place_state(training.initial_state()), []
-    for call in training.calls(state, 0):
-        state = call.state
-        saved.append((call.position, program.whole_state(state)))
-    assert len(saved) > 3
-    position, middle = saved[1]
-    for call in training.calls(program.place_state(middle), 0, after=position):
-        state = call.state
-    whole, resumed = saved[-1][1], program.whole_state(state)
-    for name, table in whole.params["tables"].items():
-        np.testing.assert_array_equal(resumed.params["tables"][name], table)
+    check_goes_on(training)
 
 
 def test_a_bootstrap_changes_the_vectors(sequences):

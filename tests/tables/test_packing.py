@@ -1,11 +1,9 @@
 """Blocks of whole sequences, against loops over all pairs of the corpus."""
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,9 +13,9 @@ from embedder.tables.blocks import Blocks, BlockShape, BlockSource, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.encoded import Encoded
-from embedder.tables.loader import cut, epoch_superblocks
-from embedder.tables.packing import filled_share, num_longer, whole_sequences
+from embedder.tables.packing import filled_share, whole_sequences
 from embedder.tables.split import held_out
+from tests.tables.reruns import check_loaders
 
 SHAPE = BlockShape(
     window=15,
@@ -215,18 +213,7 @@ def test_radii_are_the_block_and_padding_has_none():
 @pytest.mark.parametrize("after", [(0, -1), (1, 3)])
 def test_both_loaders_give_the_same_blocks_from_any_position(few_tokens, after):
     made = source(encode(sequences_corpus(corpus(longest=30)), 1))
-
-    def updates(loader: str, after: tuple[int, int]):
-        parts = epoch_superblocks(loader, made, 1, size=16, workers=2, after=after)
-        real = [cut(updates, 0, num) for updates, num in parts]
-        return jax.tree.map(lambda *xs: np.concatenate(xs), *real)
-
-    ours, theirs = updates("memory", after), updates("tfdata", after)
-    whole = updates("memory", (0, -1))
-    rest = cut(whole, whole.num_updates - ours.num_updates, None)
-    assert_equal = functools.partial(np.testing.assert_array_equal, strict=True)
-    for other in (theirs, rest):
-        jax.tree.map(assert_equal, ours, other)
+    check_loaders(made, after)
 
 
 def test_progress_reaches_the_next_epoch(few_tokens):
@@ -242,7 +229,3 @@ def test_share_of_filled_places_by_hand():
     assert filled_share(np.array([9, 9, 9]), 1.0, 16) == 27 / 48
     assert filled_share(np.array([8, 8, 4, 0]), 1.0, 16) == 20 / 32
     assert filled_share(np.array([0]), 1.0, 16) == 1.0
-
-
-def test_longer_sequences_are_counted_over_shards():
-    assert num_longer([np.array([16, 17]), np.array([3, 90, 17])], 16) == 3

@@ -208,12 +208,12 @@ def test_long_sequences_are_logged_once(caplog):
     trained(encoded, window="session")
     lines = [line for line in caplog.messages if "more than `block`" in line]
     assert lines == [
-        "4 of 6 sequences have more than `block` = 16 tokens: an epoch trains a random "
-        "part of their pairs. `block` may be up to 128."
+        "4 of the first 6 sequences have more than `block` = 16 tokens: an epoch "
+        "trains a random part of their pairs. `block` may be up to 128."
     ]
     caplog.clear()
     trained(encode(sequences_corpus([WORDS * 4]), 1), window="session", block=128)
-    assert "1 of 1 sequences have more than `block` = 128 tokens" in caplog.text
+    assert "1 of the first 1 sequences have more than `block` = 128" in caplog.text
     assert "may be up to" not in caplog.text
 
 
@@ -224,7 +224,8 @@ def test_walks_are_whole_sequences(tmp_path, caplog, capsys):
     options = ["--walks", "3", "--walk-length", "20", "--window", "session"]
     options += ["--block", "16", "--epochs", "1", "--workdir", str(tmp_path / "run")]
     assert main(["train", str(edges), *options]) == 0
-    assert "27 of 27 sequences have more than `block` = 16" in capsys.readouterr().err
+    log = capsys.readouterr().err
+    assert "27 of the first 27 sequences have more than `block` = 16" in log
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
