@@ -37,6 +37,7 @@ class _Layout(NamedTuple):
 
     separator: str  # " ": any white space
     names: list[str]  # of all columns
+    picked: EdgeColumns
     has_header: bool
 
 
@@ -48,18 +49,37 @@ def read_edge_text(path: Path, columns: EdgeColumns) -> Iterator[pl.DataFrame]:
       OSError: it cannot be read.
     """
     layout: _Layout | None = None
+    for table in _tables_of_lines(path):
+        if layout is None:
+            layout = _layout(table, columns, path)
+            _log_layout(layout, path, table["number"][0])
+            table = table[int(layout.has_header) :]
+        if table.height:
+            cells = _cells(table, layout, path)
+            yield ends_and_weights(cells, columns, path, "line", table["number"])
+
+
+def find_text_columns(path: Path, columns: EdgeColumns) -> EdgeColumns | None:
+    """The columns that `read_edge_text` picks; None: the file has no header.
+
+    Reads only the first piece of the file; raises as `read_edge_text`.
+    """
+    for table in _tables_of_lines(path):
+        layout = _layout(table, columns, path)
+        return layout.picked if layout.has_header else None
+    return None
+
+
+def _tables_of_lines(path: Path) -> Iterator[pl.DataFrame]:
+    """Numbered lines without comments and blank ones; no table is empty."""
     num_lines = 0
     for text in _whole_lines(path):
         lines = pl.Series("line", text.split("\n")).str.strip_chars()
         table = pl.DataFrame({"line": lines}).with_row_index("number", num_lines + 1)
         num_lines += len(lines)
         table = table.filter(~pl.col("line").str.contains("^([#%]|$)"))
-        if layout is None and table.height:
-            layout = _layout(table, columns, path)
-            table = table[int(layout.has_header) :]
-        if layout is not None and table.height:
-            cells = _cells(table, layout, path)
-            yield ends_and_weights(cells, columns, path, "line", table["number"])
+        if table.height:
+            yield table
 
 
 def _layout(table: pl.DataFrame, columns: EdgeColumns, path: Path) -> _Layout:
@@ -73,11 +93,14 @@ def _layout(table: pl.DataFrame, columns: EdgeColumns, path: Path) -> _Layout:
     if not has_header:
         names = [f"column {k}" for k in range(1, len(names) + 1)]
     picked = pick_columns(names, columns, path)
-    if has_header:
-        _log.info("%s: line %d is the header.", path, table["number"][0])
-    if picked.weight:
-        _log.info("%s: %s is the weight.", path, picked.weight)
-    return _Layout(separator, names, has_header)
+    return _Layout(separator, names, picked, has_header)
+
+
+def _log_layout(layout: _Layout, path: Path, number: int) -> None:
+    if layout.has_header:
+        _log.info("%s: line %d is the header.", path, number)
+    if layout.picked.weight:
+        _log.info("%s: %s is the weight.", path, layout.picked.weight)
 
 
 def _is_header(cells: list[list[str]]) -> bool:

@@ -14,11 +14,16 @@ import numpy as np
 import polars as pl
 
 from embedder.disk.files import name_file_in_errors, short_reason
-from embedder.disk.untrusted import TooLargeError, read_table
+from embedder.disk.untrusted import (
+    TooLargeError,
+    UnreadableError,
+    check_scan,
+    read_table,
+)
 from embedder.errors import InputError
 from embedder.graphs.csr import Edges, check_building_room
-from embedder.graphs.edge_table import EdgeColumns, ends_and_weights
-from embedder.graphs.edge_text import read_edge_text
+from embedder.graphs.edge_table import EdgeColumns, ends_and_weights, pick_columns
+from embedder.graphs.edge_text import find_text_columns, read_edge_text
 from embedder.graphs.matrices import read_matrix
 from embedder.limits import memory_limit
 
@@ -58,6 +63,40 @@ def read_edges(
     if len(kinds_of_parts) > 1:
         raise InputError("All files must have a column of weights, or none.")
     return names.joined(parts)
+
+
+def find_columns(paths: Sequence[Path], columns: EdgeColumns) -> EdgeColumns | None:
+    """The named columns that `read_edges` reads, found in the heads of the files.
+
+    None: a file has no names of columns, or others than the first.
+
+    Args:
+      columns: as of `read_edges`.
+
+    Raises:
+      OSError, InputError: see `read_edges`.
+    """
+    found = None
+    for path in paths:
+        before, found = found, _columns_of(path, columns)
+        if found is None or before not in (None, found):
+            return None
+    return found
+
+
+def _columns_of(path: Path, columns: EdgeColumns) -> EdgeColumns | None:
+    match _kind(path):
+        case "text":
+            return find_text_columns(path, columns)
+        case "parquet":
+            scanned = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+            try:
+                check_scan(scanned.head(0), path.stat().st_size)
+                names = scanned.collect_schema().names()
+            except (UnreadableError, pl.exceptions.PolarsError, OSError):
+                return None  # `read_edges` has the message
+            return pick_columns(names, columns, path)
+    return None
 
 
 def _kind(path: Path) -> str:

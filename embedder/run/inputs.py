@@ -27,7 +27,9 @@ from embedder.run.workdir import Workdir, write_text
 
 _log = logging.getLogger(__name__)
 
-COLUMNS = frozenset({"session", "item", "order", "items", "weights"})
+COLUMNS = frozenset(
+    {"session", "item", "order", "items", "weights", "source", "target", "weight"}
+)
 """Settings that name columns; the manifest has those that were found, too."""
 
 Manifest = list[dict[str, Any]]
@@ -92,6 +94,7 @@ def check_same(
       InputError: names what differs.
     """
     before = _corpus(workdir, "manifest", (list,))
+    manifest = _as_before(manifest, before)
     found = _different_settings(workdir, config, manifest)
     if not _is_same_base(workdir, base):
         found.append("`resume` of another run (--workdir alone resumes its own)")
@@ -120,10 +123,11 @@ def data_differences(
 
     Returns a text for each difference.
     """
+    before = _corpus(workdir, "manifest", (list,))
+    manifest = _as_before(manifest, before)
     found = _different_settings(workdir, config, manifest)
     if not _is_same_base(workdir, base):
         found.append("`resume` of another run")
-    before = _corpus(workdir, "manifest", (list,))
     if not force and _without_times(before) != _without_times(manifest):
         found.append("another corpus")
     return found
@@ -138,6 +142,16 @@ def _different_settings(
         _with_columns(options_of(read_toml(workdir.config)), before),
         _with_columns(options_of(config), manifest),
     )
+
+
+def _as_before(manifest: Manifest, before: Manifest) -> Manifest:
+    """`manifest`, without columns if `before` has none: runs of graphs had none once.
+
+    Their settings are compared then.
+    """
+    if any("columns" in each for each in before if isinstance(each, dict)):
+        return manifest
+    return [each for each in manifest if "columns" not in each]
 
 
 def _without_times(manifest: Manifest) -> Manifest:
@@ -172,6 +186,7 @@ def is_same(
     setting that was open then and is open now became what it would become again.
     """
     before = _corpus(workdir, "manifest", (list,))
+    manifest = _as_before(manifest, before)
     resolved = _with_columns(options_of(read_toml(workdir.config)), before)
     now = _with_columns(options_of(given), manifest)
     was_open = open_settings(workdir)
@@ -188,7 +203,7 @@ def is_same(
 
 
 def _with_columns(options: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
-    """`options` with the columns of a table that were found, which the manifest has.
+    """`options` with the columns of a file that were found, which the manifest has.
 
     A column that is found and one that is named are the same.
     """

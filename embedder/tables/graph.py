@@ -43,6 +43,7 @@ class GraphFiles(NamedTuple):
     name: str
     source: str  # what messages call it
     manifest: list[dict[str, Any]]  # equal for equal files; ready for JSON
+    columns: dict[str, str]  # found or given, by setting; {}: they have no names
     read: Callable[[], "Edges"]
     key_type: Literal["text"] = "text"  # of nodes
 
@@ -133,9 +134,11 @@ def open_graph(
 ) -> GraphFiles:
     """The edge list in a file, in the files that a glob matches, or in a folder.
 
+    The manifest has the columns that were found or given, as for tables of sessions.
+
     Raises:
       InputNotFoundError: no file exists at `source`, matches, or is in the folder.
-      InputError: there is no source; `read` raises it for what is no edge list.
+      InputError: there is no source, or no edge list; `read` raises it, too.
       OSError: a file cannot be read.
     """
     if source is None:
@@ -143,21 +146,24 @@ def open_graph(
     if not os.fspath(source):
         raise InputError("`corpus` must be a file, a glob or a folder, got ''.")
     check_numba()
+    from embedder.graphs.edge_table import EdgeColumns
+    from embedder.graphs.edges import find_columns, read_edges
+
     fingerprints = {path: file_fingerprint(path) for path in corpus_files(source)}
+    given = EdgeColumns(options.source, options.target, options.weight)
+    found = find_columns([*fingerprints], given)
+    columns = {} if found is None else found._asdict()
 
     def read() -> "Edges":
-        from embedder.graphs.edge_table import EdgeColumns
-        from embedder.graphs.edges import read_edges
-
-        columns = EdgeColumns(options.source, options.target, options.weight)
-        edges = read_edges([*fingerprints], columns)
+        edges = read_edges([*fingerprints], given)
         for path, fingerprint in fingerprints.items():
             check_unchanged(path, fingerprint)
         return edges
 
     stem = Path(os.path.abspath(source)).name.split(".")[0]
     name = "".join(c for c in stem if c not in "*?[]") or "graph"
-    return GraphFiles(name, os.fspath(source), [*fingerprints.values()], read)
+    manifest = [*fingerprints.values(), *([{"columns": columns}] if columns else [])]
+    return GraphFiles(name, os.fspath(source), manifest, columns, read)
 
 
 def check_numba() -> None:
@@ -260,6 +266,6 @@ def _digest(files: GraphFiles, options: TablesOptions) -> str:
     key = {
         "format": _FORMAT,
         "manifest": files.manifest,
-        "graph": {name: settings[name] for name in names},
+        "graph": {name: settings[name] for name in names} | files.columns,
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
