@@ -12,7 +12,8 @@ from embedder.presets import Preset
 from embedder.tables.options import TablesOptions
 
 _Corpus = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[CORPUS]")]
-_Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+_Run = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+_LocalRun = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 _Source = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
 _Target = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TARGET")]
 _Words = Annotated[
@@ -153,7 +154,7 @@ class Neighbors:
     """
 
     run: _Run
-    """Folder of a finished run, or a file of vectors."""
+    """Folder of a finished run, or a file of vectors; it may be a URL."""
     words: _Words
     """Tokens to look up."""
     topn: int = 10
@@ -181,7 +182,7 @@ class Analogy:
     """Answer "A is to B as C is to ?"."""
 
     run: _Run
-    """Folder of a finished run, or a file of vectors."""
+    """Folder of a finished run, or a file of vectors; it may be a URL."""
     a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="A")]
     """For example man."""
     b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="B")]
@@ -207,7 +208,7 @@ class Evaluate:
     """
 
     run: _Run
-    """Folder of a finished run, or a file of vectors."""
+    """Folder of a finished run, or a file of vectors; it may be a URL."""
     pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """Similarity set: lines of word1, word2 and score, separated by tabs. Repeat the
     flag for several sets."""
@@ -230,7 +231,8 @@ class Embed:
     """Compute vectors of new images or features with the encoder of a run."""
 
     run: _Run
-    """Folder of a run with --model encoder, or a file of FeatureEncoder.save."""
+    """Folder of a run with --model encoder, or a file of FeatureEncoder.save; it may be
+    a URL."""
     files: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...")
     ]
@@ -247,7 +249,7 @@ class Export:
     """Write vectors to a file, in the format of its suffix."""
 
     run: _Run
-    """Folder of a finished run, or a file of vectors."""
+    """Folder of a finished run, or a file of vectors; it may be a URL."""
     to: Path
     """.txt or .vec (word2vec text, also .gz), .bin (word2vec binary), .safetensors,
     .npz, .parquet."""
@@ -286,8 +288,8 @@ class Verify:
     The exit code is 1 if a file is damaged or missing.
     """
 
-    run: _Run
-    """Folder of a run."""
+    run: _LocalRun
+    """Folder of a run, on this machine."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from embedder.arguments import Analogy, Neighbors
@@ -16,6 +17,7 @@ from embedder.results import (
     key_type_of,
     labels_of,
     needs_replicas,
+    opened_run,
     vectors_of,
 )
 from embedder.terminal import say, shown
@@ -49,16 +51,19 @@ def neighbors(args: Neighbors) -> None:
     Raises:
       InputError: the arguments do not fit, or a key or name is unknown.
     """
-    lookup = _Lookup(args)
-    _check(args, lookup)
-    with lookup.among() as among:
-        if args.session:
-            results = [_next_items(lookup, args, among)]
-        elif lookup.ensemble is not None:
-            results = _of_ensemble(lookup, lookup.ensemble, args, among)
-        else:
-            results = _of_vectors(lookup, args, among)
-    lookup.show(results, as_json=args.json)
+    _check(args)
+    with opened_run(args.run, with_model=bool(args.session)) as run:
+        lookup = _Lookup(args, run)
+        if args.stable and lookup.ensemble is None:
+            raise needs_replicas("`stable`", run)
+        with lookup.among() as among:
+            if args.session:
+                results = [_next_items(lookup, args, among)]
+            elif lookup.ensemble is not None:
+                results = _of_ensemble(lookup, lookup.ensemble, args, among)
+            else:
+                results = _of_vectors(lookup, args, among)
+        lookup.show(results, as_json=args.json)
 
 
 def analogy(args: Analogy) -> None:
@@ -69,13 +74,16 @@ def analogy(args: Analogy) -> None:
     """
     from embedder.vectors.spelling import check_known
 
-    lookup, given = _Lookup(args), (args.a, args.b, args.c)
-    check_known(given, lookup.vectors.keys)
-    with lookup.among() as among:
-        found = lookup.vectors.analogy(*given, topn=args.topn, among=among)
-    a, b, c = map(lookup.named, given)
-    result = _Result(given, {}, f"{a} : {b} = {c} : ?", _ranked(found))
-    lookup.show([result], as_json=args.json)
+    _check_where(args)
+    given = args.a, args.b, args.c
+    with opened_run(args.run) as run:
+        lookup = _Lookup(args, run)
+        check_known(given, lookup.vectors.keys)
+        with lookup.among() as among:
+            found = lookup.vectors.analogy(*given, topn=args.topn, among=among)
+        a, b, c = map(lookup.named, given)
+        result = _Result(given, {}, f"{a} : {b} = {c} : ?", _ranked(found))
+        lookup.show([result], as_json=args.json)
 
 
 def print_ranking(
@@ -98,19 +106,17 @@ def warn_without_names(names: "Names", keys: Iterable[str]) -> None:
 class _Lookup:
     """Where a verb looks up: vectors or replicas, and the names of keys."""
 
-    def __init__(self, args: Neighbors | Analogy):
-        self._run, self._where = args.run, args.where
+    def __init__(self, args: Neighbors | Analogy, run: Path):
+        self.run, self._where = run, args.where
         self._path = args.names
-        if args.where and args.names is None:
-            raise InputError("`where` needs `names`, the table of keys and names.")
 
     @cached_property
     def vectors(self) -> "Vectors":
-        return vectors_of(self._run)
+        return vectors_of(self.run)
 
     @cached_property
     def ensemble(self) -> "Ensemble | None":
-        return ensemble_of(self._run)
+        return ensemble_of(self.run)
 
     @cached_property
     def names(self) -> "Names | None":
@@ -123,7 +129,7 @@ class _Lookup:
     @cached_property
     def labels(self) -> dict[str, str]:
         """Key -> name, or the label of an example."""
-        return labels_of(self._run) | (self.names.of_key if self.names else {})
+        return labels_of(self.run) | (self.names.of_key if self.names else {})
 
     def named(self, key: str) -> str:
         """A key with its name, if it has one."""
@@ -174,14 +180,18 @@ class _Lookup:
         }
 
     def _key_type(self) -> "KeyType":
-        if finished_run(self._run) is None:
+        if finished_run(self.run) is None:
             return self.vectors.key_type
-        return key_type_of(self._run)
+        return key_type_of(self.run)
 
 
-def _check(args: Neighbors, lookup: _Lookup) -> None:
-    if args.stable and lookup.ensemble is None:
-        raise needs_replicas("`stable`", args.run)
+def _check_where(args: Neighbors | Analogy) -> None:
+    if args.where and args.names is None:
+        raise InputError("`where` needs `names`, the table of keys and names.")
+
+
+def _check(args: Neighbors) -> None:
+    _check_where(args)
     if not (args.words or args.session or args.name):
         raise InputError("WORD: give at least one token to look up.")
     if args.session and (args.words or args.name or args.stable):
@@ -204,7 +214,7 @@ def _next_items(lookup: _Lookup, args: Neighbors, among: set[str] | None) -> _Re
     from embedder.tables.next_items import next_items
     from embedder.vectors.spelling import check_known
 
-    run = finished_run(args.run)
+    run = finished_run(lookup.run)
     if run is not None and run.model.exists():
         scores = next_items(run.model, args.session, args.topn, among=among)
         found = _ranked(scores, "score")

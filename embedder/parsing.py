@@ -90,7 +90,7 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     from embedder.run.workdir import Workdir
 
     if verb.resume is not None:
-        from embedder.problem import copy_of_base
+        from embedder.run.remote_run import copy_of_base
 
         run = Workdir(copy_of_base(verb.resume, verb.cache))
         if not run.config.exists():

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from embedder.config import Config
-from embedder.disk.copies import local_copy
 from embedder.disk.urls import is_url, without_secrets
 from embedder.engine.epochs import Snapshot, Trainable
 from embedder.engine.layout import Layout
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
+from embedder.run.remote_run import copy_of_base
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
 
@@ -107,28 +107,3 @@ def open_base(
     if grow:
         raise InputError("`grow` needs `resume`, the run whose vectors are the start.")
     return None
-
-
-def copy_of_base(resume: str | Path, cache: Path | None = None) -> Path:
-    """The path of a run or model file; of a URL that of its copy.
-
-    Checkpoints are copied only if the run has no model file.
-    """
-    if isinstance(resume, Path) or not is_url(resume):
-        return Path(resume)
-    path = Path(local_copy(resume, cache, _is_of_model))
-    if path.is_dir() and not Workdir(path).model.exists():
-        path = Path(local_copy(resume, cache, _is_of_run))
-    return path
-
-
-def _is_of_model(name: str) -> bool:
-    """Whether starting from a finished run needs its file `name`."""
-    run = Workdir("")
-    needed = (run.config, run.corpus, run.vocabulary, run.base, run.model, run.sums)
-    return Path(name) in needed
-
-
-def _is_of_run(name: str) -> bool:
-    """Whether starting from an unfinished run needs its file `name`."""
-    return _is_of_model(name) or name.startswith("checkpoints/")

@@ -1,15 +1,48 @@
 """What a finished run, or a file of vectors, has for the verbs that look things up."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError, InputNotFoundError
 
 if TYPE_CHECKING:
     from embedder.run.workdir import Workdir
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.vectors import KeyType, Vectors
+
+
+@contextlib.contextmanager
+def opened_run(run: str, *, with_model: bool = False) -> Iterator[Path]:
+    """The path of RUN, a run or a file of vectors; of a URL that of its copy.
+
+    Input errors of the body name the URL in place of the copy.
+
+    Args:
+      with_model: of a run at a URL the model file is copied, too.
+
+    Raises:
+      OSError, InputError: `run` is empty, or its URL cannot be copied.
+    """
+    if not run:
+        raise InputError("`RUN` must be a path or a URL, got ''.")
+    if not is_url(run) or Path(run).exists():
+        yield Path(run)
+        return
+    from embedder.run.remote_run import copy_of_results
+
+    path = copy_of_results(run, with_model=with_model)
+    try:
+        yield path
+    except InputError as error:
+        text = str(error.args[0])
+        if run.endswith(str(path)) or str(path) not in text:  # file:// has no copy
+            raise
+        text = text.replace(str(path), without_secrets(run))
+        raise type(error)(text) from error
 
 
 def finished_run(path: Path) -> "Workdir | None":

@@ -41,6 +41,7 @@ from embedder.results import (
     key_type_of,
     labels_of,
     needs_replicas,
+    opened_run,
     vectors_of,
     with_key_type,
 )
@@ -49,6 +50,7 @@ from embedder.terminal import say, say_done, shown
 if TYPE_CHECKING:
     import polars as pl
 
+    from embedder.encoders.embedding import Embedded
     from embedder.engine.epochs import Status
     from embedder.run.stopping import Stop
     from embedder.vectors.vectors import Vectors
@@ -223,33 +225,35 @@ def _evaluate(args: Evaluate) -> None:
     given = [
         name for name, is_given in zip(names, of_encoders, strict=True) if is_given
     ]
-    if args.pairs or args.analogies:
-        if given:
-            raise InputError(f"{given[0]} goes with neither --pairs nor --analogies.")
-        _evaluate_vectors(args)
-    elif _is_encoder(args):
-        from embedder.encoders.commands import evaluate
+    of_vectors = bool(args.pairs or args.analogies)
+    if of_vectors and given:
+        raise InputError(f"{given[0]} goes with neither --pairs nor --analogies.")
+    with opened_run(args.run, with_model=not of_vectors) as run:
+        if of_vectors:
+            _evaluate_vectors(args, run)
+        elif _is_encoder(args, run):
+            from embedder.encoders.commands import evaluate
 
-        evaluate(args.run, args.examples, args.picture, args.json)
-    elif given:
-        raise InputError(
-            f"{given[0]} applies only to a run of an encoder, got {args.run}."
-        )
-    else:
-        raise InputError(
-            "Give at least one of --pairs FILE and --analogies FILE; for the file of "
-            "an encoder --examples DATA."
-        )
-
-
-def _is_encoder(args: Evaluate) -> bool:
-    """Whether RUN is of an encoder; a file is one if there are examples for it."""
-    is_file = finished_run(args.run) is None
-    return args.examples is not None if is_file else is_encoder_run(args.run)
+            evaluate(run, args.examples, args.picture, args.json)
+        elif given:
+            raise InputError(
+                f"{given[0]} applies only to a run of an encoder, got {run}."
+            )
+        else:
+            raise InputError(
+                "Give at least one of --pairs FILE and --analogies FILE; for the file "
+                "of an encoder --examples DATA."
+            )
 
 
-def _evaluate_vectors(args: Evaluate) -> None:
-    vectors = vectors_of(args.run)
+def _is_encoder(args: Evaluate, run: Path) -> bool:
+    """Whether `run` is of an encoder; a file is one if there are examples for it."""
+    is_file = finished_run(run) is None
+    return args.examples is not None if is_file else is_encoder_run(run)
+
+
+def _evaluate_vectors(args: Evaluate, run: Path) -> None:
+    vectors = vectors_of(run)
     for path in args.pairs:
         _print_pairs(vectors, path)
     for path in args.analogies:
@@ -289,16 +293,22 @@ def _embed(args: Embed) -> None:
         raise InputError("FILE: give at least one image or .npy file.")
     if args.to is not None:
         check_target(args.to, "`to`")
-    found = embed_files(args.run, args.files)
-    if args.to is not None:
-        with name_file_in_errors(args.to):
-            write_vectors(found.vectors, args.to)
-        say_done(f"{len(found.vectors)} vectors in {shown(str(args.to))}")
-        return
+    with opened_run(args.run, with_model=True) as run:
+        found = embed_files(run, args.files)
+        if args.to is None:
+            _print_embedded(found, run, args.topn)
+            return
+    with name_file_in_errors(args.to):
+        write_vectors(found.vectors, args.to)
+    say_done(f"{len(found.vectors)} vectors in {shown(str(args.to))}")
+
+
+def _print_embedded(found: "Embedded", run: Path, topn: int) -> None:
+    """Prints the predicted class of each example, and its neighbours."""
     nearest: list[list[tuple[str, float]]] = [[]] * len(found.predictions)
-    if args.run.is_dir():
-        nearest = vectors_of(args.run).nearest_to(found.vectors.matrix, args.topn)
-    labels = labels_of(args.run)
+    if run.is_dir():
+        nearest = vectors_of(run).nearest_to(found.vectors.matrix, topn)
+    labels = labels_of(run)
     for number, (key, label, share) in enumerate(found.predictions):
         about = f"{share:.3f}"
         if found.entropies is not None:
@@ -308,31 +318,38 @@ def _embed(args: Embed) -> None:
 
 
 def _export(args: Export) -> None:
-    from embedder.disk.files import name_file_in_errors
     from embedder.run.workdir import check_target
-    from embedder.vectors.export import check_columns, write_vectors
 
     check_target(args.to, "`to`")
     if args.replicas + args.predictions + (args.stability is not None) > 1:
         raise InputError("Give one of --replicas, --stability N and --predictions.")
-    is_encoder = finished_run(args.run) is not None and is_encoder_run(args.run)
+    with_model = args.predictions or args.replicas
+    with opened_run(args.run, with_model=with_model) as run:
+        _export_run(args, run)
+
+
+def _export_run(args: Export, run: Path) -> None:
+    from embedder.disk.files import name_file_in_errors
+    from embedder.vectors.export import check_columns, write_vectors
+
+    is_encoder = finished_run(run) is not None and is_encoder_run(run)
     if args.predictions and not is_encoder:
         raise InputError(
-            f"`predictions` applies only to a run of an encoder, got {args.run}."
+            f"`predictions` applies only to a run of an encoder, got {run}."
         )
     if is_encoder and (args.predictions or args.replicas):
         from embedder.encoders.commands import export
 
         if args.names is not None:
             raise InputError("`names` goes with neither --predictions nor --replicas.")
-        export(args.run, args.to, "predictions" if args.predictions else "replicas")
+        export(run, args.to, "predictions" if args.predictions else "replicas")
         return
     if args.replicas or args.stability is not None:
-        _export_ensemble(args)
+        _export_ensemble(args, run)
         return
     if args.names is not None:
         check_columns(args.to)
-    vectors = with_key_type(vectors_of(args.run), args.run)
+    vectors = with_key_type(vectors_of(run), run)
     columns = _name_columns(args.names, vectors.keys)
     with name_file_in_errors(args.to):
         write_vectors(vectors, args.to, columns=columns)
@@ -350,16 +367,16 @@ def _name_columns(path: str | None, keys: list[str]) -> "pl.DataFrame | None":
     return names.rows(keys)
 
 
-def _export_ensemble(args: Export) -> None:
+def _export_ensemble(args: Export, run: Path) -> None:
     from embedder.disk.files import name_file_in_errors
     from embedder.vectors.ensemble_files import write_ensemble, write_stability
     from embedder.vectors.vectors import check_positive_integer
 
     if args.stability is not None:
         check_positive_integer("stability", args.stability)
-    ensemble = ensemble_of(args.run, key_type_of(args.run))
+    ensemble = ensemble_of(run, key_type_of(run))
     if ensemble is None:
-        raise needs_replicas("`replicas`" if args.replicas else "`stability`", args.run)
+        raise needs_replicas("`replicas`" if args.replicas else "`stability`", run)
     columns = _name_columns(args.names, ensemble.texts)
     with name_file_in_errors(args.to):
         if args.stability is None:

@@ -4,7 +4,8 @@
                            size and etag
     objects/DIGEST.part    its first pieces, while it is copied; a kill leaves it
     DIGEST/NAME            links to the objects behind a URL, under their names
-    DIGEST.json            the links that a URL had last, for when its server is away
+    DIGEST.json            the links that a URL had last for a use, for when its server
+                           is away
 
 Objects get the time at which they changed on the server, so that a copy has the same
 fingerprint on each machine.
@@ -45,6 +46,7 @@ def local_copy(
     cache: Path | None = None,
     is_wanted: Callable[[str], bool] = lambda name: True,
     partner: Callable[[str], str] = lambda name: name,
+    use: str = "",
 ) -> str:
     """The path of a copy of the data at `source`; `source` itself if it is no URL.
 
@@ -56,6 +58,8 @@ def local_copy(
       cache: folder of caches; None: that of the user.
       is_wanted: whether to copy an object of a folder, by its relative name.
       partner: the name of the object that belongs to one, which is copied, too.
+      use: a name of `is_wanted`, if the same URL is copied with others, too: the copy
+        of the last time is that of the same use.
 
     Raises:
       InputError: there are no such data, they cannot be read, or an object changed
@@ -72,8 +76,8 @@ def local_copy(
     if local := _LOCAL.match(source):
         return source[local.end() :]
     remote, folder = Remote(source), _copies_folder(cache)
-    unsigned = without_signature(source), without_signature(remote.path)
-    last = folder / f"{_digest(*unsigned)}.json"
+    key = [without_signature(source), without_signature(remote.path)]
+    last = folder / f"{_digest(*key, *([use] if use else []))}.json"
     with name_file_in_errors(folder):
         try:
             links, path = _copied(remote, folder, remote.listing(is_wanted, partner))
