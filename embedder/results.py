@@ -2,12 +2,15 @@
 
 import contextlib
 import dataclasses
+import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError, InputNotFoundError
+from embedder.terminal import LogStream, say
 
 if TYPE_CHECKING:
     from embedder.run.workdir import Workdir
@@ -34,7 +37,8 @@ def opened_run(run: str, *, with_model: bool = False) -> Iterator[Path]:
         return
     from embedder.run.remote_run import copy_of_results
 
-    path = copy_of_results(run, with_model=with_model)
+    with _shown_log():
+        path = copy_of_results(run, with_model=with_model)
     try:
         yield path
     except InputError as error:
@@ -43,6 +47,25 @@ def opened_run(run: str, *, with_model: bool = False) -> Iterator[Path]:
             raise
         text = text.replace(str(path), without_secrets(run))
         raise type(error)(text) from error
+
+
+@contextlib.contextmanager
+def _shown_log() -> Iterator[None]:
+    """Shows the log of the package, which only trainings show, on standard error."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(record.getMessage(), LogStream(sys.stderr))
+
+    log, handler = logging.getLogger("embedder"), Handler()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def finished_run(path: Path) -> "Workdir | None":

@@ -89,6 +89,7 @@ INPUTS = {
     "B33": "frames that are no table; columns and values of names that do not exist",
     "B35": "tables that are small files of large rows, or crash their reader",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
+    "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

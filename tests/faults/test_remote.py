@@ -518,9 +518,24 @@ def test_names_in_a_bucket_are_shown(bucket, capsys):
     assert "3 (thing 3)" in capsys.readouterr().out
 
 
-@pytest.mark.row("B29")
-@pytest.mark.parametrize("verb", ["neighbors", "verify", "evaluate"])
-def test_a_verb_that_needs_a_local_run_refuses_a_url(verb, capsys):
-    assert main([verb, "s3://key:hunter2@data/run"]) == 2
+@pytest.mark.row("B40")
+def test_a_mirror_in_a_bucket_is_looked_up_when_its_run_is_finished(
+    bucket, stopped, capsys
+):
+    Path("first.txt").write_bytes(TEXT)
+    command = ["first.txt", *SAVES, "--epochs", "3", "--workdir", "run"]
+    command += ["--mirror", MIRROR]
+    stopped(*command)
+    assert main(["neighbors", MIRROR, "a"]) == 2
     line = last_line(capsys)
-    assert "s3://***@data/run is a URL, where a path on this machine is needed" in line
+    assert f"RUN {MIRROR} holds no finished run: {MIRROR}/vectors.saf" in line
+    assert main(["train", *command]) == 0
+    capsys.readouterr()
+    bucket.gets.clear()
+    assert main(["neighbors", MIRROR, "a"]) == 0
+    out, err = capsys.readouterr()
+    assert f"Copies {MIRROR}: " in err and "user/embedder/remote" in err
+    names = {Path(path).name for path in bucket.gets}
+    assert names <= {"config.toml", "corpus.json", "vectors.safetensors"}
+    assert main(["neighbors", "run", "a"]) == 0
+    assert capsys.readouterr() == (out, "")
