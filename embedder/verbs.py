@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from embedder.engine.epochs import Status
     from embedder.run.stopping import Stop
-    from embedder.vectors.vectors import Vectors
 
 
 def run_verb(verb: Verb) -> int:
@@ -218,65 +217,9 @@ def _shown_progress(
 
 
 def _evaluate(args: Evaluate) -> None:
-    of_encoders = args.examples is not None, args.picture is not None, args.json
-    names = "`examples`", "`picture`", "`json`"
-    given = [
-        name for name, is_given in zip(names, of_encoders, strict=True) if is_given
-    ]
-    if args.pairs or args.analogies:
-        if given:
-            raise InputError(f"{given[0]} goes with neither --pairs nor --analogies.")
-        _evaluate_vectors(args)
-    elif _is_encoder(args):
-        from embedder.encoders.commands import evaluate
+    from embedder.scoring.verb import evaluate
 
-        evaluate(args.run, args.examples, args.picture, args.json)
-    elif given:
-        raise InputError(
-            f"{given[0]} applies only to a run of an encoder, got {args.run}."
-        )
-    else:
-        raise InputError(
-            "Give at least one of --pairs FILE and --analogies FILE; for the file of "
-            "an encoder --examples DATA."
-        )
-
-
-def _is_encoder(args: Evaluate) -> bool:
-    """Whether RUN is of an encoder; a file is one if there are examples for it."""
-    is_file = finished_run(args.run) is None
-    return args.examples is not None if is_file else is_encoder_run(args.run)
-
-
-def _evaluate_vectors(args: Evaluate) -> None:
-    vectors = vectors_of(args.run)
-    for path in args.pairs:
-        _print_pairs(vectors, path)
-    for path in args.analogies:
-        _print_analogies(vectors, path, args.restrict_vocab)
-
-
-def _print_pairs(vectors: "Vectors", path: Path) -> None:
-    from embedder.vectors.evaluate import evaluate_pairs
-
-    result = evaluate_pairs(vectors, path)
-    say(
-        f"{shown(path.name)}: Spearman {result.spearman:.3f}, "
-        f"Pearson {result.pearson:.3f}, {result.num_used} of {result.num_pairs} pairs "
-        f"({result.num_unknown} out of vocabulary)"
-    )
-
-
-def _print_analogies(vectors: "Vectors", path: Path, restrict_vocab: int) -> None:
-    from embedder.vectors.evaluate import evaluate_analogies
-
-    result = evaluate_analogies(vectors, path, restrict_vocab=restrict_vocab)
-    for section in (*result.sections, result.total):
-        say(
-            f"{shown(path.name)}: {shown(section.name)}: "
-            f"{100 * section.accuracy:.1f} %, {section.num_correct} of "
-            f"{section.num_used} ({section.num_unknown} out of vocabulary)"
-        )
+    evaluate(args)
 
 
 def _embed(args: Embed) -> None:

@@ -14,7 +14,7 @@ ROOMS = (
     *("engine", "hosts"),
     *("run", "problem", "run.resuming", "run.loop", "graphs", "tables", "encoders"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
-    *("results", "neighbors", "verbs", "cli"),
+    *("results", "neighbors", "scoring", "verbs", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

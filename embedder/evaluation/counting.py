@@ -1,4 +1,6 @@
-"""Baselines that count in the sessions of a training, and train nothing."""
+"""Baselines that count in the sequences of a training, and train nothing."""
+
+from collections.abc import Iterable
 
 import numpy as np
 from scipy import sparse
@@ -35,6 +37,48 @@ def same_session(training: Sequences, num_items: int) -> Scorer:
         return ((shares @ incidence.T) @ incidence - shares * own).toarray()
 
     return scores
+
+
+def positive_pmi(
+    training: Iterable[Sequences],
+    pairs: np.ndarray,
+    counts: np.ndarray,
+    window: int = 5,
+) -> np.ndarray:
+    """Positive pointwise mutual information of pairs of tokens i[n, 2], f64[n].
+
+        max(0, log(n_ab N / (2 window n_a n_b)))
+
+    with n_ab how often a and b are within `window` tokens of a sequence, and N tokens.
+
+    Args:
+      training: shards of sequences.
+      counts: of the tokens, i64[V].
+    """
+    tokens, columns = np.unique(pairs, return_inverse=True)
+    first, second = columns.reshape(-1, 2).T
+    number = np.full(len(counts), -1)
+    number[tokens] = np.arange(len(tokens))
+    together = sparse.csr_array((len(tokens), len(tokens)))
+    num_tokens = 0
+    for ids, lengths in training:
+        near = [_near(number[ids], lengths, offset) for offset in range(1, window + 1)]
+        a, b = np.concatenate(near, axis=1)
+        ones = np.ones(len(a))
+        together += sparse.csr_array((ones, (a, b)), shape=together.shape)
+        num_tokens += len(ids)
+    found = together[first, second] + together[second, first]
+    expected = 2 * window * counts[pairs].astype(np.float64).prod(axis=1)
+    with np.errstate(divide="ignore"):
+        return np.maximum(0, np.log(found * num_tokens / expected))
+
+
+def _near(numbers: np.ndarray, lengths: np.ndarray, offset: int) -> np.ndarray:
+    """Numbers at a distance of `offset` in a sequence, none -1, [2, n]."""
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    a, b = numbers[:-offset], numbers[offset:]
+    kept = (a >= 0) & (b >= 0) & (sequence[:-offset] == sequence[offset:])
+    return np.stack([a[kept], b[kept]])
 
 
 def _incidence(sequences: Sequences, num_items: int) -> sparse.csr_array:

@@ -217,12 +217,27 @@ def encode_graph(
     """
     if cache is None:
         return walks_over(files.read(), options)
-    folder = cache / _digest(files, options)
+    folder = cache / _digest(files.manifest, options)
     remove_unfinished_folders(cache)
     if not folder.exists():
         walks = walks_over(files.read(), options)
         write_graph(walks.graph, walks.vocabulary, folder)
         return walks
+    graph, vocabulary = read_graph(folder)
+    return Walks(vocabulary, graph, walk_options(options))
+
+
+def open_encoded_graph(
+    manifest: list[dict[str, Any]], options: TablesOptions, cache: Path
+) -> Walks | None:
+    """What `encode_graph` wrote of files with this manifest; None: nothing.
+
+    Raises:
+      InputError: the cache is damaged.
+    """
+    folder = cache / _digest(manifest, options)
+    if not folder.exists():
+        return None
     graph, vocabulary = read_graph(folder)
     return Walks(vocabulary, graph, walk_options(options))
 
@@ -254,12 +269,12 @@ def walk_options(options: TablesOptions) -> "WalkOptions":
     )
 
 
-def _digest(files: GraphFiles, options: TablesOptions) -> str:
+def _digest(manifest: list[dict[str, Any]], options: TablesOptions) -> str:
     names = "walks", "walk_length", "directed", "source", "target", "weight"
     settings = dataclasses.asdict(options)
     key = {
         "format": _FORMAT,
-        "manifest": files.manifest,
+        "manifest": manifest,
         "graph": {name: settings[name] for name in names},
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]

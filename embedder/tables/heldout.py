@@ -40,6 +40,14 @@ class LogLikelihood(NamedTuple):
     num_pairs: int  # predictions; 0: none, and the others are nan
 
 
+class Predictions(NamedTuple):
+    """Log likelihoods of predictions, in nats."""
+
+    model: np.ndarray  # f[n]; not finite where the scores are not
+    baseline: np.ndarray  # f64[n], of the unigram model
+    sequence: np.ndarray  # i64[n], the number of the sequence of each
+
+
 def log_likelihood(
     options: TablesOptions,
     input: np.ndarray,
@@ -63,17 +71,37 @@ def log_likelihood(
       max_pairs: predictions at most, drawn from all of them. The draws depend only on
         the sequences and on `window`.
     """
-    predictions = {"skipgram": _of_contexts, "cbow": _of_tokens}[options.architecture]
-    hidden, rows, targets = predictions(input, sequences, window, max_pairs)
-    num = len(targets)
+    found = predictions(options, input, output, counts, sequences, window, max_pairs)
+    num = len(found.model)
     if not num:
         return LogLikelihood(np.nan, np.nan, 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(found.model.mean())
+    baseline = float(found.baseline.mean())
+    return LogLikelihood(mean if np.isfinite(mean) else -np.inf, baseline, num)
+
+
+def predictions(
+    options: TablesOptions,
+    input: np.ndarray,
+    output: np.ndarray,
+    counts: np.ndarray,
+    sequences: Sequences,
+    window: int = 5,
+    max_pairs: int = 10_000,
+) -> Predictions:
+    """The predictions whose mean is `log_likelihood`, which has the same arguments."""
+    predict = {"skipgram": _of_contexts, "cbow": _of_tokens}[options.architecture]
+    hidden, rows, targets, positions = predict(input, sequences, window, max_pairs)
+    number = np.repeat(np.arange(len(sequences.lengths)), sequences.lengths)
+    baseline = np.log(counts[targets] / counts.sum())
+    if not len(targets):
+        return Predictions(np.empty(0), baseline, number[positions])
     bias = _bias(options, counts).astype(output.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         scores = np.einsum("nd,nd->n", hidden[rows], output[targets]) + bias[targets]
-        mean = float((scores - _log_sums(hidden, output, bias)[rows]).mean())
-    baseline = float(np.log(counts[targets] / counts.sum()).mean())
-    return LogLikelihood(mean if np.isfinite(mean) else -np.inf, baseline, num)
+        found = scores - _log_sums(hidden, output, bias)[rows]
+    return Predictions(found, baseline, number[positions])
 
 
 def scorer(
@@ -114,8 +142,9 @@ def _log_sums(hidden: np.ndarray, output: np.ndarray, bias: np.ndarray) -> np.nd
     return found
 
 
-_Predictions = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Hidden vectors [N, D]; of each prediction the row of its vector, and its target."""
+_Predictions = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Hidden vectors [N, D]; of each prediction the row of its vector, its target, and the
+position that it is made from."""
 
 
 def _of_contexts(
@@ -127,7 +156,7 @@ def _of_contexts(
     positions, columns = positions[chosen], columns[chosen]
     tokens, rows = np.unique(sequences.ids[positions], return_inverse=True)
     targets = sequences.ids[positions + _offsets(window)[columns]]
-    return input[tokens], rows, targets
+    return input[tokens], rows, targets, positions
 
 
 def _of_tokens(
@@ -143,7 +172,8 @@ def _of_tokens(
         sums[here] += input[sequences.ids[positions[here] + offset]]
     num_contexts = has_context[positions].sum(axis=1, keepdims=True)
     hidden = sums / num_contexts.astype(input.dtype)
-    return hidden, np.arange(len(positions)), sequences.ids[positions]
+    rows = np.arange(len(positions))
+    return hidden, rows, sequences.ids[positions], positions
 
 
 def _offsets(window: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from embedder.evaluation.counting import followed_most_often, same_session
+from embedder.evaluation.counting import followed_most_often, positive_pmi, same_session
 
 TRAINING = np.array([0, 1, 2, 0, 1, 1, 2, 3]), np.array([3, 2, 1, 2])
 QUERIES = np.array([2, 0, 1]), np.array([2, 1])
@@ -41,3 +41,33 @@ def test_counts_of_random_sessions_are_those_of_loops():
     found = same_session(training, 12)(queries)
     expected = [shares[ids].mean(axis=0) for ids in each]
     np.testing.assert_allclose(found, expected, atol=1e-15)
+
+
+def test_mutual_information_by_hand():
+    """0 and 1 are together twice of 8 tokens, 0 and 3 never, 2 and 3 once."""
+    counts = np.array([2, 3, 2, 1, 5])
+    pairs = np.array([[0, 1], [1, 0], [0, 3], [2, 3]])
+    found = positive_pmi([TRAINING], pairs, counts, window=1)
+    expected = np.log([2 * 8 / (2 * 6), 2 * 8 / (2 * 6), 1, 8 / (2 * 2)])
+    np.testing.assert_allclose(found, expected)
+
+
+def test_mutual_information_of_shards_is_that_of_loops():
+    rng = np.random.default_rng(0)
+    shards = []
+    for _ in range(3):
+        lengths = rng.integers(1, 9, size=30)
+        shards.append((rng.integers(9, size=lengths.sum()), lengths))
+    pairs, counts = rng.integers(9, size=(20, 2)), rng.integers(1, 99, size=9)
+    together = np.zeros((9, 9))
+    for ids, lengths in shards:
+        for part in np.split(ids, np.cumsum(lengths)[:-1]):
+            for i, j in itertools.product(range(len(part)), repeat=2):
+                together[part[i], part[j]] += 0 < abs(i - j) <= 3
+    num_tokens = sum(len(ids) for ids, _ in shards)
+    expected = []
+    for a, b in pairs:
+        ratio = together[a, b] * num_tokens / (6 * counts[a] * counts[b])
+        expected.append(max(0, np.log(ratio)) if ratio else 0)
+    assert 0 < np.count_nonzero(expected) < 20
+    np.testing.assert_allclose(positive_pmi(shards, pairs, counts, 3), expected)
