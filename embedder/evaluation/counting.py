@@ -40,37 +40,35 @@ def same_session(training: Sequences, num_items: int) -> Scorer:
 
 
 def positive_pmi(
-    training: Iterable[Sequences],
-    pairs: np.ndarray,
-    counts: np.ndarray,
-    window: int = 5,
+    training: Iterable[Sequences], pairs: np.ndarray, num_tokens: int, window: int = 5
 ) -> np.ndarray:
     """Positive pointwise mutual information of pairs of tokens i[n, 2], f64[n].
 
         max(0, log(n_ab N / (2 window n_a n_b)))
 
-    with n_ab how often a and b are within `window` tokens of a sequence, and N tokens.
+    with n_a how often a occurs, n_ab how often a and b are within `window` tokens of a
+    sequence, and N occurrences in all. 0 for pairs that are never together.
 
     Args:
       training: shards of sequences.
-      counts: of the tokens, i64[V].
+      num_tokens: V.
     """
     tokens, columns = np.unique(pairs, return_inverse=True)
     first, second = columns.reshape(-1, 2).T
-    number = np.full(len(counts), -1)
+    number = np.full(num_tokens, -1)
     number[tokens] = np.arange(len(tokens))
+    counts = np.zeros(num_tokens, np.int64)
     together = sparse.csr_array((len(tokens), len(tokens)))
-    num_tokens = 0
     for ids, lengths in training:
         near = [_near(number[ids], lengths, offset) for offset in range(1, window + 1)]
         a, b = np.concatenate(near, axis=1)
         ones = np.ones(len(a))
         together += sparse.csr_array((ones, (a, b)), shape=together.shape)
-        num_tokens += len(ids)
+        counts += np.bincount(ids, minlength=num_tokens)
     found = together[first, second] + together[second, first]
     expected = 2 * window * counts[pairs].astype(np.float64).prod(axis=1)
-    with np.errstate(divide="ignore"):
-        return np.maximum(0, np.log(found * num_tokens / expected))
+    ratio = found * counts.sum() / np.where(found > 0, expected, 1)
+    return np.log(np.maximum(ratio, 1))
 
 
 def _near(numbers: np.ndarray, lengths: np.ndarray, offset: int) -> np.ndarray:

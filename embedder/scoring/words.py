@@ -11,6 +11,7 @@ from embedder.errors import InputError
 from embedder.evaluation.correlation import correlations
 from embedder.evaluation.counting import positive_pmi
 from embedder.evaluation.intervals import RESAMPLES, mean_estimates, ratio_estimate
+from embedder.evaluation.ranking import Sequences
 from embedder.results import finished_run
 from embedder.scoring.report import Report, Scores
 from embedder.scoring.training_data import training_sequences
@@ -24,6 +25,7 @@ from embedder.vectors.evaluate import ScoredPairs, analogies_result, analogy_ans
 from embedder.vectors.vectors import Vectors
 
 _FREQUENCY, _PMI = "frequency", "co-occurrence"
+_MAX_TOKENS = 50_000_000  # of the training, in which co-occurrences are counted
 
 
 def word_reports(args: Evaluate, vectors: Vectors) -> Iterator[Report]:
@@ -41,27 +43,15 @@ def word_reports(args: Evaluate, vectors: Vectors) -> Iterator[Report]:
 
 
 def score_pairs(run: Path, vectors: Vectors, path: Path, seed: int) -> Report:
-    """Correlations of cosines with the scores of a similarity set; the baselines are
-    equal frequency, -|log(n_a / n_b)|, and co-occurrence within five tokens."""
+    """Correlations of cosines with the scores of a similarity set."""
     pairs = ScoredPairs(path, vectors.keys)
     result = pairs.score(vectors.matrix)
+    baselines, missing = _counted(run, vectors, pairs.rows)
 
     def scores(values: np.ndarray) -> Scores:
         found = correlations(values, pairs.scores, seed=seed)
         return {"Spearman": found.spearman, "Pearson": found.pearson}
 
-    baselines: dict[str, Scores] = {}
-    missing: dict[str, str] = {}
-    if vectors.counts is None:
-        missing = dict.fromkeys((_FREQUENCY, _PMI), "RUN has no counts")
-    else:
-        logs = np.log(vectors.counts[pairs.rows])
-        baselines[_FREQUENCY] = scores(-np.abs(logs[:, 0] - logs[:, 1]))
-        try:
-            training = training_sequences(run)
-            baselines[_PMI] = scores(positive_pmi(training, pairs.rows, vectors.counts))
-        except (InputError, OSError) as error:
-            missing[_PMI] = str(error).removesuffix(".")
     return Report(
         *("pairs", path.name),
         f"Spearman {result.spearman:.3f}, Pearson {result.pearson:.3f}, "
@@ -71,9 +61,37 @@ def score_pairs(run: Path, vectors: Vectors, path: Path, seed: int) -> Report:
         {"seed": seed},
         "vectors by cosine",
         scores(pairs.cosines(vectors.matrix)),
-        baselines,
+        {name: scores(values) for name, values in baselines.items()},
         missing,
     )
+
+
+def _counted(
+    run: Path, vectors: Vectors, pairs: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Similarities by counts: of frequency, -|log(n_a / n_b)|, and of co-occurrence;
+    and why others are missing."""
+    found: dict[str, np.ndarray] = {}
+    missing: dict[str, str] = {}
+    if vectors.counts is None:
+        missing[_FREQUENCY] = "RUN has no counts"
+    else:
+        logs = np.log(vectors.counts[pairs])
+        found[_FREQUENCY] = -np.abs(logs[:, 0] - logs[:, 1])
+    try:
+        training = _first_tokens(training_sequences(run))
+        found[_PMI] = positive_pmi(training, pairs, len(vectors))
+    except (InputError, OSError) as error:
+        missing[_PMI] = str(error).removesuffix(".")
+    return found, missing
+
+
+def _first_tokens(shards: Iterator[Sequences]) -> Iterator[Sequences]:
+    """The first shards, of `_MAX_TOKENS` or the last that makes them more."""
+    num = 0
+    while num < _MAX_TOKENS and (shard := next(shards, None)) is not None:
+        num += len(shard[0])
+        yield shard
 
 
 def score_analogies(
