@@ -1,8 +1,9 @@
 """Edges and labels of nodes, predicted by a run and by counting in its graph."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -37,6 +38,15 @@ _COUNTED: dict[str, Callable[[sparse.csr_array, Pairs], np.ndarray]] = {
 }
 
 
+class _Links(NamedTuple):
+    """Held-out edges, and pairs of nodes without an edge."""
+
+    edges: Pairs
+    others: Pairs
+    num_known: int  # edges of the file that are in the training graph
+    num_unknown: int  # edges of the file with a node that RUN does not know
+
+
 def score_edges(
     run: Path,
     vectors: Vectors,
@@ -55,14 +65,39 @@ def score_edges(
     Raises:
       OSError, InputError: the file is no edge list, or has no edge to predict.
     """
+    graph, reason = _graph(run)
+    directed = is_directed(run)
+    links = _links(vectors, path, columns, graph, non_edges, directed, seed)
+
+    def scores(of: Callable[[Pairs], np.ndarray]) -> Scores:
+        found = link_scores(of(links.edges), of(links.others), seed=seed)
+        return {"AUC": found.auc, "AP": found.average_precision}
+
+    counted = {} if graph is None else _COUNTED
+    return Report(
+        *("edges", str(path), *_summary(links)),
+        {"similarity": similarity, "directed": directed, "seed": seed},
+        f"vectors by {similarity}",
+        scores(functools.partial(_OF_VECTORS[similarity], vectors.matrix)),
+        {name: scores(functools.partial(x, graph)) for name, x in counted.items()},
+        {} if graph is not None else dict.fromkeys(_COUNTED, reason),
+    )
+
+
+def _links(
+    vectors: Vectors,
+    path: Path,
+    columns: tuple[str, str],
+    graph: sparse.csr_array | None,
+    non_edges: int | None,
+    directed: bool,
+    seed: int,
+) -> _Links:
     if non_edges is not None:
         check_positive_integer("non_edges", non_edges)
     given, num_unknown = _read_edges(path, columns, vectors)
-    graph, reason = _graph(run)
-    directed, num_nodes = is_directed(run), len(vectors)
-    training = _edges(graph)
+    training, num_nodes = _edges(graph), len(vectors)
     edges, num_known = held_out_edges(given, training, num_nodes, directed=directed)
-    counts = {"edges": len(edges), "in_training": num_known, "unknown": num_unknown}
     if not len(edges):
         raise InputError(
             f"`edges` {path} has no edge to predict: {num_known} are edges of the "
@@ -73,26 +108,19 @@ def score_edges(
         directed=directed,
         seed=seed,
     )
+    return _Links(edges, others, num_known, num_unknown)
 
-    def scores(of_edges: np.ndarray, of_others: np.ndarray) -> Scores:
-        auc, precision = link_scores(of_edges, of_others, seed=seed)
-        return {"AUC": auc, "AP": precision}
 
-    baselines: dict[str, Scores] = {}
-    if graph is not None:
-        for name, count in _COUNTED.items():
-            baselines[name] = scores(count(graph, edges), count(graph, others))
-    of = _OF_VECTORS[similarity]
-    title = f"{len(edges)} edges and {len(others)} other pairs; left out: "
-    title += f"{num_known} edges of the training, {num_unknown} with an unknown node"
-    return Report(
-        *("edges", str(path), title, counts | {"non_edges": len(others)}),
-        {"similarity": similarity, "directed": directed, "seed": seed},
-        f"vectors by {similarity}",
-        scores(of(vectors.matrix, edges), of(vectors.matrix, others)),
-        baselines,
-        {} if graph is not None else dict.fromkeys(_COUNTED, reason),
-    )
+def _summary(links: _Links) -> tuple[str, dict[str, int]]:
+    counts = {
+        "edges": len(links.edges),
+        "non_edges": len(links.others),
+        "in_training": links.num_known,
+        "unknown": links.num_unknown,
+    }
+    title = f"{len(links.edges)} edges and {len(links.others)} other pairs; left out: "
+    title += f"{links.num_known} edges of the training, {links.num_unknown} with an "
+    return title + "unknown node", counts
 
 
 def _read_edges(

@@ -76,38 +76,42 @@ def score_sessions(
     """
     check_positive_integer("topn", settings.topn)
     model = _model(run, settings.score_by)
-    by = "output table" if model is not None else "cosine"
-    scorer = by_vectors(*(model or (vectors.matrix,)))
-    given = _of_users if user else _of_sessions
-    read = given(source, columns, user, vectors.keys)
-    if read.num_unknown == read.num_items:
-        raise InputError(
-            f"`sessions` {source}: none of its {read.num_items} items is in the "
-            f"vocabulary of {run}, whose keys are as {vectors.keys[0]!r}."
-        )
+    read = (_of_users if user else _of_sessions)(source, columns, user, vectors.keys)
     cases = _cases(read, settings.seen)
-    if not cases.num:
-        raise InputError(
-            f"`sessions` {source} has no case: it needs "
-            f"{'users' if user else 'sessions'} with an item to find and others before "
-            "it, of the vocabulary"
-            + (", and not seen before." if settings.seen == "excluded" else ".")
-        )
+    _check_cases(read, cases, run, source, user)
     names = _score_names(settings.topn, bool(user))
     scorers, missing = _baselines(run, vectors)
 
     def scores(each: Scorer) -> Scores:
         ranks = target_ranks(each, cases, len(vectors))
         found = mean_estimates(case_scores(ranks, settings.topn), seed=settings.seed)
-        return dict(zip(names, found, strict=False))
+        return dict(zip(names, found, strict=False))  # one target: recall is HR
 
     return Report(
         *("sessions", source, *_summary(read, cases, user)),
         settings._asdict() | {"user": user or None} | columns._asdict(),
-        *(f"vectors by {by}", scores(scorer)),
+        "vectors by " + ("cosine" if model is None else "output table"),
+        scores(by_vectors(*(model or (vectors.matrix,)))),
         {name: scores(each) for name, each in scorers.items()},
         missing,
     )
+
+
+def _check_cases(
+    given: _Given, cases: Cases, run: Path, source: str, user: str
+) -> None:
+    if given.num_unknown == given.num_items:
+        raise InputError(
+            f"`sessions` {source}: none of its {given.num_items} items is in the "
+            f"vocabulary of {run}."
+        )
+    if not cases.num:
+        what = "users" if user else "sessions"
+        new = ", and not seen before" if cases.seen == "excluded" else ""
+        raise InputError(
+            f"`sessions` {source} has no case: it needs {what} with an item to find "
+            f"and others before it, of the vocabulary{new}."
+        )
 
 
 def _model(run: Path, by: ScoreBy) -> tuple[np.ndarray, np.ndarray] | None:
@@ -193,33 +197,30 @@ def _of_users(source: str, columns: Columns, user: str, keys: list[str]) -> _Giv
             f"`user` needs a table with a row for each item, got {source}: name its "
             "columns by --session, --item and --order."
         )
-    path = local_copy(source, is_wanted=is_corpus_file)
-    files = table_files(path, is_table=True)
+    files = table_files(local_copy(source, is_wanted=is_corpus_file), is_table=True)
     rows = scan_tables(files)
     names = rows.collect_schema().names()
-    used = {chosen[kind] for kind in ("session", "item", "order")}
-    if user not in names or user in used:
-        rule = (
-            "another column than session, item and order"
-            if user in used
-            else (f"a column of {source}")
-        )
-        raise InputError(
-            f"`user` must be {rule}, got {user!r}. Its columns are {', '.join(names)}."
-        )
+    _check_user(user, names, {chosen[kind] for kind in ("session", "item", "order")})
     kept = _whole_rows(rows, [user, chosen["session"], chosen["item"]])
     items, sessions = (
         _column(kept, Columns(user, chosen[kind], chosen["order"]), source, files)
         for kind in ("item", "session")
     )
     if not np.array_equal(items[1], sessions[1]):
-        raise InputError(
-            f"`sessions` {source} has items or sessions with too long names."
-        )
+        raise InputError(f"`sessions` {source}: an item or a session is too long.")
     ids = items[0].replace_strict(
         keys, range(len(keys)), default=-1, return_dtype=pl.Int32
     )
     return _with_targets(ids.to_numpy(), sessions[0], items[1])
+
+
+def _check_user(user: str, names: list[str], used: set[str]) -> None:
+    if user not in names or user in used:
+        others = ", ".join(name for name in names if name not in used) or "none"
+        raise InputError(
+            f"`user` must be a column besides those of session, item and order, got "
+            f"{user!r}; the others are: {others}."
+        )
 
 
 def _whole_rows(rows: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:

@@ -15,7 +15,7 @@ from embedder.evaluation.ranking import Sequences
 from embedder.results import finished_run
 from embedder.scoring.report import Report, Scores
 from embedder.scoring.training_data import training_sequences
-from embedder.tables.artefact import read_model
+from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.heldout import predictions
 from embedder.tables.sources import file_corpus
@@ -126,47 +126,46 @@ def score_text(run: Path, source: str, seed: int) -> Report:
       OSError, InputError: RUN has no output vectors; the text cannot be read, or has
         no sequence of two known tokens.
     """
+    model = _model(run)
+    known = BaseVocabulary(Vocabulary(model.tokens, model.counts))
+    encoded = encode(file_corpus(source), 1, known)
+    options = with_options(Config(), **model.settings | {"block": model.block}).tables
+    tables = model.input, model.output, model.counts
+    found = predictions(options, *tables, sequences(encoded, 1.0))
+    num_unknown = encoded.raw_tokens - encoded.num_tokens
+    about = f"{num_unknown} of {encoded.raw_tokens}"
+    if not len(found.model):
+        raise InputError(
+            f"`text` {source} has no line of two tokens or more of the vocabulary of "
+            f"{run}; unknown tokens: {about}."
+        )
+    num_lines = len(np.unique(found.sequence))
+    counts = {"predictions": len(found.model), "lines": num_lines}
+    title = f"{len(found.model)} predictions in {num_lines} lines; unknown tokens, left"
+    return Report(
+        *("text", source, f"{title} out: {about}"),
+        counts | {"tokens": encoded.raw_tokens, "unknown": num_unknown},
+        {"seed": seed},
+        "model",
+        _mean(found.model, found.sequence, seed),
+        {"unigram": _mean(found.baseline, found.sequence, seed)},
+        {},
+    )
+
+
+def _model(run: Path) -> ModelFile:
     folder = finished_run(run)
     if folder is None or not folder.model.exists():
         raise InputError(
             f"`text` needs the output table, which a run of a single model has, got "
             f"{run}."
         )
-    model = read_model(folder.model)
-    options = with_options(Config(), **model.settings | {"block": model.block}).tables
-    known = BaseVocabulary(Vocabulary(model.tokens, model.counts))
-    encoded = encode(file_corpus(source), 1, known)
-    num_unknown = encoded.raw_tokens - encoded.num_tokens
-    found = predictions(
-        options, model.input, model.output, model.counts, sequences(encoded, 1.0)
-    )
-    num = len(found.model)
-    if not num:
-        raise InputError(
-            f"`text` {source} has no line of two tokens or more of the vocabulary of "
-            f"{run}; unknown tokens: {num_unknown} of {encoded.raw_tokens}."
-        )
-    sizes = np.bincount(found.sequence)
-    is_group = sizes > 0
-    resamples = RESAMPLES if is_group.sum() > 1 else 0
+    return read_model(folder.model)
 
-    def scores(values: np.ndarray) -> Scores:
-        sums = np.bincount(found.sequence, values)[is_group]
-        estimate = ratio_estimate(sums, sizes[is_group], resamples, seed)
-        return {"log likelihood": estimate}
 
-    title = f"{num} predictions in {is_group.sum()} lines; unknown tokens, left out: "
-    return Report(
-        *("text", source, f"{title}{num_unknown} of {encoded.raw_tokens}"),
-        {
-            "predictions": num,
-            "lines": int(is_group.sum()),
-            "tokens": encoded.raw_tokens,
-            "unknown": num_unknown,
-        },
-        {"seed": seed},
-        "model",
-        scores(found.model),
-        {"unigram": scores(found.baseline)},
-        {},
-    )
+def _mean(values: np.ndarray, group: np.ndarray, seed: int) -> Scores:
+    """The mean of all values, with an interval by groups; of one group without."""
+    _, group = np.unique(group, return_inverse=True)
+    sums, sizes = np.bincount(group, values), np.bincount(group)
+    num = RESAMPLES if len(sizes) > 1 else 0
+    return {"log likelihood": ratio_estimate(sums, sizes, num, seed)}

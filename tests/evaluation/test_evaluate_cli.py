@@ -423,10 +423,14 @@ def bad(folder):
         ),
         ("items --sessions again.csv", "of the vocabulary, and not seen before"),
         ("items --sessions test.parquet --item no", "`item` must be a column of the c"),
-        ("items --sessions test.parquet --user no", "`user` must be a column of test"),
+        (
+            "items --sessions test.parquet --user no",
+            "`user` must be a column besides those of session, item and order, got "
+            "'no'; the others are: user",
+        ),
         (
             "items --sessions test.parquet --user item",
-            "another column than session, it",
+            "`user` must be a column besides",
         ),
         (
             "items --sessions lists.jsonl --items items --user session",
@@ -436,7 +440,10 @@ def bad(folder):
             "items --sessions text.txt --user user",
             "`user` needs a table with a row for",
         ),
-        ("items --sessions short.csv --user session", "`user` must be another column"),
+        (
+            "items --sessions short.csv --user session",
+            "`user` must be a column besides",
+        ),
         (
             "items --sessions test.parquet --topn 0",
             "`topn` must be an integer >= 1, got",
