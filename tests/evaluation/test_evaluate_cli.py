@@ -18,6 +18,7 @@ from embedder.evaluation.ranking import (
     split_cases,
     target_ranks,
 )
+from embedder.scoring import words
 from embedder.scoring.training_data import training_sequences
 from embedder.tables.artefact import read_model
 from embedder.tables.heldout import log_likelihood
@@ -238,6 +239,44 @@ def test_the_cache_of_a_run_is_enough_and_so_is_an_unchanged_corpus(capsys, tmp_
         assert "has changed since the run" in found["missing"]["same session"]
     finally:
         Path("train.csv").write_text(text)
+
+
+def test_a_damaged_cache_and_a_corpus_at_a_url_are_said(capsys, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree("words", run)
+    (shard,) = run.glob("cache/*/shard-*.npz")
+    shard.write_bytes(shard.read_bytes()[:-1])
+    found = evaluated(capsys, str(run), "--pairs", "pairs.tsv")
+    assert "is damaged" in found["missing"]["co-occurrence"]
+    assert [*found["baselines"]] == ["frequency"]
+    shutil.rmtree(run / "cache")
+    name = "embedder.scoring.training_data.source_of"
+    monkeypatch.setattr(name, lambda run: "https://host.example/text.txt")
+    found = evaluated(capsys, str(run), "--pairs", "pairs.tsv")
+    assert "the corpus is at https://host.exam" in found["missing"]["co-occurrence"]
+
+
+def test_the_data_of_a_resumed_run_have_its_ids(tmp_path):
+    """New tokens have the last ids; counts are those of both corpora."""
+    lines = "a1 new a2\nnew new b1\n" * 40
+    (tmp_path / "more.txt").write_text(lines)
+    run = tmp_path / "run"
+    command = ["train", str(tmp_path / "more.txt"), "--resume", "words", "--grow"]
+    assert main([*command, "--workdir", str(run), "--holdout", "0"]) == 0
+    cached = [*training_sequences(run)]
+    shutil.rmtree(run / "cache")
+    for shards in (cached, [*training_sequences(run)]):
+        ((ids, lengths),) = shards
+        tokens = read_vectors(run / "vectors.safetensors").keys
+        assert " ".join(tokens[i] for i in ids) == " ".join(lines.split())
+        assert lengths.tolist() == [3] * 80 and tokens[-1] == "new"
+
+
+def test_co_occurrences_are_counted_in_the_first_shards(monkeypatch):
+    monkeypatch.setattr(words, "_MAX_TOKENS", 5)
+    shards = [(np.zeros(n, int), np.array([n])) for n in (3, 2, 4)]
+    assert [len(ids) for ids, _ in words._first_tokens(iter(shards))] == [3, 2]
+    assert len([*words._first_tokens(iter(shards[:1]))]) == 1
 
 
 def test_a_better_baseline_is_named(capsys):
