@@ -9,14 +9,12 @@ as each has. This is the protocol of Perozzi et al. 2014 (DeepWalk), arXiv:1403.
 import collections
 import csv
 import gzip
-import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from bench.results import (
     Results,
@@ -30,6 +28,8 @@ from bench.systems import measure
 from embedder import Config, Vectors, read_vectors
 from embedder.config import with_options
 from embedder.engine.prefetch import parallel_map
+from embedder.evaluation.labels import by_regression
+from embedder.evaluation.labels import f1_scores as labels_f1
 from embedder.tables.graph import Walks, open_graph, walks_over
 
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -121,32 +121,13 @@ def f1_scores(
     labelled = has_label.any(axis=1)
     features, has_label = vectors.matrix[labelled], has_label[labelled]
     found: dict[str, list[float]] = {name: [] for name in _F1}
+    predictor = by_regression(features, has_label)
     for share in shares:
-        each = [_f1(features, has_label, share, split) for split in range(splits)]
-        for name, values in zip(_F1, zip(*each, strict=True), strict=True):
-            found[name].append(100 * statistics.mean(values))
+        # The mean of the splits, whose seeds are from 0; no intervals.
+        each = labels_f1(predictor, has_label, share / 100, splits, num=0)
+        for name, score in zip(_F1, each, strict=True):
+            found[name].append(100 * score.value)
     return {"share": [float(share) for share in shares], **found}
-
-
-def _f1(
-    features: np.ndarray, has_label: np.ndarray, share: int, split: int
-) -> tuple[float, float]:
-    """Micro and macro F1 of the nodes that are not in one random share."""
-    order = np.random.default_rng(split).permutation(len(features))
-    known, rest = np.split(order, [round(len(order) * share / 100)])
-    scores = np.full((len(rest), has_label.shape[1]), -np.inf)
-    for label, is_right in enumerate(has_label[known].T):
-        if is_right.any() and not is_right.all():
-            model = LogisticRegression(solver="liblinear").fit(
-                features[known], is_right
-            )
-            scores[:, label] = model.decision_function(features[rest])
-    ranks = (-scores).argsort(axis=1).argsort(axis=1)
-    predicted = ranks < has_label[rest].sum(axis=1, keepdims=True)
-    right = (predicted & has_label[rest]).sum(axis=0)
-    total = predicted.sum(axis=0) + has_label[rest].sum(axis=0)
-    micro = 2 * right.sum() / total.sum()
-    return float(micro), float((2 * right / np.maximum(total, 1)).mean())
 
 
 def table(results: Results) -> Table:

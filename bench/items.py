@@ -23,10 +23,11 @@ from bench.results import (
     write_results,
 )
 from embedder import config
+from embedder.evaluation.counting import followed_most_often, same_session
+from embedder.evaluation.ranking import last_items, next_item, ranking, target_ranks
 from embedder.presets import PRESETS
 from embedder.run.train import train
 from embedder.run.workdir import Workdir
-from embedder.tables import heldout
 from embedder.tables.artefact import read_model
 from embedder.tables.encode import encode
 from embedder.tables.encoded import Encoded
@@ -81,40 +82,19 @@ def _gensim(path: Path, encoded: Encoded, seed: int, **settings: Any) -> Trained
 
 
 def counted(encoded: Encoded, sessions: Sequences) -> dict[str, list[float]]:
-    """Scores of items by counts in the sessions that are not held out.
-
-    "same session": the mean, over the items i of the session, of the share of i's
-    pairs that are with the candidate. "followed most often": how often it came right
-    after the last item.
-    """
-    same, after = _pair_counts(encoded)
-    shares = same / np.maximum(same.sum(axis=1, keepdims=True), 1)
-    ranks: dict[str, list[int]] = {
-        "counting, same session": [],
-        "counting, followed most often": [],
+    """Scores of items by counts in the sessions that are not held out."""
+    ids, num_items = encoded.vocabulary.ids, len(encoded.vocabulary)
+    trained = [np.array([ids[x] for x in keys]) for keys in training_sessions(encoded)]
+    given = np.concatenate(trained), np.array([len(x) for x in trained])
+    cases = last_items(sessions, "excluded")
+    scorers = {
+        "counting, same session": same_session(given, num_items),
+        "counting, followed most often": followed_most_often(given, num_items),
     }
-    for session in np.split(sessions.ids, np.cumsum(sessions.lengths)[:-1]):
-        given, target = session[:-1], session[-1]
-        if len(given) == 0 or target in given:
-            continue
-        each = shares[given].mean(axis=0), after[given[-1]].copy()
-        for own, scores in zip(ranks.values(), each, strict=True):
-            scores[given] = -np.inf
-            own.append(len(scores) - int((scores < scores[target]).sum()))
     return {
-        name: [*heldout.ranking(np.array(own), _TOPN)] for name, own in ranks.items()
+        name: [*ranking(target_ranks(scorer, cases, num_items), _TOPN)[:3]]
+        for name, scorer in scorers.items()
     }
-
-
-def _pair_counts(encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
-    """How often two items share a session, and follow each other, f64[V, V] each."""
-    same, after = (np.zeros(2 * (len(encoded.vocabulary),)) for _ in range(2))
-    for keys in training_sessions(encoded):
-        ids = np.array([encoded.vocabulary.ids[key] for key in keys])
-        np.add.at(same, (ids[:, np.newaxis], ids[np.newaxis]), 1)
-        np.add.at(after, (ids[:-1], ids[1:]), 1)
-    np.fill_diagonal(same, 0)
-    return same, after
 
 
 def training_sessions(encoded: Encoded) -> list[list[str]]:
@@ -164,7 +144,7 @@ def run(data: list[str], programs: list[str], seeds: list[int]) -> Table:
                 if is_slow and seed != seeds[0]:
                     continue
                 found = fit(path, encoded, seed, **settings)
-                scored = heldout.next_item(
+                scored = next_item(
                     found.input,
                     encoded.vocabulary.counts,
                     sessions,
@@ -174,7 +154,7 @@ def run(data: list[str], programs: list[str], seeds: list[int]) -> Table:
                 sample = {"data": name, "program": program, "seed": seed}
                 sample |= {"seconds": found.seconds, "scores": list(scored[:3])}
                 samples.append(sample | {"cases": scored.num_cases})
-                baselines[name]["the most popular items"] = list(scored.baseline)
+                baselines[name]["the most popular items"] = list(scored.baseline[:3])
                 print(samples[-1], flush=True)
     about = {name: PROGRAMS[name].settings for name in programs} | {"seeds": seeds}
     results = {"settings": about, "baselines": baselines, "samples": samples}

@@ -201,7 +201,8 @@ class Analogy:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Score vectors on similarity sets and analogy questions; or an encoder.
+    """Score vectors on held-out data, each score beside a baseline from counting and
+    with a 95 % interval; or an encoder.
 
     Of an encoder: accuracy, negative log likelihood and calibration error, and the
     accuracy of the examples that remain when the most uncertain are rejected.
@@ -209,6 +210,44 @@ class Evaluate:
 
     run: _Run
     """Folder of a finished run, or a file of vectors; it may be a URL."""
+    sessions: str | None = None
+    """Held-out sessions, in a format of training: rank the last item of each by the
+    items before it, among all items. May be a URL."""
+    session: str = ""
+    """With --sessions: the column of sessions, as in training."""
+    item: str = ""
+    """With --sessions: the column of items."""
+    order: str = ""
+    """With --sessions: the column of the order of items; none: the order of rows."""
+    items: str = ""
+    """With --sessions: the column of lists of items."""
+    user: str = ""
+    """With --sessions: the column of users. Rank the items of the last session of each
+    by those of the sessions before."""
+    topn: int = 10
+    """With --sessions: the number of items that count as found."""
+    seen: Literal["excluded", "included"] = "excluded"
+    """With --sessions: whether items of the query can be the next."""
+    score_by: Literal["auto", "output", "cosine"] = "auto"
+    """With --sessions: rank by the mean product of input and output vectors, as in
+    training, or by the cosine. auto: output, where RUN has the output vectors."""
+    edges: Path | None = None
+    """Held-out edges: tell them from as many pairs of nodes without an edge."""
+    source: str = ""
+    """With --edges: the column of one end, in a table of more than three columns."""
+    target: str = ""
+    """With --edges: the column of the other end."""
+    similarity: Literal["dot", "cosine"] = "cosine"
+    """With --edges: the score of two nodes by their vectors."""
+    non_edges: int | None = None
+    """With --edges: number of pairs without an edge; none: as many as edges."""
+    labels: Path | None = None
+    """Labels of nodes, lines of a node and its labels: predict them from the vectors
+    by logistic regression."""
+    train_share: float = 0.5
+    """With --labels: share of the nodes whose labels are known."""
+    splits: int = 3
+    """With --labels: random choices of these nodes; the scores are means."""
     pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """Similarity set: lines of word1, word2 and score, separated by tabs. Repeat the
     flag for several sets."""
@@ -216,6 +255,10 @@ class Evaluate:
     """Analogy questions in the format of word2vec. Repeat the flag for several sets."""
     restrict_vocab: int = 30_000
     """Use only this many of the most frequent tokens in analogies."""
+    text: str | None = None
+    """Held-out text, in a format of training: log likelihood of its tokens."""
+    seed: int = 0
+    """Of the intervals, of pairs without an edge, and of splits."""
     examples: str | None = None
     """Of an encoder: evaluate on these labelled examples, in a format of training;
     none: on the validation examples of the run."""
@@ -223,7 +266,7 @@ class Evaluate:
     """Of an encoder: draw a reliability diagram, and accuracy against rejection, to
     this file, .png or .svg. Needs matplotlib, which the extra `plot` has."""
     json: bool = False
-    """Of an encoder: print JSON."""
+    """Print a line of JSON for each file; of an encoder, its evaluation as JSON."""
 
 
 @dataclass(frozen=True)

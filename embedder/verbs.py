@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from embedder.encoders.embedding import Embedded
     from embedder.engine.epochs import Status
     from embedder.run.stopping import Stop
-    from embedder.vectors.vectors import Vectors
 
 
 def run_verb(verb: Verb) -> int:
@@ -220,67 +219,9 @@ def _shown_progress(
 
 
 def _evaluate(args: Evaluate) -> None:
-    of_encoders = args.examples is not None, args.picture is not None, args.json
-    names = "`examples`", "`picture`", "`json`"
-    given = [
-        name for name, is_given in zip(names, of_encoders, strict=True) if is_given
-    ]
-    of_vectors = bool(args.pairs or args.analogies)
-    if of_vectors and given:
-        raise InputError(f"{given[0]} goes with neither --pairs nor --analogies.")
-    with opened_run(args.run, with_model=not of_vectors) as run:
-        if of_vectors:
-            _evaluate_vectors(args, run)
-        elif _is_encoder(args, run):
-            from embedder.encoders.commands import evaluate
+    from embedder.scoring.verb import evaluate
 
-            evaluate(run, args.examples, args.picture, args.json)
-        elif given:
-            raise InputError(
-                f"{given[0]} applies only to a run of an encoder, got {run}."
-            )
-        else:
-            raise InputError(
-                "Give at least one of --pairs FILE and --analogies FILE; for the file "
-                "of an encoder --examples DATA."
-            )
-
-
-def _is_encoder(args: Evaluate, run: Path) -> bool:
-    """Whether `run` is of an encoder; a file is one if there are examples for it."""
-    is_file = finished_run(run) is None
-    return args.examples is not None if is_file else is_encoder_run(run)
-
-
-def _evaluate_vectors(args: Evaluate, run: Path) -> None:
-    vectors = vectors_of(run)
-    for path in args.pairs:
-        _print_pairs(vectors, path)
-    for path in args.analogies:
-        _print_analogies(vectors, path, args.restrict_vocab)
-
-
-def _print_pairs(vectors: "Vectors", path: Path) -> None:
-    from embedder.vectors.evaluate import evaluate_pairs
-
-    result = evaluate_pairs(vectors, path)
-    say(
-        f"{shown(path.name)}: Spearman {result.spearman:.3f}, "
-        f"Pearson {result.pearson:.3f}, {result.num_used} of {result.num_pairs} pairs "
-        f"({result.num_unknown} out of vocabulary)"
-    )
-
-
-def _print_analogies(vectors: "Vectors", path: Path, restrict_vocab: int) -> None:
-    from embedder.vectors.evaluate import evaluate_analogies
-
-    result = evaluate_analogies(vectors, path, restrict_vocab=restrict_vocab)
-    for section in (*result.sections, result.total):
-        say(
-            f"{shown(path.name)}: {shown(section.name)}: "
-            f"{100 * section.accuracy:.1f} %, {section.num_correct} of "
-            f"{section.num_used} ({section.num_unknown} out of vocabulary)"
-        )
+    evaluate(args)
 
 
 def _embed(args: Embed) -> None:

@@ -10,10 +10,11 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
     "presets",
-    *("threads", "limits", "terminal", "disk", "vectors", "engine", "hosts"),
+    *("threads", "limits", "terminal", "disk", "vectors", "evaluation"),
+    *("engine", "hosts"),
     *("run", "problem", "run.resuming", "run.loop", "graphs", "tables", "encoders"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
-    *("results", "neighbors", "verbs", "cli"),
+    *("results", "neighbors", "scoring", "verbs", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

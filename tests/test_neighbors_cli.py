@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from embedder.cli import main
-from embedder.tables import heldout
+from embedder.evaluation.ranking import next_item
 from embedder.tables.artefact import read_model
 from embedder.tables.names import read_names
 from embedder.tables.next_items import next_items
@@ -101,7 +101,7 @@ def test_next_items_rank_as_the_score_of_held_out_sessions():
     for rank, item in enumerate(found, 1):
         ids = np.array([*rows, model.tokens.index(item)], np.int32)
         case = Sequences(ids, np.array([3]))
-        score = heldout.next_item(model.input, model.counts, case, output=model.output)
+        score = next_item(model.input, model.counts, case, output=model.output)
         assert score.mrr == pytest.approx(1 / rank)
 
 

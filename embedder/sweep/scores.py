@@ -11,6 +11,7 @@ from embedder.encoders.outputs import evaluate
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
+from embedder.evaluation.ranking import next_item
 from embedder.tables import heldout
 from embedder.tables.training import Training
 from embedder.vectors.evaluate import ScoredPairs
@@ -119,7 +120,7 @@ def _next_item(training: Training) -> Scorer:
     def score(config: Config, state: TrainState) -> float:
         tables = {name: np.asarray(x) for name, x in state.params["tables"].items()}
         counts = encoded.vocabulary.counts
-        return heldout.next_item(
+        return next_item(
             tables["input"], counts, sequences, _TOPN, output=tables["output"]
         ).hit_rate
 

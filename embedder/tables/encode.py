@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypedDict
+from typing import Any, BinaryIO, NamedTuple, TypedDict
 
 import numpy as np
 import polars as pl
@@ -109,12 +109,27 @@ def encode_cached(
       NoTokensError, InputError: see `encode`.
       InputError: the cache is damaged; damage of a shard is found when it is read.
     """
-    folder = cache / _digest(corpus, min_count, base)
+    folder = cache / _digest(corpus.manifest, min_count, base)
     remove_unfinished_folders(cache)
     if not folder.exists():
         num_bytes = _write_cache(corpus, min_count, base, folder)
         return dataclasses.replace(_open_cache(folder), counting_bytes=num_bytes)
     return _open_cache(folder)
+
+
+def open_encoded(
+    manifest: list[dict[str, Any]],
+    min_count: int,
+    cache: Path,
+    base: BaseVocabulary | None = None,
+) -> Encoded | None:
+    """What `encode_cached` wrote of a corpus with this manifest; None: nothing.
+
+    Raises:
+      InputError: the cache is damaged.
+    """
+    folder = cache / _digest(manifest, min_count, base)
+    return _open_cache(folder) if folder.exists() else None
 
 
 def _chunks(corpus: Corpus, folder: Path) -> Iterator[Chunk]:
@@ -275,10 +290,12 @@ def _decode_spool(
         yield EncodedChunk(id_of_code[codes], lengths, size.is_open, weights)
 
 
-def _digest(corpus: Corpus, min_count: int, base: BaseVocabulary | None) -> str:
+def _digest(
+    manifest: list[dict[str, Any]], min_count: int, base: BaseVocabulary | None
+) -> str:
     key = {
         "format": _FORMAT,
-        "manifest": corpus.manifest,
+        "manifest": manifest,
         "min_count": min_count,
         "shard_tokens": shards.SHARD_TOKENS,
         "known": base and [base.vocabulary.digest, base.grows],

@@ -43,7 +43,6 @@ class GraphFiles(NamedTuple):
     name: str
     source: str  # what messages call it
     manifest: list[dict[str, Any]]  # equal for equal files; ready for JSON
-    columns: dict[str, str]  # found or given, by setting; {}: they have no names
     read: Callable[[], "Edges"]
     key_type: Literal["text"] = "text"  # of nodes
 
@@ -163,7 +162,7 @@ def open_graph(
     stem = Path(os.path.abspath(source)).name.split(".")[0]
     name = "".join(c for c in stem if c not in "*?[]") or "graph"
     manifest = [*fingerprints.values(), *([{"columns": columns}] if columns else [])]
-    return GraphFiles(name, os.fspath(source), manifest, columns, read)
+    return GraphFiles(name, os.fspath(source), manifest, read)
 
 
 def check_numba() -> None:
@@ -223,12 +222,27 @@ def encode_graph(
     """
     if cache is None:
         return walks_over(files.read(), options)
-    folder = cache / _digest(files, options)
+    folder = cache / _digest(files.manifest, options)
     remove_unfinished_folders(cache)
     if not folder.exists():
         walks = walks_over(files.read(), options)
         write_graph(walks.graph, walks.vocabulary, folder)
         return walks
+    graph, vocabulary = read_graph(folder)
+    return Walks(vocabulary, graph, walk_options(options))
+
+
+def open_encoded_graph(
+    manifest: list[dict[str, Any]], options: TablesOptions, cache: Path
+) -> Walks | None:
+    """What `encode_graph` wrote of files with this manifest; None: nothing.
+
+    Raises:
+      InputError: the cache is damaged.
+    """
+    folder = cache / _digest(manifest, options)
+    if not folder.exists():
+        return None
     graph, vocabulary = read_graph(folder)
     return Walks(vocabulary, graph, walk_options(options))
 
@@ -260,12 +274,15 @@ def walk_options(options: TablesOptions) -> "WalkOptions":
     )
 
 
-def _digest(files: GraphFiles, options: TablesOptions) -> str:
+def _digest(manifest: list[dict[str, Any]], options: TablesOptions) -> str:
     names = "walks", "walk_length", "directed", "source", "target", "weight"
     settings = dataclasses.asdict(options)
+    found: dict[str, str] = next(
+        (each["columns"] for each in manifest if "columns" in each), {}
+    )
     key = {
         "format": _FORMAT,
-        "manifest": files.manifest,
-        "graph": {name: settings[name] for name in names} | files.columns,
+        "manifest": manifest,
+        "graph": {name: settings[name] for name in names} | found,
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]

@@ -18,7 +18,8 @@ def next_items(
     among: Collection[str] | None = None,
 ) -> list[tuple[str, float]]:
     """The `topn` items with the highest mean v_i.u_c over the items i of a session, and
-    these scores, as `heldout.next_item` ranks; items of the session are excluded.
+    these scores, as `evaluation.ranking.next_item` ranks; items of the session are
+    excluded.
 
     Args:
       model: a model file, which has both tables.

@@ -8,6 +8,7 @@ spellings of a word.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,16 +88,34 @@ class ScoredPairs:
                 f"{path} must have 2 pairs or more with both words in the vocabulary, "
                 f"got {len(used)} of {len(pairs)}."
             )
-        self._num = len(pairs)
-        self._rows = np.array([(first[a], first[b]) for a, b, _ in used])
-        self._scores = np.array([score for _, _, score in used])
+        self.num_pairs = len(pairs)
+        """Pairs in the file."""
+        self.rows = np.array([(first[a], first[b]) for a, b, _ in used])
+        """Rows of the words of each pair that is used, i64[n, 2]."""
+        self.scores = np.array([score for _, _, score in used])
+        """Human scores of these pairs, f64[n]."""
+
+    def cosines(self, matrix: np.ndarray) -> np.ndarray:
+        """The cosine of each pair by `matrix` f[V, D], f64[n]."""
+        unit = unit_rows(matrix[self.rows.ravel()].astype(np.float64))
+        return cosines(unit[0::2], unit[1::2])
 
     def score(self, matrix: np.ndarray) -> PairsResult:
         """Correlations for `matrix` f[V, D], which has a row for each of the keys."""
-        unit = unit_rows(matrix[self._rows.ravel()].astype(np.float64))
-        spearman, pearson = _correlations(cosines(unit[0::2], unit[1::2]), self._scores)
-        num_used = len(self._scores)
-        return PairsResult(spearman, pearson, self._num, num_used, self._num - num_used)
+        spearman, pearson = _correlations(self.cosines(matrix), self.scores)
+        num_used = len(self.scores)
+        num_unknown = self.num_pairs - num_used
+        return PairsResult(spearman, pearson, self.num_pairs, num_used, num_unknown)
+
+
+class AnalogyAnswers(NamedTuple):
+    """Which questions of a file are answered correctly."""
+
+    names: list[str]  # of the sections
+    section: np.ndarray  # i64[Q], the section of each question
+    is_known: np.ndarray  # bool[Q], whether all its words are in the vocabulary
+    is_right: np.ndarray  # bool[Q], by b - a + c
+    is_nearest: np.ndarray  # bool[Q], by c alone: its nearest neighbour is the answer
 
 
 def evaluate_analogies(
@@ -116,6 +135,15 @@ def evaluate_analogies(
       InputError: a line has another form, or `restrict_vocab` is not an integer >= 1.
       OSError: the file cannot be read.
     """
+    found = analogy_answers(vectors, path, restrict_vocab=restrict_vocab)
+    return analogies_result(found)
+
+
+def analogy_answers(
+    vectors: Vectors, path: str | PathLike[str], *, restrict_vocab: int = 30_000
+) -> AnalogyAnswers:
+    """The answers to a file of questions, see `evaluate_analogies`, and those of a
+    baseline that ignores a and b (Linzen 2016, arXiv:1606.07736)."""
     check_positive_integer("restrict_vocab", restrict_vocab)
     groups = _spellings(vectors.keys[:restrict_vocab])
     group_of_word = {word: group for group, word in enumerate(groups)}
@@ -130,16 +158,21 @@ def evaluate_analogies(
         questions.append([group_of_word.get(word, -1) for word in question])
     question_ids = np.array(questions, np.int64).reshape(-1, 4)
     known: np.ndarray = np.all(question_ids >= 0, axis=1)
-    correct = np.zeros_like(known)
-    correct[known] = _answered_correctly(
-        vectors.unit[:restrict_vocab], list(groups.values()), question_ids[known]
-    )
-    return _analogies_result(names, np.array(sections, np.int64), known, correct)
+    answers = []
+    for offset in (1, 0):
+        correct = np.zeros_like(known)
+        correct[known] = _answered_correctly(
+            *(vectors.unit[:restrict_vocab], list(groups.values())),
+            *(question_ids[known], offset),
+        )
+        answers.append(correct)
+    return AnalogyAnswers(names, np.array(sections, np.int64), known, *answers)
 
 
-def _analogies_result(
-    names: list[str], sections: np.ndarray, known: np.ndarray, correct: np.ndarray
-) -> AnalogiesResult:
+def analogies_result(answers: AnalogyAnswers) -> AnalogiesResult:
+    """Accuracy on all questions, and on each section."""
+    names, sections, known, correct, _ = answers
+
     def score(name: str, chosen: np.ndarray) -> AnalogyScore:
         num_known = int(known[chosen].sum())
         num_unknown = int(chosen.sum()) - num_known
@@ -152,9 +185,9 @@ def _analogies_result(
 
 
 def _answered_correctly(
-    unit: np.ndarray, groups: list[list[int]], questions: np.ndarray
+    unit: np.ndarray, groups: list[list[int]], questions: np.ndarray, offset: int
 ) -> np.ndarray:
-    """Whether each question is answered correctly, bool[Q].
+    """Whether each question is answered correctly by `offset` (b - a) + c, bool[Q].
 
     Args:
       unit: unit vectors f[V, D].
@@ -171,7 +204,7 @@ def _answered_correctly(
     for start in range(0, len(questions), size):
         given = questions[start : start + size, :3]
         a, b, c = unit[spellings[given.T, 0]]
-        scores = (b - a + c) @ unit.T
+        scores = (b - a + c if offset else c) @ unit.T
         excluded = spellings[given].reshape(len(given), 3 * width)
         np.put_along_axis(scores, excluded, -np.inf, axis=1)
         answers[start : start + size] = group_of_id[scores.argmax(axis=1)]

@@ -88,6 +88,7 @@ INPUTS = {
     "B32": "weights of sessions that are no numbers, out of bounds, or not of a table",
     "B33": "frames that are no table; columns and values of names that do not exist",
     "B35": "tables that are small files of large rows, or crash their reader",
+    "B38": "held-out data without a case, of unknown keys, with wrong flags or labels",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
 }

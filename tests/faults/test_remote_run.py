@@ -221,7 +221,7 @@ def test_wrong_usage_is_refused_before_anything_is_copied(bucket, verb, capsys):
     wrong = {
         "neighbors": [],
         "embed": [],
-        "evaluate": ["--pairs", "pairs.tsv", "--json"],
+        "evaluate": ["--pairs", "pairs.tsv", "--topn", "5"],
         "export": ["--to", "a.npz", "--replicas", "--predictions"],
     }
     assert main([verb, RUN.format("words"), *wrong[verb]]) == 2

@@ -380,15 +380,18 @@ def test_examples_that_do_not_fit_are_refused(runs, capsys, case):
         (["tokens", "--examples", "x"], "`examples` applies only to a run of an enc"),
         (["tokens/vectors.txt", "--json"], "`json` applies only to a run of an enc"),
         (["tokens/vectors.txt", "--examples", "x"], "not a whole encoder file"),
-        (["tokens"], "Give at least one of --pairs FILE and --analogies FILE"),
+        (["tokens"], "Give at least one of --sessions, --edges, --labels, --pairs"),
         (["no", "--json"], "does not exist"),
         (
-            ["several", "--json", "--pairs", "x"],
-            "`json` goes with neither --pairs nor --analogies",
-        ),
-        (
             ["several", "--examples", "x", "--analogies", "x"],
-            "`examples` goes with neither --pairs nor --analogies",
+            "`examples` is for the evaluation of an encoder: leave out --analogies",
+        ),
+        *(
+            (
+                ["several", f"--{flag}", "x"],
+                f"`{flag}` applies only to a run of tokens or to a file of vectors",
+            )
+            for flag in ("sessions", "edges", "labels", "text")
         ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",

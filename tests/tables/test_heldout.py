@@ -8,15 +8,13 @@ import pytest
 from embedder.cli import main
 from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
-from embedder.errors import InputError
+from embedder.evaluation.ranking import next_item
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.heldout import (
-    Ranking,
     Sequences,
     log_likelihood,
-    next_item,
     sequences,
 )
 from embedder.tables.options import TablesOptions
@@ -235,100 +233,6 @@ def test_a_run_writes_its_scores(tmp_path, monkeypatch, capsys):
     assert "holdout = 0.1" in (tmp_path / "run/config.toml").read_text()
     assert main([*arguments[:-6], "--holdout", "0.2"]) == 2
     assert "`holdout` 0.1 there, 0.2 now" in capsys.readouterr().err
-
-
-SESSIONS = Sequences(np.array([0, 1, 2, 3, 0, 2, 1, 0, 1]), np.array([3, 1, 2, 3]))
-"""Items before the last, and the last: 0 1 -> 2; 0 -> 2; 1 0 -> 1, seen before."""
-ANGLES = np.radians([0, 30, 50, 300, 180])
-VECTORS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
-LENGTHS = np.array([3.0, 0.5, 1.0, 1.0, 1.0])[:, np.newaxis]
-
-
-def discount(rank: int) -> float:
-    return 1 / np.log2(1 + rank)
-
-
-def test_next_items_by_hand():
-    """Cosines ignore the lengths of vectors.
-
-    0 1 -> 15 degrees: 2 is at 50, first of the others (3 is at 300, 75 from it).
-    0 -> 0 degrees: 1 is at 30, 2 at 50, 3 at 60: second. By counts 2 is third of four,
-    after 1 and 3 for the query 0, and second after 3 for 0 1.
-    """
-    counts = np.array([9, 8, 5, 7, 1])
-    found = next_item(VECTORS * LENGTHS, counts, SESSIONS, topn=2)
-    assert found.num_cases == 2
-    expected = (1.0, (1 + discount(2)) / 2, (1 + 1 / 2) / 2)
-    np.testing.assert_allclose(found[:3], expected)
-    popular = Ranking(1 / 2, discount(2) / 2, (1 / 2 + 1 / 3) / 2)
-    np.testing.assert_allclose(found.baseline, popular)
-
-
-def test_items_of_the_session_may_be_candidates():
-    """With the query 0 1, 2 has .7, and 0 and 1 tie at .5: 1 has the worse rank, 3.
-    With the query 0, 0 has 1 and 2 has .6."""
-    vectors = np.array([[1.0, 0], [0, 1], [0.6, 0.8], [-1, 0], [0, -1]])
-    found = next_item(vectors, COUNTS, SESSIONS, topn=2, seen="included")
-    ranks = [1, 2, 3]
-    assert found.num_cases == 3
-    assert found.hit_rate == pytest.approx(2 / 3)
-    assert found.ndcg == pytest.approx((1 + discount(2)) / 3)
-    assert found.mrr == pytest.approx(np.mean([1 / rank for rank in ranks]))
-
-
-@pytest.mark.parametrize("by", ["cosine", "prediction"])
-@pytest.mark.parametrize("seen", ["excluded", "included"])
-@pytest.mark.parametrize("topn", [1, 10])
-def test_next_items_are_ranked_as_by_scikit_learn(monkeypatch, by, seen, topn):
-    from sklearn import metrics
-
-    rng = np.random.default_rng(0)
-    monkeypatch.setattr("embedder.tables.heldout.CHUNK_VALUES", 200)  # chunks of 4
-    lengths = rng.integers(1, 7, size=90)
-    given = Sequences(rng.integers(50, size=lengths.sum()), lengths)
-    input, output = (rng.normal(size=(50, 4)) for _ in range(2))
-    unit = input / np.linalg.norm(input, axis=1, keepdims=True)
-    scores, targets = [], []
-    for ids in split(given):
-        *query, target = ids
-        if not query or (seen == "excluded" and target in query):
-            continue
-        if by == "cosine":
-            score = unit @ unit[query].mean(axis=0)
-        else:
-            score = np.mean([output @ input[i] for i in query], axis=0)
-        if seen == "excluded":
-            score[query] = -100
-        scores.append(score)
-        targets.append(target)
-    given_output = None if by == "cosine" else output
-    counts = np.arange(50, 0, -1)
-    found = next_item(input, counts, given, topn, output=given_output, seen=seen)
-    right, labels = np.eye(50)[targets], np.arange(50)
-    assert found.num_cases == len(targets) > 50
-    expected = [
-        metrics.top_k_accuracy_score(targets, scores, k=topn, labels=labels),
-        metrics.ndcg_score(right, scores, k=topn),
-        metrics.label_ranking_average_precision_score(right, scores),
-    ]
-    np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("value", [0.0, np.nan])
-def test_a_model_of_equal_scores_finds_nothing(value):
-    found = next_item(np.full((5, 3), value), COUNTS, SESSIONS, topn=2)
-    assert found.hit_rate == found.ndcg == 0
-    # of five candidates two, or one, are seen
-    worst = 1 / 5 if np.isnan(value) else (1 / 3 + 1 / 4) / 2
-    assert found.mrr == pytest.approx(worst)
-
-
-def test_sessions_of_one_item_are_no_cases():
-    alone = Sequences(np.array([1, 2]), np.array([1, 1]))
-    found = next_item(VECTORS, COUNTS, alone)
-    assert found.num_cases == 0 and np.isnan([*found[:3], *found.baseline]).all()
-    with pytest.raises(InputError, match="`topn` must be an integer >= 1, got 0"):
-        next_item(VECTORS, COUNTS, alone, topn=0)
 
 
 def test_a_trained_model_finds_next_items_better_than_popularity(encoded):

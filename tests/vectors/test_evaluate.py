@@ -10,6 +10,7 @@ from embedder.vectors import evaluate
 from embedder.vectors.evaluate import (
     AnalogyScore,
     PairsResult,
+    analogy_answers,
     evaluate_analogies,
     evaluate_pairs,
 )
@@ -208,6 +209,15 @@ def test_bad_analogies_are_refused(write, text, match):
 
 def test_no_questions(write):
     assert analogies(write, "").total == AnalogyScore("total", 0, 0, 0)
+
+
+def test_the_nearest_neighbour_of_c_ignores_the_analogy(write):
+    """king is at .707 from man, at .5 from queen: of the others of king man queen."""
+    text = ": s\nwoman apple king man\nman woman king queen\nman woman uncle aunt\n"
+    answers = analogy_answers(ROYAL, write(text))
+    assert answers.is_known.tolist() == [True, True, False]
+    assert answers.is_nearest.tolist() == [True, False, False]
+    assert answers.is_right[1] and not answers.is_right[2]
 
 
 def test_restrict_vocab_is_checked(write):

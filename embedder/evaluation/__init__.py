@@ -1,0 +1,1 @@
+"""Scores of embeddings on held-out data, and of baselines from counting: on arrays."""

@@ -1,0 +1,86 @@
+"""Baselines that count in the sequences of a training, and train nothing."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from scipy import sparse
+
+from embedder.evaluation.ranking import Scorer, Sequences
+
+
+def followed_most_often(training: Sequences, num_items: int) -> Scorer:
+    """Scores that are how often an item came right after the last one of the query."""
+    ids, lengths = training
+    is_last = np.zeros(len(ids), bool)
+    is_last[np.cumsum(lengths) - 1] = True
+    pairs = ids[:-1][~is_last[:-1]], ids[1:][~is_last[:-1]]
+    shape = num_items, num_items
+    counts = sparse.csr_array((np.ones(len(pairs[0])), pairs), shape=shape)
+
+    def scores(queries: Sequences) -> np.ndarray:
+        ids, lengths = queries
+        return counts[ids[np.cumsum(lengths) - 1]].toarray()
+
+    return scores
+
+
+def same_session(training: Sequences, num_items: int) -> Scorer:
+    """Scores that are the mean, over the items i of the query, of the share of i's
+    pairs with other items of its sessions that are with the candidate."""
+    incidence = _incidence(training, num_items)  # how often a session has an item
+    own = (incidence * incidence).sum(axis=0)  # pairs of an item with itself
+    num_pairs = incidence.T @ incidence.sum(axis=1) - own
+
+    def scores(queries: Sequences) -> np.ndarray:
+        means = _incidence(queries, num_items) / queries[1][:, np.newaxis]
+        shares = sparse.csr_array(means / np.maximum(num_pairs, 1))
+        return ((shares @ incidence.T) @ incidence - shares * own).toarray()
+
+    return scores
+
+
+def positive_pmi(
+    training: Iterable[Sequences], pairs: np.ndarray, num_tokens: int, window: int = 5
+) -> np.ndarray:
+    """Positive pointwise mutual information of pairs of tokens i[n, 2], f64[n].
+
+        max(0, log(n_ab N / (2 window n_a n_b)))
+
+    with n_a how often a occurs, n_ab how often a and b are within `window` tokens of a
+    sequence, and N occurrences in all. 0 for pairs that are never together.
+
+    Args:
+      training: shards of sequences.
+      num_tokens: V.
+    """
+    tokens, columns = np.unique(pairs, return_inverse=True)
+    first, second = columns.reshape(-1, 2).T
+    number = np.full(num_tokens, -1)
+    number[tokens] = np.arange(len(tokens))
+    counts = np.zeros(num_tokens, np.int64)
+    together = sparse.csr_array((len(tokens), len(tokens)))
+    for ids, lengths in training:
+        near = [_near(number[ids], lengths, offset) for offset in range(1, window + 1)]
+        a, b = np.concatenate(near, axis=1)
+        ones = np.ones(len(a))
+        together += sparse.csr_array((ones, (a, b)), shape=together.shape)
+        counts += np.bincount(ids, minlength=num_tokens)
+    found = together[first, second] + together[second, first]
+    expected = 2 * window * counts[pairs].astype(np.float64).prod(axis=1)
+    ratio = found * counts.sum() / np.where(found > 0, expected, 1)
+    return np.log(np.maximum(ratio, 1))
+
+
+def _near(numbers: np.ndarray, lengths: np.ndarray, offset: int) -> np.ndarray:
+    """Numbers at a distance of `offset` in a sequence, none -1, [2, n]."""
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    a, b = numbers[:-offset], numbers[offset:]
+    kept = (a >= 0) & (b >= 0) & (sequence[:-offset] == sequence[offset:])
+    return np.stack([a[kept], b[kept]])
+
+
+def _incidence(sequences: Sequences, num_items: int) -> sparse.csr_array:
+    ids, lengths = sequences
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    shape = len(lengths), num_items
+    return sparse.csr_array((np.ones(len(ids)), (rows, ids)), shape=shape)

@@ -1,0 +1,1 @@
+"""Scores of a run on held-out files: what the verb `evaluate` reads and prints."""

@@ -1,0 +1,116 @@
+"""The data that a run was trained on, for baselines that count in them.
+
+The encoded corpus in the folder of the run is enough. Without it the corpus is read
+again, if it is on this machine and unchanged.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from embedder.config import Config, read_toml
+from embedder.disk.urls import is_url
+from embedder.errors import InputError
+from embedder.results import finished_run, is_encoder_run
+from embedder.run.inputs import base_of, check_sound, manifest_of, source_of
+from embedder.run.workdir import Workdir
+from embedder.tables.artefact import read_model
+from embedder.tables.columns import columns_of
+from embedder.tables.encode import BaseVocabulary, encode, open_encoded
+from embedder.tables.encoded import Encoded
+from embedder.tables.graph import Walks, encode_graph, open_encoded_graph, open_graph
+from embedder.tables.problem import open_corpus
+from embedder.tables.split import held_out
+from embedder.tables.vocabulary import Vocabulary
+
+
+def training_sequences(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Ids and lengths of the sequences of each shard that were not held out.
+
+    Raises:
+      InputError: RUN is no run of a text or of sessions, or its data cannot be read.
+      OSError: its data cannot be read.
+    """
+    run, config = _run(path)
+    if config.tables.walks:
+        raise InputError("the run was trained on a graph")
+    encoded = _encoded(run, config)
+    for shard, num in enumerate(encoded.shard_sequences):
+        ids, lengths = encoded.shard(shard, seed=0, epoch=0)
+        kept = ~held_out(shard, int(num), config.tables.holdout)
+        yield ids[np.repeat(kept, lengths)], lengths[kept].astype(np.int64)
+
+
+def training_graph(path: Path) -> sparse.csr_array:
+    """1 for each edge of the graph of a run, both ways where it is undirected, [V, V].
+
+    Raises:
+      InputError: RUN is no run of walks, or its graph cannot be read.
+      OSError: its graph cannot be read.
+    """
+    run, config = _run(path)
+    if not config.tables.walks:
+        raise InputError("the run was not trained on a graph")
+    graph = _walks(run, config).graph
+    ones = np.ones(len(graph.neighbors))
+    shape = graph.num_nodes, graph.num_nodes
+    return sparse.csr_array((ones, graph.neighbors, graph.offsets), shape=shape)
+
+
+def is_directed(path: Path) -> bool:
+    """Whether RUN was trained on a directed graph."""
+    run = finished_run(path)
+    if run is None or not run.is_started:
+        return False
+    tables = read_toml(run.config).tables
+    return bool(tables.walks) and tables.directed
+
+
+def _run(path: Path) -> tuple[Workdir, Config]:
+    run = finished_run(path)
+    if run is None or not run.is_started:
+        raise InputError("RUN has no training data")
+    if is_encoder_run(path):
+        raise InputError("the run is of an encoder")
+    check_sound(run)
+    return run, read_toml(run.config)
+
+
+def _encoded(run: Workdir, config: Config) -> Encoded:
+    manifest, options, base = manifest_of(run), config.tables, None
+    if run.base.exists():
+        model, facts = read_model(run.base), base_of(run)
+        vocabulary = Vocabulary(model.tokens, model.counts)
+        base = BaseVocabulary(vocabulary, facts is not None and facts["grow"])
+    found = open_encoded(manifest, options.min_count, run.cache, base)
+    if found is not None:
+        return found
+    columns = columns_of(options)
+    corpus = open_corpus(_source(run), options.unicode_errors, columns)
+    _check_same(run, corpus.manifest, manifest)
+    return encode(corpus, options.min_count, base)
+
+
+def _walks(run: Workdir, config: Config) -> Walks:
+    manifest = manifest_of(run)
+    found = open_encoded_graph(manifest, config.tables, run.cache)
+    if found is not None:
+        return found
+    files = open_graph(_source(run), config.tables)
+    _check_same(run, files.manifest, manifest)
+    return encode_graph(files, config.tables, None)
+
+
+def _source(run: Workdir) -> str | None:
+    source = source_of(run)
+    if source is not None and is_url(source):
+        raise InputError(f"the corpus is at {source}, and RUN has no cache of it")
+    return source
+
+
+def _check_same(run: Workdir, now: list[Any], before: list[Any]) -> None:
+    if now != before:
+        raise InputError(f"the corpus {source_of(run)} has changed since the run")

@@ -1,0 +1,67 @@
+"""Bootstrap intervals: by hand, as in scipy, and how often they hold the truth."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from embedder.evaluation.intervals import (
+    estimate,
+    mean_estimates,
+    ratio_estimate,
+    resamples,
+)
+
+
+def test_two_cases_by_hand():
+    """The resamples 0 0, 0 1 and 1 1 of 0 1 have a quarter, half, quarter."""
+    (found,) = mean_estimates(np.array([[0.0], [1.0]]))
+    assert found == (0.5, 0.0, 1.0)
+    draws = np.concatenate([*resamples(2)])
+    assert draws.shape == (1000, 2) and (draws.sum(axis=1) == 2).all()
+    assert (draws[:, 0] == 1).mean() == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_interval_is_from_percentile_to_percentile():
+    assert estimate(7.0, np.arange(1001.0)) == (7.0, 25.0, 975.0)
+
+
+def test_chunks_change_nothing_and_the_seed_does(monkeypatch):
+    cases = np.random.default_rng(0).normal(size=(50, 3))
+    whole = mean_estimates(cases)
+    monkeypatch.setattr("embedder.evaluation.intervals._CHUNK_VALUES", 120)
+    np.testing.assert_allclose(mean_estimates(cases), whole, rtol=1e-12)
+    assert mean_estimates(cases, seed=1) != whole
+
+
+def test_the_interval_of_a_mean_is_that_of_scipy():
+    cases = np.random.default_rng(0).exponential(size=(200, 1))
+    (found,) = mean_estimates(cases, 10_000)
+    expected = stats.bootstrap(
+        (cases[:, 0],), np.mean, method="percentile", n_resamples=10_000, rng=0
+    ).confidence_interval
+    assert found.value == pytest.approx(cases.mean())
+    np.testing.assert_allclose(found[1:], expected, rtol=0.01)
+
+
+def test_intervals_hold_the_true_mean_in_95_percent_of_samples():
+    rng = np.random.default_rng(0)
+    found = mean_estimates(rng.normal(size=(100, 400)))
+    held = np.mean([each.lower < 0 < each.upper for each in found])
+    assert 0.91 < held < 0.98
+
+
+def test_groups_are_resampled_whole():
+    """Two groups: 3 terms of sum 0, 1 term of sum 4."""
+    found = ratio_estimate(np.array([0.0, 4.0]), np.array([3, 1]))
+    assert found == (1.0, 0.0, 4.0)
+
+
+@pytest.mark.parametrize("num", [0, 10])
+def test_no_cases_have_no_score(num):
+    assert np.isnan(mean_estimates(np.empty((0, 2)), num)).all()
+    assert np.isnan(ratio_estimate(np.empty(0), np.empty(0), num)).all()
+
+
+def test_without_resamples_there_is_no_interval():
+    (found,) = mean_estimates(np.ones((3, 1)), 0)
+    assert found.value == 1 and np.isnan(found[1:]).all()
