@@ -162,8 +162,12 @@ class Neighbors:
     stable: bool = False
     """Of a run with replicas: sort by the lower end of the interval."""
     session: tuple[str, ...] = ()
-    """Items of a session: print those expected next, by the mean product of input and
-    output vectors as in training; of a file of vectors, or replicas, by cosine."""
+    """Items of a session, the newest last: print those expected next, by products of
+    input and output vectors as in training; of a file of vectors, or replicas, by
+    cosine."""
+    decay: float | None = None
+    """With --session: weight of an item relative to the next, newer one; 1: all items
+    alike; none: 0.5."""
     names: str | None = None
     """Table (CSV, Parquet ...) whose first two columns are keys and names to show; it
     may be a URL."""
@@ -231,6 +235,9 @@ class Evaluate:
     score_by: Literal["auto", "output", "cosine"] = "auto"
     """With --sessions: rank by the mean product of input and output vectors, as in
     training, or by the cosine. auto: output, where RUN has the output vectors."""
+    decay: float | None = None
+    """With --sessions: weight of an item of the query relative to the next, newer one;
+    1: all items alike; none: 0.5, with --user 1."""
     edges: Path | None = None
     """Held-out edges: tell them from as many pairs of nodes without an edge."""
     source: str = ""

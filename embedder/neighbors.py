@@ -196,6 +196,8 @@ def _check(args: Neighbors) -> None:
         raise InputError("WORD: give at least one token to look up.")
     if args.session and (args.words or args.name or args.stable):
         raise InputError("`session` goes with neither WORD, --name nor --stable.")
+    if args.decay is not None and not args.session:
+        raise InputError("`decay` applies only with --session.")
     if args.name is not None and args.names is None:
         raise InputError("`name` needs `names`, the table of keys and names.")
 
@@ -211,18 +213,18 @@ def _words(args: Neighbors, known: Sequence[str], names: "Names | None") -> list
 
 
 def _next_items(lookup: _Lookup, args: Neighbors, among: set[str] | None) -> _Result:
-    from embedder.tables.next_items import next_items
-    from embedder.vectors.spelling import check_known
+    from embedder.evaluation.ranking import DECAY
+    from embedder.tables.next_items import next_items, ranked_items
 
     run = finished_run(lookup.run)
+    session, topn = args.session, args.topn
+    decay = DECAY if args.decay is None else args.decay
     if run is not None and run.model.exists():
-        scores = next_items(run.model, args.session, args.topn, among=among)
+        scores = next_items(run.model, session, topn, among=among, decay=decay)
         found = _ranked(scores, "score")
     else:
-        check_known(args.session, lookup.vectors.keys)
-        found = _ranked(
-            lookup.vectors.most_similar(args.session, topn=args.topn, among=among)
-        )
+        scores = ranked_items(lookup.vectors, session, topn, among=among, decay=decay)
+        found = _ranked(scores)
     title = f"after {', '.join(map(lookup.named, args.session))}"
     return _Result(args.session, {}, title, found)
 

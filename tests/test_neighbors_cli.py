@@ -78,16 +78,19 @@ def test_unknown_tokens_have_suggestions(capsys):
     assert error_line(capsys).endswith("'quite-other' is not in the vocabulary.")
 
 
-def test_next_items_have_the_highest_mean_products():
+@pytest.mark.parametrize("decay", [0.25, 1])
+def test_next_items_have_the_highest_mean_products(decay):
     model = read_model(Path("run/model.npz"))
     session = ("b2", "a1", "b2")
     rows = [model.tokens.index(item) for item in session]
+    weights = [decay**2, decay, 1]
     products = [
-        np.mean([model.input[row] @ output for row in rows]) for output in model.output
+        np.average([model.input[row] @ output for row in rows], weights=weights)
+        for output in model.output
     ]
     others = [row for row in range(10) if row not in rows]
     expected = sorted(others, key=lambda row: -products[row])
-    found = next_items(Path("run/model.npz"), session, topn=20)
+    found = next_items(Path("run/model.npz"), session, topn=20, decay=decay)
     assert [item for item, _ in found] == [model.tokens[row] for row in expected]
     scores = [products[row] for row in expected]
     np.testing.assert_allclose([x for _, x in found], scores, rtol=1e-5, atol=1e-7)
@@ -112,9 +115,22 @@ def test_session_of_a_run_and_of_vectors(capsys):
     assert lines == ["after a1, b3", *(f"  {x:6.3f}  {item}" for item, x in expected)]
     vectors = read_vectors("two/vectors.safetensors")
     for source in ("two", "two/vectors.safetensors"):
-        assert main(["neighbors", source, "--session", "a1", "b3", "--topn", "1"]) == 0
+        command = ["neighbors", source, "--session", "a1", "b3", "--topn", "1"]
+        assert main([*command, "--decay", "1"]) == 0
         ((item, cosine),) = vectors.most_similar(["a1", "b3"], topn=1)
         assert capsys.readouterr().out.splitlines()[1] == f"  {cosine:6.3f}  {item}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--session", "a1", "b3", "--decay", "0"], "`decay` must be a number in (0, "),
+        (["--decay", "0.5", "--", "a1"], "`decay` applies only with --session."),
+    ],
+)
+def test_decay_out_of_place(capsys, arguments, message):
+    assert main(["neighbors", "run", *arguments]) == 2
+    assert message in error_line(capsys)
 
 
 @pytest.mark.parametrize("run", ["run", "two"])

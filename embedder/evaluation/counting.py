@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import sparse
 
-from embedder.evaluation.ranking import Scorer, Sequences
+from embedder.evaluation.ranking import DECAY, Scorer, Sequences, recency_weights
 
 
 def followed_most_often(training: Sequences, num_items: int) -> Scorer:
@@ -24,15 +24,19 @@ def followed_most_often(training: Sequences, num_items: int) -> Scorer:
     return scores
 
 
-def same_session(training: Sequences, num_items: int) -> Scorer:
+def same_session(training: Sequences, num_items: int, decay: float = DECAY) -> Scorer:
     """Scores that are the mean, over the items i of the query, of the share of i's
-    pairs with other items of its sessions that are with the candidate."""
+    pairs with other items of its sessions that are with the candidate.
+
+    Args:
+      decay: of the weights in the mean, see `recency_weights`.
+    """
     incidence = _incidence(training, num_items)  # how often a session has an item
     own = (incidence * incidence).sum(axis=0)  # pairs of an item with itself
     num_pairs = incidence.T @ incidence.sum(axis=1) - own
 
     def scores(queries: Sequences) -> np.ndarray:
-        means = _incidence(queries, num_items) / queries[1][:, np.newaxis]
+        means = _incidence(queries, num_items, recency_weights(queries[1], decay))
         shares = sparse.csr_array(means / np.maximum(num_pairs, 1))
         return ((shares @ incidence.T) @ incidence - shares * own).toarray()
 
@@ -79,8 +83,11 @@ def _near(numbers: np.ndarray, lengths: np.ndarray, offset: int) -> np.ndarray:
     return np.stack([a[kept], b[kept]])
 
 
-def _incidence(sequences: Sequences, num_items: int) -> sparse.csr_array:
+def _incidence(
+    sequences: Sequences, num_items: int, weights: np.ndarray | None = None
+) -> sparse.csr_array:
+    """How often each sequence has each item, or the sums of the weights, f64[n]."""
     ids, lengths = sequences
     rows = np.repeat(np.arange(len(lengths)), lengths)
-    shape = len(lengths), num_items
-    return sparse.csr_array((np.ones(len(ids)), (rows, ids)), shape=shape)
+    values = np.ones(len(ids)) if weights is None else weights
+    return sparse.csr_array((values, (rows, ids)), shape=(len(lengths), num_items))

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from embedder.errors import InputError
 from embedder.vectors.evaluate import CHUNK_VALUES
 from embedder.vectors.vectors import check_positive_integer, unit_rows
 
@@ -21,6 +22,10 @@ Seen = Literal["excluded", "included"]
 
 Scorer = Callable[[Sequences], np.ndarray]
 """Queries, none empty -> the score of each item for each of them, f[m, V]."""
+
+
+DECAY = 0.5
+"""Weight of an item of a query relative to the next, newer one."""
 
 
 class Cases(NamedTuple):
@@ -63,6 +68,7 @@ def next_item(
     *,
     output: np.ndarray | None = None,
     seen: Seen = "excluded",
+    decay: float = DECAY,
 ) -> NextItem:
     """How well the items of a session predict its last one, over sessions of two items
     or more. All V items are ranked. Ties count as ranked before the right item, so a
@@ -74,26 +80,50 @@ def next_item(
       output: as of `by_vectors`.
       seen: whether items of the session are candidates. If "excluded", sessions whose
         last item occurs before are left out.
+      decay: as of `recency_weights`.
 
     Raises:
-      InputError: `topn` is not an integer >= 1.
+      InputError: `topn` is not an integer >= 1, or `decay` is not in (0, 1].
     """
     check_positive_integer("topn", topn)
+    check_decay(decay)
     cases = last_items(sequences, seen)
     found, popular = (
         ranking(target_ranks(scorer, cases, len(input)), topn)
-        for scorer in (by_vectors(input, output), by_popularity(counts))
+        for scorer in (by_vectors(input, output, decay), by_popularity(counts))
     )
     return NextItem(*found[:3], popular, cases.num)
 
 
-def by_vectors(input: np.ndarray, output: np.ndarray | None = None) -> Scorer:
-    """Scores mean v_i.u_c over the items i of the query, as in training.
+def check_decay(decay: float) -> None:
+    """Raises InputError if `decay` is not in (0, 1]."""
+    if not 0 < decay <= 1:
+        raise InputError(f"`decay` must be a number in (0, 1], got {decay!r}.")
+
+
+def recency_weights(lengths: np.ndarray, decay: float) -> np.ndarray:
+    """Weights of the items of queries, f64[n]: the last item of a query has the
+    largest, each before it `decay` times that of the next, and they add up to 1.
+
+    Args:
+      decay: in (0, 1]; 1: all items alike.
+    """
+    ends = np.cumsum(lengths)
+    age = np.repeat(ends, lengths) - 1 - np.arange(ends[-1] if len(ends) else 0)
+    weights = np.power(float(decay), age)
+    totals = np.add.reduceat(weights, ends - lengths) if len(ends) else weights
+    return weights / np.repeat(totals, lengths)
+
+
+def by_vectors(
+    input: np.ndarray, output: np.ndarray | None = None, decay: float = DECAY
+) -> Scorer:
+    """Scores sum w_i v_i.u_c over the items i of the query, with `recency_weights` w.
 
     Args:
       input: input table, [V, D].
-      output: output table, [V, D]; None: the cosine of c with the mean of the unit
-        vectors of the query, as `most_similar` has it.
+      output: output table, [V, D]; None: the cosine of c with the same sum of unit
+        vectors.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         rows = unit_rows(input) if output is None else input
@@ -101,9 +131,11 @@ def by_vectors(input: np.ndarray, output: np.ndarray | None = None) -> Scorer:
 
     def scores(queries: Sequences) -> np.ndarray:
         ids, lengths = queries
+        weights = recency_weights(lengths, decay).astype(rows.dtype)[:, np.newaxis]
         with np.errstate(over="ignore", invalid="ignore"):
-            sums = np.add.reduceat(rows[ids], np.cumsum(lengths) - lengths, axis=0)
-            return sums / lengths[:, np.newaxis].astype(rows.dtype) @ items.T
+            weighted = weights * rows[ids]
+            query = np.add.reduceat(weighted, np.cumsum(lengths) - lengths)
+            return (unit_rows(query) if output is None else query) @ items.T
 
     return scores
 

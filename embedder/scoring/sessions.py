@@ -18,6 +18,7 @@ from embedder.evaluation.ranking import (
     by_popularity,
     by_vectors,
     case_scores,
+    check_decay,
     last_items,
     split_cases,
     target_ranks,
@@ -48,6 +49,7 @@ class Settings(NamedTuple):
     topn: int
     seen: Seen
     score_by: ScoreBy
+    decay: float  # as of `recency_weights`
     seed: int
 
 
@@ -75,12 +77,13 @@ def score_sessions(
       OSError, InputError: the file is no table of sessions, or has no case.
     """
     check_positive_integer("topn", settings.topn)
+    check_decay(settings.decay)
     model = _model(run, settings.score_by)
     read = (_of_users if user else _of_sessions)(source, columns, user, vectors.keys)
     cases = _cases(read, settings.seen)
     _check_cases(read, cases, run, source, user)
     names = _score_names(settings.topn, bool(user))
-    scorers, missing = _baselines(run, vectors)
+    scorers, missing = _baselines(run, vectors, settings.decay)
 
     def scores(each: Scorer) -> Scores:
         ranks = target_ranks(each, cases, len(vectors))
@@ -91,7 +94,7 @@ def score_sessions(
         *("sessions", source, *_summary(read, cases, user)),
         settings._asdict() | {"user": user or None} | columns._asdict(),
         "vectors by " + ("cosine" if model is None else "output table"),
-        scores(by_vectors(*(model or (vectors.matrix,)))),
+        scores(by_vectors(*(model or (vectors.matrix, None)), settings.decay)),
         {name: scores(each) for name, each in scorers.items()},
         missing,
     )
@@ -135,7 +138,9 @@ def _score_names(topn: int, has_users: bool) -> list[str]:
     return [*names, f"recall@{topn}"] if has_users else names
 
 
-def _baselines(run: Path, vectors: Vectors) -> tuple[dict[str, Scorer], dict[str, str]]:
+def _baselines(
+    run: Path, vectors: Vectors, decay: float
+) -> tuple[dict[str, Scorer], dict[str, str]]:
     """Scorers that count, and why others are missing."""
     found: dict[str, Scorer] = {}
     missing: dict[str, str] = {}
@@ -152,7 +157,7 @@ def _baselines(run: Path, vectors: Vectors) -> tuple[dict[str, Scorer], dict[str
         )
     ids, lengths = map(np.concatenate, zip(*parts, strict=True))
     training = ids, lengths
-    found[_NAMES["same"]] = same_session(training, len(vectors))
+    found[_NAMES["same"]] = same_session(training, len(vectors), decay)
     found[_NAMES["followed"]] = followed_most_often(training, len(vectors))
     return found, missing
 

@@ -15,7 +15,7 @@ _TESTS = "sessions", "edges", "labels", "pairs", "analogies", "text"
 _TABLES_ONLY = "sessions", "edges", "labels", "text"
 _NEEDS = {
     **dict.fromkeys(("session", "item", "order", "items", "user"), "sessions"),
-    **dict.fromkeys(("seen", "topn", "score_by"), "sessions"),
+    **dict.fromkeys(("seen", "topn", "score_by", "decay"), "sessions"),
     **dict.fromkeys(("source", "target", "similarity", "non_edges"), "edges"),
     **dict.fromkeys(("train_share", "splits"), "labels"),
     "restrict_vocab": "analogies",
@@ -96,11 +96,14 @@ def _reports(args: Evaluate, run: Path) -> Iterator[Report]:
     """A report for each file."""
     vectors = vectors_of(run)
     if args.sessions is not None:
+        from embedder.evaluation.ranking import DECAY
         from embedder.scoring.sessions import Settings, score_sessions
         from embedder.tables.columns import Columns
 
+        by_default = 1.0 if args.user else DECAY
+        decay = by_default if args.decay is None else args.decay
         columns = Columns(args.session, args.item, args.order, args.items)
-        settings = Settings(args.topn, args.seen, args.score_by, args.seed)
+        settings = Settings(args.topn, args.seen, args.score_by, decay, args.seed)
         yield score_sessions(
             *(run, vectors, args.sessions, columns, args.user, settings)
         )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from embedder.evaluation.ranking import DECAY, by_vectors, check_decay
 from embedder.tables.artefact import read_model
 from embedder.vectors.spelling import check_known
 from embedder.vectors.vectors import Vectors, check_positive_integer
@@ -16,30 +17,50 @@ def next_items(
     topn: int = 10,
     *,
     among: Collection[str] | None = None,
+    decay: float = DECAY,
 ) -> list[tuple[str, float]]:
-    """The `topn` items with the highest mean v_i.u_c over the items i of a session, and
-    these scores, as `evaluation.ranking.next_item` ranks; items of the session are
-    excluded.
+    """The `topn` items that a model file, with both tables, ranks first after a
+    session, and their scores; see `ranked_items`."""
+    found = read_model(model)
+    vectors = Vectors(found.tokens, found.input)
+    return ranked_items(
+        vectors, session, topn, output=found.output, among=among, decay=decay
+    )
+
+
+def ranked_items(
+    vectors: Vectors,
+    session: tuple[str, ...],
+    topn: int = 10,
+    *,
+    output: np.ndarray | None = None,
+    among: Collection[str] | None = None,
+    decay: float = DECAY,
+) -> list[tuple[str, float]]:
+    """The `topn` items that are ranked first after those of a session, without these,
+    and their scores; see `evaluation.ranking.by_vectors`.
 
     Args:
-      model: a model file, which has both tables.
+      session: the items, the newest last.
+      output: output table, [V, D]; None: scores are cosines.
       among: only these items can be next; unknown ones are ignored.
+      decay: as of `evaluation.ranking.recency_weights`.
 
     Raises:
       InputKeyError: an item is unknown.
-      InputError: `topn` is not an integer >= 1, none of `among` is known, or the file
-        is damaged.
+      InputError: `topn` is not an integer >= 1, `decay` not in (0, 1], or none of
+        `among` is known.
     """
     check_positive_integer("topn", topn)
-    found = read_model(model)
-    check_known(session, found.tokens)
-    vectors = Vectors(found.tokens, found.input)
+    check_decay(decay)
+    check_known(session, vectors.keys)
     rows = [vectors.index(item) for item in session]
-    scores = found.output @ found.input[rows].mean(axis=0)
+    query = np.array(rows), np.array([len(rows)])
+    scores = by_vectors(vectors.matrix, output, decay)(query)[0]
     scores[rows] = -np.inf
     hidden = vectors.outside(among)
     if hidden is not None:
         scores[hidden] = -np.inf
     num = min(topn, int((scores > -np.inf).sum()))
     best = np.argsort(-scores, kind="stable")[:num]
-    return [(found.tokens[row], float(scores[row])) for row in best]
+    return [(vectors.keys[row], float(scores[row])) for row in best]

@@ -18,7 +18,7 @@ def test_followed_most_often_by_hand():
 
 def test_same_session_by_hand():
     """Pairs of 2: 0, 1 and 3 once each; of 0: 1 twice, 2 once."""
-    found = same_session(TRAINING, 5)(QUERIES)
+    found = same_session(TRAINING, 5, decay=1)(QUERIES)
     expected = [[1 / 6, 1 / 2, 1 / 6, 1 / 6, 0], [2 / 3, 0, 1 / 3, 0, 0]]
     np.testing.assert_allclose(found, expected, atol=1e-15)
 
@@ -38,9 +38,14 @@ def test_counts_of_random_sessions_are_those_of_loops():
     each = np.split(queries[0], np.cumsum(queried)[:-1])
     found = followed_most_often(training, 12)(queries)
     np.testing.assert_array_equal(found, [after[ids[-1]] for ids in each])
-    found = same_session(training, 12)(queries)
-    expected = [shares[ids].mean(axis=0) for ids in each]
-    np.testing.assert_allclose(found, expected, atol=1e-15)
+    for decay in (0.5, 1):
+        found = same_session(training, 12, decay)(queries)
+        weights = [decay ** np.arange(len(ids))[::-1] for ids in each]
+        expected = [
+            np.average(shares[ids], axis=0, weights=own)
+            for ids, own in zip(each, weights, strict=True)
+        ]
+        np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
 def test_mutual_information_by_hand():

@@ -12,6 +12,7 @@ from embedder.evaluation.ranking import (
     last_items,
     next_item,
     ranking,
+    recency_weights,
     split_cases,
     target_ranks,
 )
@@ -39,14 +40,14 @@ def discount(rank: int) -> float:
 
 
 def test_next_items_by_hand():
-    """Cosines ignore the lengths of vectors.
+    """Cosines ignore the lengths of vectors. All items of a session count alike.
 
     0 1 -> 15 degrees: 2 is at 50, first of the others (3 is at 300, 75 from it).
     0 -> 0 degrees: 1 is at 30, 2 at 50, 3 at 60: second. By counts 2 is third of four,
     after 1 and 3 for the query 0, and second after 3 for 0 1.
     """
     counts = np.array([9, 8, 5, 7, 1])
-    found = next_item(VECTORS * LENGTHS, counts, SESSIONS, topn=2)
+    found = next_item(VECTORS * LENGTHS, counts, SESSIONS, topn=2, decay=1)
     assert found.num_cases == 2
     expected = (1.0, (1 + discount(2)) / 2, (1 + 1 / 2) / 2)
     np.testing.assert_allclose(found[:3], expected)
@@ -58,7 +59,7 @@ def test_items_of_the_session_may_be_candidates():
     """With the query 0 1, 2 has .7, and 0 and 1 tie at .5: 1 has the worse rank, 3.
     With the query 0, 0 has 1 and 2 has .6."""
     vectors = np.array([[1.0, 0], [0, 1], [0.6, 0.8], [-1, 0], [0, -1]])
-    found = next_item(vectors, COUNTS, SESSIONS, topn=2, seen="included")
+    found = next_item(vectors, COUNTS, SESSIONS, 2, seen="included", decay=1)
     ranks = [1, 2, 3]
     assert found.num_cases == 3
     assert found.hit_rate == pytest.approx(2 / 3)
@@ -68,8 +69,8 @@ def test_items_of_the_session_may_be_candidates():
 
 @pytest.mark.parametrize("by", ["cosine", "prediction"])
 @pytest.mark.parametrize("seen", ["excluded", "included"])
-@pytest.mark.parametrize("topn", [1, 10])
-def test_next_items_are_ranked_as_by_scikit_learn(monkeypatch, by, seen, topn):
+@pytest.mark.parametrize(("topn", "decay"), [(1, 0.9), (10, 0.9), (10, 0.3)])
+def test_next_items_are_ranked_as_by_scikit_learn(monkeypatch, by, seen, topn, decay):
     from sklearn import metrics
 
     rng = np.random.default_rng(0)
@@ -83,17 +84,17 @@ def test_next_items_are_ranked_as_by_scikit_learn(monkeypatch, by, seen, topn):
         *query, target = ids
         if not query or (seen == "excluded" and target in query):
             continue
-        if by == "cosine":
-            score = unit @ unit[query].mean(axis=0)
-        else:
-            score = np.mean([output @ input[i] for i in query], axis=0)
+        weights = [decay**age for age in range(len(query))][::-1]
+        rows, items = (unit, unit) if by == "cosine" else (input, output)
+        score = items @ np.average(rows[query], axis=0, weights=weights)
         if seen == "excluded":
             score[query] = -100
         scores.append(score)
         targets.append(target)
     given_output = None if by == "cosine" else output
     counts = np.arange(50, 0, -1)
-    found = next_item(input, counts, given, topn, output=given_output, seen=seen)
+    settings = {"output": given_output, "seen": seen, "decay": decay}
+    found = next_item(input, counts, given, topn, **settings)
     right, labels = np.eye(50)[targets], np.arange(50)
     assert found.num_cases == len(targets) > 50
     expected = [
@@ -119,6 +120,15 @@ def test_sessions_of_one_item_are_no_cases():
     assert found.num_cases == 0 and np.isnan([*found[:3], *found.baseline]).all()
     with pytest.raises(InputError, match="`topn` must be an integer >= 1, got 0"):
         next_item(VECTORS, COUNTS, alone, topn=0)
+
+
+def test_the_newest_item_of_a_query_counts_most():
+    found = recency_weights(np.array([3, 1, 2]), 0.5)
+    np.testing.assert_allclose(found, [1 / 7, 2 / 7, 4 / 7, 1, 1 / 3, 2 / 3])
+    assert recency_weights(np.array([], int), 0.5).tolist() == []
+    for decay in (0, 1.5, np.nan):
+        with pytest.raises(InputError, match=r"`decay` must be a number in \(0, 1\]"):
+            next_item(VECTORS, COUNTS, SESSIONS, decay=decay)
 
 
 def test_several_targets_by_hand():
@@ -161,7 +171,9 @@ def test_several_targets_are_scored_as_by_scikit_learn(monkeypatch, seen, topn):
     is_target = rng.random(lengths.sum()) < 0.4
     input, output = (rng.normal(size=(30, 4)) for _ in range(2))
     cases = split_cases(given, is_target, seen)
-    found = case_scores(target_ranks(by_vectors(input, output), cases, 30), topn)
+    found = case_scores(
+        target_ranks(by_vectors(input, output, decay=1), cases, 30), topn
+    )
     expected = []
     flags = np.split(is_target, np.cumsum(lengths)[:-1])
     for ids, flag in zip(split(given), flags, strict=True):
