@@ -41,6 +41,7 @@ from embedder.tables.options import MOST_DISTANCE, TablesOptions
 from embedder.tables.packing import filled_share
 from embedder.tables.placement import REPLICA_AXES, TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
+from embedder.tables.row_factors import RowFactors, factored_program
 from embedder.tables.split import num_held_out, trained_share
 from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
@@ -65,11 +66,14 @@ class Training:
         epochs: range,
         base: ModelFile | None = None,
         models: Sequence[Config] = (),
+        *,
+        factors: RowFactors | None = None,
     ):
         """Plans; nothing is allocated.
 
         Args:
           base: the model whose rows are the first rows at the start.
+          factors: of the rates of rows; None: all are 1.
           models: the resolved settings of each model that is trained side by side,
             which differ from `config` where `setting` has `is_per_model`; its window is
             the largest. (): `replicas_of(config)`.
@@ -102,7 +106,8 @@ class Training:
             self._log_long_sequences()
         avoid_slow_scatters()  # before the first use of a device
         shape = len(encoded.vocabulary), options.vector_size
-        self._demand = demand(config, shape, self.superblock_size)
+        self._factored = () if factors is None else factors.tables
+        self._demand = demand(config, shape, self.superblock_size, self._factored)
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.loader = pick_loader(config.run.loader, self.layout)
         self.config = with_options(config, loader=self.loader)  # as it was picked
@@ -120,7 +125,9 @@ class Training:
             with_options(program_config, backend=self.backend),
             self.layout,
             tuple(map(_program_config, models)) if self.backend == "numba" else (),
+            self._factored,
         )
+        self.program = factored_program(self.program, factors)
 
     @property
     def content(self) -> str:
@@ -254,7 +261,9 @@ class Training:
     @property
     def memory(self) -> dict[str, int]:
         """Host memory in bytes that a run needs at most, by purpose."""
-        return memory_needed(self.config, self.encoded, self.superblock_size)
+        return memory_needed(
+            self.config, self.encoded, self.superblock_size, self._factored
+        )
 
     @property
     def device_memory(self) -> dict[str, int]:
@@ -484,6 +493,7 @@ def make_program(
     config: Config,
     layout: Layout = ONE_DEVICE,
     models: tuple[Config, ...] = (),
+    factored: tuple[str, ...] = (),
 ) -> TablesProgram:
     """The compiled updates of a run; the same arguments return the same program.
 
@@ -492,6 +502,7 @@ def make_program(
     Args:
       models: the settings of each model, for the kernel; (): those of `config`. XLA
         reads them from the batches.
+      factored: names of the tables whose rows have factors; see `factored_program`.
     """
     enable_compilation_cache()
     options, has_replicas = config.tables, config.run.replicas > 1
@@ -527,6 +538,7 @@ def make_program(
             update=options.update,
             loss_interval=interval,
             has_replicas=has_replicas,
+            factored=factored,
         )
     return TablesProgram(model=whole, optimizer=optimizer, **vars(placed))
 
