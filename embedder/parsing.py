@@ -109,17 +109,35 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     assert isinstance(same, Train)  # as before, with other defaults
     if verb.grow and not (base and base["grow"]):
         raise InputError(f"{run.path} was started without --grow: give --resume too.")
+    has_base = base is not None and base["path"] is not None
     return dataclasses.replace(
         same,
         corpus=source_of(run),
-        resume=None if base is None else str(run.base),
+        resume=str(run.base) if has_base else None,
         grow=base is not None and base["grow"],
+        tokens=_with_kept_files(same.tokens, before, run),
     )
+
+
+def _with_kept_files(
+    now: TablesOptions, before: Config, run: "Workdir"
+) -> TablesOptions:
+    """`now` with the files that the run has kept in place of those it was given."""
+    if before.run.model != "tokens" or not run.start.exists():
+        return now
+    given, kept = before.tables, str(run.start)
+    if now.init_from == given.init_from != "":
+        now = dataclasses.replace(now, init_from=kept)
+    if now.freeze == given.freeze not in ("", "all", "known"):
+        now = dataclasses.replace(now, freeze=kept)
+    return now
 
 
 def _with_settings_of_a_base(arguments: list[str], run: "Workdir") -> Train:
     """The command with the settings of the run of --resume as defaults."""
     before = _with_default_blocks(arguments, run)
+    if before.run.model == "tokens":  # a base has no other start
+        before = with_options(before, init_from="", freeze="")
     optimizer = _flag_value(arguments, "--optimizer", str)
     if before.run.model == "tokens" and optimizer not in (None, before.run.optimizer):
         # The rates and the limit of the run are not meant for another optimizer.

@@ -62,7 +62,8 @@ class Problem(Protocol[AnyTraining]):
 
     @property
     def base(self) -> dict[str, Any] | None:
-        """The run whose vectors are the start, with a digest of them."""
+        """The run whose vectors are the start, with a digest of them, and digests of
+        the files of `inputs.START_FILES`."""
 
     def plan(
         self, config: Config, cache: Path | None, models: Sequence[Config] = ()
@@ -125,8 +126,8 @@ def copy_of_base(resume: str | Path, cache: Path | None = None) -> Path:
 def _is_of_model(name: str) -> bool:
     """Whether starting from a finished run needs its file `name`."""
     run = Workdir("")
-    needed = (run.config, run.corpus, run.vocabulary, run.base, run.model, run.sums)
-    return Path(name) in needed
+    needed = (run.config, run.corpus, run.vocabulary, run.base, run.start)
+    return Path(name) in (*needed, run.model, run.sums)
 
 
 def _is_of_run(name: str) -> bool:

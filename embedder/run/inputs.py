@@ -30,6 +30,10 @@ _log = logging.getLogger(__name__)
 COLUMNS = frozenset({"session", "item", "order", "items", "weights"})
 """Settings that name columns; the manifest has those that were found, too."""
 
+START_FILES = frozenset({"init_from", "freeze"})
+"""Settings that name what a run starts from; the base has digests of it, and a run
+that has moved reads what it kept."""
+
 Manifest = list[dict[str, Any]]
 """Facts about each file of a corpus, by which a changed one is recognised."""
 
@@ -70,7 +74,9 @@ def _open(given: Config, resolved: Config) -> dict[str, Any]:
     """Settings that were open, with their values as given."""
     after = options_of(resolved)
     return {
-        name: value for name, value in options_of(given).items() if value != after[name]
+        name: value
+        for name, value in options_of(given).items()
+        if value != after.get(name) and name not in START_FILES  # they may have secrets
     }
 
 
@@ -93,8 +99,10 @@ def check_same(
     """
     before = _corpus(workdir, "manifest", (list,))
     found = _different_settings(workdir, config, manifest)
-    if not _is_same_base(workdir, base):
-        found.append("`resume` of another run (--workdir alone resumes its own)")
+    found += [
+        f"{each} (--workdir alone resumes its own)"
+        for each in _different_starts(workdir, base)
+    ]
     if before != manifest:
         if force:
             _log.warning("%s was started with another corpus.", workdir.path)
@@ -121,8 +129,7 @@ def data_differences(
     Returns a text for each difference.
     """
     found = _different_settings(workdir, config, manifest)
-    if not _is_same_base(workdir, base):
-        found.append("`resume` of another run")
+    found += _different_starts(workdir, base)
     before = _corpus(workdir, "manifest", (list,))
     if not force and _without_times(before) != _without_times(manifest):
         found.append("another corpus")
@@ -135,9 +142,15 @@ def _different_settings(
     """A text for each setting that differs; of columns by what they are in the data."""
     before = _corpus(workdir, "manifest", (list,))
     return different_options(
-        _with_columns(options_of(read_toml(workdir.config)), before),
-        _with_columns(options_of(config), manifest),
+        _comparable(options_of(read_toml(workdir.config)), before),
+        _comparable(options_of(config), manifest),
     )
+
+
+def _comparable(options: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
+    """`options` with the columns that were found, without files that have a digest."""
+    known = _with_columns(options, manifest).items()
+    return {name: value for name, value in known if name not in START_FILES}
 
 
 def _without_times(manifest: Manifest) -> Manifest:
@@ -172,8 +185,8 @@ def is_same(
     setting that was open then and is open now became what it would become again.
     """
     before = _corpus(workdir, "manifest", (list,))
-    resolved = _with_columns(options_of(read_toml(workdir.config)), before)
-    now = _with_columns(options_of(given), manifest)
+    resolved = _comparable(options_of(read_toml(workdir.config)), before)
+    now = _comparable(options_of(given), manifest)
     was_open = open_settings(workdir)
     again = {
         name: resolved[name]
@@ -182,7 +195,7 @@ def is_same(
     }
     return (
         not different_options(resolved, now | again)
-        and _is_same_base(workdir, base)
+        and not _different_starts(workdir, base)
         and before == manifest
     )
 
@@ -221,19 +234,33 @@ def open_settings(workdir: Workdir) -> dict[str, Any]:
 
 
 def base_of(workdir: Workdir) -> dict[str, Any] | None:
-    """The run whose vectors were the start: path, grow, and sha256 of its model."""
+    """The run whose vectors were the start: path, grow, and sha256 of its model; and
+    digests of the files of `START_FILES`. Without such a run the path is None."""
     found = _corpus(workdir, "resume", (dict, type(None)))
     if found is not None and not {"path", "grow", "sha256"} <= {*found}:
         raise _damaged(workdir, f"`resume` is {found!r}")
     return found
 
 
-def _is_same_base(workdir: Workdir, base: dict[str, Any] | None) -> bool:
-    """Whether the run started from the vectors of `base`, wherever they were."""
-    before = base_of(workdir)
-    if before is None or base is None:
-        return before is base
-    return all(before[name] == base[name] for name in ("grow", "sha256"))
+_STARTS = {
+    "grow": "`resume` of another run",
+    "sha256": "`resume` of another run",
+    "init_from": "`init_from` of other vectors",
+    "freeze": "`freeze` of other rows",
+}
+"""What differs, by the fact of a base in which two runs differ."""
+
+
+def _different_starts(workdir: Workdir, base: dict[str, Any] | None) -> list[str]:
+    """A text for each difference of what the run started from and `base`, wherever
+    these were."""
+    before, now = base_of(workdir) or {}, base or {}
+    none: dict[str, Any] = {"grow": False, "sha256": ""}
+    before, now = none | before, none | now
+    found = (
+        text for name, text in _STARTS.items() if before.get(name) != now.get(name)
+    )
+    return [*dict.fromkeys(found)]
 
 
 def check_apart(workdir: Workdir, base: Path) -> None:
@@ -291,7 +318,8 @@ def check_sound(workdir: Workdir) -> None:
     """
     try:
         sums = read_digests(workdir.path)
-        for path in (workdir.config, workdir.corpus, workdir.base, workdir.vocabulary):
+        read = workdir.base, workdir.start, workdir.vocabulary
+        for path in (workdir.config, workdir.corpus, *read):
             if path.name in sums:
                 check_digest(path, sums[path.name])
     except FileNotFoundError:

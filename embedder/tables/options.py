@@ -53,6 +53,12 @@ _OF_WALKS = (
     *("source", "target", "weight"),
 )
 _NOT_OF_WALKS = "holdout", "unicode_errors"
+_FILES: dict[str, tuple[str, ...]] = {
+    "best_by": (),
+    "init_from": (),
+    "freeze": ("all", "known"),
+}
+"""Settings that name files, with their values that do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +152,13 @@ class TablesOptions:
     best_by: str = setting("", text)
     """Similarity set to score the vectors on after each epoch. The checkpoint of the
     best epoch is kept."""
+    init_from: str = setting("", text)
+    """Start from the vectors of this file (word2vec, GloVe, .safetensors, .npz,
+    .parquet), model file or run, which may be a URL; other rows start as without it."""
+    freeze: str = setting("", text)
+    """Rows of the input table, whose vectors are saved, that stay as they are: all;
+    known: those that start from --init-from or --resume; or a file with a key a line.
+    The output table learns."""
     walks: int = setting(0, integer(0))
     """The corpus is an edge list; train on this many random walks from each node in an
     epoch. 0: the corpus is not a graph."""
@@ -172,8 +185,10 @@ class TablesOptions:
         self._check_whole_sequences()
         if self.backend == "numba" and self.update == "dense":
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
-        if self.best_by:
-            object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
+        for name, words in _FILES.items():
+            path = getattr(self, name)
+            if path and path not in words and "://" not in path:
+                object.__setattr__(self, name, os.path.abspath(path))
 
     def _check_walks(self) -> None:
         """Refuses settings of walks without walks, and of texts with walks."""

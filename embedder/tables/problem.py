@@ -11,17 +11,25 @@ from typing import Literal
 import jax
 import numpy as np
 
-from embedder.config import Config, common_config, options_of, read_toml, resolve
+from embedder.config import (
+    Config,
+    common_config,
+    options_of,
+    read_toml,
+    resolve,
+    with_options,
+)
 from embedder.disk.copies import local_copy
+from embedder.disk.urls import without_secrets
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Snapshot
 from embedder.engine.rules import row_rule
 from embedder.engine.tfdata import import_tensorflow
 from embedder.errors import InputError, InputNotFoundError
-from embedder.problem import Base
+from embedder.problem import Base, copy_of_base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints, tree_of
-from embedder.run.inputs import check_has_one_model, check_sound
+from embedder.run.inputs import START_FILES, check_has_one_model, check_sound
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
@@ -32,6 +40,19 @@ from embedder.tables.encoded import TokenSource
 from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
 from embedder.tables.options import TablesOptions
 from embedder.tables.sources import file_corpus, is_corpus_file
+from embedder.tables.starting import (
+    NO_START,
+    FirstVectors,
+    Starting,
+    check_freeze,
+    first_rows,
+    is_vectors_file,
+    of_model,
+    read_first_vectors,
+    read_frozen_keys,
+    with_frozen_rows,
+    write_start,
+)
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
 from embedder.tables.vocabulary import (
@@ -64,6 +85,7 @@ class TablesProblem:
         base: Base | None = None,
         options: TablesOptions = TablesOptions(),  # noqa: B008 - it is immutable
         cache: Path | None = None,
+        workdir: Path | None = None,
     ):
         if source is not None:
             source = local_copy(source, cache, is_corpus_file)
@@ -85,6 +107,11 @@ class TablesProblem:
                 "grow": base.grow,
                 "sha256": _digest(self._base),
             }
+        run = Workdir(workdir or folder.default_workdir(self.name))
+        self._starting = _read_starting(options, base, cache, run)
+        if facts := self._starting.facts:
+            self.base = {"path": None, "grow": False, "sha256": ""} | (self.base or {})
+            self.base |= facts
 
     def plan(
         self, config: Config, cache: Path | None, models: Sequence[Config] = ()
@@ -92,7 +119,11 @@ class TablesProblem:
         """See `plan`."""
         if _uses_tensorflow(config):  # takes seconds: it loads while we encode
             threading.Thread(target=import_tensorflow).start()
-        return plan(config, self._corpus, cache, self._base, self._grow, models)
+        config, *models = (_without_secrets(each) for each in (config, *models))
+        return plan(
+            *(config, self._corpus, cache, self._base, self._grow, models),
+            starting=self._starting,
+        )
 
     def begin(self, run: Workdir, training: Training) -> None:
         """Writes the vocabulary, and the base model; called before the first update."""
@@ -108,6 +139,10 @@ class TablesProblem:
                 100 * encoded.num_tokens / encoded.raw_tokens,
             )
             _log_optimizer(self._base, training.config.run.optimizer)
+        if self._starting.vectors is not None or self._starting.frozen is not None:
+            write_start(run.start, self._starting, encoded.vocabulary)
+        for line in training.start_lines:
+            _log.info("%s", line)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
         """The vectors at `end`; of replicas the mean."""
@@ -161,26 +196,99 @@ def open_corpus(
     return demo_corpus()
 
 
-def _read_base(base: Base) -> ModelFile:
+def _read_starting(
+    options: TablesOptions, base: Base | None, cache: Path | None, run: Workdir
+) -> Starting:
+    """What `init_from` and `freeze` name; of a run that lost their files, what it kept.
+
+    Raises:
+      OSError, InputError: there are no such files, or they are damaged, or there is a
+        `base` as well as `init_from`.
+    """
+    if options.init_from and base is not None:
+        raise InputError(
+            "`init_from` and `resume` both name vectors to start from: give one of "
+            "them."
+        )
+    check_freeze(options.freeze, bool(options.init_from or base))
+    before = TablesOptions()
+    if run.is_started and run.start.exists():
+        config = read_toml(run.config)
+        before = config.tables if config.run.model == "tokens" else before
+    vectors = frozen = None
+    if options.init_from:
+        shown = without_secrets(options.init_from)
+        path = copy_of_base(options.init_from, cache)
+        if not path.exists() and before.init_from == shown:
+            path = run.start
+        _check_apart(run, path)
+        vectors = _read_first_vectors(path, shown)
+    if options.freeze not in ("", "all", "known"):
+        shown = without_secrets(options.freeze)
+        path = Path(local_copy(options.freeze, cache))
+        if not path.exists() and before.freeze == shown:
+            path = run.start
+        frozen = read_frozen_keys(path, shown)
+    return Starting(vectors, frozen, options.freeze)
+
+
+def _check_apart(run: Workdir, path: Path) -> None:
+    """Refuses vectors in the folder of the run, which would overwrite them."""
+    real, here = path.resolve(), run.path.resolve()
+    if here in (real, *real.parents) and real != run.start.resolve():
+        raise InputError(
+            f"`workdir` must be another folder than that of `init_from` {path}: give "
+            "--workdir NEW."
+        )
+
+
+def _read_first_vectors(path: Path, shown: str) -> FirstVectors:
+    """The vectors of a run, a model file, or a file of vectors."""
+    if path.is_dir():
+        return of_model(_read_base(Base(path, False), "`init_from`"), shown)
+    if not path.exists():
+        raise InputNotFoundError(
+            "`init_from` must be a file of vectors, a model file or a run of tables: "
+            f"{shown} does not exist."
+        )
+    return read_first_vectors(path, shown)
+
+
+def _without_secrets(config: Config) -> Config:
+    """`config` with the URLs of its files as they may be written down."""
+    options = config.tables
+    files = {name: getattr(options, name) for name in START_FILES}
+    if all(without_secrets(x) == x for x in files.values()):
+        return config
+    return with_options(config, **{k: without_secrets(x) for k, x in files.items()})
+
+
+def _read_base(base: Base, argument: str = "`resume`") -> ModelFile:
     """The model of `base`.
 
     Raises:
-      OSError, InputError: there is none, or it is damaged.
+      OSError, InputError: there is none, or it is damaged; it names `argument`.
     """
     run, path = Workdir(base.path), base.path
     if path.is_dir():
-        check_has_one_model(run, "`resume`")
+        check_has_one_model(run, argument)
         path = run.model
         if run.is_started and not path.exists():
-            return _from_checkpoint(run)
+            return _from_checkpoint(run, argument)
     if not path.exists():
         raise InputNotFoundError(
-            f"`resume` must be a run of tables, or a model file: {path} does not exist."
+            f"{argument} must be a run of tables, or a model file: {path} does not "
+            "exist."
+        )
+    if is_vectors_file(path):
+        raise InputError(
+            f"{argument} must be a run of tables, or a model file, got {path}, which "
+            f"has vectors alone: give --init-from {path} to start from them."
         )
     return read_model(path)
 
 
-def _from_checkpoint(run: Workdir) -> ModelFile:
+def _from_checkpoint(run: Workdir, argument: str) -> ModelFile:
     """The model in the newest checkpoint of an unfinished run.
 
     The run may have diverged after it.
@@ -189,8 +297,8 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
     check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
         raise InputNotFoundError(
-            f"`resume` must be a run of tables, got {run.path}, which is not finished "
-            "and has no checkpoint of tables."
+            f"{argument} must be a run of tables, got {run.path}, which is not "
+            "finished and has no checkpoint of tables."
         )
     _log.info("%s is not finished: its checkpoint %d is used.", run.path, found.step)
     config = read_toml(run.config)
@@ -246,6 +354,8 @@ def plan(
     base: ModelFile | None = None,
     grow: bool = False,
     models: Sequence[Config] = (),
+    *,
+    starting: Starting = NO_START,
 ) -> Training:
     """The training of `config` over `corpus`, which is encoded here.
 
@@ -254,11 +364,14 @@ def plan(
       base: the model to start from.
       grow: tokens that `base` lacks get rows; else they are skipped.
       models: as of `Problem.plan`.
+      starting: the vectors to start from, and the rows that are frozen.
 
     Raises:
       OSError, InputError: the corpus cannot be read, or leaves no token to train, or
-        `base` has another architecture, vector size or dtype.
+        `base` has another architecture, vector size or dtype, or `starting` has no
+        token of the corpus.
     """
+    starting.check_size(config.tables.vector_size)
     if isinstance(corpus, GraphFiles):
         config, *models = (plan_walks(one, base) for one in (config, *models))
     first, known = 0, None
@@ -281,7 +394,10 @@ def plan(
     if each:
         largest = max((one.tables for one in (common, *each)), key=_max_distance)
         common = common_config(each, window=largest.window)
-    return Training(common, encoded, epochs, base, each)
+    rows = first_rows(starting, encoded.vocabulary, common.run.dtype)
+    old = rows.ids if base is None else np.arange(len(base.tokens))
+    factors, rows = with_frozen_rows(starting, encoded.vocabulary, old, rows)
+    return Training(common, encoded, epochs, base, each, start=rows, factors=factors)
 
 
 def _max_distance(options: TablesOptions) -> int:

@@ -43,6 +43,7 @@ from embedder.tables.placement import REPLICA_AXES, TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
 from embedder.tables.row_factors import RowFactors, factored_program
 from embedder.tables.split import num_held_out, trained_share
+from embedder.tables.starting import NO_ROWS, FirstRows
 from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
@@ -67,12 +68,14 @@ class Training:
         base: ModelFile | None = None,
         models: Sequence[Config] = (),
         *,
+        start: FirstRows = NO_ROWS,
         factors: RowFactors | None = None,
     ):
         """Plans; nothing is allocated.
 
         Args:
           base: the model whose rows are the first rows at the start.
+          start: rows that start from vectors without a model.
           factors: of the rates of rows; None: all are 1.
           models: the resolved settings of each model that is trained side by side,
             which differ from `config` where `setting` has `is_per_model`; its window is
@@ -90,6 +93,7 @@ class Training:
         self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
+        self._start = start
         path = "" if models else options.best_by
         self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
         self._measures = {}  # models with settings of their own are scored by a sweep
@@ -177,6 +181,7 @@ class Training:
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
         return [
             encoded.description,
+            *self.start_lines,
             f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
             f"all, of {tokens} tokens each, compiled by {self.backend}; "
             f"{self._kept_by} {kept / encoded.num_tokens:.1%}",
@@ -184,6 +189,11 @@ class Training:
             *self._held_out_lines,
             *self._replicas_lines,
         ]
+
+    @property
+    def start_lines(self) -> tuple[str, ...]:
+        """Which rows start from vectors, and which are frozen."""
+        return self._start.lines
 
     @property
     def _kept_by(self) -> str:
@@ -261,9 +271,10 @@ class Training:
     @property
     def memory(self) -> dict[str, int]:
         """Host memory in bytes that a run needs at most, by purpose."""
-        return memory_needed(
+        needed = memory_needed(
             self.config, self.encoded, self.superblock_size, self._factored
         )
+        return needed | {"vectors to start from": self._start.num_bytes}
 
     @property
     def device_memory(self) -> dict[str, int]:
@@ -288,9 +299,10 @@ class Training:
     def _initial_state(self, config: Config) -> TrainState:
         num_rows = len(self.encoded.vocabulary)
         state = initial_state(_whole_model(num_rows, config), self.program.optimizer)
+        tables = state.params["tables"]
+        self._start.begin(tables)
         if self._base is None:
             return state
-        tables = state.params["tables"]
         _begin_with(tables, {"input": self._base.input, "output": self._base.output})
         if self._base.settings["optimizer"] != self.config.run.optimizer:
             return state
