@@ -36,6 +36,8 @@ from embedder.tables.graph import given_edges, walks_over
 from embedder.tables.options import OPTIMIZERS, Window
 from embedder.tables.sessions import frame_corpus
 from embedder.tables.sources import file_corpus
+from embedder.tables.start_files import given_start
+from embedder.tables.starting import NO_START, Starting, plan_start
 from embedder.tables.training import Training
 from embedder.tables.update import host_state
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
@@ -155,6 +157,8 @@ class EmbeddingTrainer:
         order: str = "",
         items: str = "",
         weights: str = "",
+        init_from: "str | os.PathLike | Vectors | EmbeddingTrainer | None" = None,
+        freeze: str | Iterable[Key] = "",
     ) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
 
@@ -170,6 +174,10 @@ class EmbeddingTrainer:
             often as its weight.
           holdout: share of the sequences that is not trained on, the same for every
             seed; `held_out_history` has the scores on them.
+          init_from: vectors that tokens start from: a file, a run, `Vectors` or a
+            trainer; other tokens start as without.
+          freeze: tokens whose vectors stay as they start: "all"; "known", those of
+            `init_from`; keys, or the path of a file with a key a line.
 
         Raises:
           FileNotFoundError: there is no such file.
@@ -181,8 +189,14 @@ class EmbeddingTrainer:
         corpus = _corpus(
             sequences_or_path, Columns(session, item, order, items, weights)
         )
+        if isinstance(init_from, EmbeddingTrainer):
+            starting = given_start(init_from._model(), freeze)
+        else:
+            starting = given_start(init_from, freeze)
+        starting.check_size(self._config().tables.vector_size)
         encoded = _encoded(corpus, self.min_count)
-        self._train(encoded, config, None, range(self.epochs))
+        epochs = range(self.epochs)
+        self._train(encoded, config, None, epochs, starting=starting)
         self._key_type = corpus.key_type
         return self
 
@@ -482,16 +496,21 @@ class EmbeddingTrainer:
         state: TrainState | None,
         epochs: range,
         key_type: KeyType = "text",
+        *,
+        starting: Starting = NO_START,
     ) -> None:
         """Trains `state`, None: the initial one, and keeps the result.
 
         Args:
           key_type: of the tokens of an ensemble.
+          starting: vectors of the initial state, and frozen rows.
         """
         num_tokens = int(encoded.vocabulary.counts.sum())
         median_count = encoded.vocabulary.median_count
         config = settings.resolve(config, num_tokens, epochs.stop, median_count)
-        training = Training(config, encoded, epochs)
+        dtype = config.run.dtype
+        start, factors = plan_start(starting, encoded.vocabulary, dtype)
+        training = Training(config, encoded, epochs, start=start, factors=factors)
         history = [] if state is None else self._loss_history
         with _cap_named():
             end = run_epochs(training, state or training.initial_state())

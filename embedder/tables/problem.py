@@ -40,19 +40,15 @@ from embedder.tables.encoded import TokenSource
 from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
 from embedder.tables.options import TablesOptions
 from embedder.tables.sources import file_corpus, is_corpus_file
-from embedder.tables.starting import (
-    NO_START,
-    FirstVectors,
-    Starting,
+from embedder.tables.start_files import (
     check_freeze,
-    first_rows,
     is_vectors_file,
     of_model,
     read_first_vectors,
     read_frozen_keys,
-    with_frozen_rows,
     write_start,
 )
+from embedder.tables.starting import NO_START, FirstVectors, Starting, plan_start
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
 from embedder.tables.vocabulary import (
@@ -394,10 +390,9 @@ def plan(
     if each:
         largest = max((one.tables for one in (common, *each)), key=_max_distance)
         common = common_config(each, window=largest.window)
-    rows = first_rows(starting, encoded.vocabulary, common.run.dtype)
-    old = rows.ids if base is None else np.arange(len(base.tokens))
-    factors, rows = with_frozen_rows(starting, encoded.vocabulary, old, rows)
-    return Training(common, encoded, epochs, base, each, start=rows, factors=factors)
+    num_old = None if base is None else len(base.tokens)
+    start, factors = plan_start(starting, encoded.vocabulary, common.run.dtype, num_old)
+    return Training(common, encoded, epochs, base, each, start=start, factors=factors)
 
 
 def _max_distance(options: TablesOptions) -> int:
