@@ -83,6 +83,7 @@ class TablesProblem:
         cache: Path | None = None,
         workdir: Path | None = None,
     ):
+        _check_one_start(options, base)
         if source is not None:
             source = local_copy(source, cache, is_corpus_file)
         self._corpus: Corpus | GraphFiles
@@ -104,7 +105,7 @@ class TablesProblem:
                 "sha256": _digest(self._base),
             }
         run = Workdir(workdir or folder.default_workdir(self.name))
-        self._starting = _read_starting(options, base, cache, run)
+        self._starting = _read_starting(options, cache, run)
         if facts := self._starting.facts:
             self.base = {"path": None, "grow": False, "sha256": ""} | (self.base or {})
             self.base |= facts
@@ -192,14 +193,11 @@ def open_corpus(
     return demo_corpus()
 
 
-def _read_starting(
-    options: TablesOptions, base: Base | None, cache: Path | None, run: Workdir
-) -> Starting:
-    """What `init_from` and `freeze` name; of a run that lost their files, what it kept.
+def _check_one_start(options: TablesOptions, base: Base | None) -> None:
+    """Refuses two starts, and frozen rows of none.
 
     Raises:
-      OSError, InputError: there are no such files, or they are damaged, or there is a
-        `base` as well as `init_from`.
+      InputError: the settings do not go together.
     """
     if options.init_from and base is not None:
         raise InputError(
@@ -207,6 +205,16 @@ def _read_starting(
             "them."
         )
     check_freeze(options.freeze, bool(options.init_from or base))
+
+
+def _read_starting(
+    options: TablesOptions, cache: Path | None, run: Workdir
+) -> Starting:
+    """What `init_from` and `freeze` name; of a run that lost their files, what it kept.
+
+    Raises:
+      OSError, InputError: there are no such files, or they are damaged.
+    """
     before = TablesOptions()
     if run.is_started and run.start.exists():
         config = read_toml(run.config)

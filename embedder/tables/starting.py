@@ -127,10 +127,10 @@ def _first_rows(starting: Starting, vocabulary: Vocabulary, dtype: str) -> First
     rows = {"input": _cast(given.input[found], dtype, given.shown)}
     if given.output is not None:
         rows["output"] = _cast(given.output[found], dtype, given.shown)
-    share = vocabulary.counts[ids].sum() / vocabulary.counts.sum()
+    share = 100 * vocabulary.counts[ids].sum() / vocabulary.counts.sum()
     line = (
-        f"start: {len(ids):,} of {len(vocabulary.tokens):,} rows ({100 * share:.1f} % of "
-        f"the corpus's tokens) start from {given.shown}"
+        f"start: {len(ids):,} of {len(vocabulary.tokens):,} rows ({share:.1f} % of the "
+        f"corpus's tokens) start from {given.shown}"
     )
     return FirstRows(ids, rows, (line,), given.num_bytes)
 

@@ -87,5 +87,6 @@ def _parse_strictly(
                 f"{len(fields) + 1} columns: {word2vec.short(line)}."
             )
         keys.append(word2vec.key_of(key, where))
-        rows.append([word2vec.value_of(field, where) for field in fields])
+        columns = enumerate(fields, start=2)
+        rows.append([word2vec.value_of(x, f"{where}: column {i}") for i, x in columns])
     return keys, np.array(rows, np.float32)
