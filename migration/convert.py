@@ -42,9 +42,8 @@ def model_to_run(
     path, target = Path(model), Workdir(run)
     if path.exists() and is_vectors_file(path):
         raise InputError(
-            f"SOURCE must be a run, or a file of EmbeddingTrainer.save, got {path}, "
-            f"which has vectors alone: `embedder train --init-from {path}` starts from "
-            "them."
+            f"SOURCE must be a run, or a file of EmbeddingTrainer.save, got {path}: if "
+            f"it has vectors, `embedder train --init-from {path}` starts from them."
         )
     read = read_model(path)
     folder.check_target(target.path, "TARGET")

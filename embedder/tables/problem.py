@@ -286,8 +286,8 @@ def _read_base(base: Base, argument: str = "`resume`") -> ModelFile:
         )
     if is_vectors_file(path):
         raise InputError(
-            f"{argument} must be a run of tables, or a model file, got {path}, which "
-            f"has vectors alone: give --init-from {path} to start from them."
+            f"{argument} must be a run of tables, or a model file, got {path}: if it "
+            f"has vectors, give --init-from {path} to start from them."
         )
     return read_model(path)
 

@@ -295,7 +295,10 @@ def test_another_base_is_refused(capsys):
     [
         (["--grow"], "`grow` needs `resume`"),
         (["--resume", "nowhere"], "nowhere does not exist"),
-        (["--resume", "more.txt"], "more.txt is not a whole model file"),
+        (
+            ["--resume", "more.txt"],
+            "got more.txt: if it has vectors, give --init-from more.txt",
+        ),
     ],
 )
 def test_wrong_use_is_one_line(capsys, arguments, message):

@@ -313,8 +313,8 @@ BAD_FREEZE = {
 BAD_FLAGS = {
     "--init-from given.npz --resume given.npz": "`init_from` and `resume` both name",
     "--resume given.npz": "`resume` must be a run of tables, or a model file, got "
-    "given.npz, which has vectors alone: give --init-from given.npz",
-    "--resume short.txt": "got short.txt, which has vectors alone: give --init-from",
+    "given.npz: if it has vectors, give --init-from given.npz to start from them",
+    "--resume short.txt": "got short.txt: if it has vectors, give --init-from",
     "--model encoder --init-from given.npz": "`init_from` applies only to `model` = "
     "'tokens'",
     "--model encoder --freeze all": "`freeze` applies only to `model` = 'tokens', got "

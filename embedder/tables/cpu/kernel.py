@@ -292,10 +292,8 @@ def _apply(
     num_updates, num_blocks, block = batch.blocks.ids.shape
     reports = -(-num_updates // interval), num_blocks
     losses = LossTerms(np.zeros(reports), np.zeros(reports))
-    factors = "" if arrays[2] is None else dtype.name
-    compiled = apply_on_thread(
-        dtype.name, optimizer, batch.blocks.weight.dtype.name, factors
-    )
+    kinds = [dtype.name, optimizer, batch.blocks.weight.dtype.name]
+    compiled = apply_on_thread(*kinds, *[dtype.name] * (arrays[2] is not None))
 
     def run_thread(number: int, thread: Thread, updates: slice) -> float:
         """Returns the share of the time that the thread had a core."""
