@@ -5,6 +5,7 @@ A key may have blanks: the last D fields are its vector (Pennington et al. 2014)
 
 import gzip
 import math
+import zlib
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def read_gzip_text(path: Path) -> Vectors:
     try:
         with gzip.open(path, "rb") as file:
             size = _size(file.readline(word2vec.CHUNK_BYTES))
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         size = None  # the reader of word2vec tells what is wrong
     if size is None:
         return word2vec.read_gzip_text(path)
