@@ -43,6 +43,15 @@ class RowFactors(NamedTuple):
         return {k: x for k, x in self._asdict().items() if x is not None}
 
 
+def product(first: RowFactors | None, second: RowFactors | None) -> RowFactors | None:
+    """The factors of rows for which there are two reasons; None: all are 1."""
+    arrays: dict[str, np.ndarray] = {}
+    for given in filter(None, (first, second)):
+        for name, array in given.arrays.items():
+            arrays[name] = arrays[name] * array if name in arrays else array
+    return RowFactors(**arrays) if arrays else None
+
+
 class FactoredState(NamedTuple):
     """The state of an optimizer in a placed state, with row factors beside it."""
 

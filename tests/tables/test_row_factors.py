@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 from embedder.engine.rules import capped_sgd, rowwise_adagrad
-from embedder.tables.row_factors import RowFactors, factored_program, with_factors
+from embedder.tables.row_factors import (
+    RowFactors,
+    factored_program,
+    product,
+    with_factors,
+)
 from embedder.tables.update import host_state, make_updates
 from migration.parity.updates import updates_rung
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
@@ -162,6 +167,34 @@ def test_two_calls_are_one_of_twice_as_many_updates(update):
         jax.tree.leaves(found), jax.tree.leaves(expected), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+
+
+def test_factors_of_two_reasons_are_multiplied():
+    first, second = (
+        RowFactors(input=np.float32([0, 0.5, 1])),
+        RowFactors(*np.float32([[1, 0.5, 0.5], [1, 0, 0.5]])),
+    )
+    found = product(first, second)
+    assert found is not None
+    np.testing.assert_array_equal(found.input, [0, 0.25, 0.5])
+    np.testing.assert_array_equal(found.output, [1, 0, 0.5])
+    assert product(None, None) is product(RowFactors(), None) is None
+    assert product(first, None) == first == product(None, first)
+
+
+@pytest.mark.parametrize("update", list(UPDATES))
+@pytest.mark.parametrize("wrong", ["rolled", "swapped", "none", "squared"])
+def test_the_rung_catches_wrong_factors(update, wrong):
+    given = factors(CASE.num_rows)
+    sample = CASE.sample(update=update, optimizer="adagrad", factors=given)
+    others = {
+        "rolled": RowFactors(*(np.roll(x, 1) for x in given.arrays.values())),
+        "swapped": RowFactors(given.output, given.input),
+        "none": RowFactors(),
+        "squared": RowFactors(*(x**2 for x in given.arrays.values())),
+    }
+    lines = list(updates_rung("one update", sample._replace(factors=others[wrong])))
+    assert not all(line.passed for line in lines)
 
 
 def compiled_text(rule, given: RowFactors) -> str:
