@@ -283,8 +283,9 @@ def row_factors() -> Iterator[dict]:
     factors = RowFactors(*drawn)
     options = {"loader": "memory", "dtype": "float64", "vector_size": SHAPE[1]}
     options |= {"blocks_per_update": BLOCKS, "block": 16, "tile": 4, "noise": 6}
-    for optimizer, (architecture, replicas) in itertools.product(
-        ("sgd", "adagrad"), (("skipgram", 1), ("cbow", 2))
+    for optimizer, architecture, replicas in (
+        ("sgd", "skipgram", 1),
+        ("adagrad", "cbow", 2),
     ):
         own = {"optimizer": optimizer, "architecture": architecture}
         config = with_options(Config(), **options, **own, replicas=replicas)
