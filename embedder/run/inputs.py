@@ -18,6 +18,7 @@ from embedder.config import (
     options_of,
     read_toml,
     to_toml,
+    with_options,
 )
 from embedder.disk.digests import check_digest, read_digests, write_digests
 from embedder.disk.files import short_reason
@@ -78,6 +79,14 @@ def _open(given: Config, resolved: Config) -> dict[str, Any]:
         for name, value in options_of(given).items()
         if value != after.get(name) and name not in START_FILES  # they may have secrets
     }
+
+
+def without_file_secrets(config: Config) -> Config:
+    """`config` with the URLs of `START_FILES` as they may be written down."""
+    options = options_of(config)
+    files = {name: options[name] for name in START_FILES & {*options}}
+    shown = {name: without_secrets(path) for name, path in files.items()}
+    return config if shown == files else with_options(config, **shown)
 
 
 def check_same(

@@ -17,7 +17,6 @@ from embedder.config import (
     options_of,
     read_toml,
     resolve,
-    with_options,
 )
 from embedder.disk.copies import local_copy
 from embedder.disk.urls import without_secrets
@@ -29,7 +28,11 @@ from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base, copy_of_base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints, tree_of
-from embedder.run.inputs import START_FILES, check_has_one_model, check_sound
+from embedder.run.inputs import (
+    check_has_one_model,
+    check_sound,
+    without_file_secrets,
+)
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
@@ -116,7 +119,7 @@ class TablesProblem:
         """See `plan`."""
         if _uses_tensorflow(config):  # takes seconds: it loads while we encode
             threading.Thread(target=import_tensorflow).start()
-        config, *models = (_without_secrets(each) for each in (config, *models))
+        config, *models = (without_file_secrets(each) for each in (config, *models))
         return plan(
             *(config, self._corpus, cache, self._base, self._grow, models),
             starting=self._starting,
@@ -256,15 +259,6 @@ def _read_first_vectors(path: Path, shown: str) -> FirstVectors:
             f"{shown} does not exist."
         )
     return read_first_vectors(path, shown)
-
-
-def _without_secrets(config: Config) -> Config:
-    """`config` with the URLs of its files as they may be written down."""
-    options = config.tables
-    files = {name: getattr(options, name) for name in START_FILES}
-    if all(without_secrets(x) == x for x in files.values()):
-        return config
-    return with_options(config, **{k: without_secrets(x) for k, x in files.items()})
 
 
 def _read_base(base: Base, argument: str = "`resume`") -> ModelFile:
