@@ -205,6 +205,11 @@ def source_of(workdir: Workdir) -> str | None:
     return _corpus(workdir, "source", (str, type(None)))
 
 
+def manifest_of(workdir: Workdir) -> Manifest:
+    """The manifest of the corpus of the run."""
+    return _corpus(workdir, "manifest", (list,))
+
+
 def has_integer_keys(workdir: Workdir) -> bool:
     """Whether the corpus of the run is a table whose items are integers."""
     if not workdir.corpus.exists():

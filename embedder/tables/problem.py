@@ -27,13 +27,15 @@ from embedder.tables.artefact import ModelFile, model_settings, read_model, writ
 from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
 from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
+from embedder.tables.earlier import corpora_of_base, open_earlier
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
-from embedder.tables.encoded import TokenSource
+from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
 from embedder.tables.options import TablesOptions
 from embedder.tables.sources import file_corpus, is_corpus_file
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
+from embedder.tables.updating import check_replay, log_dropped, plan_update
 from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
@@ -78,13 +80,22 @@ class TablesProblem:
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
         self.base: dict | None = None
+        self._earlier: list[Corpus] = []
         if base is not None:
             self._base = _read_base(base)
+            corpora = corpora_of_base(base.path)
             self.base = {
                 "path": base.url or os.path.abspath(base.path),
                 "grow": base.grow,
                 "sha256": _digest(self._base),
+                "corpora": corpora,
             }
+            if options.replay:
+                self._earlier = open_earlier(corpora, cache)
+        elif options.replay:
+            raise InputError(
+                f"`replay` needs `resume`, the run to train on, got {options.replay}."
+            )
 
     def plan(
         self, config: Config, cache: Path | None, models: Sequence[Config] = ()
@@ -92,7 +103,10 @@ class TablesProblem:
         """See `plan`."""
         if _uses_tensorflow(config):  # takes seconds: it loads while we encode
             threading.Thread(target=import_tensorflow).start()
-        return plan(config, self._corpus, cache, self._base, self._grow, models)
+        return plan(
+            *(config, self._corpus, cache, self._base, self._grow, models),
+            earlier=self._earlier,
+        )
 
     def begin(self, run: Workdir, training: Training) -> None:
         """Writes the vocabulary, and the base model; called before the first update."""
@@ -107,6 +121,7 @@ class TablesProblem:
                 len(encoded.vocabulary) - len(self._base.tokens),
                 100 * encoded.num_tokens / encoded.raw_tokens,
             )
+            log_dropped(encoded, self._grow, "--grow")
             _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
@@ -246,6 +261,8 @@ def plan(
     base: ModelFile | None = None,
     grow: bool = False,
     models: Sequence[Config] = (),
+    *,
+    earlier: Sequence[Corpus] = (),
 ) -> Training:
     """The training of `config` over `corpus`, which is encoded here.
 
@@ -254,6 +271,7 @@ def plan(
       base: the model to start from.
       grow: tokens that `base` lacks get rows; else they are skipped.
       models: as of `Problem.plan`.
+      earlier: corpora to replay.
 
     Raises:
       OSError, InputError: the corpus cannot be read, or leaves no token to train, or
@@ -261,6 +279,7 @@ def plan(
     """
     if isinstance(corpus, GraphFiles):
         config, *models = (plan_walks(one, base) for one in (config, *models))
+    check_replay(config)
     first, known = 0, None
     if base is not None:
         _check_base(config, base)
@@ -273,15 +292,33 @@ def plan(
             "--grow."
         )
     epochs = range(first, first + config.run.epochs)
-    median_count = encoded.vocabulary.median_count
+    num_tokens, median_count = encoded.num_tokens, encoded.vocabulary.median_count
+    if base is not None and config.tables.schedule == "continue":
+        assert isinstance(encoded, Encoded), "`plan_walks` refuses a base"
+        num_tokens = int(encoded.vocabulary.counts.sum())
+        replayed = _encoded_earlier(encoded.vocabulary, earlier, cache)
+        encoded, base, _ = plan_update(base, encoded, replayed, config.tables)
     common, *each = (
-        resolve(one, encoded.num_tokens, epochs.stop, median_count)
-        for one in (config, *models)
+        resolve(one, num_tokens, epochs.stop, median_count) for one in (config, *models)
     )
     if each:
         largest = max((one.tables for one in (common, *each)), key=_max_distance)
         common = common_config(each, window=largest.window)
     return Training(common, encoded, epochs, base, each)
+
+
+def _encoded_earlier(
+    vocabulary: Vocabulary, earlier: Sequence[Corpus], cache: Path | None
+) -> list[Encoded]:
+    """Earlier corpora as ids of `vocabulary`, those without a token of it left out."""
+    known = BaseVocabulary(vocabulary)
+    found = [
+        encode(each, 1, known)
+        if cache is None
+        else encode_cached(each, 1, cache, known)
+        for each in earlier
+    ]
+    return [each for each in found if each.num_tokens]
 
 
 def _max_distance(options: TablesOptions) -> int:
