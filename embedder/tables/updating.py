@@ -19,6 +19,7 @@ from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.options import TablesOptions
 from embedder.tables.replay import Replay
 
+_KEEPS = 10  # new occurrences that weigh as much as an old one, (69)
 _log = logging.getLogger(__name__)
 
 
@@ -33,17 +34,17 @@ class Update(NamedTuple):
 def row_factors(old_counts: np.ndarray, new_counts: np.ndarray) -> np.ndarray:
     """The factor of the rate of each row in an update, f32[V], ALGORITHM.md (69).
 
-        factor_r = new_r / (old_r + new_r)
+        factor_r = new_r / (10 old_r + new_r)
 
-    So a row ends as if one linear schedule had gone over all its text: a new row has
-    the full rate, one that occurs a hundredth as often as before a hundredth of it, and
-    one that the update's text lacks stays as it is.
+    A new row has the full rate, one that occurs a tenth as often as before a hundredth
+    of it, and one that the update's text lacks stays as it is. At 1 in place of 10, as
+    one linear schedule over all text would have it, ten daily updates lose more.
 
     Args:
       old_counts: occurrences that the model was trained on, [V]; 0: a new row.
       new_counts: occurrences in the text of the update, [V].
     """
-    both = np.maximum(old_counts + new_counts, 1)
+    both = np.maximum(_KEEPS * old_counts + new_counts, 1)
     return (new_counts / both).astype(np.float32)
 
 
