@@ -3,7 +3,7 @@
 The base is trained on all baskets but those of the last ten days with sales; then each
 day the model is updated with the baskets of that day. A share of the baskets, drawn by
 a hash of their names, is held out: of old days, and of new ones. The last item of each
-is ranked as in `bench.items`. Items without a vector are no candidates; as the right
+is ranked as in `bench.items`, and by cosine. Items without a vector are no candidates; as the right
 item they are never found.
 """
 
@@ -104,8 +104,14 @@ def _frequent(frame: pl.DataFrame) -> set[str]:
     return {*counts.filter(pl.col("count") >= _MIN_COUNT)["item"]}
 
 
-def hit_rate(model: Trained, baskets: list[list[str]]) -> float:
-    """HR@10 of the last items of baskets in which they are not there before."""
+def hit_rate(
+    model: Trained, baskets: list[list[str]], is_cosine: bool = False
+) -> float:
+    """HR@10 of the last items of baskets in which they are not there before.
+
+    Args:
+      is_cosine: rank by the cosine with the mean of the items; else as in training.
+    """
     ids = {token: i for i, token in enumerate(model.tokens)}
     cases = _cases(baskets)
     known = [
@@ -118,9 +124,9 @@ def hit_rate(model: Trained, baskets: list[list[str]]) -> float:
         np.concatenate([*map(np.array, known)]).astype(np.int32),
         np.array([*map(len, known)]),
     )
-    counts = np.ones(len(ids))
+    output = None if is_cosine else model.output
     found = heldout.next_item(
-        model.input, counts, sequences, _TOPN, output=model.output
+        model.input, np.ones(len(ids)), sequences, _TOPN, output=output
     )
     return found.hit_rate * found.num_cases / len(cases)
 
@@ -259,15 +265,19 @@ def run(programs: list[str], seeds: list[int], num_days: int = 10) -> Table:
 
 
 def _scores(program: str, model: Trained, shop: Shop) -> list[float]:
-    """HR@10 by SCORES."""
-    rate = _count_rate if PROGRAMS[program].fit is _counting else hit_rate
-    return [rate(model, baskets) for baskets in shop.held_out.values()]
+    """HR@10 by SCORES, and by SCORES with cosines; counting has none."""
+    every = shop.held_out.values()
+    if PROGRAMS[program].fit is _counting:
+        return [_count_rate(model, baskets) for baskets in every]
+    return [hit_rate(model, x, cosine) for cosine in (False, True) for x in every]
 
 
 def table(results: Results) -> Table:
     """A row for each program."""
+    columns = [*SCORES, *(f"{name}, cosine" for name in SCORES)]
     rows = []
     for program, samples in grouped(results["samples"], "program").items():
         each = zip(*(s["scores"] for s in samples), strict=True)
-        rows.append([program, *(spread(x, 3) for x in each)])
-    return Table(["program", *(f"HR@10, {name}" for name in SCORES)], rows)
+        shown = [spread(x, 3) for x in each]
+        rows.append([program, *shown, *[""] * (len(columns) - len(shown))])
+    return Table(["program", *columns], rows)

@@ -86,13 +86,13 @@ class Replay:
         """See `TokenSource`."""
         return self.new.unit
 
-    @property
+    @functools.cached_property
     def content(self) -> str:
         """Digest of the tokens and their counts, of each corpus."""
         digest = hashlib.sha256(str(self.fraction).encode())
         for each in self.earlier:
-            digest.update(str((each.raw_tokens, each.num_tokens)).encode())
             digest.update(each.shard_tokens.tobytes() + each.shard_sequences.tobytes())
+            digest.update(each.occurrences().tobytes())
         return f"{self.new.content} replay {digest.hexdigest()}"
 
     @property
