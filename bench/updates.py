@@ -3,8 +3,8 @@
 The base is trained on all baskets but those of the last ten days with sales; then each
 day the model is updated with the baskets of that day. A share of the baskets, drawn by
 a hash of their names, is held out: of old days, and of new ones. The last item of each
-is ranked as in `bench.items`, and by cosine. Items without a vector are no candidates; as the right
-item they are never found.
+is ranked as in `bench.items`, and by cosine. Items without a vector are no candidates;
+as the right item they are never found.
 """
 
 import hashlib

@@ -48,38 +48,34 @@ def corpora_of_base(path: Path) -> list[Entry]:
 
 
 def open_earlier(entries: list[Entry], cache: Path | None) -> list[Corpus]:
-    """The corpora that can still be read; the others are logged.
+    """The corpora that can still be read and have not changed; logs the others.
 
     Raises:
-      InputError: none can be read.
+      InputError: there is none.
     """
-    found = [_opened(entry, cache) for entry in entries]
-    opened = [corpus for corpus in found if corpus is not None]
+    opened, reasons = [], []
+    for entry in entries:
+        try:
+            opened.append(_opened(entry, cache))
+        except (OSError, InputError) as error:
+            reasons.append(str(error))
     if not opened:
-        why = "it was not made by a run of this version"
-        if entries:
-            shown = ", ".join(str(entry["source"]) for entry in entries)
-            why = f"{shown} cannot be read, or has changed"
-        raise InputError(f"`replay` needs the corpus of the run to resume: {why}.")
-    _log.info("Replays %s.", ", ".join(corpus.source for corpus in opened))
+        why = reasons[-1] if reasons else "no run has a list of them."
+        raise InputError(f"`replay` needs a corpus of the run to resume: {why}")
+    for reason in reasons:
+        _log.warning("An earlier corpus is not replayed: %s", reason)
     return opened
 
 
-def _opened(entry: Entry, cache: Path | None) -> Corpus | None:
-    """The corpus of `entry`; None: it has gone, or has changed."""
+def _opened(entry: Entry, cache: Path | None) -> Corpus:
     source = entry["source"]
     if source is None:
         return demo_corpus()
-    try:
-        path = local_copy(source, cache, is_corpus_file)
-        columns = Columns(**entry["columns"])
-        corpus = file_corpus(path, entry["unicode_errors"], columns)
-    except (OSError, InputError) as error:
-        _log.warning("An earlier corpus is not replayed: %s", error)
-        return None
+    path = local_copy(source, cache, is_corpus_file)
+    columns = Columns(**entry["columns"])
+    corpus = file_corpus(path, entry["unicode_errors"], columns)
     if _digest(corpus.manifest) != entry["digest"]:
-        _log.warning("An earlier corpus is not replayed: %s has changed.", source)
-        return None
+        raise InputError(f"{source} has changed.")
     return corpus
 
 

@@ -143,6 +143,7 @@ def base(tmp_path, monkeypatch) -> list[str]:
         lines = [" ".join(sequence) for sequence in sequences]
         Path(f"{name}.txt").write_text("\n".join(lines))
     options = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
+    options += ["--sample", "0"]
     assert main(["train", "old.txt", "--workdir", "old", *options]) == 0
     return ["train", "new.txt", "--resume", "old", "--grow", "--epochs", "1"]
 
@@ -187,12 +188,24 @@ def test_a_chain_of_updates_knows_all_its_corpora(base, capsys):
     assert "words of 2 earlier corpora are replayed" in capsys.readouterr().out
 
 
+def test_of_several_corpora_those_that_are_left_are_replayed(base, capsys):
+    assert main([*base, "--workdir", "day1"]) == 0
+    Path("old.txt").unlink()
+    update = ["train", "old2.txt", "--resume", "day1", "--workdir", "day2"]
+    Path("old2.txt").write_text("a c n\n" * 9)
+    capsys.readouterr()
+    assert main([*update, "--replay", "0.5"]) == 0
+    log = capsys.readouterr().err
+    assert "An earlier corpus is not replayed:" in log and "new.txt." in log
+
+
 @pytest.mark.row("B37")
 def test_a_corpus_that_has_gone_or_changed_is_not_replayed(base, capsys):
     Path("old.txt").write_text("x y\n" * 9)
-    for _ in ("changed", "gone"):
+    for reason in ("has changed", "does not exist"):
         assert main([*base, "--workdir", "new", "--replay", "0.5"]) == 2
-        assert "`replay` needs the corpus of the run to resume" in error_line(capsys)
+        line = error_line(capsys)
+        assert "`replay` needs a corpus of the run to resume" in line and reason in line
         Path("old.txt").unlink(missing_ok=True)
     assert not Path("new").exists()
 
@@ -219,7 +232,7 @@ def test_replay_without_a_run_is_one_line(base, capsys):
     Path("old/model.npz").rename("model.npz")
     update = ["train", "new.txt", "--resume", "model.npz", "--vector-size", "4"]
     assert main([*update, "--replay", "0.5", "--workdir", "new"]) == 2
-    assert "`replay` needs the corpus of the run to resume" in error_line(capsys)
+    assert "`replay` needs a corpus of the run to resume" in error_line(capsys)
 
 
 def test_settings_of_updates_are_checked():
