@@ -122,9 +122,9 @@ class TablesProblem:
                 100 * encoded.num_tokens / encoded.raw_tokens,
             )
             log_dropped(encoded, self._grow, "--grow")
+            _log_optimizer(self._base, training.config.run.optimizer)
         if self._earlier:
             _log.info("Replays %s.", ", ".join(x.source for x in self._earlier))
-            _log_optimizer(self._base, training.config.run.optimizer)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
         """The vectors at `end`; of replicas the mean."""
