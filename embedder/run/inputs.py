@@ -103,9 +103,20 @@ def check_same(
     if found:
         raise InputError(
             f"{workdir.path} holds a run with other settings: "
-            f"{', '.join(found)}. Give another --workdir, or --overwrite "
-            "to start anew."
+            f"{', '.join(found)}. {_how_to_lengthen(workdir, config)}Give another "
+            "--workdir, or --overwrite to start anew."
         )
+
+
+def _how_to_lengthen(workdir: Workdir, config: Config) -> str:
+    """How to train a finished run of tables for more epochs; "": it is not that."""
+    more = config.run.epochs - read_toml(workdir.config).run.epochs
+    if more <= 0 or not (workdir.is_finished and workdir.model.exists()):
+        return ""
+    return (
+        f"To train it for {more} more epochs: --resume {workdir.path} --epochs {more} "
+        "--workdir NEW. "
+    )
 
 
 def data_differences(
