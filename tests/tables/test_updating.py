@@ -208,6 +208,7 @@ def test_a_finished_run_is_made_longer_by_an_update_with_its_own_corpus(base, ca
     old, new = (read_model(Path(run, "model.npz")) for run in ("old", "longer"))
     assert new.loss_history[:5] == old.loss_history and len(new.loss_history) == 8
     assert new.counts.tolist() == old.counts.tolist()
+    capsys.readouterr()
     assert main(["train", "--workdir", "old", "--epochs", "3"]) == 2
     assert "To train" not in error_line(capsys)
 
