@@ -79,12 +79,13 @@ def parse(arguments: list[str]) -> Verb:
         verb = _parse(arguments, _defaults(arguments))
         if isinstance(verb, Train) and verb.config is None:
             verb = _with_settings_of_a_run(verb, arguments)
+            verb = _with_schedule(verb, arguments)
     if isinstance(verb, Train | Sweep):
         check_preset(verb.preset, verb.run.model)
     return verb
 
 
-def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
+def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
     """Defaults come from the run of --resume, or from the run in the workdir."""
     from embedder.run.inputs import base_of, source_of
     from embedder.run.workdir import Workdir
@@ -117,6 +118,17 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
         grow=base is not None and base["grow"],
         tokens=_with_kept_files(same.tokens, before, run),
     )
+
+
+def _with_schedule(verb: Train, arguments: list[str]) -> Train:
+    """`verb` with `schedule` restart if an update is given --alpha and no --schedule:
+    the rate of all rows is the one that was asked for."""
+    alpha = _flag_value(arguments, "--alpha", float)
+    given = _flag_value(arguments, "--schedule", str)
+    if verb.resume is None or alpha is None or given is not None:
+        return verb
+    tokens = dataclasses.replace(verb.tokens, schedule="restart")
+    return dataclasses.replace(verb, tokens=tokens)
 
 
 def _with_kept_files(

@@ -120,9 +120,20 @@ def check_same(
     if found:
         raise InputError(
             f"{workdir.path} holds a run with other settings: "
-            f"{', '.join(found)}. Give another --workdir, or --overwrite "
-            "to start anew."
+            f"{', '.join(found)}. {_how_to_lengthen(workdir, config)}Give another "
+            "--workdir, or --overwrite to start anew."
         )
+
+
+def _how_to_lengthen(workdir: Workdir, config: Config) -> str:
+    """How to train a finished run of tables for more epochs; "": it is not that."""
+    more = config.run.epochs - read_toml(workdir.config).run.epochs
+    if more <= 0 or not (workdir.is_finished and workdir.model.exists()):
+        return ""
+    return (
+        f"To train it for {more} more epochs: --resume {workdir.path} --epochs {more} "
+        "--workdir NEW. "
+    )
 
 
 def data_differences(
@@ -225,6 +236,11 @@ def _with_columns(options: dict[str, Any], manifest: Manifest) -> dict[str, Any]
 def source_of(workdir: Workdir) -> str | None:
     """Path or URL of the corpus of the run; None: the demo corpus."""
     return _corpus(workdir, "source", (str, type(None)))
+
+
+def manifest_of(workdir: Workdir) -> Manifest:
+    """The manifest of the corpus of the run."""
+    return _corpus(workdir, "manifest", (list,))
 
 
 def has_integer_keys(workdir: Workdir) -> bool:

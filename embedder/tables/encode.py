@@ -235,6 +235,7 @@ def _in_memory(
         raw_tokens,
         counts.num_bytes,
         weights,
+        int(np.count_nonzero(id_of_code < 0)),
     )
 
 
@@ -303,6 +304,7 @@ def _write_cache(
                     weights.add(part.weights)
         summary: dict[str, object] = {"raw_tokens": int(counts.counts.sum())}
         summary["shard_tokens"] = tokens
+        summary["dropped_types"] = int(np.count_nonzero(id_of_code < 0))
         if weights.number:
             summary["weights"] = weights.facts
         write_vocabulary(vocabulary, temporary / "vocabulary.parquet")
@@ -330,6 +332,7 @@ def _open_cache(folder: Path) -> Encoded:
             raise InputError("`shard_tokens` must be numbers >= 1")
         if raw_tokens < tokens.sum():
             raise InputError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
+        dropped = int(summary.get("dropped_types", 0))  # older caches lack it
         facts = summary.get("weights")
         if facts is not None:
             facts = _WeightFacts(digest=str(facts["digest"]), mean=float(facts["mean"]))
@@ -353,7 +356,9 @@ def _open_cache(folder: Path) -> Encoded:
 
     weights = None if facts is None else SequenceWeights(read_weights, **facts)
     return Encoded(
-        vocabulary, tokens, sequences, read, raw_tokens, sequence_weights=weights
+        *(vocabulary, tokens, sequences, read, raw_tokens),
+        sequence_weights=weights,
+        dropped_types=dropped,
     )
 
 

@@ -26,6 +26,9 @@ Architecture = Literal["skipgram", "cbow"]
 Window = int | Literal["session"]
 """The largest distance of a context; session: the whole sequence is the context."""
 
+Schedule = Literal["continue", "restart"]
+"""How an update with new text goes on: `tables.updating`, or as a new training does."""
+
 MOST_DISTANCE = 127
 """The largest `window`: `Blocks.radius` is i8."""
 
@@ -52,7 +55,7 @@ _OF_WALKS = (
     *("walk_length", "directed", "p", "q", "walks_fixed"),
     *("source", "target", "weight"),
 )
-_NOT_OF_WALKS = "holdout", "unicode_errors"
+_NOT_OF_WALKS = "holdout", "unicode_errors", "replay"
 _FILES: dict[str, tuple[str, ...]] = {
     "best_by": (),
     "init_from": (),
@@ -125,6 +128,13 @@ class TablesOptions:
     0.025 to 0.07, for cbow four times that; of adagrad 0.2."""
     min_alpha: float = setting(1e-4, _below_alpha, is_per_model=True)
     """Learning rate at the end. It falls linearly."""
+    schedule: Schedule = setting("continue")
+    """Of an update (--resume) with new text. continue: the more text a row was trained
+    on, the lower its rate; alpha is that of new rows. restart: alpha for all rows, as
+    in a new training; the default where --alpha is given."""
+    replay: float = setting(0.0, number("a number from 0 to 1", lambda x: 0 <= x <= 1))
+    """Of an update: each epoch also trains on this share of the sequences of the
+    corpora that the run to resume was trained on, another one in each epoch."""
     max_pairs_per_row: float | None = setting(
         None,
         number("a number > 0", lambda x: x > 0),

@@ -38,8 +38,9 @@ from embedder.tables.artefact import ModelFile, model_settings, read_model, writ
 from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
 from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
+from embedder.tables.earlier import corpora_of_base, open_earlier
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
-from embedder.tables.encoded import TokenSource
+from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
 from embedder.tables.options import TablesOptions
 from embedder.tables.sources import file_corpus, is_corpus_file
@@ -54,6 +55,12 @@ from embedder.tables.start_files import (
 from embedder.tables.starting import NO_START, FirstVectors, Starting, plan_start
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
+from embedder.tables.updating import (
+    check_replay,
+    joined_factors,
+    log_dropped,
+    plan_update,
+)
 from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
@@ -100,13 +107,22 @@ class TablesProblem:
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
         self.base: dict | None = None
+        self._earlier: list[Corpus] = []
         if base is not None:
             self._base = _read_base(base)
+            corpora = corpora_of_base(base.path)
             self.base = {
                 "path": base.url or os.path.abspath(base.path),
                 "grow": base.grow,
                 "sha256": _digest(self._base),
+                "corpora": corpora,
             }
+            if options.replay:
+                self._earlier = open_earlier(corpora, cache)
+        elif options.replay:
+            raise InputError(
+                f"`replay` needs `resume`, the run to train on, got {options.replay}."
+            )
         run = Workdir(workdir or folder.default_workdir(self.name))
         self._starting = _read_starting(options, cache, run)
         if facts := self._starting.facts:
@@ -123,6 +139,7 @@ class TablesProblem:
         return plan(
             *(config, self._corpus, cache, self._base, self._grow, models),
             starting=self._starting,
+            earlier=self._earlier,
         )
 
     def begin(self, run: Workdir, training: Training) -> None:
@@ -138,7 +155,10 @@ class TablesProblem:
                 len(encoded.vocabulary) - len(self._base.tokens),
                 100 * encoded.num_tokens / encoded.raw_tokens,
             )
+            log_dropped(encoded, self._grow, "--grow")
             _log_optimizer(self._base, training.config.run.optimizer)
+        if self._earlier:
+            _log.info("Replays %s.", ", ".join(x.source for x in self._earlier))
         if self._starting.vectors is not None or self._starting.frozen is not None:
             write_start(run.start, self._starting, encoded.vocabulary)
         for line in training.start_lines:
@@ -353,6 +373,7 @@ def plan(
     grow: bool = False,
     models: Sequence[Config] = (),
     *,
+    earlier: Sequence[Corpus] = (),
     starting: Starting = NO_START,
 ) -> Training:
     """The training of `config` over `corpus`, which is encoded here.
@@ -362,6 +383,7 @@ def plan(
       base: the model to start from.
       grow: tokens that `base` lacks get rows; else they are skipped.
       models: as of `Problem.plan`.
+      earlier: corpora to replay.
       starting: the vectors to start from, and the rows that are frozen.
 
     Raises:
@@ -372,6 +394,8 @@ def plan(
     starting.check_size(config.tables.vector_size)
     if isinstance(corpus, GraphFiles):
         config, *models = (plan_walks(one, base) for one in (config, *models))
+    check_replay(config)
+    of_update: np.ndarray | None = None
     first, known = 0, None
     if base is not None:
         _check_base(config, base)
@@ -384,17 +408,37 @@ def plan(
             "--grow."
         )
     epochs = range(first, first + config.run.epochs)
-    median_count = encoded.vocabulary.median_count
+    num_tokens, median_count = encoded.num_tokens, encoded.vocabulary.median_count
+    if base is not None and config.tables.schedule == "continue":
+        assert isinstance(encoded, Encoded), "`plan_walks` refuses a base"
+        num_tokens = int(encoded.vocabulary.counts.sum())
+        replayed = _encoded_earlier(encoded.vocabulary, earlier, cache)
+        update = plan_update(base, encoded, replayed, config.tables)
+        encoded, base, of_update = update
     common, *each = (
-        resolve(one, encoded.num_tokens, epochs.stop, median_count)
-        for one in (config, *models)
+        resolve(one, num_tokens, epochs.stop, median_count) for one in (config, *models)
     )
     if each:
         largest = max((one.tables for one in (common, *each)), key=_max_distance)
         common = common_config(each, window=largest.window)
     num_old = None if base is None else len(base.tokens)
-    start, factors = plan_start(starting, encoded.vocabulary, common.run.dtype, num_old)
+    start, frozen = plan_start(starting, encoded.vocabulary, common.run.dtype, num_old)
+    factors = joined_factors(frozen, of_update)
     return Training(common, encoded, epochs, base, each, start=start, factors=factors)
+
+
+def _encoded_earlier(
+    vocabulary: Vocabulary, earlier: Sequence[Corpus], cache: Path | None
+) -> list[Encoded]:
+    """Earlier corpora as ids of `vocabulary`, those without a token of it left out."""
+    known = BaseVocabulary(vocabulary)
+    found = [
+        encode(each, 1, known)
+        if cache is None
+        else encode_cached(each, 1, cache, known)
+        for each in earlier
+    ]
+    return [each for each in found if each.num_tokens]
 
 
 def _max_distance(options: TablesOptions) -> int:

@@ -52,6 +52,7 @@ FAULTS = {
     "F40": "more replicas than memory holds",
     "F41": "a server that answers 503, cuts a connection, is slow, or is away",
     "F42": "kill -9 while remote data are copied",
+    "F44": "SIGTERM of an update that replays earlier corpora",
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
 }
 INPUTS = {
@@ -89,6 +90,7 @@ INPUTS = {
     "B33": "frames that are no table; columns and values of names that do not exist",
     "B35": "tables that are small files of large rows, or crash their reader",
     "B36": "vectors to start from, and frozen keys, that are wrong, unknown or changed",
+    "B37": "an update: earlier corpora that have gone or changed, wrong schedules",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
