@@ -27,6 +27,7 @@ from bench import (
     spirals,
     stages,
     threads,
+    updates,
     vocabulary,
 )
 from bench.encoders import SYSTEMS
@@ -320,6 +321,21 @@ def items_bench(
     print(items.run(list(data), list(programs), list(seeds)).markdown())
 
 
+def updates_bench(
+    programs: tuple[str, ...] = tuple(updates.PROGRAMS),
+    seeds: tuple[int, ...] = (1, 2, 3),
+    days: int = 10,
+) -> None:
+    """A model of a shop, updated each day, beside training anew and gensim's update.
+
+    Args:
+        programs: which to run; default: all.
+        seeds: each program is trained once with each.
+        days: the last days with sales, each an update.
+    """
+    print(updates.run(list(programs), list(seeds), days).markdown())
+
+
 def encoder_bench(
     net: Literal["mlp", "images", "deep"] = "mlp",
     systems: tuple[str, ...] = tuple(SYSTEMS),
@@ -475,6 +491,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "memory-estimates": memory_estimates_bench,
     "graphs": graphs_bench,
     "items": items_bench,
+    "updates": updates_bench,
     "encoded": encoded_bench,
     "encoder": encoder_bench,
     "encoder-modes": encoder_modes_bench,

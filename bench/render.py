@@ -33,6 +33,7 @@ from bench import (
     spirals,
     stages,
     threads,
+    updates,
     vocabulary,
 )
 from bench.results import CHECKOUT, Results, Table, read_results
@@ -67,6 +68,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "spirals": spirals.table,
     "stages": stages.table,
     "threads": threads.table,
+    "updates": updates.table,
     "vocabulary": vocabulary.table,
 }
 """Name of a file in bench/results -> the function that makes its table."""

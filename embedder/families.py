@@ -15,6 +15,7 @@ def open_problem(
     source: str | None,
     base: Base | None = None,
     cache: Path | None = None,
+    workdir: Path | None = None,
 ) -> Problem[Any]:
     """The problem of the family of `config`, over the data at `source`.
 
@@ -22,13 +23,14 @@ def open_problem(
 
     Args:
       cache: folder of caches, for copies of remote data; None: that of the user.
+      workdir: of the run, which may have kept what it started from; None: the default.
 
     Raises:
       OSError, InputError: there are no such data, or `base` is of another family.
     """
     match config.run.model:
         case "tokens":
-            return TablesProblem(source, base, config.tables, cache)
+            return TablesProblem(source, base, config.tables, cache, workdir)
         case "encoder" if base is None:
             return EncoderProblem(config, source, cache)
     raise InputError(

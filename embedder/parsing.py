@@ -79,12 +79,13 @@ def parse(arguments: list[str]) -> Verb:
         verb = _parse(arguments, _defaults(arguments))
         if isinstance(verb, Train) and verb.config is None:
             verb = _with_settings_of_a_run(verb, arguments)
+            verb = _with_schedule(verb, arguments)
     if isinstance(verb, Train | Sweep):
         check_preset(verb.preset, verb.run.model)
     return verb
 
 
-def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
+def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
     """Defaults come from the run of --resume, or from the run in the workdir."""
     from embedder.run.inputs import base_of, source_of
     from embedder.run.workdir import Workdir
@@ -109,17 +110,46 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Verb:
     assert isinstance(same, Train)  # as before, with other defaults
     if verb.grow and not (base and base["grow"]):
         raise InputError(f"{run.path} was started without --grow: give --resume too.")
+    has_base = base is not None and base["path"] is not None
     return dataclasses.replace(
         same,
         corpus=source_of(run),
-        resume=None if base is None else str(run.base),
+        resume=str(run.base) if has_base else None,
         grow=base is not None and base["grow"],
+        tokens=_with_kept_files(same.tokens, before, run),
     )
+
+
+def _with_schedule(verb: Train, arguments: list[str]) -> Train:
+    """`verb` with `schedule` restart if an update is given --alpha and no --schedule:
+    the rate of all rows is the one that was asked for."""
+    alpha = _flag_value(arguments, "--alpha", float)
+    given = _flag_value(arguments, "--schedule", str)
+    if verb.resume is None or alpha is None or given is not None:
+        return verb
+    tokens = dataclasses.replace(verb.tokens, schedule="restart")
+    return dataclasses.replace(verb, tokens=tokens)
+
+
+def _with_kept_files(
+    now: TablesOptions, before: Config, run: "Workdir"
+) -> TablesOptions:
+    """`now` with the files that the run has kept in place of those it was given."""
+    if before.run.model != "tokens" or not run.start.exists():
+        return now
+    given, kept = before.tables, str(run.start)
+    if now.init_from == given.init_from != "":
+        now = dataclasses.replace(now, init_from=kept)
+    if now.freeze == given.freeze not in ("", "all", "known"):
+        now = dataclasses.replace(now, freeze=kept)
+    return now
 
 
 def _with_settings_of_a_base(arguments: list[str], run: "Workdir") -> Train:
     """The command with the settings of the run of --resume as defaults."""
     before = _with_default_blocks(arguments, run)
+    if before.run.model == "tokens":  # a base has no other start
+        before = with_options(before, init_from="", freeze="")
     optimizer = _flag_value(arguments, "--optimizer", str)
     if before.run.model == "tokens" and optimizer not in (None, before.run.optimizer):
         # The rates and the limit of the run are not meant for another optimizer.

@@ -62,7 +62,8 @@ class Problem(Protocol[AnyTraining]):
 
     @property
     def base(self) -> dict[str, Any] | None:
-        """The run whose vectors are the start, with a digest of them."""
+        """The run whose vectors are the start, with a digest of them, and digests of
+        the files of `inputs.START_FILES`."""
 
     def plan(
         self, config: Config, cache: Path | None, models: Sequence[Config] = ()

@@ -6,12 +6,18 @@ from pathlib import Path
 
 from embedder.config import Config, resolve, with_options
 from embedder.disk.files import atomic_file, name_file_in_errors
-from embedder.errors import InputExistsError, InputIsFolderError, InputNotFoundError
+from embedder.errors import (
+    InputError,
+    InputExistsError,
+    InputIsFolderError,
+    InputNotFoundError,
+)
 from embedder.run import workdir as folder
 from embedder.run.inputs import check_has_one_model, write_settings
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.problem import write_results
+from embedder.tables.start_files import is_vectors_file
 from embedder.tables.vocabulary import Vocabulary, write_vocabulary
 
 Source = str | os.PathLike[str]
@@ -34,6 +40,11 @@ def model_to_run(
       InputNotFoundError, InputError: `model` does not exist, or is damaged.
     """
     path, target = Path(model), Workdir(run)
+    if path.exists() and is_vectors_file(path):
+        raise InputError(
+            f"SOURCE must be a run, or a file of EmbeddingTrainer.save, got {path}: if "
+            f"it has vectors, `embedder train --init-from {path}` starts from them."
+        )
     read = read_model(path)
     folder.check_target(target.path, "TARGET")
     folder.check_free(target, "TARGET")

@@ -18,6 +18,7 @@ from embedder.config import (
     options_of,
     read_toml,
     to_toml,
+    with_options,
 )
 from embedder.disk.digests import check_digest, read_digests, write_digests
 from embedder.disk.files import short_reason
@@ -31,6 +32,10 @@ COLUMNS = frozenset(
     {"session", "item", "order", "items", "weights", "source", "target", "weight"}
 )
 """Settings that name columns; the manifest has those that were found, too."""
+
+START_FILES = frozenset({"init_from", "freeze"})
+"""Settings that name what a run starts from; the base has digests of it, and a run
+that has moved reads what it kept."""
 
 Manifest = list[dict[str, Any]]
 """Facts about each file of a corpus, by which a changed one is recognised."""
@@ -72,8 +77,18 @@ def _open(given: Config, resolved: Config) -> dict[str, Any]:
     """Settings that were open, with their values as given."""
     after = options_of(resolved)
     return {
-        name: value for name, value in options_of(given).items() if value != after[name]
+        name: value
+        for name, value in options_of(given).items()
+        if value != after.get(name) and name not in START_FILES  # they may have secrets
     }
+
+
+def without_file_secrets(config: Config) -> Config:
+    """`config` with the URLs of `START_FILES` as they may be written down."""
+    options = options_of(config)
+    files = {name: options[name] for name in START_FILES & {*options}}
+    shown = {name: without_secrets(path) for name, path in files.items()}
+    return config if shown == files else with_options(config, **shown)
 
 
 def check_same(
@@ -96,8 +111,10 @@ def check_same(
     before = _corpus(workdir, "manifest", (list,))
     manifest = _as_before(manifest, before)
     found = _different_settings(workdir, config, manifest)
-    if not _is_same_base(workdir, base):
-        found.append("`resume` of another run (--workdir alone resumes its own)")
+    found += [
+        f"{each} (--workdir alone resumes its own)"
+        for each in _different_starts(workdir, base)
+    ]
     if before != manifest:
         if force:
             _log.warning("%s was started with another corpus.", workdir.path)
@@ -106,9 +123,20 @@ def check_same(
     if found:
         raise InputError(
             f"{workdir.path} holds a run with other settings: "
-            f"{', '.join(found)}. Give another --workdir, or --overwrite "
-            "to start anew."
+            f"{', '.join(found)}. {_how_to_lengthen(workdir, config)}Give another "
+            "--workdir, or --overwrite to start anew."
         )
+
+
+def _how_to_lengthen(workdir: Workdir, config: Config) -> str:
+    """How to train a finished run of tables for more epochs; "": it is not that."""
+    more = config.run.epochs - read_toml(workdir.config).run.epochs
+    if more <= 0 or not (workdir.is_finished and workdir.model.exists()):
+        return ""
+    return (
+        f"To train it for {more} more epochs: --resume {workdir.path} --epochs {more} "
+        "--workdir NEW. "
+    )
 
 
 def data_differences(
@@ -126,8 +154,7 @@ def data_differences(
     before = _corpus(workdir, "manifest", (list,))
     manifest = _as_before(manifest, before)
     found = _different_settings(workdir, config, manifest)
-    if not _is_same_base(workdir, base):
-        found.append("`resume` of another run")
+    found += _different_starts(workdir, base)
     if not force and _without_times(before) != _without_times(manifest):
         found.append("another corpus")
     return found
@@ -139,8 +166,8 @@ def _different_settings(
     """A text for each setting that differs; of columns by what they are in the data."""
     before = _corpus(workdir, "manifest", (list,))
     return different_options(
-        _with_columns(options_of(read_toml(workdir.config)), before),
-        _with_columns(options_of(config), manifest),
+        _comparable(options_of(read_toml(workdir.config)), before),
+        _comparable(options_of(config), manifest),
     )
 
 
@@ -152,6 +179,12 @@ def _as_before(manifest: Manifest, before: Manifest) -> Manifest:
     if any("columns" in each for each in before if isinstance(each, dict)):
         return manifest
     return [each for each in manifest if "columns" not in each]
+
+
+def _comparable(options: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
+    """`options` with the columns that were found, without files that have a digest."""
+    known = _with_columns(options, manifest).items()
+    return {name: value for name, value in known if name not in START_FILES}
 
 
 def _without_times(manifest: Manifest) -> Manifest:
@@ -187,8 +220,8 @@ def is_same(
     """
     before = _corpus(workdir, "manifest", (list,))
     manifest = _as_before(manifest, before)
-    resolved = _with_columns(options_of(read_toml(workdir.config)), before)
-    now = _with_columns(options_of(given), manifest)
+    resolved = _comparable(options_of(read_toml(workdir.config)), before)
+    now = _comparable(options_of(given), manifest)
     was_open = open_settings(workdir)
     again = {
         name: resolved[name]
@@ -197,7 +230,7 @@ def is_same(
     }
     return (
         not different_options(resolved, now | again)
-        and _is_same_base(workdir, base)
+        and not _different_starts(workdir, base)
         and before == manifest
     )
 
@@ -241,19 +274,33 @@ def open_settings(workdir: Workdir) -> dict[str, Any]:
 
 
 def base_of(workdir: Workdir) -> dict[str, Any] | None:
-    """The run whose vectors were the start: path, grow, and sha256 of its model."""
+    """The run whose vectors were the start: path, grow, and sha256 of its model; and
+    digests of the files of `START_FILES`. Without such a run the path is None."""
     found = _corpus(workdir, "resume", (dict, type(None)))
     if found is not None and not {"path", "grow", "sha256"} <= {*found}:
         raise _damaged(workdir, f"`resume` is {found!r}")
     return found
 
 
-def _is_same_base(workdir: Workdir, base: dict[str, Any] | None) -> bool:
-    """Whether the run started from the vectors of `base`, wherever they were."""
-    before = base_of(workdir)
-    if before is None or base is None:
-        return before is base
-    return all(before[name] == base[name] for name in ("grow", "sha256"))
+_STARTS = {
+    "grow": "`resume` of another run",
+    "sha256": "`resume` of another run",
+    "init_from": "`init_from` of other vectors",
+    "freeze": "`freeze` of other rows",
+}
+"""What differs, by the fact of a base in which two runs differ."""
+
+
+def _different_starts(workdir: Workdir, base: dict[str, Any] | None) -> list[str]:
+    """A text for each difference of what the run started from and `base`, wherever
+    these were."""
+    before, now = base_of(workdir) or {}, base or {}
+    none: dict[str, Any] = {"grow": False, "sha256": ""}
+    before, now = none | before, none | now
+    found = (
+        text for name, text in _STARTS.items() if before.get(name) != now.get(name)
+    )
+    return [*dict.fromkeys(found)]
 
 
 def check_apart(workdir: Workdir, base: Path) -> None:
@@ -311,7 +358,8 @@ def check_sound(workdir: Workdir) -> None:
     """
     try:
         sums = read_digests(workdir.path)
-        for path in (workdir.config, workdir.corpus, workdir.base, workdir.vocabulary):
+        read = workdir.base, workdir.start, workdir.vocabulary
+        for path in (workdir.config, workdir.corpus, *read):
             if path.name in sums:
                 check_digest(path, sums[path.name])
     except FileNotFoundError:

@@ -8,7 +8,8 @@ from embedder.run.workdir import Workdir
 
 _RUN = Workdir("")  # names of the files of a run
 _SETTINGS = frozenset({_RUN.config, _RUN.corpus})
-_BASE = _SETTINGS | {_RUN.vocabulary, _RUN.base, _RUN.model, _RUN.sums}
+_STARTS = frozenset({_RUN.base, _RUN.start})
+_BASE = _SETTINGS | _STARTS | {_RUN.vocabulary, _RUN.model, _RUN.sums}
 _VECTORS = _SETTINGS | {_RUN.vectors, _RUN.replicas, _RUN.labels}
 
 

@@ -15,7 +15,7 @@ from embedder.run.checkpoints import (
     arrays_of,
     tree_of,
 )
-from embedder.run.inputs import COLUMNS
+from embedder.run.inputs import COLUMNS, START_FILES
 
 _log = logging.getLogger(__name__)
 
@@ -75,11 +75,12 @@ def resume_snapshot(
 def _check_settings(found: Checkpoint, training: Training) -> None:
     if "config" not in found.facts:
         raise CheckpointError("of an earlier version")
-    before, now = (  # columns that were found are those of the run, by its manifest
+    # Columns and files are those of the run, by its manifest and its base.
+    before, now = (
         {
             name: value
             for name, value in options_of(config).items()
-            if name not in COLUMNS
+            if name not in COLUMNS | START_FILES
         }
         for config in (from_toml(found.facts["config"]), training.config)
     )

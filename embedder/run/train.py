@@ -112,8 +112,8 @@ def run_training(
             if workdir is not None:
                 check_path(workdir)
             source = _source(source, cache)
-            problem = open_problem(config, source, base, cache)
-            run = Workdir(_default_workdir(problem) if workdir is None else workdir)
+            problem = open_problem(config, source, base, cache, workdir)
+            run = Workdir(workdir or folder.default_workdir(problem.name))
             check_path(run.path)
             if base is not None:
                 inputs.check_apart(run, base.path)
@@ -197,12 +197,6 @@ def _source(source: str | None, cache: Path | None) -> str | None:
             "file that all processes see."
         )
     return keep_standard_input(source, cache)
-
-
-def _default_workdir(problem: Problem[Any]) -> Path:
-    """embedder-NAME, named after the corpus."""
-    name = problem.name.encode(errors="ignore").decode()  # paths of runs are UTF-8
-    return Path(f"embedder-{name or 'corpus'}")
 
 
 def _finished_before(

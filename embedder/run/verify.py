@@ -65,7 +65,8 @@ def _files(run: Workdir) -> Iterator[Finding]:
     except ValueError as error:
         yield Finding(DIGESTS_FILE, f"is damaged ({error})", _ANEW)
         return
-    settings = {run.config.name, run.corpus.name, run.base.name, run.vocabulary.name}
+    inputs = run.config, run.corpus, run.base, run.start, run.vocabulary
+    settings = {path.name for path in inputs}
     for name, expected in sums.items():
         path = run.path / name
         advice = _AGAIN.format(path=run.vectors)

@@ -3,6 +3,7 @@
 config.toml          settings, resolved
 corpus.json          the corpus: its path and manifest
 base.npz             of a run that started from the vectors of another: its tables
+start.npz            of a run with `init_from` or a file of `freeze`: what it read of it
 vocab.parquet        tokens and counts, ordered by id
 cache/               the encoded corpus, if no other cache is given
 metrics.jsonl        one JSON object per epoch
@@ -58,6 +59,7 @@ class Workdir:
         self.metrics = self.path / "metrics.jsonl"
         self.labels = self.path / "labels.parquet"
         self.base = self.path / "base.npz"
+        self.start = self.path / "start.npz"
         self.model = self.path / "model.npz"
         self.replicas = self.path / REPLICAS_FILE
         self.text_vectors = self.path / "vectors.txt"
@@ -77,6 +79,7 @@ class Workdir:
             self.corpus,
             self.config,
             self.base,
+            self.start,
             self.vocabulary,
             self.metrics,
             self.model,
@@ -96,6 +99,12 @@ class Workdir:
     def is_finished(self) -> bool:
         """Whether a run has written all its files here."""
         return self.vectors.exists()
+
+
+def default_workdir(name: str) -> Path:
+    """embedder-NAME, the folder of a run on the corpus `name`."""
+    name = name.encode(errors="ignore").decode()  # paths of runs are UTF-8
+    return Path(f"embedder-{name or 'corpus'}")
 
 
 @contextmanager

@@ -83,6 +83,7 @@ def score_sessions(
     cases = _cases(read, settings.seen)
     _check_cases(read, cases, run, source, user)
     names = _score_names(settings.topn, bool(user))
+    input, output = model or (vectors.matrix, None)
     scorers, missing = _baselines(run, vectors, settings.decay)
 
     def scores(each: Scorer) -> Scores:
@@ -94,7 +95,7 @@ def score_sessions(
         *("sessions", source, *_summary(read, cases, user)),
         settings._asdict() | {"user": user or None} | columns._asdict(),
         "vectors by " + ("cosine" if model is None else "output table"),
-        scores(by_vectors(*(model or (vectors.matrix, None)), settings.decay)),
+        scores(by_vectors(input, output, settings.decay)),
         {name: scores(each) for name, each in scorers.items()},
         missing,
     )

@@ -87,6 +87,10 @@ def facts_of(
         "search": how,
         "corpus": problem.manifest,
     }
+    if problem.base is not None:  # by digests: names of files may have secrets
+        facts["start"] = problem.base
+        for name in problem.base.keys() & names.keys():
+            names[name] = ""
     return json.loads(json.dumps(facts))
 
 
@@ -125,4 +129,6 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         if search.get(name) != given.get(name)
     ]
     found += ["another space"] * (before["space"] != now["space"])
+    other_start = before.get("start") != now.get("start")
+    found += ["`init_from` or `freeze` of other files"] * other_start
     return found + ["another corpus"] * (before["corpus"] != now["corpus"])

@@ -39,6 +39,8 @@ _OF_DATA = (
 )
 _NOT_HERE = dict.fromkeys(_OF_DATA, "the data are opened once for all trials") | {
     "optimizer_args": "give its arguments by their names, as momentum = [0.5, 0.9]",
+    "init_from": "all trials start from the same vectors",
+    "freeze": "all trials have the same frozen rows",
     "best_by": "give the set as --score pairs --pairs FILE",
     "min_count": "trials are compared with the same vocabulary",
     "model": "another family has other settings",

@@ -39,6 +39,7 @@ from embedder.run.checkpoints import (
     check_path,
     tree_of,
 )
+from embedder.run.inputs import without_file_secrets
 from embedder.run.resuming import snapshot_of
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop, Stopped
@@ -217,7 +218,7 @@ class _Sweep:
             )
         best = with_settings(self._config, ranked[0].trial.settings)
         self._write()
-        write_text(self._folder.best, to_toml(best))
+        write_text(self._folder.best, to_toml(without_file_secrets(best)))
         return Outcome(ranked, self._score, best, self._space)
 
     def _run_bracket(self, trials: list[Trial], rungs: Sequence[int]) -> None:

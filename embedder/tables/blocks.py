@@ -210,7 +210,7 @@ def block_source(
     Raises:
       InputError: `holdout` > 0 holds out no sequence, or all of them.
     """
-    counts = encoded.vocabulary.counts
+    counts = encoded.vocabulary.drawn_counts
     num_held_out(encoded.shard_sequences, holdout)  # checks it
     return BlockSource(
         encoded=encoded,

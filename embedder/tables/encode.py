@@ -250,6 +250,7 @@ def _in_memory(
         raw_tokens,
         counts.num_bytes,
         weights,
+        int(np.count_nonzero(id_of_code < 0)),
     )
 
 
@@ -320,6 +321,7 @@ def _write_cache(
                     weights.add(part.weights)
         summary: dict[str, object] = {"raw_tokens": int(counts.counts.sum())}
         summary["shard_tokens"] = tokens
+        summary["dropped_types"] = int(np.count_nonzero(id_of_code < 0))
         if weights.number:
             summary["weights"] = weights.facts
         write_vocabulary(vocabulary, temporary / "vocabulary.parquet")
@@ -347,6 +349,7 @@ def _open_cache(folder: Path) -> Encoded:
             raise InputError("`shard_tokens` must be numbers >= 1")
         if raw_tokens < tokens.sum():
             raise InputError(f"`raw_tokens` is {raw_tokens}, below `shard_tokens`")
+        dropped = int(summary.get("dropped_types", 0))  # older caches lack it
         facts = summary.get("weights")
         if facts is not None:
             facts = _WeightFacts(digest=str(facts["digest"]), mean=float(facts["mean"]))
@@ -370,7 +373,9 @@ def _open_cache(folder: Path) -> Encoded:
 
     weights = None if facts is None else SequenceWeights(read_weights, **facts)
     return Encoded(
-        vocabulary, tokens, sequences, read, raw_tokens, sequence_weights=weights
+        *(vocabulary, tokens, sequences, read, raw_tokens),
+        sequence_weights=weights,
+        dropped_types=dropped,
     )
 
 

@@ -82,6 +82,7 @@ class Encoded:
     raw_tokens: int  # tokens of the corpus, known or unknown
     counting_bytes: int = 0  # of memory that counting took; 0: read from a cache
     sequence_weights: SequenceWeights | None = None  # None: all are 1
+    dropped_types: int = 0  # distinct tokens of the corpus without an id
 
     @property
     def num_tokens(self) -> int:
@@ -113,6 +114,16 @@ class Encoded:
     def memory(self) -> dict[str, int]:
         """Bytes that counting the tokens took."""
         return {"counting tokens": self.counting_bytes}
+
+    def occurrences(self) -> np.ndarray:
+        """How often each token of the vocabulary occurs in the corpus, i64[V].
+
+        Reads all shards.
+        """
+        found = np.zeros(len(self.vocabulary), np.int64)
+        for shard in range(len(self.shard_tokens)):
+            found += np.bincount(self.read(shard)[0], minlength=len(found))
+        return found
 
     def shard(self, number: int, seed: int, epoch: int) -> Shard:
         """The same in all epochs, for all seeds."""

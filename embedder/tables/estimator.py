@@ -1,11 +1,12 @@
 """EmbeddingTrainer: the Python API, and the drop-in for `legacy.EmbeddingTrainer`."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -33,11 +34,14 @@ from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
 from embedder.tables.graph import given_edges, walks_over
-from embedder.tables.options import OPTIMIZERS, Window
+from embedder.tables.options import OPTIMIZERS, Schedule, Window
 from embedder.tables.sessions import frame_corpus
 from embedder.tables.sources import file_corpus
+from embedder.tables.start_files import given_start
+from embedder.tables.starting import NO_START, Starting, plan_start
 from embedder.tables.training import Training
 from embedder.tables.update import host_state
+from embedder.tables.updating import joined_factors, log_dropped, plan_update
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.ensemble import Ensemble
@@ -155,6 +159,8 @@ class EmbeddingTrainer:
         order: str = "",
         items: str = "",
         weights: str = "",
+        init_from: "str | os.PathLike | Vectors | EmbeddingTrainer | None" = None,
+        freeze: str | Iterable[Key] = "",
     ) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
 
@@ -170,6 +176,10 @@ class EmbeddingTrainer:
             often as its weight.
           holdout: share of the sequences that is not trained on, the same for every
             seed; `held_out_history` has the scores on them.
+          init_from: vectors that tokens start from: a file, a run, `Vectors` or a
+            trainer; other tokens start as without.
+          freeze: tokens whose vectors stay as they start: "all"; "known", those of
+            `init_from`; keys, or the path of a file with a key a line.
 
         Raises:
           FileNotFoundError: there is no such file.
@@ -181,8 +191,14 @@ class EmbeddingTrainer:
         corpus = _corpus(
             sequences_or_path, Columns(session, item, order, items, weights)
         )
+        if isinstance(init_from, EmbeddingTrainer):
+            starting = given_start(init_from._model(), freeze)
+        else:
+            starting = given_start(init_from, freeze)
+        starting.check_size(self._config().tables.vector_size)
         encoded = _encoded(corpus, self.min_count)
-        self._train(encoded, config, None, range(self.epochs))
+        epochs = range(self.epochs)
+        self._train(encoded, config, None, epochs, starting=starting)
         self._key_type = corpus.key_type
         return self
 
@@ -309,13 +325,24 @@ class EmbeddingTrainer:
         order: str = "",
         items: str = "",
         weights: str = "",
+        grow: bool = False,
+        schedule: Schedule | None = None,
     ) -> "EmbeddingTrainer":
         """Trains one more epoch; returns the trainer. An error leaves it as it was.
 
-        The vocabulary and its counts stay as they are: other tokens are left out. The
-        learning rate falls from `alpha` to `min_alpha` within this epoch. On a trainer
-        that is not trained yet, the vocabulary is made from these sequences.
+        On a trainer that is not trained yet, the vocabulary is made from these
+        sequences.
+
+        Args:
+          grow: new tokens that occur `min_count` times get rows, and counts are added
+            up; without it the vocabulary stays, and other tokens are left out.
+          schedule: "continue": the more a row was trained, the lower its rate,
+            ALGORITHM.md (69), and noise is drawn from these sequences. "restart": the
+            rate falls from `alpha` to `min_alpha` for all rows, as in
+            `legacy.EmbeddingTrainer`; on little text that unlearns the rest. None:
+            "continue" with `grow`, else "restart".
         """
+        schedule = _schedule(schedule, grow)
         columns = Columns(session, item, order, items, weights)
         config, corpus = self._config(), _corpus(sequences_or_path, columns)
         if self._state is not None and corpus.key_type != self._key_type:
@@ -334,10 +361,15 @@ class EmbeddingTrainer:
                 vector_size=table.shape[1],
                 dtype=table.dtype.name,
             )
-            encoded = _encoded(corpus, self.min_count, self._vocabulary)
-            epoch = len(self.loss_history)
-            state = self._state_to_train()
-            self._train(encoded, config, state, range(epoch, epoch + 1))
+            known = BaseVocabulary(self._trained(), grow)
+            new, base = _encoded(corpus, self.min_count, known), self._model()
+            log_dropped(new, grow, "`grow=True`")
+            encoded: TokenSource = new
+            factors: np.ndarray | None = None
+            if schedule == "continue":
+                encoded, base, factors = plan_update(base, new, [], config.tables)
+            epochs = range(len(self.loss_history), len(self.loss_history) + 1)
+            self._train(encoded, config, base, epochs, of_update=factors)
         return self
 
     @property
@@ -479,22 +511,30 @@ class EmbeddingTrainer:
         self,
         encoded: TokenSource,
         config: Config,
-        state: TrainState | None,
+        base: ModelFile | None,
         epochs: range,
         key_type: KeyType = "text",
+        *,
+        starting: Starting = NO_START,
+        of_update: np.ndarray | None = None,
     ) -> None:
-        """Trains `state`, None: the initial one, and keeps the result.
+        """Trains `base`, None: a new model, and keeps the result.
 
         Args:
           key_type: of the tokens of an ensemble.
+          starting: vectors of the initial state, and frozen rows.
+          of_update: factors of the rates of rows, f32[V]; None: all are 1.
         """
         num_tokens = int(encoded.vocabulary.counts.sum())
         median_count = encoded.vocabulary.median_count
         config = settings.resolve(config, num_tokens, epochs.stop, median_count)
-        training = Training(config, encoded, epochs)
-        history = [] if state is None else self._loss_history
+        dtype = config.run.dtype
+        start, frozen = plan_start(starting, encoded.vocabulary, dtype)
+        factors = joined_factors(frozen, of_update)
+        training = Training(config, encoded, epochs, base, start=start, factors=factors)
+        history = [] if base is None else self._loss_history
         with _cap_named():
-            end = run_epochs(training, state or training.initial_state())
+            end = run_epochs(training, training.initial_state())
         assert config.tables.block is not None, "`config` is resolved"
         self._state, self._ensemble = end.state, None
         if training.has_replicas:
@@ -503,7 +543,7 @@ class EmbeddingTrainer:
             self._ensemble = Ensemble(tokens, tables["input"], known.counts)
             self._state = unstack_states(end.state)[0]
         self._block = config.tables.block
-        self._vocabulary = encoded.vocabulary
+        self._vocabulary = dataclasses.replace(encoded.vocabulary, text_counts=None)
         self._vectors = None
         self._loss_history = history + end.position.losses
         column = {name: i for i, name in enumerate(training.metrics)}.get("held_out")
@@ -554,10 +594,18 @@ def _cap_named() -> Iterator[None]:
         raise type(error)(message) from error
 
 
-def _encoded(corpus: Corpus, min_count: int, vocabulary=None) -> Encoded:
+def _schedule(given: Schedule | None, grow: bool) -> Schedule:
+    """`schedule` of `partial_fit`, checked."""
+    found = given or ("continue" if grow else "restart")
+    choice(get_args(Schedule))(SimpleNamespace(schedule=found), "schedule")
+    return found
+
+
+def _encoded(
+    corpus: Corpus, min_count: int, known: BaseVocabulary | None = None
+) -> Encoded:
     """The corpus with a vocabulary of its own, or a given one."""
     try:
-        known = None if vocabulary is None else BaseVocabulary(vocabulary)
         return encode(corpus, min_count, known)
     except NoTokensError as error:
         raise InputError(str(error)) from None

@@ -26,13 +26,17 @@ _KEPT_OF_BUILDING = 1 / 4  # memory that libraries keep when a graph is built; m
 
 
 def memory_needed(
-    config: Config, encoded: TokenSource, superblock_size: int
+    config: Config,
+    encoded: TokenSource,
+    superblock_size: int,
+    factored: Sequence[str] = (),
 ) -> dict[str, int]:
     """Host memory in bytes that a run needs at most, by purpose, beside Python and JAX.
 
     Args:
       config: resolved.
       superblock_size: updates in a superblock.
+      factored: names of the tables whose rows have factors.
     """
     data = config.tables
     block, num_blocks = data.update_size
@@ -61,6 +65,7 @@ def memory_needed(
     needed = {
         "tables": replicas * 2 * table,
         "accumulators": replicas * 2 * row_state,  # and the first ones
+        "row factors": (replicas + 1) * len(factored) * num_rows * itemsize,
         "first vectors": replicas * table,
         "vectors to write": (replicas + 1) * table,
         "checkpoints": replicas * checkpoints if has_checkpoints else 0,
@@ -79,7 +84,11 @@ def memory_needed(
 
 
 def device_bytes(
-    config: Config, shape: tuple[int, int], layout: Layout, size: int
+    config: Config,
+    shape: tuple[int, int],
+    layout: Layout,
+    size: int,
+    factored: Sequence[str] = (),
 ) -> dict[str, int]:
     """Bytes of memory that a run needs on each device, by purpose.
 
@@ -87,6 +96,7 @@ def device_bytes(
       config: resolved.
       shape: of a table, [V, D].
       size: updates in a superblock.
+      factored: names of the tables whose rows have factors.
     """
     data = config.tables
     block, num_blocks = data.update_size
@@ -101,6 +111,8 @@ def device_bytes(
     weight = _weight_bytes(config)
     per_block = block * (9 + weight) + tiles * data.num_noise * 4
     prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
+    if factored:
+        prepared += tiles * rows_of_tile * (4 + itemsize)  # ids that move; factors
     if sums_rows:
         prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence
     pairs = block * (positions + itemsize * (1 + bool(weight)))  # of local blocks
@@ -109,6 +121,7 @@ def device_bytes(
     needed = {
         "tables": 2 * rows * columns * itemsize,
         "accumulators": _row_state_bytes(config, (rows, columns)),
+        "row factors": len(factored) * rows * itemsize,
         "row weights": 0 if sums_rows else 2 * at_once * rows * itemsize,
         "blocks": 2 * size * local_blocks * per_block,
         "prepared updates": 2 * size * (blocks * prepared + local_blocks * pairs),
@@ -133,12 +146,18 @@ def _row_state_bytes(config: Config, shape: tuple[int, int]) -> int:
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
 
 
-def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
+def demand(
+    config: Config,
+    shape: tuple[int, int],
+    size: int = 0,
+    factored: Sequence[str] = (),
+) -> Demand:
     """What tables of `shape` [V, D] require of the devices.
 
     Args:
       config: resolved.
       size: updates in a superblock; 0: those of a large corpus.
+      factored: names of the tables whose rows have factors.
 
     Raises:
       InputError: `config` has dense updates of sharded tables.
@@ -152,7 +171,7 @@ def demand(config: Config, shape: tuple[int, int], size: int = 0) -> Demand:
     size = size or superblock_size(math.inf, block * num_blocks)
     return Demand(
         num_blocks=num_blocks,
-        device_bytes=lambda layout: device_bytes(config, shape, layout, size),
+        device_bytes=lambda layout: device_bytes(config, shape, layout, size, factored),
         option="blocks_per_update",
         tables="replicated" if options.update == "dense" else sharding,
         table_devices=options.table_devices,

@@ -22,11 +22,14 @@ class NoiseTable(NamedTuple):
 def noise_table(counts: np.ndarray, exponent: float) -> NoiseTable:
     """The alias table of the weights `counts` ** `exponent`, for `counts` i64[V].
 
+    A token with count 0 is not drawn.
+
     Raises:
       InputError: the weights overflow or underflow float64.
     """
     with np.errstate(over="ignore", under="ignore"):
-        weights = counts.astype(np.float64) ** exponent
+        weights = np.maximum(counts, 1).astype(np.float64) ** exponent
+        weights[counts == 0] = 0
         total = weights.sum()
     if not 0 < total < np.inf:
         raise InputError(

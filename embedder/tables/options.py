@@ -26,6 +26,9 @@ Architecture = Literal["skipgram", "cbow"]
 Window = int | Literal["session"]
 """The largest distance of a context; session: the whole sequence is the context."""
 
+Schedule = Literal["continue", "restart"]
+"""How an update with new text goes on: `tables.updating`, or as a new training does."""
+
 MOST_DISTANCE = 127
 """The largest `window`: `Blocks.radius` is i8."""
 
@@ -52,7 +55,13 @@ _OF_WALKS = (
     *("walk_length", "directed", "p", "q", "walks_fixed"),
     *("source", "target", "weight"),
 )
-_NOT_OF_WALKS = "holdout", "unicode_errors"
+_NOT_OF_WALKS = "holdout", "unicode_errors", "replay"
+_FILES: dict[str, tuple[str, ...]] = {
+    "best_by": (),
+    "init_from": (),
+    "freeze": ("all", "known"),
+}
+"""Settings that name files, with their values that do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +128,13 @@ class TablesOptions:
     0.025 to 0.07, for cbow four times that; of adagrad 0.2."""
     min_alpha: float = setting(1e-4, _below_alpha, is_per_model=True)
     """Learning rate at the end. It falls linearly."""
+    schedule: Schedule = setting("continue")
+    """Of an update (--resume) with new text. continue: the more text a row was trained
+    on, the lower its rate; alpha is that of new rows. restart: alpha for all rows, as
+    in a new training; the default where --alpha is given."""
+    replay: float = setting(0.0, number("a number from 0 to 1", lambda x: 0 <= x <= 1))
+    """Of an update: each epoch also trains on this share of the sequences of the
+    corpora that the run to resume was trained on, another one in each epoch."""
     max_pairs_per_row: float | None = setting(
         None,
         number("a number > 0", lambda x: x > 0),
@@ -146,6 +162,13 @@ class TablesOptions:
     best_by: str = setting("", text)
     """Similarity set to score the vectors on after each epoch. The checkpoint of the
     best epoch is kept."""
+    init_from: str = setting("", text)
+    """Start from the vectors of this file (word2vec, GloVe, .safetensors, .npz,
+    .parquet), model file or run, which may be a URL; other rows start as without it."""
+    freeze: str = setting("", text)
+    """Rows of the input table, whose vectors are saved, that stay as they are: all;
+    known: those that start from --init-from or --resume; or a file with a key a line.
+    The output table learns."""
     walks: int = setting(0, integer(0))
     """The corpus is an edge list; train on this many random walks from each node in an
     epoch. 0: the corpus is not a graph."""
@@ -172,8 +195,10 @@ class TablesOptions:
         self._check_whole_sequences()
         if self.backend == "numba" and self.update == "dense":
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
-        if self.best_by:
-            object.__setattr__(self, "best_by", os.path.abspath(self.best_by))
+        for name, words in _FILES.items():
+            path = getattr(self, name)
+            if path and path not in words and "://" not in path:
+                object.__setattr__(self, name, os.path.abspath(path))
 
     def _check_walks(self) -> None:
         """Refuses settings of walks without walks, and of texts with walks."""

@@ -1,5 +1,6 @@
 """Updates of tables on the devices of a layout: sharding and padding."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import jax
@@ -12,6 +13,7 @@ from embedder.engine.rules import RowRule
 from embedder.engine.state import TrainState
 from embedder.tables.blocks import PADDING, Blocks
 from embedder.tables.prepare import Batch, Model
+from embedder.tables.row_factors import RowFactors, with_factors
 from embedder.tables.update import host_state, updates_function
 
 TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1, weight=1), rate=None)
@@ -31,6 +33,7 @@ def place(
     update: Literal["rows", "dense"],
     loss_interval: int,
     has_replicas: bool = False,
+    factored: Sequence[str] = (),
 ) -> Program:
     """The program of the updates of `model` on `layout`.
 
@@ -38,6 +41,7 @@ def place(
       model: with `tables` of the shape of a device's shard.
       shape: of a whole table, [V, D].
       has_replicas: whether the program is of replicas, `engine.replicas`.
+      factored: names of the tables whose rows have factors, `tables.row_factors`.
     """
     updates = updates_function(
         model._replace(exchange=layout.exchange, num_columns=shape[1]),
@@ -45,9 +49,13 @@ def place(
         update=update,
         loss_interval=loss_interval,
     )
+    empty = host_state(optimizer, *np.zeros((2, 0, 0)))
+    if factored:
+        factors = RowFactors(**dict.fromkeys(factored, np.zeros(0)))
+        empty = with_factors(empty, factors)
     placement = Placement(
         TABLE_AXES,
-        jax.tree.map(np.ndim, host_state(optimizer, *np.zeros((2, 0, 0)))),
+        jax.tree.map(np.ndim, empty),
         lambda state: _pad_tables(state, layout, shape),
         lambda state: _unpad_tables(state, shape),
         lambda batch: _pad_blocks(batch, layout),

@@ -81,6 +81,7 @@ class Prepared(NamedTuple):
     rate: jax.Array  # learning rate
     shares: Rows | None = None  # [N, G, R], of gradients; only for rules with a share
     distinct: Distinct | None = None  # only for rules that sum rows
+    factors: dict[str, jax.Array] | None = None  # by table; see `tables.row_factors`
 
 
 def prepare(model: Model, batches: Batch) -> Prepared:

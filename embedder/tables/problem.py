@@ -11,29 +11,56 @@ from typing import Literal
 import jax
 import numpy as np
 
-from embedder.config import Config, common_config, options_of, read_toml, resolve
+from embedder.config import (
+    Config,
+    common_config,
+    options_of,
+    read_toml,
+    resolve,
+)
 from embedder.disk.copies import local_copy
+from embedder.disk.urls import without_secrets
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Snapshot
 from embedder.engine.rules import row_rule
 from embedder.engine.tfdata import import_tensorflow
 from embedder.errors import InputError, InputNotFoundError
-from embedder.problem import Base
+from embedder.problem import Base, copy_of_base
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints, tree_of
-from embedder.run.inputs import check_has_one_model, check_sound
+from embedder.run.inputs import (
+    check_has_one_model,
+    check_sound,
+    without_file_secrets,
+)
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
 from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
+from embedder.tables.earlier import corpora_of_base, open_earlier
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
-from embedder.tables.encoded import TokenSource
+from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
 from embedder.tables.options import TablesOptions
 from embedder.tables.sources import file_corpus, is_corpus_file
+from embedder.tables.start_files import (
+    check_freeze,
+    is_vectors_file,
+    of_model,
+    read_first_vectors,
+    read_frozen_keys,
+    write_start,
+)
+from embedder.tables.starting import NO_START, FirstVectors, Starting, plan_start
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
+from embedder.tables.updating import (
+    check_replay,
+    joined_factors,
+    log_dropped,
+    plan_update,
+)
 from embedder.tables.vocabulary import (
     NoTokensError,
     Vocabulary,
@@ -64,7 +91,9 @@ class TablesProblem:
         base: Base | None = None,
         options: TablesOptions = TablesOptions(),  # noqa: B008 - it is immutable
         cache: Path | None = None,
+        workdir: Path | None = None,
     ):
+        _check_one_start(options, base)
         if source is not None:
             source = local_copy(source, cache, is_corpus_file)
         self._corpus: Corpus | GraphFiles
@@ -78,13 +107,27 @@ class TablesProblem:
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
         self.base: dict | None = None
+        self._earlier: list[Corpus] = []
         if base is not None:
             self._base = _read_base(base)
+            corpora = corpora_of_base(base.path)
             self.base = {
                 "path": base.url or os.path.abspath(base.path),
                 "grow": base.grow,
                 "sha256": _digest(self._base),
+                "corpora": corpora,
             }
+            if options.replay:
+                self._earlier = open_earlier(corpora, cache)
+        elif options.replay:
+            raise InputError(
+                f"`replay` needs `resume`, the run to train on, got {options.replay}."
+            )
+        run = Workdir(workdir or folder.default_workdir(self.name))
+        self._starting = _read_starting(options, cache, run)
+        if facts := self._starting.facts:
+            self.base = {"path": None, "grow": False, "sha256": ""} | (self.base or {})
+            self.base |= facts
 
     def plan(
         self, config: Config, cache: Path | None, models: Sequence[Config] = ()
@@ -92,7 +135,12 @@ class TablesProblem:
         """See `plan`."""
         if _uses_tensorflow(config):  # takes seconds: it loads while we encode
             threading.Thread(target=import_tensorflow).start()
-        return plan(config, self._corpus, cache, self._base, self._grow, models)
+        config, *models = (without_file_secrets(each) for each in (config, *models))
+        return plan(
+            *(config, self._corpus, cache, self._base, self._grow, models),
+            starting=self._starting,
+            earlier=self._earlier,
+        )
 
     def begin(self, run: Workdir, training: Training) -> None:
         """Writes the vocabulary, and the base model; called before the first update."""
@@ -107,7 +155,14 @@ class TablesProblem:
                 len(encoded.vocabulary) - len(self._base.tokens),
                 100 * encoded.num_tokens / encoded.raw_tokens,
             )
+            log_dropped(encoded, self._grow, "--grow")
             _log_optimizer(self._base, training.config.run.optimizer)
+        if self._earlier:
+            _log.info("Replays %s.", ", ".join(x.source for x in self._earlier))
+        if self._starting.vectors is not None or self._starting.frozen is not None:
+            write_start(run.start, self._starting, encoded.vocabulary)
+        for line in training.start_lines:
+            _log.info("%s", line)
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
         """The vectors at `end`; of replicas the mean."""
@@ -161,26 +216,97 @@ def open_corpus(
     return demo_corpus()
 
 
-def _read_base(base: Base) -> ModelFile:
+def _check_one_start(options: TablesOptions, base: Base | None) -> None:
+    """Refuses two starts, and frozen rows of none.
+
+    Raises:
+      InputError: the settings do not go together.
+    """
+    if options.init_from and base is not None:
+        raise InputError(
+            "`init_from` and `resume` both name vectors to start from: give one of "
+            "them."
+        )
+    check_freeze(options.freeze, bool(options.init_from or base))
+
+
+def _read_starting(
+    options: TablesOptions, cache: Path | None, run: Workdir
+) -> Starting:
+    """What `init_from` and `freeze` name; of a run that lost their files, what it kept.
+
+    Raises:
+      OSError, InputError: there are no such files, or they are damaged.
+    """
+    before = TablesOptions()
+    if run.is_started and run.start.exists():
+        config = read_toml(run.config)
+        before = config.tables if config.run.model == "tokens" else before
+    vectors = frozen = None
+    if options.init_from:
+        shown = without_secrets(options.init_from)
+        path = copy_of_base(options.init_from, cache)
+        if not path.exists() and before.init_from == shown:
+            path = run.start
+        _check_apart(run, path)
+        vectors = _read_first_vectors(path, shown)
+    if options.freeze not in ("", "all", "known"):
+        shown = without_secrets(options.freeze)
+        path = Path(local_copy(options.freeze, cache))
+        if not path.exists() and before.freeze == shown:
+            path = run.start
+        frozen = read_frozen_keys(path, shown)
+    return Starting(vectors, frozen, options.freeze)
+
+
+def _check_apart(run: Workdir, path: Path) -> None:
+    """Refuses vectors in the folder of the run, which would overwrite them."""
+    real, here = path.resolve(), run.path.resolve()
+    if here in (real, *real.parents) and real != run.start.resolve():
+        raise InputError(
+            f"`workdir` must be another folder than that of `init_from` {path}: give "
+            "--workdir NEW."
+        )
+
+
+def _read_first_vectors(path: Path, shown: str) -> FirstVectors:
+    """The vectors of a run, a model file, or a file of vectors."""
+    if path.is_dir():
+        return of_model(_read_base(Base(path, False), "`init_from`"), shown)
+    if not path.exists():
+        raise InputNotFoundError(
+            "`init_from` must be a file of vectors, a model file or a run of tables: "
+            f"{shown} does not exist."
+        )
+    return read_first_vectors(path, shown)
+
+
+def _read_base(base: Base, argument: str = "`resume`") -> ModelFile:
     """The model of `base`.
 
     Raises:
-      OSError, InputError: there is none, or it is damaged.
+      OSError, InputError: there is none, or it is damaged; it names `argument`.
     """
     run, path = Workdir(base.path), base.path
     if path.is_dir():
-        check_has_one_model(run, "`resume`")
+        check_has_one_model(run, argument)
         path = run.model
         if run.is_started and not path.exists():
-            return _from_checkpoint(run)
+            return _from_checkpoint(run, argument)
     if not path.exists():
         raise InputNotFoundError(
-            f"`resume` must be a run of tables, or a model file: {path} does not exist."
+            f"{argument} must be a run of tables, or a model file: {path} does not "
+            "exist."
+        )
+    if is_vectors_file(path):
+        raise InputError(
+            f"{argument} must be a run of tables, or a model file, got {path}: if it "
+            f"has vectors, give --init-from {path} to start from them."
         )
     return read_model(path)
 
 
-def _from_checkpoint(run: Workdir) -> ModelFile:
+def _from_checkpoint(run: Workdir, argument: str) -> ModelFile:
     """The model in the newest checkpoint of an unfinished run.
 
     The run may have diverged after it.
@@ -189,8 +315,8 @@ def _from_checkpoint(run: Workdir) -> ModelFile:
     check_sound(run)
     if found is None or "params.tables.input" not in found.arrays:
         raise InputNotFoundError(
-            f"`resume` must be a run of tables, got {run.path}, which is not finished "
-            "and has no checkpoint of tables."
+            f"{argument} must be a run of tables, got {run.path}, which is not "
+            "finished and has no checkpoint of tables."
         )
     _log.info("%s is not finished: its checkpoint %d is used.", run.path, found.step)
     config = read_toml(run.config)
@@ -246,6 +372,9 @@ def plan(
     base: ModelFile | None = None,
     grow: bool = False,
     models: Sequence[Config] = (),
+    *,
+    earlier: Sequence[Corpus] = (),
+    starting: Starting = NO_START,
 ) -> Training:
     """The training of `config` over `corpus`, which is encoded here.
 
@@ -254,13 +383,19 @@ def plan(
       base: the model to start from.
       grow: tokens that `base` lacks get rows; else they are skipped.
       models: as of `Problem.plan`.
+      earlier: corpora to replay.
+      starting: the vectors to start from, and the rows that are frozen.
 
     Raises:
       OSError, InputError: the corpus cannot be read, or leaves no token to train, or
-        `base` has another architecture, vector size or dtype.
+        `base` has another architecture, vector size or dtype, or `starting` has no
+        token of the corpus.
     """
+    starting.check_size(config.tables.vector_size)
     if isinstance(corpus, GraphFiles):
         config, *models = (plan_walks(one, base) for one in (config, *models))
+    check_replay(config)
+    of_update: np.ndarray | None = None
     first, known = 0, None
     if base is not None:
         _check_base(config, base)
@@ -273,15 +408,37 @@ def plan(
             "--grow."
         )
     epochs = range(first, first + config.run.epochs)
-    median_count = encoded.vocabulary.median_count
+    num_tokens, median_count = encoded.num_tokens, encoded.vocabulary.median_count
+    if base is not None and config.tables.schedule == "continue":
+        assert isinstance(encoded, Encoded), "`plan_walks` refuses a base"
+        num_tokens = int(encoded.vocabulary.counts.sum())
+        replayed = _encoded_earlier(encoded.vocabulary, earlier, cache)
+        update = plan_update(base, encoded, replayed, config.tables)
+        encoded, base, of_update = update
     common, *each = (
-        resolve(one, encoded.num_tokens, epochs.stop, median_count)
-        for one in (config, *models)
+        resolve(one, num_tokens, epochs.stop, median_count) for one in (config, *models)
     )
     if each:
         largest = max((one.tables for one in (common, *each)), key=_max_distance)
         common = common_config(each, window=largest.window)
-    return Training(common, encoded, epochs, base, each)
+    num_old = None if base is None else len(base.tokens)
+    start, frozen = plan_start(starting, encoded.vocabulary, common.run.dtype, num_old)
+    factors = joined_factors(frozen, of_update)
+    return Training(common, encoded, epochs, base, each, start=start, factors=factors)
+
+
+def _encoded_earlier(
+    vocabulary: Vocabulary, earlier: Sequence[Corpus], cache: Path | None
+) -> list[Encoded]:
+    """Earlier corpora as ids of `vocabulary`, those without a token of it left out."""
+    known = BaseVocabulary(vocabulary)
+    found = [
+        encode(each, 1, known)
+        if cache is None
+        else encode_cached(each, 1, cache, known)
+        for each in earlier
+    ]
+    return [each for each in found if each.num_tokens]
 
 
 def _max_distance(options: TablesOptions) -> int:

@@ -41,7 +41,9 @@ from embedder.tables.options import MOST_DISTANCE, TablesOptions
 from embedder.tables.packing import filled_share
 from embedder.tables.placement import REPLICA_AXES, TABLE_AXES, place
 from embedder.tables.prepare import Batch, Model, objective_of
+from embedder.tables.row_factors import RowFactors, factored_program
 from embedder.tables.split import num_held_out, trained_share
+from embedder.tables.starting import NO_ROWS, FirstRows
 from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
 from embedder.vectors.evaluate import ScoredPairs
@@ -65,11 +67,16 @@ class Training:
         epochs: range,
         base: ModelFile | None = None,
         models: Sequence[Config] = (),
+        *,
+        start: FirstRows = NO_ROWS,
+        factors: RowFactors | None = None,
     ):
         """Plans; nothing is allocated.
 
         Args:
           base: the model whose rows are the first rows at the start.
+          start: rows that start from vectors without a model.
+          factors: of the rates of rows; None: all are 1.
           models: the resolved settings of each model that is trained side by side,
             which differ from `config` where `setting` has `is_per_model`; its window is
             the largest. (): `replicas_of(config)`.
@@ -86,6 +93,7 @@ class Training:
         self.divergence_message = f"training diverged. Give a smaller {smaller}."
         self.encoded = encoded
         self._base = base
+        self._start = start
         path = "" if models else options.best_by
         self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
         self._measures = {}  # models with settings of their own are scored by a sweep
@@ -102,7 +110,8 @@ class Training:
             self._log_long_sequences()
         avoid_slow_scatters()  # before the first use of a device
         shape = len(encoded.vocabulary), options.vector_size
-        self._demand = demand(config, shape, self.superblock_size)
+        self._factored = () if factors is None else factors.tables
+        self._demand = demand(config, shape, self.superblock_size, self._factored)
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.loader = pick_loader(config.run.loader, self.layout)
         self.config = with_options(config, loader=self.loader)  # as it was picked
@@ -120,7 +129,9 @@ class Training:
             with_options(program_config, backend=self.backend),
             self.layout,
             tuple(map(_program_config, models)) if self.backend == "numba" else (),
+            self._factored,
         )
+        self.program = factored_program(self.program, factors)
 
     @property
     def content(self) -> str:
@@ -170,6 +181,7 @@ class Training:
         rates = ", ".join(f"{self.rate(p):.4g}" for p in (0, 0.25, 0.5, 0.75, 1))
         return [
             encoded.description,
+            *self.start_lines,
             f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
             f"all, of {tokens} tokens each, compiled by {self.backend}; "
             f"{self._kept_by} {kept / encoded.num_tokens:.1%}",
@@ -177,6 +189,11 @@ class Training:
             *self._held_out_lines,
             *self._replicas_lines,
         ]
+
+    @property
+    def start_lines(self) -> tuple[str, ...]:
+        """Which rows start from vectors, and which are frozen."""
+        return self._start.lines
 
     @property
     def _kept_by(self) -> str:
@@ -254,7 +271,10 @@ class Training:
     @property
     def memory(self) -> dict[str, int]:
         """Host memory in bytes that a run needs at most, by purpose."""
-        return memory_needed(self.config, self.encoded, self.superblock_size)
+        needed = memory_needed(
+            self.config, self.encoded, self.superblock_size, self._factored
+        )
+        return needed | {"vectors to start from": self._start.num_bytes}
 
     @property
     def device_memory(self) -> dict[str, int]:
@@ -279,9 +299,10 @@ class Training:
     def _initial_state(self, config: Config) -> TrainState:
         num_rows = len(self.encoded.vocabulary)
         state = initial_state(_whole_model(num_rows, config), self.program.optimizer)
+        tables = state.params["tables"]
+        self._start.begin(tables)
         if self._base is None:
             return state
-        tables = state.params["tables"]
         _begin_with(tables, {"input": self._base.input, "output": self._base.output})
         if self._base.settings["optimizer"] != self.config.run.optimizer:
             return state
@@ -484,6 +505,7 @@ def make_program(
     config: Config,
     layout: Layout = ONE_DEVICE,
     models: tuple[Config, ...] = (),
+    factored: tuple[str, ...] = (),
 ) -> TablesProgram:
     """The compiled updates of a run; the same arguments return the same program.
 
@@ -492,6 +514,7 @@ def make_program(
     Args:
       models: the settings of each model, for the kernel; (): those of `config`. XLA
         reads them from the batches.
+      factored: names of the tables whose rows have factors; see `factored_program`.
     """
     enable_compilation_cache()
     options, has_replicas = config.tables, config.run.replicas > 1
@@ -527,6 +550,7 @@ def make_program(
             update=options.update,
             loss_interval=interval,
             has_replicas=has_replicas,
+            factored=factored,
         )
     return TablesProgram(model=whole, optimizer=optimizer, **vars(placed))
 

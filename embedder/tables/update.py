@@ -9,6 +9,7 @@ without a gradient as they are, and slow, it is there to check the first.
 
 import functools
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import haiku as hk
@@ -27,6 +28,14 @@ from embedder.tables.prepare import (
     distinct_rows,
     prepare,
     summed_weights,
+)
+from embedder.tables.row_factors import (
+    factors_of_distinct,
+    join_factors,
+    keep_frozen,
+    leave_out_frozen,
+    scale,
+    split_factors,
 )
 
 TABLES = "input", "output"
@@ -114,10 +123,12 @@ def updates_function(
     """
     sums_rows = optimizer.sums_rows and update == "rows"
     by_rows = update_summed_rows if sums_rows else update_rows
-    one_update = {"rows": by_rows, "dense": update_dense}[update]
 
-    def group_of(model: Model, optimizer: RowRule):
+    def group_of(model: Model, optimizer: RowRule, factors: dict[str, jax.Array]):
         """Applies `loss_interval` updates, of which the first reports its loss."""
+        one_update: Callable = by_rows
+        if update == "dense":
+            one_update = functools.partial(update_dense, factors=factors)
 
         def silent(state: TrainState, update: Prepared):
             return one_update(model, optimizer, state, update)[0], None
@@ -134,10 +145,17 @@ def updates_function(
         return group
 
     def updates(state: TrainState, batches: Batch):
+        state, factors = split_factors(state)
         own, rule = _with_own_settings(model, optimizer, batches)
         prepared = prepare(own, batches)
+        if factors and update == "rows":
+            prepared = leave_out_frozen(prepared, factors, own.exchange)
         if sums_rows:
-            prepared = prepared._replace(distinct=distinct_rows(prepared.gathered.ids))
+            distinct = distinct_rows(prepared.gathered.ids)
+            prepared = prepared._replace(distinct=distinct)
+            if factors:
+                found = factors_of_distinct(distinct, factors, own.exchange)
+                prepared = prepared._replace(factors=found)
         elif update == "rows" and rule.share is not None:
             weights = _summed_weights(own, state.params["tables"], prepared)
             shares = jax.tree.map(rule.share, weights)
@@ -145,7 +163,8 @@ def updates_function(
         groups = jax.tree.map(
             lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), prepared
         )
-        return jax.lax.scan(group_of(own, rule), state, groups)
+        state, losses = jax.lax.scan(group_of(own, rule, factors), state, groups)
+        return join_factors(state, factors), losses
 
     return updates
 
@@ -186,7 +205,7 @@ def update_rows(model: Model, optimizer: RowRule, state: TrainState, update: Pre
         shares=update.shares and update.shares._asdict(),
         rate=update.rate,
     )
-    tables = {}
+    deltas, tables = scale(deltas, update.factors), {}
     for name, table in state.params["tables"].items():
         ids = model.exchange.row_indices(table, getattr(update.gathered.ids, name))
         tables[name] = table.at[ids].add(deltas[name])
@@ -214,15 +233,26 @@ def update_summed_rows(
         rate=update.rate,
         mean_columns=_mean_columns(model),
     )
+    by_name = scale(deltas["tables"], update.factors)
     tables = {
-        name: plus_rows(table, ids[name], deltas["tables"][name])
+        name: plus_rows(table, ids[name], by_name[name])
         for name, table in tables.items()
     }
     return TrainState({"tables": tables}, opt_state, state.step + 1), loss
 
 
-def update_dense(model: Model, optimizer: RowRule, state: TrainState, update: Prepared):
-    """The state after one update by gradients of whole tables; `Loss` of own blocks."""
+def update_dense(
+    model: Model,
+    optimizer: RowRule,
+    state: TrainState,
+    update: Prepared,
+    factors: Mapping[str, jax.Array] = MappingProxyType({}),
+):
+    """The state after one update by gradients of whole tables; `Loss` of own blocks.
+
+    Args:
+      factors: of the rows of whole tables, [V], by the name of their table.
+    """
 
     def total(params):
         rows = model.tables.apply(params, _local_ids(update))
@@ -238,14 +268,18 @@ def update_dense(model: Model, optimizer: RowRule, state: TrainState, update: Pr
         )
         for name, table in tables.items()
     }
+    gradients = model.exchange.sum_blocks(gradients)
+    gradients = {"tables": keep_frozen(gradients["tables"], {}, factors)}
     deltas, opt_state = optimizer.transformation.update(
-        model.exchange.sum_blocks(gradients),
+        gradients,
         state.opt_state,
         weights={"tables": weights},
         rate=update.rate,
         mean_columns=_mean_columns(model),
     )
-    params = optax.apply_updates(state.params, deltas)
+    deltas = {"tables": scale(deltas["tables"], factors)}
+    after = optax.apply_updates(state.params, deltas)
+    params = {"tables": keep_frozen(after["tables"], tables, factors)}
     loss = Loss(value, model.objective.num_terms(update.pairs))
     return TrainState(params, opt_state, state.step + 1), loss
 

@@ -24,7 +24,8 @@ class Vocabulary:
     """
 
     tokens: list[str]  # [V]
-    counts: np.ndarray  # i64[V], occurrences in the corpus
+    counts: np.ndarray  # i64[V], occurrences in the corpus, and in earlier ones
+    text_counts: np.ndarray | None = None  # i64[V], of an update: in its text alone
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -33,6 +34,11 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         """Id of each token."""
         return {token: id for id, token in enumerate(self.tokens)}
+
+    @property
+    def drawn_counts(self) -> np.ndarray:
+        """The counts by which an epoch draws tokens and noise, (1) and (2), i64[V]."""
+        return self.counts if self.text_counts is None else self.text_counts
 
     @property
     def median_count(self) -> float:
@@ -84,7 +90,7 @@ def keep_limit(counts: np.ndarray, sample: float) -> np.ndarray:
     """
     if sample == 0:
         return np.full(len(counts), 2**32 - 1, dtype=np.uint32)
-    ratio = sample / (counts / counts.sum())
+    ratio = sample / (np.maximum(counts, 1) / counts.sum())  # 0: it does not occur
     probability = np.minimum(1.0, np.sqrt(ratio) + ratio)
     return (np.maximum(np.rint(probability * 2**32), 1) - 1).astype(np.uint32)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from embedder.disk.files import atomic_file, check_utf8_path
 from embedder.errors import InputError, InputNotFoundError
-from embedder.vectors import array_formats, word2vec
+from embedder.vectors import array_formats, glove, word2vec
 from embedder.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class VectorFormat(NamedTuple):
 
 
 FORMATS = (
-    VectorFormat((".txt", ".vec"), word2vec.write_text, word2vec.read_text),
+    VectorFormat((".txt", ".vec"), word2vec.write_text, glove.read_text),
     VectorFormat(
-        (".txt.gz", ".vec.gz"), word2vec.write_gzip_text, word2vec.read_gzip_text
+        (".txt.gz", ".vec.gz"), word2vec.write_gzip_text, glove.read_gzip_text
     ),
     VectorFormat((".bin",), word2vec.write_binary, word2vec.read_binary),
     VectorFormat(
@@ -84,7 +84,7 @@ def write_vectors(
 
 
 def read_vectors(path: str | os.PathLike[str]) -> Vectors:
-    """The vectors in a file that `write_vectors`, gensim or word2vec.c wrote.
+    """The vectors in a file that `write_vectors`, gensim, word2vec.c or GloVe wrote.
 
     Raises:
       InputNotFoundError: the file does not exist.

@@ -5,11 +5,12 @@ for each key the key, a blank, D little-endian float32 and perhaps a newline. V 
 number of keys, D of dimensions.
 """
 
+import contextlib
 import gzip
 import math
 import mmap
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -75,9 +76,15 @@ def read_text(path: Path) -> Vectors:
 
 def read_gzip_text(path: Path) -> Vectors:
     """The vectors of a gzip of word2vec text; raises what `read_text` raises."""
+    with whole_gzip(path), gzip.open(path, "rb") as file:
+        return _read_text(file, path)
+
+
+@contextlib.contextmanager
+def whole_gzip(path: Path) -> Iterator[None]:
+    """Turns the errors of a damaged gzip file in the body into an InputError."""
     try:
-        with gzip.open(path, "rb") as file:
-            return _read_text(file, path)
+        yield
     except EOFError as error:
         reason = str(error).removeprefix(f"{path} ")
         raise InputEndError(f"{path} {reason}") from error
@@ -109,7 +116,7 @@ def read_binary(path: Path) -> Vectors:
                     f"{path} must end after the {num_rows} rows that line 1 says, "
                     f"got {size - end} more bytes."
                 )
-    return _make_vectors(keys, matrix, path)
+    return make_vectors(keys, matrix, path)
 
 
 def is_key(key: str) -> bool:
@@ -125,7 +132,7 @@ def _check_keys(keys: Sequence[str]) -> None:
             rule = f"at most {MAX_TOKEN_BYTES} bytes" if is_long else "no white space"
             raise InputError(
                 f"`vectors.keys` must have {rule} in a word2vec file, got "
-                f"{_short(key) if is_long else repr(key)}: write .safetensors, .npz or "
+                f"{short(key) if is_long else repr(key)}: write .safetensors, .npz or "
                 ".parquet."
             )
 
@@ -161,13 +168,13 @@ def _read_text(file: BufferedIOBase, path: Path) -> Vectors:
     chunks = []
     max_lines = max(1, CHUNK_VALUES // num_columns)
     while len(keys) < num_rows:
-        lines = _next_lines(file, min(max_lines, num_rows - len(keys)))
+        lines = next_lines(file, min(max_lines, num_rows - len(keys)))
         if not lines:
             raise InputEndError(
                 f"{path} line {len(keys) + 2}: must be one of {num_rows} rows, as line "
                 "1 says, got the end of the file."
             )
-        rows = _parse_fast(lines, num_columns)
+        rows = parse_fast(lines, num_columns)
         if rows is None:
             rows = _parse_strictly(lines, num_columns, path, len(keys) + 2)
         keys += rows[0]
@@ -175,13 +182,13 @@ def _read_text(file: BufferedIOBase, path: Path) -> Vectors:
     if rest := file.read(1000).strip():
         raise InputError(
             f"{path} line {num_rows + 2}: must be the end, after the {num_rows} rows "
-            f"that line 1 says, got {_short(rest)}."
+            f"that line 1 says, got {short(rest)}."
         )
-    _check_unique(keys, path)
-    return _make_vectors(keys, np.concatenate(chunks), path)
+    check_unique(keys, path)
+    return make_vectors(keys, np.concatenate(chunks), path)
 
 
-def _next_lines(file: BufferedIOBase, max_lines: int) -> list[bytes]:
+def next_lines(file: BufferedIOBase, max_lines: int) -> list[bytes]:
     """At most `max_lines` lines; one above CHUNK_BYTES is cut, and refused later."""
     lines: list[bytes] = []
     size = 0
@@ -204,11 +211,11 @@ def _header(file: BufferedIOBase, path: Path) -> tuple[int, int]:
             return num_rows, num_columns
     raise InputError(
         f"{path} line 1: must be the numbers of keys and of dimensions, "
-        f"got {_short(line)}."
+        f"got {short(line)}."
     )
 
 
-def _parse_fast(
+def parse_fast(
     lines: list[bytes], num_columns: int
 ) -> tuple[list[str], np.ndarray] | None:
     """Keys and f32[rows, D] of well-formed lines; None if a line may be damaged."""
@@ -247,30 +254,32 @@ def _parse_strictly(
         if len(fields) != num_columns + 1:
             raise InputError(
                 f"{where}: must be a key and {num_columns} values, got "
-                f"{len(fields)} columns: {_short(line)}."
+                f"{len(fields)} columns: {short(line)}."
             )
-        keys.append(_key(fields[0], where))
+        keys.append(key_of(fields[0], where))
         columns = enumerate(fields[1:], start=2)
-        rows.append([_value(field, f"{where}: column {i}") for i, field in columns])
+        rows.append([value_of(field, f"{where}: column {i}") for i, field in columns])
     return keys, np.array(rows, np.float32)
 
 
-def _value(field: bytes, where: str) -> float:
+def value_of(field: bytes, where: str) -> float:
+    """The finite number in a field; InputError with `where` if it is none."""
     try:
         value = float(field)
     except ValueError:
         value = math.nan
     if not abs(value) < FLOAT32_OVERFLOW:
-        raise InputError(f"{where} must be a finite number, got {_short(field)}.")
+        raise InputError(f"{where} must be a finite number, got {short(field)}.")
     return value
 
 
-def _key(field: bytes, where: str) -> str:
+def key_of(field: bytes, where: str) -> str:
+    """The text of a field; InputError with `where` if it is not UTF-8."""
     try:
         return field.decode()
     except UnicodeDecodeError:
         raise InputError(
-            f"{where}: column 1 must be UTF-8, got {_short(field)}."
+            f"{where}: column 1 must be UTF-8, got {short(field)}."
         ) from None
 
 
@@ -288,31 +297,32 @@ def _binary_rows(
                 "got the end of the file."
             )
         # word2vec.c writes a newline after each row.
-        keys.append(_key(data[start:blank].lstrip(b"\n"), f"{path} row {row}"))
+        keys.append(key_of(data[start:blank].lstrip(b"\n"), f"{path} row {row}"))
         matrix[row] = np.frombuffer(data, "<f4", num_columns, blank + 1)
         start = blank + 1 + 4 * num_columns
     return keys, matrix, start
 
 
-def _check_unique(keys: list[str], path: Path) -> None:
+def check_unique(keys: list[str], path: Path, first_line: int = 2) -> None:
     """Refuses a repeated key, with the numbers of both lines."""
     seen: dict[str, int] = {}
-    for line, key in enumerate(keys, start=2):
+    for line, key in enumerate(keys, start=first_line):
         if seen.setdefault(key, line) != line:
             raise InputError(
                 f"{path} line {line}: column 1 must be another key than on line "
-                f"{seen[key]}, got {_short(key)}."
+                f"{seen[key]}, got {short(key)}."
             )
 
 
-def _make_vectors(keys: list[str], matrix: np.ndarray, path: Path) -> Vectors:
+def make_vectors(keys: list[str], matrix: np.ndarray, path: Path) -> Vectors:
+    """Vectors of a file; InputError with its path if they are none."""
     try:
         return Vectors(keys, matrix)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
 
 
-def _short(value: bytes | str) -> str:
+def short(value: bytes | str) -> str:
     """A value for a message: quoted, at most 40 characters."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     text = text.rstrip("\r\n")

@@ -122,6 +122,12 @@ def _check(
         )
     if share := options_of(config).get("holdout"):
         raise InputError(f"`holdout` must be 0 for parity, got {share}.")
+    for name in ("init_from", "freeze"):
+        if path := options_of(config).get(name):
+            raise InputError(
+                f"`{name}` must be empty for parity, got {path!r}: the oracle has no "
+                "such start."
+            )
     if isinstance(window := options_of(config).get("window"), str):
         raise InputError(
             "`window` must be an integer for parity: the NumPy trainer has no blocks "

@@ -15,8 +15,9 @@ from embedder.engine.rules import linear_rate
 from embedder.tables.blocks import Updates
 from embedder.tables.objective import Rows
 from embedder.tables.prepare import Batch, Gathered, prepare
+from embedder.tables.row_factors import RowFactors
 from embedder.tables.training import TablesProgram
-from embedder.tables.update import Loss, host_state, row_gradients
+from embedder.tables.update import TABLES, Loss, host_state, row_gradients
 from migration.parity import equations
 from migration.parity.difference import Difference, difference
 from migration.parity.tolerances import TOLERANCE
@@ -33,6 +34,7 @@ class Sample(NamedTuple):
     num_updates: int  # real ones, of S
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [V, D]
+    factors: RowFactors = RowFactors()  # which `program` has
 
     @property
     def dtype(self) -> str:
@@ -147,6 +149,7 @@ def _oracle_state(sample: Sample) -> legacy.update.State:
         state = state._replace(accumulators=zeros)
     with np.errstate(over="ignore", invalid="ignore"):  # the comparison finds both
         for index in range(sample.num_updates):
+            before = legacy.update.State(*(x.copy() for x in state.arrays))
             legacy.update.apply_update(
                 state,
                 sample.blocks(index),
@@ -156,7 +159,26 @@ def _oracle_state(sample: Sample) -> legacy.update.State:
                 window=options.window,
                 negative=options.negative,
             )
+            _scale_steps(state, before, sample.factors)
     return state
+
+
+def _scale_steps(
+    state: legacy.update.State, before: legacy.update.State, factors: RowFactors
+) -> None:
+    """Scales the steps that the oracle took from `before` to `state`, in place, (68).
+
+    It has no factors of its own. Rows with factor 0 become what they were.
+    """
+    for number, name in enumerate(TABLES):
+        if (factor := factors.arrays.get(name)) is None:
+            continue
+        table, start = state.tables[number], before.tables[number]
+        table[:] = start + factor[:, np.newaxis] * (table - start)
+        table[factor == 0] = start[factor == 0]
+        if state.accumulators is not None and before.accumulators is not None:
+            sums = before.accumulators[number]
+            state.accumulators[number, factor == 0] = sums[factor == 0]
 
 
 def oracle_rows(sample: Sample) -> OracleRows:

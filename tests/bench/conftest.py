@@ -41,6 +41,7 @@ def small_data(tmp_path_factory) -> Path:
     _write_images(folder / "mnist", rng)
     _write_graph(folder / "graphs", rng)
     _write_sessions(folder / "wikispeedia" / "paths.parquet", rng)
+    _write_baskets(folder / "online-retail" / "baskets.parquet", rng)
     encoded = encode(text_corpus(folder / "corpus.txt"), 5)
     gpu.write_encoded(encoded, folder / "encoded.npz")
     vectors = [f"{word} {number} 1" for number, word in enumerate(words)]
@@ -78,6 +79,15 @@ def _write_sessions(path: Path, rng, num: int = 600) -> None:
     session, order = np.repeat(np.arange(num), 6), np.tile(np.arange(6), num)
     columns = {"session": session, "item": item.reshape(-1), "order": order}
     pl.DataFrame(columns).write_parquet(path)
+
+
+def _write_baskets(path: Path, rng, num: int = 600) -> None:
+    """Sessions as of `_write_sessions`, on 30 days, with names as text."""
+    _write_sessions(path, rng, num)
+    frame = pl.read_parquet(path)
+    day = pl.col("session") * 30 // num
+    columns = pl.col("session", "item").cast(pl.String)
+    frame.select(columns, timestamp=day * 86_400 + pl.col("order")).write_parquet(path)
 
 
 def _write_images(folder: Path, rng, num: int = 64) -> None:

@@ -48,6 +48,12 @@ def items_are_found(samples) -> bool:
     return 1 / 3 < sample["scores"][0] <= 1
 
 
+def updates_keep_what_is_known(samples) -> bool:
+    """Old baskets are found as often as after a training from the start, about."""
+    scores = {sample["program"]: sample["scores"][0] for sample in samples}
+    return scores["update"] > 0.8 * scores["from the start"] > 0.2
+
+
 def saves_took_time(samples) -> bool:
     """One save was measured, after the first."""
     wiki = samples["wiki"]
@@ -158,6 +164,13 @@ SMOKE = {
         ],
         positive=(2, 3, 4),
         is_right=items_are_found,
+    ),
+    "updates": Smoke(
+        "--programs 'from the start' update 'counting, followed most often'"
+        " --seeds 1 --days 2",
+        ["from the start", "update | ", "counting, followed most often"],
+        positive=(1, 2),
+        is_right=updates_keep_what_is_known,
     ),
     "checkpoints": Smoke(
         "--names wiki --saves 1 --seconds 0.5",

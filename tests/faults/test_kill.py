@@ -13,6 +13,8 @@ import polars as pl
 import pytest
 
 from embedder.cli import main
+from embedder.vectors.export import write_vectors
+from embedder.vectors.vectors import Vectors
 from tests.commands import run_python
 
 SHARED = ("--epochs", "3", "--save-every", "16")
@@ -28,6 +30,7 @@ ROWS = ("--table-sharding", "rows", *ADAGRAD)
 REPLICAS = ("--replicas", "2")
 TWO = ("--devices", "2", "--mode")
 WEIGHTED = ("--weights", "importance", "--backend", "numba")
+FROZEN = ("--init-from", "start.txt", "--freeze", "known")
 MODES = {
     "jit": (*TABLES, *MEMORY, "--backend", "xla"),
     "jit, tf.data": TABLES,
@@ -42,8 +45,9 @@ MODES = {
     "replicas, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *REPLICAS),
     "walks": (*WALKS, *MEMORY, "--backend", "numba"),
     "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
+    "frozen rows": (*TABLES, *MEMORY, "--backend", "numba", *FROZEN),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4, 3, 4, 4)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4, 3, 4, 4, 3)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
@@ -134,6 +138,8 @@ def test_a_killed_run_ends_as_one_that_never_was(
     rng = np.random.default_rng(0)
     np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
     write_baskets()
+    words = [f"w{i}" for i in range(20)]
+    write_vectors(Vectors(words, rng.normal(size=(20, 5))), "start.txt")
     kill_and_resume(MODES[mode], kills, seed=kills)
 
 

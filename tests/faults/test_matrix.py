@@ -52,6 +52,7 @@ FAULTS = {
     "F40": "more replicas than memory holds",
     "F41": "a server that answers 503, cuts a connection, is slow, or is away",
     "F42": "kill -9 while remote data are copied",
+    "F44": "SIGTERM of an update that replays earlier corpora",
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
 }
 INPUTS = {
@@ -88,6 +89,8 @@ INPUTS = {
     "B32": "weights of sessions that are no numbers, out of bounds, or not of a table",
     "B33": "frames that are no table; columns and values of names that do not exist",
     "B35": "tables that are small files of large rows, or crash their reader",
+    "B36": "vectors to start from, and frozen keys, that are wrong, unknown or changed",
+    "B37": "an update: earlier corpora that have gone or changed, wrong schedules",
     "B38": "held-out data without a case, of unknown keys, with wrong flags or labels",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",

@@ -17,6 +17,8 @@ from embedder.cli import main
 from embedder.disk import copies, remote
 from embedder.errors import InputError
 from embedder.run import train
+from embedder.vectors.export import write_vectors
+from embedder.vectors.vectors import Vectors
 from tests.commands import run_python
 from tests.servers import Server, serving
 
@@ -255,6 +257,32 @@ def test_an_evaluation_on_a_url_shows_no_secret(capsys):
     shown = capsys.readouterr()
     assert "/other.npz?*** must have features float64[3]" in shown.err
     assert "hunter" not in shown.out + shown.err
+
+
+@pytest.mark.row("B30", "B36")
+@pytest.mark.parametrize("verb", ["train", "sweep"])
+def test_a_start_at_a_url_shows_no_secret_and_is_needed_once(capsys, verb):
+    words = [*{*TEXT.decode().split()}][:3]
+    write_vectors(Vectors(words, np.ones((3, 4), np.float32)), "start.txt")
+    Path("keys.txt").write_text("\n".join(words))
+    Path("a.txt").write_bytes(TEXT)
+    options = [*FAST, "--vector-size", "4", "--workdir", "run"]
+    Path("space.toml").write_text("alpha = [0.01, 0.02]\n")
+    command = [verb, *["space.toml"] * (verb == "sweep"), "a.txt", *options]
+    with serving(Server()) as server:
+        for name in ("start.txt", "keys.txt"):
+            server.files[f"/{name}"] = Path(name).read_bytes()
+        url = server.url.replace("//", "//user:hunter2@") + "/{}.txt?sig=hunter3"
+        start = ["--init-from", url.format("start"), "--freeze", url.format("keys")]
+        assert main([*command, *start]) == 0
+    shown = capsys.readouterr()
+    assert "hunter" not in shown.out + shown.err
+    paths = [path for path in Path("run").rglob("*") if path.is_file()]
+    assert paths and not [p for p in paths if b"hunter" in p.read_bytes()]
+    if verb == "train":
+        assert "start: 3 of" in shown.err and "/start.txt?***" in shown.err
+        assert main(["train", "--workdir", "run"]) == 0  # the server is away
+        assert "finished before" in capsys.readouterr().out
 
 
 KILLED = """

@@ -47,6 +47,13 @@ from embedder.run.workdir import Workdir, truncate_metrics
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.corpus import sequences_corpus, text_corpus
 from embedder.tables.encode import encode_cached
+from embedder.tables.start_files import (
+    given_start,
+    read_first_vectors,
+    read_frozen_keys,
+    write_start,
+)
+from embedder.tables.vocabulary import Vocabulary
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import read_ensemble, write_ensemble
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
@@ -203,6 +210,21 @@ def vectors_reader(ending: str) -> Reader:
     return Reader(name, lambda path: write_vectors(vectors, path), read_vectors)
 
 
+GLOVE = "".join(
+    f"{key} {' '.join(map(str, row))}\n" for key, row in zip(KEYS, MATRIX, strict=True)
+)
+
+
+def write_start_file(path: Path) -> None:
+    model = ModelFile({}, 1, KEYS, LABELS + 1, MATRIX, -MATRIX, [])
+    write_start(path, given_start(model, KEYS[:2]), Vocabulary(KEYS, LABELS + 1))
+
+
+def read_start(path: Path) -> None:
+    read_first_vectors(path, str(path))
+    read_frozen_keys(path, str(path))
+
+
 def write_replicas(path: Path) -> None:
     write_ensemble(Ensemble(KEYS, np.stack([MATRIX, -MATRIX]), LABELS + 1), path)
 
@@ -322,6 +344,8 @@ READERS = [
     Reader("model.npz", table_model, read_model),
     Reader("encoder.npz", encoder_model, read_encoder),
     *map(vectors_reader, (".txt", ".vec.gz", ".bin", ".safetensors", ".npz")),
+    Reader("glove.txt", write_bytes(GLOVE), read_vectors),
+    Reader("start.npz", write_start_file, read_start),
     Reader("replicas.safetensors", write_replicas, read_ensemble),
     Reader("features.idx", write_bytes(IDX), read_idx),
     Reader("idx.gz", write_bytes(gzip.compress(IDX, mtime=0)), read_idx),

@@ -35,6 +35,7 @@ from embedder.tables.corpus import sequences_corpus  # noqa: E402
 from embedder.tables.encode import encode  # noqa: E402
 from embedder.tables.encoded import Encoded, SequenceWeights  # noqa: E402
 from embedder.tables.prepare import Batch  # noqa: E402
+from embedder.tables.row_factors import RowFactors  # noqa: E402
 from embedder.tables.training import Training  # noqa: E402
 from migration.parity.encoder import encoder_ladder  # noqa: E402
 from migration.parity.updates import (  # noqa: E402
@@ -273,6 +274,48 @@ def encoders() -> Iterator[dict]:
                     ),
                     "moved": exchanged_by(training),
                 }
+
+
+def row_factors() -> Iterator[dict]:
+    """An epoch by each layout with factors of rows, a third of which are frozen."""
+    encoded, rng = corpus(), np.random.default_rng(0)
+    drawn = rng.choice([0, 0.3, 1], (2, SHAPE[0])).astype(np.float32)
+    factors = RowFactors(*drawn)
+    options = {"loader": "memory", "dtype": "float64", "vector_size": SHAPE[1]}
+    options |= {"blocks_per_update": BLOCKS, "block": 16, "tile": 4, "noise": 6}
+    for optimizer, architecture, replicas in (
+        ("sgd", "skipgram", 1),
+        ("adagrad", "cbow", 2),
+    ):
+        own = {"optimizer": optimizer, "architecture": architecture}
+        config = with_options(Config(), **options, **own, replicas=replicas)
+        config = resolve(config, encoded.num_tokens)
+        jit = with_options(config, mode="jit")
+        one = Training(jit, encoded, range(1), factors=factors)
+        start = one.initial_state()
+        whole, _ = run_epochs(one, start)
+        for layout in layouts():
+            several = with_options(
+                config,
+                mode=layout.mode,
+                tables=layout.tables,
+                devices=num_devices,
+                table_devices=0 if layout.tables == "replicated" else layout[3],
+            )
+            training = Training(several, encoded, range(1), factors=factors)
+            assert training.layout.num_devices == num_devices, training.layout
+            after, _ = run_epochs(training, training.initial_state())
+            yield {
+                "cell": " ".join(map(str, (*layout, architecture, optimizer))),
+                "epoch": largest_difference(after[:2], whole[:2]),
+                "frozen": [
+                    table[..., factor == 0, :].tobytes()
+                    == start.params["tables"][name][..., factor == 0, :].tobytes()
+                    for (name, table), factor in zip(
+                        after.params["tables"].items(), drawn, strict=True
+                    )
+                ],
+            }
 
 
 def exchanged_by(training) -> list[list[int]]:

@@ -80,6 +80,18 @@ def test_weighted_sequences_are_the_same_on_any_devices(num_devices):
         assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_factors_of_rows_are_the_same_on_any_devices(num_devices):
+    """Skip-gram by SGD, two replicas of CBOW by Adagrad. A third of the rows is frozen:
+    equal to the last bit."""
+    cells = run(num_devices, "row_factors")
+    assert len(cells) == {2: 12, 4: 16}[num_devices]
+    for each in cells:
+        assert each["frozen"] == [True, True], each
+        assert each["epoch"] < 1e-13, each
+
+
 @pytest.mark.row("F23", "B9")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, 8])

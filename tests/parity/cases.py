@@ -8,10 +8,12 @@ import numpy as np
 from embedder.config import Config, with_options
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.blocks import Blocks, Updates
+from embedder.tables.row_factors import RowFactors, factored_program
 from embedder.tables.training import make_program
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
 
+NO_FACTORS = RowFactors()
 WINDOW = 3
 NEGATIVE = 5
 
@@ -63,6 +65,7 @@ class Case(NamedTuple):
         optimizer: str = "sgd",
         vector_size: int = 8,
         layout: Layout = ONE_DEVICE,
+        factors: RowFactors = NO_FACTORS,
     ) -> Sample:
         """The updates of this case with the program that a run would apply them by.
 
@@ -85,9 +88,12 @@ class Case(NamedTuple):
             optimizer=optimizer,
             alpha=0.05,
         )
-        program = make_program(self.num_rows, 1, config, layout)
+        program = make_program(
+            self.num_rows, 1, config, layout, factored=factors.tables
+        )
+        program = factored_program(program, factors)
         tables = random_tables((self.num_rows, vector_size), dtype)
-        return Sample(config, program, self.updates(), num_updates, *tables)
+        return Sample(config, program, self.updates(), num_updates, *tables, factors)
 
 
 UPDATES = {

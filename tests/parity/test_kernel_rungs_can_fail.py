@@ -62,6 +62,7 @@ class Given(NamedTuple):
     thread: Thread
     tables: np.ndarray
     accumulators: np.ndarray | None
+    factors: np.ndarray | None
     batch: Batch
     constants: Constants
     gathered: Gathered

@@ -47,24 +47,29 @@ def model(run: str) -> ModelFile:
     return read_model(Path(run, "model.npz"))
 
 
-def test_no_epochs_leave_old_rows_and_add_new_ones():
-    assert resume("--grow", "--epochs", "0") == 0
+@pytest.mark.parametrize("schedule", ["continue", "restart"])
+def test_no_epochs_leave_old_rows_and_add_new_ones(schedule):
+    assert resume("--grow", "--epochs", "0", "--schedule", schedule) == 0
     old, new = model("old"), model("new")
     assert new.tokens == [*old.tokens, "e", "f", "z"]  # by count; q occurs once
     assert (new.input[:4] == old.input).all() and (new.output[:4] == old.output).all()
     fresh = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0, sample=0)
     fresh.fit([["a"] * 9, ["b"] * 8, ["c"] * 7, ["d"] * 6, [*"efz"]])
     assert (new.input[4:] == fresh.vectors[4:]).all()
-    assert not new.output[4:].any()
+    start = old.output.mean(axis=0) if schedule == "continue" else np.zeros(4)
+    np.testing.assert_allclose(new.output[4:], [start] * 3, rtol=1e-6)
     counts = dict(zip(new.tokens, new.counts.tolist(), strict=True))
     assert counts == {"a": 150, "b": 90, "c": 90, "d": 30, "e": 60, "f": 30, "z": 30}
 
 
-def test_without_grow_it_is_partial_fit():
-    """The vocabulary and its counts stay, and so do draws: equal to the last bit."""
-    assert resume("--epochs", "1") == 0
+@pytest.mark.parametrize("grow", [False, True], ids=["known", "grows"])
+@pytest.mark.parametrize("schedule", ["continue", "restart"])
+def test_one_epoch_is_partial_fit(grow, schedule):
+    """Of the same draws: equal to the last bit."""
+    flags = ["--grow"] * grow
+    assert resume("--epochs", "1", "--schedule", schedule, *flags) == 0
     trainer = EmbeddingTrainer.load("old/model.npz")
-    trainer.partial_fit("more.txt")
+    trainer.partial_fit("more.txt", grow=grow, schedule=schedule)
     new = model("new")
     assert new.tokens == trainer.index_to_key
     assert (new.input == trainer.vectors).all()
@@ -127,7 +132,8 @@ def test_accumulators_go_on_and_those_of_new_rows_start_at_0(old_adagrad):
 
 def test_adagrad_without_grow_is_partial_fit(old_adagrad):
     assert resume("--epochs", "1") == 0
-    trainer = EmbeddingTrainer.load("old/model.npz").partial_fit("more.txt")
+    trainer = EmbeddingTrainer.load("old/model.npz")
+    trainer.partial_fit("more.txt", schedule="continue")
     trainer.save("partial.npz")
     new, partial = model("new"), read_model(Path("partial.npz"))
     np.testing.assert_array_equal(new.input, partial.input)
@@ -295,7 +301,10 @@ def test_another_base_is_refused(capsys):
     [
         (["--grow"], "`grow` needs `resume`"),
         (["--resume", "nowhere"], "nowhere does not exist"),
-        (["--resume", "more.txt"], "more.txt is not a whole model file"),
+        (
+            ["--resume", "more.txt"],
+            "got more.txt: if it has vectors, give --init-from more.txt",
+        ),
     ],
 )
 def test_wrong_use_is_one_line(capsys, arguments, message):

@@ -214,6 +214,19 @@ def test_gensim_reads_ours_and_ours_reads_gensim(tmp_path, ending):
     assert_same(read_vectors(path), SMALL, counts=False)
 
 
+@pytest.mark.parametrize("ending", [".txt", ".vec.gz"])
+def test_glove_text(tmp_path, ending):
+    """Without a header; keys of the larger files have blanks."""
+    lines = "the 0.5 -1e-3 2\n. . . 1 2 3\n, 4 5 6.25\n"
+    opened = gzip.open if ending.endswith("gz") else open
+    with opened(tmp_path / f"glove{ending}", "wt") as file:
+        file.write(lines)
+    found = read_vectors(tmp_path / f"glove{ending}")
+    assert found.keys == ["the", ". . .", ","]
+    expected = np.array([[0.5, -1e-3, 2], [1, 2, 3], [4, 5, 6.25]], np.float32)
+    np.testing.assert_array_equal(found.matrix, expected, strict=True)
+
+
 def test_word2vec_c_text(tmp_path):
     path = tmp_path / "v.txt"  # a blank before each newline
     path.write_bytes(b"2 2\n</s> 0.004003 0.004419 \nthe -0.001 1.5e-05 \n")
@@ -356,7 +369,16 @@ def test_files_have_the_usual_mode_and_links_stay(tmp_path, ending):
     [
         ("", ValueError, "line 1: must be the numbers of keys .* got ''"),
         ("2\na 1\n", ValueError, "line 1: .* got '2'"),
-        ("a 1 2\nb 3 4\n", ValueError, "line 1: .* got 'a 1 2'"),
+        ("a 1\nb 3\n", ValueError, "line 1: .* got 'a 1'"),
+        ("a 1 x\nb 3 4\n", ValueError, "line 1: .* got 'a 1 x'"),
+        (
+            "a 1 2\nb 3\n",
+            ValueError,
+            "line 2: must be a key and 2 values, ",
+        ),
+        ("a 1 2\nb c 3 x\n", ValueError, "line 2: column 3 must be a finite number"),
+        ("a 1 2\nb inf 3\n", ValueError, "line 2: column 2 must be a finite number"),
+        ("a 1 2\nb 3 4\na 3 4\n", ValueError, "line 3: .* another key than on line 1"),
         ("-1 2\na 1 2\n", ValueError, "line 1: .* got '-1 2'"),
         ("0 2\n", ValueError, "line 1: .* got '0 2'"),
         ("1 0\na\n", ValueError, "line 1: .* got '1 0'"),

@@ -47,6 +47,7 @@ from embedder.tables.cpu.thread import (
     apply_on_thread,
 )
 from embedder.tables.prepare import Batch, Model
+from embedder.tables.row_factors import join_factors, split_factors
 from embedder.tables.update import TABLES, Loss
 
 _ACCUMULATORS = "input_accumulator", "output_accumulator"
@@ -83,11 +84,13 @@ def make_updates(
             kept.memory = _new_memory(team(shape[0]).threads, *shape)
         return kept.memory
 
-    def updates(state: PlacedState, batch: Batch) -> tuple[PlacedState, Loss]:
+    def updates(given_state: PlacedState, batch: Batch) -> tuple[PlacedState, Loss]:
+        state, of_rows = split_factors(given_state)
         given = state.params["tables"]
         dim, dtype = given["input"].shape[1], given["input"].dtype
         tables = _joined(_padded(dtype), [given[name] for name in TABLES])
         accumulators = _accumulators(rule, state)
+        factors = _factors(of_rows, given["input"])
         batch = jax.tree.map(_read_only, _with_weights(batch))
         num_blocks, num_tiles, num_noise = batch.blocks.noise.shape[1:]
         constants = Constants(
@@ -100,10 +103,12 @@ def make_updates(
         )
         size = sizes(batch.blocks.ids.shape[2], num_tiles, num_noise, model.window)
         used = memory(num_blocks, size, tables.shape[1], dtype.name)
-        arrays = tables, accumulators
+        arrays = tables, accumulators, factors
         loss = _apply(optimizer, constants, team(num_blocks), arrays, used, batch)
-        num_updates = len(batch.rate)
-        return _next_state(rule, state, tables, accumulators, num_updates), loss
+        after = _next_state(rule, state, tables, accumulators, len(batch.rate))
+        if factors is not None:
+            of_rows = dict(zip(TABLES, _halves(factors, factors), strict=True))
+        return PlacedState(join_factors(after, of_rows)), loss
 
     return updates
 
@@ -219,6 +224,15 @@ def _accumulators(rule: RowRule, state: TrainState) -> np.ndarray | None:
     return _joined(functools.partial(np.zeros, dtype=parts[0].dtype), parts)
 
 
+def _factors(given: dict[str, np.ndarray], table: np.ndarray) -> np.ndarray | None:
+    """The factors of the rows of both tables, [2 V]; None: all are 1."""
+    if not given:
+        return None
+    ones = np.ones(len(table), table.dtype)
+    parts = [given.get(name, ones) for name in TABLES]
+    return _joined(functools.partial(np.zeros, dtype=ones.dtype), parts)
+
+
 def _halves(memory: np.ndarray, view: np.ndarray) -> list[_Owned]:
     """The two halves of `view`, a view of `memory`, as arrays of the next state."""
     halves = [half.view(_Owned) for half in np.split(view, 2)]
@@ -268,16 +282,18 @@ def _apply(
     optimizer: str,
     constants: Constants,
     team: TeamSize,
-    arrays: tuple[np.ndarray, np.ndarray | None],
+    arrays: tuple[np.ndarray, np.ndarray | None, np.ndarray | None],
     memory: Memory,
     batch: Batch,
 ) -> Loss:
-    """Applies the updates of `batch` to tables and accumulators, in place."""
+    """Applies the updates of `batch` to tables and accumulators, in place; the third
+    of `arrays` are the factors of their rows."""
     dtype, interval = arrays[0].dtype, constants.loss_interval
     num_updates, num_blocks, block = batch.blocks.ids.shape
     reports = -(-num_updates // interval), num_blocks
     losses = LossTerms(np.zeros(reports), np.zeros(reports))
-    compiled = apply_on_thread(dtype.name, optimizer, batch.blocks.weight.dtype.name)
+    kinds = [dtype.name, optimizer, batch.blocks.weight.dtype.name]
+    compiled = apply_on_thread(*kinds, *[dtype.name] * (arrays[2] is not None))
 
     def run_thread(number: int, thread: Thread, updates: slice) -> float:
         """Returns the share of the time that the thread had a core."""

@@ -203,26 +203,36 @@ def find_rows(bucket, gathered: Gathered, rows: BucketRows):
 
 
 @compiled()
-def apply_capped_sgd(tables, gradients, rows: BucketRows, found, cap, rate):
+def apply_capped_sgd(
+    tables, gradients, rows: BucketRows, found, cap, rate, factors=None
+):
     """row_r <- row_r - rate min(1, cap / c_r) G_r, ALGORITHM.md (18), for the rows of a
     bucket; `found` are its numbers of slots and rows. The gradients in G_r, (41), are
-    subtracted one by one."""
+    subtracted one by one. `factors` [2 V] scale the rate, (68); None: all are 1."""
     num_slots, num_rows = found
     for row in range(num_rows):
         weight = rows.weights[row]
         rows.weights[row] = rate * (cap / weight) if weight > cap else rate
+    if factors is not None:
+        for row in range(num_rows):
+            rows.weights[row] *= factors[rows.keys[row]]
     for e in range(num_slots):
         if e + _SLOTS_AHEAD < num_slots:
             prefetch_row(tables, rows.keys[rows.rows[e + _SLOTS_AHEAD]])
             prefetch_row(gradients, rows.slots[e + _SLOTS_AHEAD])
         row = rows.rows[e]
-        _subtract(tables, rows.keys[row], rows.weights[row], gradients, rows.slots[e])
+        if _moves(factors, rows.keys[row]):
+            key, scale = rows.keys[row], rows.weights[row]
+            _subtract(tables, key, scale, gradients, rows.slots[e])
 
 
 @compiled()
-def apply_adagrad(tables, accumulators, gradients, rows: BucketRows, found, dim, rate):
+def apply_adagrad(
+    tables, accumulators, gradients, rows: BucketRows, found, dim, rate, factors=None
+):
     """Row-wise Adagrad, ALGORITHM.md (42), for the rows of a bucket; `found` are its
-    numbers of slots and rows. D is the number of columns without padding.
+    numbers of slots and rows. D is the number of columns without padding. `factors`
+    [2 V] scale the rate, (68); None: all are 1.
 
         a_r <- a_r + (1 / D) sum_d G_rd^2
         row_r <- row_r - rate G_r / (sqrt(a_r) + eps)
@@ -241,9 +251,20 @@ def apply_adagrad(tables, accumulators, gradients, rows: BucketRows, found, dim,
                 store(gradients, head, d, total)
     for row in range(num_rows):
         key, head = rows.keys[row], rows.heads[row]
-        square = _mean_square(gradients, head, dim)
-        scale = accumulate(accumulators, key, square, rate)
-        _subtract(tables, key, scale, gradients, head)
+        if _moves(factors, key):
+            square = _mean_square(gradients, head, dim)
+            scale = accumulate(accumulators, key, square, rate)
+            if factors is not None:
+                scale *= factors[key]
+            _subtract(tables, key, scale, gradients, head)
+
+
+@compiled()
+def _moves(factors, key):
+    """Whether the row of a key takes steps: its factor is not 0."""
+    if factors is None:
+        return True
+    return factors[key] > 0
 
 
 @compiled()

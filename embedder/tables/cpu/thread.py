@@ -74,13 +74,19 @@ class LossTerms(NamedTuple):
 
 
 @functools.cache
-def apply_on_thread(dtype: str, optimizer: str, weight: str) -> Dispatcher:
+def apply_on_thread(
+    dtype: str, optimizer: str, weight: str, factors: str = ""
+) -> Dispatcher:
     """The compiled function that applies one thread's part of S updates.
 
     Numba finds compiled code by the name and the file of a function, not by the code of
     what it calls; and two processes that compile one function for two signatures at the
     same time may exchange their code. So the name holds the dtype, the optimizer, the
-    dtype of the weights of tokens and a digest of all sources.
+    dtype of the weights of tokens, whether rows have factors and a digest of all
+    sources.
+
+    Args:
+      factors: their dtype; empty: there are none.
 
     Raises:
       ValueError: no kernel has this optimizer.
@@ -92,6 +98,7 @@ def apply_on_thread(dtype: str, optimizer: str, weight: str) -> Dispatcher:
         thread: Thread,
         tables: np.ndarray,
         accumulators: np.ndarray | None,
+        factors: np.ndarray | None,
         batch: Batch,
         constants: Constants,
         gathered: Gathered,
@@ -100,7 +107,7 @@ def apply_on_thread(dtype: str, optimizer: str, weight: str) -> Dispatcher:
         losses: LossTerms,
     ):
         """Of `tables` [2 V, D], input and output, padded; with `accumulators` [2 V] by
-        Adagrad, else by capped SGD."""
+        Adagrad, else by capped SGD. `factors` [2 V] scale the rates of rows."""
         num_buckets, arrivals = gathered.starts.shape[1] - 1, 0
         for s in range(len(batch.rate)):
             _differentiate(
@@ -114,15 +121,17 @@ def apply_on_thread(dtype: str, optimizer: str, weight: str) -> Dispatcher:
                 found, rate = find_rows(bucket, gathered, rows), batch.rate[s]
                 theirs = gathered.gradients, rows, found
                 if accumulators is None:
-                    apply_capped_sgd(tables, *theirs, constants.cap, rate)
+                    apply_capped_sgd(tables, *theirs, constants.cap, rate, factors)
                 else:
-                    apply_adagrad(tables, accumulators, *theirs, constants.dim, rate)
+                    rates = constants.dim, rate, factors
+                    apply_adagrad(tables, accumulators, *theirs, *rates)
                 bucket = fetch_add(thread.buckets, s)
             arrivals += thread.threads
             if not wait(thread.arrivals, arrivals):
                 return
 
-    apply.__qualname__ = f"apply_{dtype}_{optimizer}_{weight}_{SOURCES}"
+    kind = "_".join(filter(None, (dtype, optimizer, weight, factors and "factors")))
+    apply.__qualname__ = f"apply_{kind}_{SOURCES}"
     return kept(compiled()(apply))
 
 

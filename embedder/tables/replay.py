@@ -1,0 +1,132 @@
+"""Replay: an update also trains on a part of the corpora that came before.
+
+Each epoch draws other sequences of them. The draw is a pure function of (seed, epoch,
+shard), ALGORITHM.md (71), so a run resumes by arithmetic as every other one.
+"""
+
+import dataclasses
+import functools
+import hashlib
+
+import numpy as np
+
+from embedder.tables.encoded import Encoded
+from embedder.tables.shards import Shard
+from embedder.tables.vocabulary import Vocabulary
+
+_SPAWN_KEY = 6  # of this draw alone
+
+
+def drawn_sequences(
+    seed: int, epoch: int, shard: int, num_sequences: int, fraction: float
+) -> np.ndarray:
+    """Which sequences of a shard an epoch replays, bool[num_sequences], (71)."""
+    sequence = np.random.SeedSequence([seed, epoch], spawn_key=(_SPAWN_KEY, shard))
+    hashes = np.random.default_rng(sequence).integers(
+        0, 2**32, size=num_sequences, dtype=np.uint32
+    )
+    return hashes < round(fraction * 2**32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Replay:
+    """A corpus, and a part of earlier ones that each epoch draws: a `TokenSource`.
+
+    Shard j of the earlier ones is drawn from in shard j mod Z of the Z shards of `new`,
+    so that blocks of both are mixed. All corpora have one vocabulary.
+    """
+
+    new: Encoded
+    earlier: list[Encoded]
+    fraction: float  # of the sequences of `earlier`, in (0, 1]
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """See `TokenSource`."""
+        return self.new.vocabulary
+
+    @property
+    def shard_tokens(self) -> np.ndarray:
+        """See `TokenSource`; of the earlier corpora expected ones."""
+        return self._expected("shard_tokens")
+
+    @property
+    def shard_sequences(self) -> np.ndarray:
+        """See `TokenSource`; of the earlier corpora expected ones."""
+        return self._expected("shard_sequences")
+
+    def _expected(self, name: str) -> np.ndarray:
+        found = getattr(self.new, name).astype(np.float64)
+        for index, (source, shard) in enumerate(self._earlier_shards):
+            found[index % len(found)] += self.fraction * getattr(source, name)[shard]
+        return np.ceil(found).astype(np.int64)
+
+    @functools.cached_property
+    def _earlier_shards(self) -> list[tuple[Encoded, int]]:
+        return [(x, z) for x in self.earlier for z in range(len(x.shard_tokens))]
+
+    @property
+    def num_tokens(self) -> int:
+        """See `TokenSource`; expected ones of the earlier corpora."""
+        return int(self.shard_tokens.sum())
+
+    @property
+    def raw_tokens(self) -> int:
+        """See `TokenSource`."""
+        earlier = sum(x.raw_tokens for x in self.earlier)
+        return self.new.raw_tokens + round(self.fraction * earlier)
+
+    @property
+    def dropped_types(self) -> int:
+        """Distinct tokens of the new corpus without an id."""
+        return self.new.dropped_types
+
+    @property
+    def unit(self) -> str:
+        """See `TokenSource`."""
+        return self.new.unit
+
+    @functools.cached_property
+    def content(self) -> str:
+        """Digest of the tokens and their counts, of each corpus."""
+        digest = hashlib.sha256(str(self.fraction).encode())
+        for each in self.earlier:
+            digest.update(each.shard_tokens.tobytes() + each.shard_sequences.tobytes())
+            digest.update(each.occurrences().tobytes())
+        return f"{self.new.content} replay {digest.hexdigest()}"
+
+    @property
+    def description(self) -> str:
+        """See `TokenSource`, with the words of an epoch that are replayed."""
+        replayed = self.num_tokens - self.new.num_tokens
+        return (
+            f"{self.new.description}; about {replayed} words of {len(self.earlier)} "
+            "earlier corpora are replayed in an epoch"
+        )
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """See `TokenSource`: the corpora are counted one after the other."""
+        counting = [x.memory["counting tokens"] for x in (self.new, *self.earlier)]
+        return {"counting tokens": max(counting)}
+
+    def shard(self, number: int, seed: int, epoch: int) -> Shard:
+        """See `TokenSource`: one of `new`, and what is drawn of its earlier ones."""
+        parts = [self.new.read(number)]
+        num_shards = len(self.new.shard_tokens)
+        for index in range(number, len(self._earlier_shards), num_shards):
+            source, shard = self._earlier_shards[index]
+            ids, lengths = source.read(shard)
+            mask = drawn_sequences(seed, epoch, index, len(lengths), self.fraction)
+            parts.append((ids[np.repeat(mask, lengths)], lengths[mask]))
+        ids, lengths = map(np.concatenate, zip(*parts, strict=True))
+        return ids, lengths
+
+    @property
+    def has_weights(self) -> bool:
+        """See `TokenSource`: corpora with weights are not replayed."""
+        return False
+
+    def weights(self, number: int) -> np.ndarray | None:
+        """See `TokenSource`."""
+        return None

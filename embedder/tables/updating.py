@@ -1,0 +1,138 @@
+"""Updates: training of a model on new text, so that it keeps what it has learned.
+
+A training that starts anew at the full rate on a day's text unlearns all other text.
+Three things keep a model, ALGORITHM.md (69) and (70): the rate of each row falls with
+the text that it was trained on, noise is drawn from the new text, and the output of a
+new row starts where that of an average row is.
+"""
+
+import dataclasses
+import logging
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.config import Config
+from embedder.errors import InputError
+from embedder.tables.artefact import ModelFile
+from embedder.tables.encoded import Encoded, TokenSource
+from embedder.tables.options import TablesOptions
+from embedder.tables.replay import Replay
+from embedder.tables.row_factors import RowFactors
+
+_KEEPS = 10  # new occurrences that weigh as much as an old one, (69)
+_log = logging.getLogger(__name__)
+
+
+class Update(NamedTuple):
+    """What an update with `schedule` continue trains on, and how."""
+
+    encoded: TokenSource  # noise and subsampling by the counts of its text
+    base: ModelFile  # with output rows for new tokens
+    factors: np.ndarray  # f32[V], of the rates of rows
+
+
+def row_factors(old_counts: np.ndarray, new_counts: np.ndarray) -> np.ndarray:
+    """The factor of the rate of each row in an update, f32[V], ALGORITHM.md (69).
+
+        factor_r = new_r / (10 old_r + new_r)
+
+    A new row has the full rate, one that occurs a tenth as often as before a hundredth
+    of it, and one that the update's text lacks stays as it is. At 1 in place of 10, as
+    one linear schedule over all text would have it, ten daily updates lose more.
+
+    Args:
+      old_counts: occurrences that the model was trained on, [V]; 0: a new row.
+      new_counts: occurrences in the text of the update, [V].
+    """
+    both = np.maximum(_KEEPS * old_counts + new_counts, 1)
+    return (new_counts / both).astype(np.float32)
+
+
+def joined_factors(
+    frozen: RowFactors | None, of_update: np.ndarray | None
+) -> RowFactors | None:
+    """Row factors of an update whose frozen rows stay frozen; None: all are 1."""
+    if of_update is None:
+        return frozen
+    both = RowFactors(of_update, of_update)
+    found = {} if frozen is None else frozen.arrays
+    return both._replace(**{name: of_update * x for name, x in found.items()})
+
+
+def plan_update(
+    base: ModelFile,
+    new: Encoded,
+    earlier: list[Encoded],
+    options: TablesOptions,
+) -> Update:
+    """The update of `base` with `new`, of which each epoch replays `earlier`, too.
+
+    Raises:
+      InputError: `replay` is not possible with the other settings.
+    """
+    text = new.occurrences()
+    num_old = len(base.tokens)
+    old = np.zeros(len(text), np.int64)
+    old[:num_old] = base.counts
+    encoded: TokenSource = _drawn_by(new, text)
+    if options.replay:
+        encoded = _with_replay(new, text, earlier, options)
+    return Update(encoded, with_output_rows(base, len(text)), row_factors(old, text))
+
+
+def with_output_rows(base: ModelFile, num_rows: int) -> ModelFile:
+    """`base` with its output table [num_rows, D]: new rows are the mean of the others.
+
+    At 0, where those of a new model start, a token would score higher than nearly all
+    trained ones, whose mean score is below 0.
+    """
+    mean = base.output.mean(axis=0, dtype=np.float64).astype(base.output.dtype)
+    new = np.repeat(mean[np.newaxis], num_rows - len(base.output), axis=0)
+    return base._replace(output=np.concatenate([base.output, new]))
+
+
+def check_replay(config: Config) -> None:
+    """Raises InputError if `replay` is given with a setting that excludes it."""
+    options = config.tables
+    others = {
+        "`schedule` = 'restart'": options.schedule == "restart",
+        "`bootstrap`": config.run.bootstrap,
+        "`holdout`": options.holdout > 0,
+        "`weights`": bool(options.weights),
+    }
+    if options.replay and (found := [name for name, is_on in others.items() if is_on]):
+        raise InputError(
+            f"`replay` does not go with {found[0]}, got {options.replay!r}."
+        )
+
+
+def log_dropped(encoded: TokenSource, grows: bool, flag: str) -> None:
+    """Logs how many distinct tokens have no row, and how to keep them.
+
+    Args:
+      grows: whether new tokens get rows if they occur `min_count` times.
+      flag: what makes a model grow.
+    """
+    if not isinstance(encoded, Encoded | Replay) or not encoded.dropped_types:
+        return
+    why = f"{flag} adds rows for them"
+    if grows:
+        why = "they occur less than `min_count` times in this text"
+    _log.info("%d distinct new tokens are dropped: %s.", encoded.dropped_types, why)
+
+
+def _drawn_by(encoded: Encoded, counts: np.ndarray) -> Encoded:
+    vocabulary = dataclasses.replace(encoded.vocabulary, text_counts=counts)
+    return dataclasses.replace(encoded, vocabulary=vocabulary)
+
+
+def _with_replay(
+    new: Encoded, text: np.ndarray, earlier: list[Encoded], options: TablesOptions
+) -> Replay:
+    for each in (new, *earlier):
+        if each.has_weights:
+            raise InputError("`replay` does not go with weights of sessions.")
+    replayed = sum(each.occurrences() for each in earlier) * options.replay
+    counts = text + np.ceil(replayed).astype(np.int64)
+    return Replay(_drawn_by(new, counts), earlier, options.replay)

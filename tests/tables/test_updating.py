@@ -1,0 +1,254 @@
+"""Updates: row factors, draws by the new text, replay of earlier corpora."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embedder import EmbeddingTrainer
+from embedder.cli import main
+from embedder.config import Config, read_toml, with_options
+from embedder.tables.artefact import read_model
+from embedder.tables.blocks import BlockShape, block_source
+from embedder.tables.corpus import sequences_corpus
+from embedder.tables.earlier import corpora_of_base
+from embedder.tables.encode import BaseVocabulary, encode
+from embedder.tables.encoded import Encoded
+from embedder.tables.options import TablesOptions
+from embedder.tables.replay import Replay, drawn_sequences
+from embedder.tables.updating import plan_update, row_factors
+from embedder.tables.vocabulary import Vocabulary
+from tests.commands import error_line
+
+OLD = [["a", "b", "c"], ["b", "a"]] * 20
+NEW = [["a", "n", "n"], ["c", "n"]] * 5
+SMALL = {"vector_size": 4, "min_count": 1, "sample": 0, "epochs": 2}
+
+
+@pytest.fixture
+def trained() -> EmbeddingTrainer:
+    return EmbeddingTrainer(**SMALL).fit(OLD)
+
+
+def grown(trainer: EmbeddingTrainer) -> Encoded:
+    known = Vocabulary(trainer.index_to_key, trainer._model().counts)
+    return encode(sequences_corpus(NEW), 1, BaseVocabulary(known, grows=True))
+
+
+def test_factors_by_hand():
+    """A new row, one seen 0.9 times as often before, one that the text lacks."""
+    found = row_factors(np.array([0, 9, 5, 0]), np.array([4, 10, 0, 0]))
+    np.testing.assert_allclose(found, [1, 0.1, 0, 0], rtol=1e-7)
+    assert found.dtype == np.float32
+
+
+def test_the_plan_of_an_update(trained):
+    """(69) and (70): factors and draws by the new text; counts of both texts."""
+    base = trained._model()
+    update = plan_update(base, grown(trained), [], TablesOptions())
+    vocabulary = update.encoded.vocabulary
+    assert vocabulary.tokens == ["a", "b", "c", "n"]
+    assert vocabulary.counts.tolist() == [45, 40, 25, 15]
+    assert vocabulary.drawn_counts.tolist() == [5, 0, 5, 15]
+    np.testing.assert_allclose(update.factors, [5 / 405, 0, 5 / 205, 1], rtol=1e-6)
+    mean = base.output.mean(axis=0)
+    np.testing.assert_allclose(update.base.output[3], mean, rtol=1e-6)
+    assert (update.base.output[:3] == base.output).all()
+
+
+def test_noise_of_an_update_is_in_its_text(trained):
+    update = plan_update(trained._model(), grown(trained), [], TablesOptions())
+    source = block_source(
+        update.encoded,
+        BlockShape(window=2, block=64, tile=16, noise=64, blocks_per_update=1),
+        sample=0,
+        ns_exponent=-1.0,  # of a count of 0 it would be infinite
+        seed=1,
+        epochs=range(1),
+    )
+    assert {*source.updates(0, 0).blocks.noise.ravel().tolist()} == {0, 2, 3}
+
+
+def test_the_vocabulary_of_a_trainer_has_no_counts_of_an_update(trained):
+    """So a later restart draws noise as the NumPy trainer does."""
+    trained.partial_fit(NEW, grow=True)
+    assert trained._vocabulary.text_counts is None
+    assert trained._vocabulary.counts.tolist() == [45, 40, 25, 15]
+
+
+def test_the_default_schedule_is_that_of_the_numpy_trainer_unless_it_grows(trained):
+    model = trained._model()
+    for grow, schedule in ((False, "restart"), (True, "continue")):
+        vectors = []
+        for options in ({}, {"schedule": schedule}):
+            trained._keep(model)
+            trained.partial_fit(NEW, grow=grow, **options)
+            vectors.append(trained.vectors)
+        np.testing.assert_array_equal(*vectors)
+    trained._keep(model)
+    before = trained.partial_fit(NEW, grow=True, schedule="restart").vectors
+    assert not np.array_equal(before, vectors[0])
+
+
+@pytest.mark.row("B37")
+def test_a_wrong_schedule_is_refused(trained):
+    with pytest.raises(ValueError, match="`schedule` must be 'continue' or 'restart'"):
+        trained.partial_fit(NEW, schedule="slow")
+
+
+def test_dropped_tokens_are_counted(trained, caplog):
+    caplog.set_level(logging.INFO)
+    trained.partial_fit([*NEW, ["m", "a"]])
+    assert "2 distinct new tokens are dropped: `grow=True` adds rows" in caplog.text
+    trained.min_count = 2
+    trained.partial_fit([*NEW, ["m", "a"]], grow=True)
+    assert "1 distinct new tokens are dropped: they occur less than" in caplog.text
+
+
+def encoded(sequences: list[list[str]]) -> Encoded:
+    known = Vocabulary(["a", "b", "c"], np.array([3, 2, 1]))
+    return encode(sequences_corpus(sequences), 1, BaseVocabulary(known))
+
+
+def test_replay_draws_a_share_of_each_epoch_anew():
+    """A pure function of (seed, epoch, shard), with the share as its mean."""
+    draws = [drawn_sequences(1, epoch, 0, 10_000, 0.25) for epoch in (0, 0, 1)]
+    assert (draws[0] == draws[1]).all() and (draws[0] != draws[2]).any()
+    assert abs(draws[0].mean() - 0.25) < 0.02
+    assert not drawn_sequences(1, 0, 0, 100, 0).any()
+    assert drawn_sequences(1, 0, 0, 100, 1).all()
+    assert (drawn_sequences(2, 0, 0, 10_000, 0.25) != draws[0]).any()
+    assert (drawn_sequences(1, 0, 1, 10_000, 0.25) != draws[0]).any()
+
+
+def test_replay_mixes_the_new_text_with_what_it_draws():
+    new = encoded([["a"], ["c", "c"]])
+    earlier = [encoded([["a", "b"]] * 50), encoded([["b", "b", "b"]] * 50)]
+    replay = Replay(new, earlier, 0.3)
+    ids, lengths = replay.shard(0, seed=1, epoch=2)
+    drawn = [drawn_sequences(1, 2, z, 50, 0.3).sum() for z in (0, 1)]
+    assert lengths.tolist() == [1, 2] + [2] * drawn[0] + [3] * drawn[1]
+    assert ids.tolist() == [0, 2, 2] + [0, 1] * drawn[0] + [1, 1, 1] * drawn[1]
+    assert replay.num_tokens == 3 + 30 + 45
+    other = Replay(new, [earlier[0], encoded([["b", "b", "a"]] * 50)], 0.3)
+    assert len({replay.content, new.content, other.content}) == 3
+
+
+@pytest.fixture
+def base(tmp_path, monkeypatch) -> list[str]:
+    """The options of an update of the run `old`, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    for name, sequences in (("old", OLD), ("new", NEW)):
+        lines = [" ".join(sequence) for sequence in sequences]
+        Path(f"{name}.txt").write_text("\n".join(lines))
+    options = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
+    options += ["--sample", "0"]
+    assert main(["train", "old.txt", "--workdir", "old", *options]) == 0
+    return ["train", "new.txt", "--resume", "old", "--grow", "--epochs", "1"]
+
+
+def test_rows_without_new_text_stay(base):
+    """With `factors` passed to the updates; `b` is not in the new text."""
+    assert main([*base, "--workdir", "new"]) == 0
+    old, new = (read_model(Path(run, "model.npz")) for run in ("old", "new"))
+    assert (new.input[1] == old.input[1]).all() and old.tokens[1] == "b"
+    assert (new.input[0] != old.input[0]).any()
+    assert (new.output[1] == old.output[1]).all()
+
+
+def test_a_given_alpha_is_that_of_all_rows(base):
+    assert main([*base, "--workdir", "new", "--alpha", "0.01"]) == 0
+    options = read_toml(Path("new/config.toml")).tables
+    assert (options.alpha, options.schedule) == (0.01, "restart")
+    both = ["--alpha", "0.01", "--schedule", "continue", "--workdir", "both"]
+    assert main([*base, *both]) == 0
+    assert read_toml(Path("both/config.toml")).tables.schedule == "continue"
+
+
+@pytest.mark.row("F44")
+def test_a_stopped_update_with_replay_goes_on_to_the_same_bits(base, stopped):
+    flags = ["--grow", "--epochs", "2", "--replay", "0.5"]
+    assert main([*base, "--workdir", "whole", *flags[1:]]) == 0
+    command = ["new.txt", "--workdir", "cut", "--resume", "old", *flags]
+    stopped(*command, epoch=6)
+    assert main(["train", "--workdir", "cut"]) == 0
+    found = [Path(run, "model.npz").read_bytes() for run in ("whole", "cut")]
+    assert found[0] == found[1]
+
+
+def test_a_chain_of_updates_knows_all_its_corpora(base, capsys):
+    assert main([*base, "--workdir", "day1"]) == 0
+    Path("more.txt").write_text("a c n\n" * 9)
+    command = ["train", "more.txt", "--resume", "day1", "--workdir", "day2"]
+    assert main([*command, "--replay", "0.5", "--dry-run"]) == 0
+    assert main([*command, "--replay", "0.5"]) == 0
+    names = [Path(x["source"]).name for x in corpora_of_base(Path("day2"))]
+    assert names == ["old.txt", "new.txt", "more.txt"]
+    assert "words of 2 earlier corpora are replayed" in capsys.readouterr().out
+
+
+def test_of_several_corpora_those_that_are_left_are_replayed(base, capsys):
+    assert main([*base, "--workdir", "day1"]) == 0
+    Path("old.txt").unlink()
+    update = ["train", "old2.txt", "--resume", "day1", "--workdir", "day2"]
+    Path("old2.txt").write_text("a c n\n" * 9)
+    capsys.readouterr()
+    assert main([*update, "--replay", "0.5"]) == 0
+    log = capsys.readouterr().err
+    assert "An earlier corpus is not replayed:" in log and "new.txt." in log
+
+
+def test_a_finished_run_is_made_longer_by_an_update_with_its_own_corpus(base, capsys):
+    assert main(["train", "--workdir", "old", "--epochs", "8"]) == 2
+    advice = "for 3 more epochs: --resume old --epochs 3 --workdir NEW."
+    assert advice in error_line(capsys)
+    longer = ["train", "--resume", "old", "--epochs", "3", "--workdir", "longer"]
+    assert main(longer) == 0
+    old, new = (read_model(Path(run, "model.npz")) for run in ("old", "longer"))
+    assert new.loss_history[:5] == old.loss_history and len(new.loss_history) == 8
+    assert new.counts.tolist() == old.counts.tolist()
+    capsys.readouterr()
+    assert main(["train", "--workdir", "old", "--epochs", "3"]) == 2
+    assert "To train" not in error_line(capsys)
+
+
+@pytest.mark.row("B37")
+def test_a_corpus_that_has_gone_or_changed_is_not_replayed(base, capsys):
+    Path("old.txt").write_text("x y\n" * 9)
+    for reason in ("has changed", "does not exist"):
+        assert main([*base, "--workdir", "new", "--replay", "0.5"]) == 2
+        line = error_line(capsys)
+        assert "`replay` needs a corpus of the run to resume" in line and reason in line
+        Path("old.txt").unlink(missing_ok=True)
+    assert not Path("new").exists()
+
+
+@pytest.mark.row("B37")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--replay", "2"], "`replay` must be a number from 0 to 1, got"),
+        (["--replay", "0.5", "--holdout", "0.2"], "`replay` does not go with `hold"),
+        (["--replay", "0.5", "--bootstrap"], "`replay` does not go with `bootstrap`"),
+        (["--replay", "0.5", "--alpha", "0.1"], "`replay` does not go with `schedule`"),
+    ],
+)
+def test_replay_with_other_settings_is_one_line(base, capsys, options, message):
+    assert main([*base, "--workdir", "new", *options]) == 2
+    assert message in error_line(capsys)
+
+
+@pytest.mark.row("B37")
+def test_replay_without_a_run_is_one_line(base, capsys):
+    assert main(["train", "new.txt", "--workdir", "new", "--replay", "0.5"]) == 2
+    assert "`replay` needs `resume`" in error_line(capsys)
+    Path("old/model.npz").rename("model.npz")
+    update = ["train", "new.txt", "--resume", "model.npz", "--vector-size", "4"]
+    assert main([*update, "--replay", "0.5", "--workdir", "new"]) == 2
+    assert "`replay` needs a corpus of the run to resume" in error_line(capsys)
+
+
+def test_settings_of_updates_are_checked():
+    with pytest.raises(ValueError, match="`schedule` must be 'continue' or 'restart'"):
+        with_options(Config(), schedule="slow")
