@@ -8,6 +8,7 @@ from typing import NamedTuple
 from embedder.errors import InputError
 
 _MIB = 2**20
+_ALLOCATOR = "_RJEM_MALLOC_CONF"  # variable with the options of polars' allocator
 # Bytes that the program needs without data, measured: address space, data, per core.
 _PROGRAM = {
     "memory": (1600 * _MIB, 190 * _MIB, 120 * _MIB),
@@ -76,12 +77,14 @@ def check_program(loader: str) -> None:
 
 
 def return_freed_memory() -> None:
-    """Has polars return the memory that it frees, unless the user set its allocator.
+    """Has polars return the memory that it frees, unless the user chose otherwise.
 
     To call before polars is imported. Its allocator keeps freed address space, which
     counts as data (`ulimit -d`): 2.0 GiB rather than 0.7 for a large table.
     """
-    os.environ.setdefault("_RJEM_MALLOC_CONF", "retain:false")
+    options = os.environ.get(_ALLOCATOR, "")  # also what polars set in a parent process
+    if "retain:" not in options:
+        os.environ[_ALLOCATOR] = f"{options},retain:false".removeprefix(",")
 
 
 def gib(size: int) -> str:
