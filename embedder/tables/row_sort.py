@@ -62,6 +62,7 @@ def _runs(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     kept: list[pl.DataFrame] = []
     for batch in batches:
         kept.append(batch)
+        del batch  # it may share memory with rows that are read later
         if sum(map(len, kept)) >= RUN_ROWS:
             yield _joined(kept)
     if kept:

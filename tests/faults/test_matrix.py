@@ -88,6 +88,7 @@ INPUTS = {
     "B32": "weights of sessions that are no numbers, out of bounds, or not of a table",
     "B33": "frames that are no table; columns and values of names that do not exist",
     "B35": "tables that are small files of large rows, or crash their reader",
+    "B41": "a table that needs more memory than the training may have",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
