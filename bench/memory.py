@@ -1,7 +1,8 @@
 """Peak memory of a training: by the size of its corpus, and against the estimate.
 
 Each training is the command line of the port in its own process, under a limit of
-`RLIMIT_DATA`: all memory that it allocates, used or not, without mapped files.
+`RLIMIT_DATA`: all memory that it allocates, used or not, without mapped files. PyTorch,
+which only other benches need, is hidden from it.
 
 `python -m bench.memory BYTES ARGUMENT...` runs `embedder ARGUMENT...` with such a limit
 (0: none) and prints a line of JSON.
@@ -252,9 +253,11 @@ def sessions_table(results: Results) -> Table:
     found = table(results)
     for row, each in zip(found.rows, results["samples"], strict=True):
         row.insert(1, f"{each['rows'] / 1e6:.2f}")
-    return Table(
-        ["table, GB", "rows, M", "table / limit", *found.columns[2:]], found.rows
-    )
+        ratio = "" if each["code"] else f"{each['bytes'] / each['peak']:.2g}"
+        row.insert(4, ratio)
+    columns = ["table, GB", "rows, M", "table / limit", *found.columns[2:]]
+    columns.insert(4, "table / peak")
+    return Table(columns, found.rows)
 
 
 def estimates_table(results: Results) -> Table:
@@ -271,7 +274,7 @@ def estimates_table(results: Results) -> Table:
 
 
 class _WithoutTorch(importlib.abc.MetaPathFinder):
-    """Hides PyTorch, which only the benches need: tensorboardX imports it if it can."""
+    """Hides PyTorch: tensorboardX imports it where it can, which takes 450 MiB."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "torch":
