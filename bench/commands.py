@@ -444,7 +444,7 @@ def memory_sessions_bench(
 
     Args:
         times: sizes of the files as multiples of the limit; a table of 10 times the
-            limit needs 35 times the limit on disk.
+            limit needs 27 times the limit on disk.
         limit: GiB that a training may allocate.
         sample: as in a training; small, so that the bench takes minutes.
     """

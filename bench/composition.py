@@ -92,11 +92,11 @@ def _trainings(
     grid: Grid, architecture: str, encoded: Encoded
 ) -> Iterator[dict[str, Any]]:
     """Settings of the trainings of `grid`, resolved for `encoded`."""
-    median_count = encoded.vocabulary.median_count
+    row_updates = encoded.vocabulary.row_updates
 
     def resolved(epochs: int, **options) -> dict[str, Any]:
         config = with_options(Config(), architecture=architecture, **options)
-        tables = resolve(config, encoded.num_tokens, epochs, median_count).tables
+        tables = resolve(config, encoded.num_tokens, epochs, row_updates).tables
         return {key: getattr(tables, key) for key in _UPDATE}
 
     for seed, epochs, (tile, noise), blocks, alpha in itertools.product(

@@ -70,7 +70,7 @@ def _gensim(path: Path, encoded: Encoded, seed: int, **settings: Any) -> Trained
     from gensim.models import Word2Vec
 
     text = training_sessions(encoded)
-    model = Word2Vec(sg=1, workers=2, seed=seed, min_count=1, **settings)
+    model = Word2Vec(workers=2, seed=seed, min_count=1, **settings)
     model.build_vocab(text)
     start = time.perf_counter()
     model.train(text, total_examples=len(text), epochs=model.epochs)
@@ -123,9 +123,11 @@ _WHOLE = {"window": 1000, "shrink_windows": False}
 PROGRAMS = {
     "embedder, defaults": Program(_port, _EPOCHS),
     "embedder, preset items": Program(_port, dict(_ITEMS)),
-    "gensim, skip-gram": Program(_gensim, _EPOCHS),
-    "gensim, window 10": Program(_gensim, {**_ITEMS, "window": 10}),
-    "gensim, as the preset": Program(_gensim, _ITEMS | _WHOLE, is_slow=True),
+    "embedder, CBOW": Program(_port, {"architecture": "cbow", **_EPOCHS}),
+    "gensim, skip-gram": Program(_gensim, {"sg": 1, **_EPOCHS}),
+    "gensim, CBOW": Program(_gensim, {"sg": 0, **_EPOCHS}),
+    "gensim, window 10": Program(_gensim, {"sg": 1, **_ITEMS, "window": 10}),
+    "gensim, as the preset": Program(_gensim, {"sg": 1, **_ITEMS, **_WHOLE}, True),
 }
 
 

@@ -1,7 +1,8 @@
 """Peak memory of a training: by the size of its corpus, and against the estimate.
 
 Each training is the command line of the port in its own process, under a limit of
-`RLIMIT_DATA`: all memory that it allocates, used or not, without mapped files.
+`RLIMIT_DATA`: all memory that it allocates, used or not, without mapped files. PyTorch,
+which only other benches need, is hidden from it.
 
 `python -m bench.memory BYTES ARGUMENT...` runs `embedder ARGUMENT...` with such a limit
 (0: none) and prints a line of JSON.
@@ -9,6 +10,7 @@ Each training is the command line of the port in its own process, under a limit 
 
 import contextlib
 import gzip
+import importlib.abc
 import io
 import json
 import re
@@ -22,7 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from bench.processes import run_python
 from bench.results import Results, Table, data_folder, write_results
@@ -31,8 +32,9 @@ _COUNT = 5  # `min_count` for each copy of the text: the vocabulary stays the sa
 _FLOOR_BYTES = 2**20  # the smallest text
 _MIB = 2**20
 _GIB = 2**30
-_ROW_BYTES = 34  # in a file of `write_sessions`, about
+_ROW_BYTES = 48  # in a file of `write_sessions`, about
 _PIECE_ROWS = 2**20
+_DIGITS = [n for n in range(36) if n not in (8, 13, 18, 23)]  # of a UUID
 _NUM_ITEMS = 50_000
 _YEAR = 365 * 86_400 * 10**6  # microseconds
 ESTIMATED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -170,16 +172,17 @@ def write_copies(text: bytes, size: int, path: Path) -> None:
 def write_sessions(num_rows: int, folder: Path) -> None:
     """Writes a table of random sessions to a new folder, a file for each piece.
 
-    A session has 10 rows on average, which may be anywhere. Its name is a number of 20
-    digits or so, as text, and items differ in frequency.
+    A session has 10 rows on average, which may be anywhere. Its name looks like a UUID,
+    and items differ in frequency.
     """
+    import polars as pl  # not above: in a child after `cli.prepare_process`
+
     rng = np.random.default_rng(0)
     folder.mkdir()
     for number, start in enumerate(range(0, num_rows, _PIECE_ROWS)):
         size = min(_PIECE_ROWS, num_rows - start)
-        sessions = rng.integers(0, max(1, num_rows // 10), size).astype(np.uint64)
         columns = {
-            "session": sessions * np.uint64(0x9E3779B97F4A7C15),
+            "session": _uuids(rng.integers(0, max(1, num_rows // 10), size)),
             "item": (rng.random(size) ** 2 * _NUM_ITEMS).astype(np.int32),
             "time": rng.integers(0, _YEAR, size),
         }
@@ -187,6 +190,16 @@ def write_sessions(num_rows: int, folder: Path) -> None:
             pl.col("session").cast(pl.String), pl.col("time").cast(pl.Datetime("us"))
         )
         rows.write_parquet(folder / f"{number:05}.parquet", compression="snappy")
+
+
+def _uuids(numbers: np.ndarray) -> np.ndarray:
+    """Text of 36 characters in the form of a UUID for each number, S36[n]."""
+    odd = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
+    nibbles = np.unpackbits((numbers.astype(np.uint64)[:, None] * odd).view(np.uint8))
+    values = np.packbits(nibbles.reshape(-1, 32, 4), axis=2)[..., 0] >> 4
+    text = np.full((len(numbers), 36), ord("-"), np.uint8)
+    text[:, _DIGITS] = np.frombuffer(b"0123456789abcdef", np.uint8)[values]
+    return text.view("S36")[:, 0]
 
 
 def measure(limit: int, corpus: Path, **options) -> dict[str, Any]:
@@ -240,9 +253,11 @@ def sessions_table(results: Results) -> Table:
     found = table(results)
     for row, each in zip(found.rows, results["samples"], strict=True):
         row.insert(1, f"{each['rows'] / 1e6:.2f}")
-    return Table(
-        ["table, GB", "rows, M", "table / limit", *found.columns[2:]], found.rows
-    )
+        ratio = "" if each["code"] else f"{each['bytes'] / each['peak']:.2g}"
+        row.insert(4, ratio)
+    columns = ["table, GB", "rows, M", "table / limit", *found.columns[2:]]
+    columns.insert(4, "table / peak")
+    return Table(columns, found.rows)
 
 
 def estimates_table(results: Results) -> Table:
@@ -258,12 +273,22 @@ def estimates_table(results: Results) -> Table:
     return Table(columns, rows)
 
 
+class _WithoutTorch(importlib.abc.MetaPathFinder):
+    """Hides PyTorch: tensorboardX imports it where it can, which takes 450 MiB."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "torch":
+            raise ModuleNotFoundError("PyTorch is hidden")
+
+
 def main(limit: int, arguments: list[str]) -> None:
     """Runs the command line `arguments` of the port, and prints its memory."""
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    sys.meta_path.insert(0, _WithoutTorch())
     from embedder import cli
 
+    cli.prepare_process()
     started, output = time.perf_counter(), io.StringIO()
     with contextlib.redirect_stdout(output):
         code = cli.main(arguments)

@@ -15,8 +15,10 @@ import traceback
 from typing import NoReturn
 
 from embedder.errors import InputError
+from embedder.limits import return_freed_memory
 from embedder.parsing import parse
 from embedder.terminal import LogStream, flush_output, open_standard_streams, say
+from embedder.threads import end_if_threads_lack_memory
 from embedder.verbs import run_verb
 
 _DISK_ERRORS = (
@@ -30,6 +32,7 @@ _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED", "can't start new thread"
 def program() -> NoReturn:
     """Runs `main` and exits at once: threads may still be importing TensorFlow."""
     open_standard_streams()
+    prepare_process()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # if it is not UTF-8
     code = main()
@@ -39,6 +42,12 @@ def program() -> NoReturn:
         leave()
     LogStream(sys.stderr).flush()
     os._exit(code)
+
+
+def prepare_process() -> None:
+    """Makes this process return memory that is free, and end if there is none."""
+    return_freed_memory()
+    end_if_threads_lack_memory()
 
 
 def main(arguments: list[str] | None = None) -> int:

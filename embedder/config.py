@@ -19,7 +19,12 @@ from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError, InputTypeError
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import Mark, former_names, names_where
-from embedder.tables.options import TablesOptions, resolve_options
+from embedder.tables.options import (
+    RowUpdates,
+    TablesOptions,
+    of_large_corpora,
+    resolve_options,
+)
 
 FAMILIES: dict[str, type[TablesOptions] | type[EncoderOptions]] = {
     "tokens": TablesOptions,
@@ -191,17 +196,17 @@ def resolve(
     config: Config,
     num_tokens: float,
     epochs: int | None = None,
-    median_count: float = 0.0,
+    row_updates: RowUpdates = of_large_corpora,
 ) -> Config:
     """`config` of tables with open settings resolved for `num_tokens`.
 
     Args:
       epochs: all of the model's, those of earlier trainings too; None: of `config`.
-      median_count: occurrences of the median token; 0: few.
+      row_updates: as `Vocabulary.row_updates`.
     """
     epochs = config.run.epochs if epochs is None else epochs
     options = resolve_options(
-        config.tables, config.run.optimizer, num_tokens, epochs, median_count
+        config.tables, config.run.optimizer, num_tokens, epochs, row_updates
     )
     return replace(config, family=options)
 

@@ -1,19 +1,22 @@
-"""Calls from several threads, and forks of a process that has threads.
+"""Calls from several threads, threads without memory, and forks.
 
 JAX and polars keep thread pools, which a fork does not copy: a call in the child would
 wait for ever. It is refused instead.
 """
 
+import contextlib
 import functools
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 _Self = TypeVar("_Self")
 _Arguments = ParamSpec("_Arguments")
 _Found = TypeVar("_Found")
+_NO_MEMORY = b"embedder: Out of memory: a thread could not begin or go on.\n"
 _user: int | None = None  # id of the process that first used them
 
 
@@ -43,6 +46,41 @@ def _note_jax() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_note_jax)
+
+
+def end_if_threads_lack_memory() -> None:
+    """Has a MemoryError that ends a thread end the program, with exit code 3.
+
+    Otherwise the program waits for ever: `Thread.start` for a thread that did not
+    begin, or the reader of a result for a thread that is gone.
+    """
+    on_unraisable, on_exception = sys.unraisablehook, threading.excepthook
+
+    def unraisable(found: "sys.UnraisableHookArgs") -> None:  # a thread did not begin
+        _end_if_memory_error(found.exc_type)
+        on_unraisable(found)
+
+    def exception(found: threading.ExceptHookArgs) -> None:  # a thread has ended
+        _end_if_memory_error(found.exc_type)
+        on_exception(found)
+
+    def worker(record: logging.LogRecord) -> bool:  # a thread of an executor has ended
+        _end_if_memory_error(record.exc_info and record.exc_info[0])
+        return True
+
+    sys.unraisablehook, threading.excepthook = unraisable, exception
+    logging.getLogger("concurrent.futures").addFilter(worker)
+
+
+def _end_if_memory_error(kind: object) -> None:
+    if isinstance(kind, type) and issubclass(kind, MemoryError):
+        _end()
+
+
+def _end() -> NoReturn:
+    with contextlib.suppress(OSError):  # standard error is closed
+        os.write(2, _NO_MEMORY)
+    os._exit(3)
 
 
 def in_turn(

@@ -139,27 +139,23 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def default_alpha(
     architecture: str,
-    num_tokens: float,
+    row_updates: float,
     optimizer: str,
     epochs: int = 5,
     blocks_per_update: int = 1,
-    median_count: float = 0.0,
 ) -> float:
-    """Learning rate at the start for a corpus of `num_tokens`: small ones want more.
+    """Learning rate at the start: rows with few updates want more.
 
-    Skip-gram, 5 epochs: 0.05 up to 1 M tokens, then falling with their number to the
-    power -0.225 to 0.025 from 22 M on. Other epochs: as a corpus of as many tokens in 5
-    epochs. Where the median token occurs more than 350 times in all epochs, as nodes in
-    walks may, also falling in proportion to that. CBOW: four times that, since its
-    gradient is divided by the number of contexts. Updates of N blocks: N to the power
-    0.1 of that. Adagrad divides by the size of the gradients: one for all.
+    Skip-gram: 0.05 where a row gets 1,300 updates in all epochs (`row_updates` in one),
+    falling with their number to the power -1/4, from 0.1 to 0.025. CBOW: four times
+    that, since its gradient is divided by the number of contexts. Updates of N blocks:
+    N to the power 0.1 of that. Adagrad divides by the size of the gradients: one for
+    all.
     """
     if optimizer == "adagrad":
         return _ADAGRAD_ALPHA
-    trained = epochs or 5
-    of_tokens = (1e6 / max(num_tokens * trained / 5, 1)) ** 0.225
-    of_rows = 350 / max(median_count * trained, 1)
-    alpha = 0.05 * max(min(of_tokens, of_rows, 1.0), 0.5)
+    updates = max(row_updates * (epochs or 5), 1)
+    alpha = min(max(0.05 * (1300 / updates) ** 0.25, 0.025), 0.1)
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.1
 
 

@@ -23,7 +23,14 @@ from legacy.model import (
 )
 from legacy.noise import build_noise_table
 from legacy.update import Arrays, LossSum, Plan, State, train_epochs
-from legacy.vocabulary import Text, build_vocabulary, encode, keep_limit, read_text
+from legacy.vocabulary import (
+    Text,
+    build_vocabulary,
+    encode,
+    keep_limit,
+    read_text,
+    row_updates,
+)
 
 Source = Iterable[Iterable[str]] | str | os.PathLike
 
@@ -45,7 +52,7 @@ class EmbeddingTrainer:
         sample: tokens above this share of the corpus are downsampled; 0 keeps all.
         ns_exponent: noise is drawn in proportion to count ** ns_exponent.
         alpha, min_alpha: learning rate at the start and the end; it falls linearly.
-            None: by the tokens of all epochs, see `model.default_alpha`.
+            None: by the updates that rows get, see `model.default_alpha`.
         epochs: passes over the corpus.
         architecture: "skipgram" predicts the contexts of a token, "cbow" a token from
             their mean.
@@ -263,11 +270,10 @@ class EmbeddingTrainer:
         first_epoch = len(model.loss_history)
         alpha = self.alpha or default_alpha(
             self.architecture,
-            num_tokens,
+            row_updates(model.counts, self.sample),
             self.optimizer,
             first_epoch + epochs,
             num_blocks,
-            float(np.median(model.counts)) if model.counts.size else 0.0,
         )
         cap = math.inf
         if self.optimizer == "sgd":

@@ -98,6 +98,16 @@ def keep_limit(counts: np.ndarray, sample: float) -> np.ndarray:
     return (np.maximum(np.rint(probability * 2**32), 1) - 1).astype(np.uint32)
 
 
+def row_updates(counts: np.ndarray, sample: float) -> float:
+    """Updates that the row of a token gets in an epoch: the geometric mean, over the
+    tokens that subsampling keeps, of how often their kind is kept; 1 of none."""
+    kept = counts * ((keep_limit(counts, sample) + 1.0) / 2**32)
+    total = kept.sum()
+    if not total:
+        return 1.0
+    return float(np.exp((kept * np.log(np.maximum(kept, 1e-9))).sum() / total))
+
+
 class _Numbering(dict):
     """Numbers tokens by first appearance; checks each distinct token once."""
 

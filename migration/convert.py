@@ -88,7 +88,7 @@ def _write_run(run: Workdir, path: Path, model: ModelFile) -> None:
     config = with_options(Config(), **model.settings | {"block": model.block})
     vocabulary = Vocabulary(model.tokens, model.counts)
     num_tokens, epochs = int(model.counts.sum()), len(model.loss_history)
-    resolved = resolve(config, num_tokens, epochs, vocabulary.median_count)
+    resolved = resolve(config, num_tokens, epochs, vocabulary.row_updates)
     write_settings(run, resolved, None, [])
     for epoch, loss in enumerate(model.loss_history, 1):
         folder.append_metrics(run, {"epoch": epoch, "loss": loss})

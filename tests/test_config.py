@@ -29,10 +29,12 @@ from embedder.tables.options import (
     default_blocks_per_update,
     default_max_pairs_per_row,
 )
+from embedder.tables.vocabulary import Vocabulary
 from legacy import blocks
 from legacy.model import default_alpha as oracle_alpha
 from legacy.model import default_blocks_per_update as oracle_blocks
 from legacy.model import default_cap as oracle_cap
+from legacy.vocabulary import row_updates as oracle_updates
 
 
 @pytest.mark.parametrize(
@@ -91,23 +93,32 @@ def test_with_options_leaves_the_others_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "alpha"),
-    [(0, 0.05), (10**6, 0.05), (16 * 10**6, 0.05 * 16**-0.225), (10**9, 0.025)],
+    ("row_updates", "alpha"),
+    [
+        (0, 0.1),
+        (16, 0.1),
+        (260, 0.05),
+        (16 * 260, 0.025),
+        (1e9, 0.025),
+        (1040, 0.035355),
+    ],
 )
-def test_default_alpha_falls_with_the_size_of_the_corpus(num_tokens, alpha):
-    assert default_alpha("skipgram", num_tokens) == pytest.approx(alpha)
-    assert default_alpha("cbow", num_tokens) == pytest.approx(4 * alpha)
+def test_default_alpha_falls_with_the_updates_of_a_row(row_updates, alpha):
+    assert default_alpha("skipgram", row_updates) == pytest.approx(alpha, rel=1e-4)
+    assert default_alpha("cbow", row_updates) == pytest.approx(4 * alpha, rel=1e-4)
+    assert default_alpha("skipgram", row_updates, 5, 64, has_walks=True) == 0.025
 
 
 @pytest.mark.parametrize("epochs", [0, 1, 3, 20])
-def test_default_alpha_is_that_of_as_many_tokens_in_five_epochs(epochs):
-    alpha = default_alpha("skipgram", 4 * 10**6, epochs)
-    assert alpha == default_alpha("skipgram", 4 * 10**6 * (epochs or 5) / 5)
-    assert alpha == oracle_alpha("skipgram", 4 * 10**6, "sgd", epochs)
-    config = with_options(Config(), epochs=epochs)
-    resolved = resolve(config, 4 * 10**6).tables
-    assert resolved.alpha == alpha * resolved.blocks_per_update**0.1
-    assert resolve(Config(), 4 * 10**6, epochs).tables.alpha == resolved.alpha
+def test_default_alpha_counts_the_updates_of_all_epochs(epochs):
+    alpha = default_alpha("skipgram", 700, epochs)
+    assert alpha == default_alpha("skipgram", 700 * (epochs or 5) / 5)
+    assert alpha == oracle_alpha("skipgram", 700, "sgd", epochs)
+    config, updates = with_options(Config(), epochs=epochs), lambda sample: 700
+    resolved = resolve(config, 4 * 10**6, row_updates=updates).tables
+    assert resolved.alpha == pytest.approx(alpha * resolved.blocks_per_update**0.1)
+    again = resolve(with_options(config, epochs=5), 4 * 10**6, epochs or 5, updates)
+    assert again.tables.alpha == resolved.alpha
 
 
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
@@ -115,30 +126,24 @@ def test_default_alpha_is_that_of_as_many_tokens_in_five_epochs(epochs):
 def test_default_alpha_rises_a_little_with_the_size_of_an_update(
     num_blocks, architecture
 ):
-    alpha = default_alpha(architecture, 10**7, 5, num_blocks)
-    one = default_alpha(architecture, 10**7)
+    alpha = default_alpha(architecture, 700, 5, num_blocks)
+    one = default_alpha(architecture, 700)
     assert alpha == pytest.approx(one * num_blocks**0.1)
-    assert alpha == oracle_alpha(architecture, 10**7, "sgd", 5, num_blocks)
+    assert alpha == oracle_alpha(architecture, 700, "sgd", 5, num_blocks)
 
 
-@pytest.mark.parametrize(
-    ("median_count", "epochs", "alpha"),
-    [
-        *[(0, 1, 0.05), (350, 1, 0.05), (70, 5, 0.05), (525, 1, 0.05 / 1.5)],
-        *[(105, 5, 0.05 / 1.5), (700, 1, 0.025), (10**6, 1, 0.025)],
-    ],
-)
-def test_default_alpha_falls_where_the_median_token_is_frequent(
-    median_count, epochs, alpha
-):
-    given = epochs, 1, median_count
-    assert default_alpha("skipgram", 10**5, *given) == pytest.approx(alpha)
-    assert oracle_alpha("skipgram", 10**5, "sgd", *given) == pytest.approx(alpha)
-    # For more tokens, the lower of the two.
-    assert default_alpha("skipgram", 10**9, *given) == pytest.approx(0.025)
-    config = with_options(Config(), epochs=epochs)
-    resolved = resolve(config, 10**5, median_count=median_count).tables
-    assert resolved.alpha == pytest.approx(alpha)
+@pytest.mark.parametrize("sample", [0.0, 1e-3, 0.02])
+def test_row_updates_are_the_mean_over_kept_tokens(sample):
+    counts = np.array([5000, 300, 300, 20, 1])
+    ratio = sample / (counts / counts.sum()) if sample else np.full(5, np.inf)
+    kept = counts * np.minimum(1, np.sqrt(ratio) + ratio)
+    tokens = np.repeat(kept, counts)  # of each token, kept with kept / counts
+    mean = np.average(np.log(tokens), weights=np.repeat(kept / counts, counts))
+    found = Vocabulary([*"abcde"], counts).row_updates(sample)
+    assert found == pytest.approx(np.exp(mean))
+    assert found == oracle_updates(counts, sample)
+    assert Vocabulary(["a", "b"], np.full(2, 90)).row_updates(0.0) == pytest.approx(90)
+    assert Vocabulary([], np.empty(0, np.int64)).row_updates(sample) == 1
 
 
 @pytest.mark.parametrize(
@@ -204,8 +209,8 @@ def test_whole_sessions_have_twice_as_many_noise_tokens_as_a_block(options, nois
 def test_resolve_leaves_nothing_open_and_keeps_what_is_given():
     resolved = resolve(with_options(Config(), blocks_per_update=9), 10**6)
     assert resolved.tables.block == 64
-    assert resolved.tables.alpha == pytest.approx(0.05 * 9**0.1)
-    assert resolved.tables.max_pairs_per_row == pytest.approx(32 / 9**0.1)
+    assert resolved.tables.alpha == pytest.approx(0.025 * 9**0.1)
+    assert resolved.tables.max_pairs_per_row == pytest.approx(64 / 9**0.1)
     assert None not in options_of(resolved).values()
     given = with_options(
         Config(),

@@ -10,6 +10,7 @@ import pytest
 
 from embedder import limits
 from embedder.limits import Limit, check_program, check_room, memory_limit
+from tests.commands import run_python
 
 GROUPS = "sys/fs/cgroup"
 NONE = "9223372036854771712\n"  # what version 1 says where there is no limit
@@ -173,3 +174,25 @@ def test_what_is_asked_for_the_program_is_enough(tmp_path, loader):
     options = ["--epochs", "1", "--min-count", "1", "--vector-size", "8"]
     done = train_within(tmp_path, size, "--loader", loader, *options)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.row("B41")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", "retain:false"),
+        ("narenas:2", "narenas:2,retain:false"),
+        ("retain:true,narenas:2", "retain:true,narenas:2"),
+    ],
+)
+def test_polars_returns_memory_unless_the_user_chose_otherwise(
+    monkeypatch, given, expected
+):
+    """The variable counts when polars is imported: not before."""
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", given)
+    program = (
+        "import os, sys; from embedder import cli; cli.prepare_process();"
+        "assert 'polars' not in sys.modules; print(os.environ['_RJEM_MALLOC_CONF'])"
+    )
+    done = run_python("-c", program)
+    assert done.stdout == f"{expected}\n", done.stderr

@@ -110,3 +110,50 @@ with multiprocessing.get_context("fork").Pool(1) as pool:
         print(0)
 """
     assert output(tmp_path, code) == REFUSED
+
+
+LACKING = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.thread import _WorkItem
+from embedder.cli import prepare_process
+
+def lack(*arguments):
+    raise MemoryError
+
+prepare_process()
+sys.stdout.write("waits\\n")
+sys.stdout.flush()
+"""
+DIES_BEFORE_IT_BEGINS = """
+threading.Thread._bootstrap_inner = lack
+threading.Thread(target=print).start()
+"""
+DIES_WHILE_IT_WORKS = """
+reader, found = threading.Event(), []
+threading.Thread(target=lack).start()
+reader.wait()
+"""
+DIES_BEFORE_IT_TELLS_ITS_RESULT = """
+_WorkItem.run = lack
+ThreadPoolExecutor(1).submit(print).result()
+"""
+
+
+@pytest.mark.row("B41")
+@pytest.mark.parametrize(
+    "work",
+    [DIES_BEFORE_IT_BEGINS, DIES_WHILE_IT_WORKS, DIES_BEFORE_IT_TELLS_ITS_RESULT],
+    ids=["before it begins", "while it works", "before it tells its result"],
+)
+def test_a_thread_without_memory_ends_the_program(work):
+    """Who waits for it would wait for ever: the test without `prepare_process`."""
+    done = run_python("-c", LACKING + work, timeout=30)
+    line = "embedder: Out of memory: a thread could not begin or go on.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "waits\n", line)
+
+
+def test_other_errors_of_threads_are_printed_as_ever():
+    work = "t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()"
+    done = run_python("-c", LACKING + work)
+    assert done.returncode == 0 and "ZeroDivisionError" in done.stderr

@@ -64,8 +64,8 @@ class EmbeddingTrainer:
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
-        None: by the tokens of all epochs and of an update, 0.025 to 0.07, for cbow
-        four times that; of adagrad 0.2.
+        None: by the updates that rows get, and the size of an update, 0.025 to 0.17,
+        of walks 0.025; for cbow four times that; of adagrad 0.2.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
@@ -526,8 +526,8 @@ class EmbeddingTrainer:
           of_update: factors of the rates of rows, f32[V]; None: all are 1.
         """
         num_tokens = int(encoded.vocabulary.counts.sum())
-        median_count = encoded.vocabulary.median_count
-        config = settings.resolve(config, num_tokens, epochs.stop, median_count)
+        row_updates = encoded.vocabulary.row_updates
+        config = settings.resolve(config, num_tokens, epochs.stop, row_updates)
         dtype = config.run.dtype
         start, frozen = plan_start(starting, encoded.vocabulary, dtype)
         factors = joined_factors(frozen, of_update)

@@ -23,6 +23,9 @@ from embedder.settings import (
 Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
 
+RowUpdates = Callable[[float], float]
+"""`sample` -> the updates that a row gets in an epoch."""
+
 Window = int | Literal["session"]
 """The largest distance of a context; session: the whole sequence is the context."""
 
@@ -124,8 +127,9 @@ class TablesOptions:
     alpha: float | None = setting(
         None, number("a finite number > 0", positive_finite), is_per_model=True
     )
-    """Learning rate at the start; none: by the tokens of all epochs and of an update,
-    0.025 to 0.07, for cbow four times that; of adagrad 0.2."""
+    """Learning rate at the start; none: by the updates that rows get, and the size of
+    an update, 0.025 to 0.17; of walks 0.025; for cbow four times that. Of adagrad 0.2.
+    """
     min_alpha: float = setting(1e-4, _below_alpha, is_per_model=True)
     """Learning rate at the end. It falls linearly."""
     schedule: Schedule = setting("continue")
@@ -291,25 +295,27 @@ class TablesOptions:
 
 def default_alpha(
     architecture: Architecture,
-    num_tokens: float,
+    row_updates: float,
     epochs: int = 5,
     blocks_per_update: int = 1,
-    median_count: float = 0.0,
+    has_walks: bool = False,
 ) -> float:
-    """Learning rate at the start for a corpus of `num_tokens`, ALGORITHM.md (43).
+    """Learning rate at the start, ALGORITHM.md (43).
 
-    Skip-gram, 5 epochs: 0.05 up to 1 M tokens, then falling with their number to the
-    power -0.225 to 0.025 from 22 M on. Other epochs: as a corpus of as many tokens in 5
-    epochs. Where the median token occurs more than 350 times in all epochs, as nodes in
-    walks may, also falling in proportion to that. CBOW: four times that, since its
-    gradient is divided by the number of contexts. Updates of N blocks: N to the power
-    0.1 of that.
+    Skip-gram of texts and sessions: 0.05 where a row gets 1,300 updates in all epochs,
+    falling with their number to the power -1/4, from 0.1 to 0.025; and updates of N
+    blocks: N to the power 0.1 of that. Of walks 0.025. CBOW: four times that, since its
+    gradient is divided by the number of contexts.
+
+    Args:
+      row_updates: in an epoch, of `Vocabulary.row_updates`.
     """
-    trained = epochs or 5
-    of_tokens = (1e6 / max(num_tokens * trained / 5, 1)) ** 0.225
-    of_rows = 350 / max(median_count * trained, 1)
-    alpha = 0.05 * max(min(of_tokens, of_rows, 1.0), 0.5)
-    return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.1
+    alpha = 0.025
+    if not has_walks:
+        updates = max(row_updates * (epochs or 5), 1)
+        alpha = min(max(0.05 * (1300 / updates) ** 0.25, 0.025), 0.1)
+        alpha *= blocks_per_update**0.1
+    return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 
 def default_blocks_per_update(num_tokens: float, block: int) -> int:
@@ -331,7 +337,7 @@ class _Rule(NamedTuple):
 
 _RULES = {
     "sgd": _Rule(default_alpha, limits_pairs=True),
-    "adagrad": _Rule(lambda *training: ADAGRAD_ALPHA, limits_pairs=False),
+    "adagrad": _Rule(lambda *training, **kind: ADAGRAD_ALPHA, limits_pairs=False),
 }
 
 OPTIMIZERS = tuple(_RULES)
@@ -363,12 +369,17 @@ def default_max_pairs_per_row(
     return min(most, 128.0 if tokens_per_update <= 2048 else 64.0)
 
 
+def of_large_corpora(sample: float) -> float:
+    """The updates of a row in a corpus of any size: as many as matter."""
+    return math.inf
+
+
 def resolve_options(
     options: TablesOptions,
     optimizer: str,
     num_tokens: float,
     epochs: int,
-    median_count: float = 0.0,
+    row_updates: RowUpdates = of_large_corpora,
 ) -> TablesOptions:
     """`options` with None replaced by what it becomes for `epochs` of `num_tokens`.
 
@@ -380,7 +391,11 @@ def resolve_options(
     )
     rule = _RULES[optimizer]
     alpha = options.alpha or rule.default_alpha(
-        options.architecture, num_tokens, epochs, num_blocks, median_count
+        options.architecture,
+        row_updates(options.sample),
+        epochs,
+        num_blocks,
+        bool(options.walks),
     )
     max_pairs = options.max_pairs_per_row
     if rule.limits_pairs:

@@ -408,7 +408,7 @@ def plan(
             "--grow."
         )
     epochs = range(first, first + config.run.epochs)
-    num_tokens, median_count = encoded.num_tokens, encoded.vocabulary.median_count
+    num_tokens, row_updates = encoded.num_tokens, encoded.vocabulary.row_updates
     if base is not None and config.tables.schedule == "continue":
         assert isinstance(encoded, Encoded), "`plan_walks` refuses a base"
         num_tokens = int(encoded.vocabulary.counts.sum())
@@ -416,7 +416,7 @@ def plan(
         update = plan_update(base, encoded, replayed, config.tables)
         encoded, base, of_update = update
     common, *each = (
-        resolve(one, num_tokens, epochs.stop, median_count) for one in (config, *models)
+        resolve(one, num_tokens, epochs.stop, row_updates) for one in (config, *models)
     )
     if each:
         largest = max((one.tables for one in (common, *each)), key=_max_distance)

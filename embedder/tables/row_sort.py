@@ -4,6 +4,7 @@ Runs of rows are sorted and written to a folder. Samples of their keys cut all k
 ranges, and the rows of one range, from all runs, are sorted at a time.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ RUN_ROWS = 2**19  # of a run, which is sorted in memory
 _SAMPLES = 256  # keys of a run
 _BATCH_ROWS = 2**11  # rows that are read at least, from each run for each range
 _COPIES = 4  # of rows in memory while they are sorted and encoded; measured: 3.6
+_RUN_COPIES = 8  # of a run in memory while runs are read, sorted and written; measured
 _NAME = 80  # characters of a key in a message
 
 
@@ -30,25 +32,26 @@ def sorted_groups(
       folder: for temporary files, which are removed at the end.
 
     Raises:
-      NoRoomError: the rows of one key do not fit in memory.
+      NoRoomError: RUN_ROWS, or the rows of one key, do not fit in memory.
     """
     order = [key, *by]
     runs = _runs(batches)
-    first = next(runs, None)
-    second = next(runs, None)
-    if first is None or second is None:
-        if first is not None:
-            yield first.sort(order, maintain_order=True)
+    first = [*itertools.islice(runs, 1)]
+    if first and len(first[0]) >= RUN_ROWS:
+        _check_room_for_runs(first[0])
+    first += itertools.islice(runs, 1)
+    if len(first) < 2:
+        yield from (run.sort(order, maintain_order=True) for run in first)
         return
     paths: list[Path] = []
     samples = []
-    for run in _chained(first, second, runs):
+    for run in _chained(first, runs):
         paths.append(folder / f"rows-{len(paths)}.arrow")
         run = run.sort(order, maintain_order=True)
         chosen = run[key].gather_every(-(-len(run) // _SAMPLES))
         samples.append(pl.Series(chosen.to_list()))  # a copy: text shares memory
         run.write_ipc(paths[-1], record_batch_size=_BATCH_ROWS)
-    del first, second, run
+        del run  # while the next is read
     yield from _merged(paths, order, _splitters(pl.concat(samples), len(paths)))
     for path in paths:
         path.unlink()
@@ -59,18 +62,26 @@ def _runs(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     kept: list[pl.DataFrame] = []
     for batch in batches:
         kept.append(batch)
+        del batch  # it may share memory with rows that are read later
         if sum(map(len, kept)) >= RUN_ROWS:
-            yield pl.concat(kept)
-            kept = []
+            yield _joined(kept)
     if kept:
-        yield pl.concat(kept)
+        yield _joined(kept)
+
+
+def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of `frames`, which are taken out of the list: nobody else has them."""
+    rows = pl.concat(frames)
+    frames.clear()
+    return rows
 
 
 def _chained(
-    first: pl.DataFrame, second: pl.DataFrame, rest: Iterator[pl.DataFrame]
+    first: list[pl.DataFrame], rest: Iterator[pl.DataFrame]
 ) -> Iterator[pl.DataFrame]:
-    yield first
-    yield second
+    """Those of `first`, which are taken out of the list, and of `rest`."""
+    while first:
+        yield first.pop(0)
     yield from rest
 
 
@@ -100,6 +111,20 @@ def _merged(
         rows = rows.sort(order, maintain_order=True)
         if len(rows):
             yield rows
+        del rows  # while the next are read
+
+
+def _check_room_for_runs(run: pl.DataFrame) -> None:
+    """Raises NoRoomError if runs as large as this one cannot be sorted.
+
+    Polars would end the process if it were out of memory.
+    """
+    text_bytes = 16 * len(run) * run.width  # which polars does not count
+    check_room(
+        int(_RUN_COPIES * (run.estimated_size() + text_bytes)),
+        "Sorting the rows of the table takes",
+        "raise that limit",
+    )
 
 
 def _check_room(parts: list[pl.LazyFrame], key: str, num_bytes: int) -> None:

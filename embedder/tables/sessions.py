@@ -164,8 +164,8 @@ class _Rows:
         else:
             order = ["order"] if self._has_order else []
             rows = map(self._cleaned, batches)
-            for frame in sorted_groups(rows, "session", order, folder):
-                yield self._of_rows(frame)
+            frames = sorted_groups(rows, "session", order, folder)
+            yield from map(self._of_rows, frames)  # which keeps none
         self._log_left_out()
 
     def _of_rows(self, frame: pl.DataFrame) -> Chunk:

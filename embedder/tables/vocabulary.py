@@ -40,10 +40,14 @@ class Vocabulary:
         """The counts by which an epoch draws tokens and noise, (1) and (2), i64[V]."""
         return self.counts if self.text_counts is None else self.text_counts
 
-    @property
-    def median_count(self) -> float:
-        """Occurrences of the median token; 0 without tokens."""
-        return float(np.median(self.counts)) if len(self.counts) else 0.0
+    def row_updates(self, sample: float) -> float:
+        """Updates that the row of a token gets in an epoch: the geometric mean, over
+        the tokens that subsampling keeps, of how often their kind is kept, (43)."""
+        kept = self.counts * ((keep_limit(self.counts, sample) + 1.0) / 2**32)
+        total = kept.sum()
+        if not total:
+            return 1.0
+        return float(np.exp((kept * np.log(np.maximum(kept, 1e-9))).sum() / total))
 
     @property
     def digest(self) -> str:

@@ -123,8 +123,8 @@ def _blocks(subject: Subject) -> Iterator[Difference]:
     min_count, epochs = subject.config.tables.min_count, subject.config.run.epochs
     with tempfile.TemporaryDirectory() as cache:
         encoded = encode_cached(subject.corpus, min_count, Path(cache))
-        median_count = encoded.vocabulary.median_count
-        config = resolve(subject.config, encoded.num_tokens, None, median_count)
+        row_updates = encoded.vocabulary.row_updates
+        config = resolve(subject.config, encoded.num_tokens, None, row_updates)
         training = Training(config, encoded, range(max(epochs, 1)))
         for kind in ("tfdata", "memory"):
             yield from data.blocks_rung(
@@ -193,8 +193,8 @@ def _dtypes(config: Config) -> Iterator[Config]:
 
 def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
     """The first updates of the first epoch, padded to a superblock."""
-    median_count = encoded.vocabulary.median_count
-    config = resolve(config, encoded.num_tokens, None, median_count)
+    row_updates = encoded.vocabulary.row_updates
+    config = resolve(config, encoded.num_tokens, None, row_updates)
     training = Training(config, encoded, range(max(config.run.epochs, 1)))
     superblocks = loader.epoch_superblocks(
         training.loader,

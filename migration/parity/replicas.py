@@ -71,7 +71,7 @@ def _training(
     These are the first of `sequences`, with all of their tokens.
     """
     whole = encode(sequences_corpus(sequences), config.tables.min_count)
-    resolved = resolve(config, whole.num_tokens, None, whole.vocabulary.median_count)
+    resolved = resolve(config, whole.num_tokens, None, whole.vocabulary.row_updates)
     per_update = int(np.prod(resolved.tables.update_size))
     given = _first_words(sequences, _UPDATES * per_update)
     _, num_blocks = resolved.tables.update_size
@@ -87,8 +87,8 @@ def _training(
 
 
 def _resolved(config: Config, encoded: Encoded) -> Training:
-    median_count = encoded.vocabulary.median_count
-    config = resolve(config, encoded.num_tokens, None, median_count)
+    row_updates = encoded.vocabulary.row_updates
+    config = resolve(config, encoded.num_tokens, None, row_updates)
     return Training(config, encoded, range(config.run.epochs))
 
 

@@ -45,8 +45,8 @@ def epoch_rung(
       encoded: `sequences` as the port reads them.
     """
     config = with_options(config, epochs=1)
-    median_count = encoded.vocabulary.median_count
-    resolved = resolve(config, encoded.num_tokens, None, median_count)
+    row_updates = encoded.vocabulary.row_updates
+    resolved = resolve(config, encoded.num_tokens, None, row_updates)
     training = Training(resolved, encoded, range(1))
     state, place = run_epochs(training, training.initial_state())
     desired = model_of(trainer(legacy.EmbeddingTrainer, config).fit(sequences))

@@ -1,5 +1,6 @@
 """Memory is measured in a child process under a limit."""
 
+import polars as pl
 import pytest
 
 from bench import memory
@@ -16,6 +17,23 @@ def test_copies_of_a_text_end_with_a_line(tmp_path):
 def test_a_text_has_every_type():
     tokens = memory.many_types(30, 200).split()
     assert len(tokens) == 200 and len({*tokens}) == 30
+
+
+def test_sessions_have_names_as_uuids(tmp_path):
+    memory.write_sessions(1000, tmp_path / "table")
+    rows = pl.read_parquet(tmp_path / "table")
+    form = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+    assert len(rows) == 1000 and rows["session"].str.contains(form).all()
+    assert 90 < rows["session"].n_unique() <= 100  # 10 rows each, in any order
+    assert not rows["session"].is_sorted()
+
+
+def test_a_table_of_sessions_is_compared_with_its_limit_and_its_peak():
+    done = {"code": 0, "peak": 2**28, "data": 2**27, "seconds": 7}
+    samples = [{"bytes": 2**30, "rows": 2 * 10**7, **done}]
+    found = memory.sessions_table({"settings": {"limit_gib": 2}, "samples": samples})
+    assert found.columns[3:5] == ["peak resident, MiB", "table / peak"]
+    assert found.rows == [["1.074", "20.00", "0.5", "256", "4", "128", "7"]]
 
 
 def test_tables_show_failures_and_estimates():

@@ -179,7 +179,7 @@ SMOKE = {
     ),
     "memory": Smoke("--times 1e-5 --sample 0.1", ["0.001", "0.001"], positive=(2, 3)),
     "memory-sessions": Smoke(
-        "--times 1e-5 --sample 0.1", ["0.000 | 0.03", "0.000 | 0.03"], positive=(3, 4)
+        "--times 1e-5 --sample 0.1", ["0.000 | 0.02", "0.000 | 0.02"], positive=(3, 5)
     ),
     "memory-estimates": Smoke(
         "--names 'wiki, memory'", ["wiki, memory"], positive=(1,)

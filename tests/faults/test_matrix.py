@@ -89,6 +89,7 @@ INPUTS = {
     "B32": "weights of sessions that are no numbers, out of bounds, or not of a table",
     "B33": "frames that are no table; columns and values of names that do not exist",
     "B35": "tables that are small files of large rows, or crash their reader",
+    "B41": "a table that needs more memory than the training may have",
     "B36": "vectors to start from, and frozen keys, that are wrong, unknown or changed",
     "B37": "an update: earlier corpora that have gone or changed, wrong schedules",
     "B38": "held-out data without a case, of unknown keys, with wrong flags or labels",
