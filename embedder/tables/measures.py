@@ -24,7 +24,7 @@ from embedder.evaluation.ranking import (
 from embedder.tables import heldout
 from embedder.tables.encoded import TokenSource
 from embedder.tables.options import TablesOptions
-from embedder.tables.split import Sequences, sequences
+from embedder.tables.split import Sequences, num_held_out, sequences
 from embedder.vectors.evaluate import ScoredPairs
 
 TOPN = 10
@@ -108,8 +108,9 @@ def held_out_sequences(encoded: TokenSource, share: float, wanted: str) -> Seque
     """The held-out sequences, for the score `wanted`.
 
     Raises:
-      InputError: none has two tokens.
+      InputError: there is none, or none has two tokens.
     """
+    num_held_out(encoded.shard_sequences, share)
     found = sequences(encoded, share)
     if not (found.lengths >= 2).any():
         raise InputError(

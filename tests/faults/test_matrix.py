@@ -53,6 +53,7 @@ FAULTS = {
     "F41": "a server that answers 503, cuts a connection, is slow, or is away",
     "F42": "kill -9 while remote data are copied",
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
+    "F45": "kill -9 during an evaluation while training, and between two",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -89,6 +90,7 @@ INPUTS = {
     "B33": "frames that are no table; columns and values of names that do not exist",
     "B35": "tables that are small files of large rows, or crash their reader",
     "B38": "held-out data without a case, of unknown keys, with wrong flags or labels",
+    "B39": "evaluations and patience without a score, or with nothing held out",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
