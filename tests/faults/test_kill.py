@@ -239,8 +239,8 @@ def test_a_killed_export_leaves_the_old_file_or_the_new_one(
     assert Path(target).read_bytes() == new
 
 
-SCORED = (*TABLES, *MEMORY, "--backend", "numba", "--holdout", "0.2")
-SCORED += ("--best-by", "next-item", "--result", "best", "--keep", "1")
+SCORED = (*TABLES[:-1], "1", *MEMORY, "--backend", "numba", "--sample", "0")
+SCORED += ("--holdout", "0.2", "--best-by", "next-item", "--result", "best")
 
 
 def scores() -> list[tuple[object, ...]]:
@@ -259,7 +259,7 @@ def test_a_run_killed_at_evaluations_has_the_same_scores_end_and_best(
     """Killed as each second one starts, or after it, before anything is written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EVENTS", "evaluations")
-    options = *SCORED, "--eval-every", "32", "--patience", patience
+    options = *SCORED, "--eval-every", "16", "--patience", patience
     whole = embedder(-1, 0, *options)
     assert whole.returncode == 0, whole.stderr
     assert ("Ends early, after" in whole.stderr) == (patience == "4")
