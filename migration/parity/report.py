@@ -122,6 +122,11 @@ def _check(
         )
     if share := options_of(config).get("holdout"):
         raise InputError(f"`holdout` must be 0 for parity, got {share}.")
+    if patience := config.run.patience:
+        raise InputError(
+            f"`patience` must be 0 for parity, got {patience}: the oracle trains all "
+            "epochs."
+        )
     if isinstance(window := options_of(config).get("window"), str):
         raise InputError(
             "`window` must be an integer for parity: the NumPy trainer has no blocks "
