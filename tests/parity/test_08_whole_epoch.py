@@ -155,4 +155,4 @@ def test_evaluations_within_the_epoch_change_nothing(
     pairs.write_text("w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n")
     options = {"eval_every": 16, "best_by": str(pairs), "backend": backend}
     assert_same_epoch(with_options(SMALL, dtype="float64", **options), sequences)
-    assert len(scored) > 4
+    assert len(scored) > 2
