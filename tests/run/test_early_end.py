@@ -195,10 +195,12 @@ def test_the_result_is_the_best_evaluation_within_an_epoch(capsys):
 
 
 @pytest.mark.parametrize("patience", ["0", "3", "100"])
-def test_a_stopped_run_has_the_same_evaluations_and_end(stopped, patience):
-    options = *HELD_OUT, *EVERY, "--patience", patience, "--result", "best"
+def test_a_stopped_run_has_the_same_evaluations_and_end(stopped, capsys, patience):
+    """Stopped after the second of three evaluations without a better score, say."""
+    options = *NEXT, *EVERY, "--patience", patience, "--result", "best"
     options += ("--alpha", "0.3", "--save-every", "16")
     assert train(*options, run="whole") == 0
+    assert ("Ends early" in capsys.readouterr().err) == (patience == "3")
     stopped("text.txt", "--workdir", "run", *options, epoch=1)
     assert train(*options) == 0
     assert_same("run", "whole", "model.npz", "vectors.safetensors")
