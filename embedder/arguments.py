@@ -213,8 +213,7 @@ class Evaluate:
     """Held-out sessions, in a format of training: rank the last item of each by the
     items before it, among all items. May be a URL."""
     session: str = ""
-    """With --sessions: as of train, the column of sessions; `item`, `order`, `items`
-    likewise."""
+    """With --sessions: the column of sessions, as in training."""
     item: str = ""
     """With --sessions: the column of items."""
     order: str = ""

@@ -10,7 +10,7 @@ from embedder.evaluation.intervals import RESAMPLES, Estimate, estimate, resampl
 from embedder.vectors.vectors import cosines, unit_rows
 
 _FEW_PAIRS = 2**22  # of all nodes: they are listed rather than drawn
-_CHUNK_ROWS = 2**14
+_CHUNK_ROWS = 2**12
 
 Pairs = np.ndarray
 """Nodes from and to, i64[n, 2]."""
@@ -30,10 +30,7 @@ def link_scores(
 
     Resamples draw among the edges and among the others; `num` is 0: no intervals.
     """
-    both = np.concatenate([edges, others])
-    order = np.argsort(-both, kind="stable")
-    is_new = np.append(True, both[order][1:] != both[order][:-1])
-    ranked = _Ranked(order, np.flatnonzero(is_new), len(edges))
+    ranked = _ranked(edges, others)
     values = ranked.scores(np.ones((1, len(edges))), np.ones((1, len(others))))[0]
     found = [np.empty((0, 2))]
     draws = zip(
@@ -54,25 +51,42 @@ def _in_chunks_of(num_cases: int, chunks, num: int):
 
 
 class _Ranked(NamedTuple):
-    """All pairs by descending score."""
+    """Edges and other pairs by descending score."""
 
-    order: np.ndarray  # i64[P + N], the edges come first
-    starts: np.ndarray  # i64[G], where a group of equal scores starts
-    num_edges: int
+    edges: np.ndarray  # i64[P], their order
+    others: np.ndarray  # i64[N], their order
+    as_high: np.ndarray  # i64[P], of each ordered edge: edges that are at least as high
+    higher: np.ndarray  # i64[P], other pairs that are higher
+    not_lower: np.ndarray  # i64[P], other pairs that are at least as high
 
     def scores(self, edges: np.ndarray, others: np.ndarray) -> np.ndarray:
         """AUC and average precision, f64[r, 2], where pairs count as often as
         f64[r, P] and f64[r, N] say."""
-        is_edge = self.order < self.num_edges
-        both = np.concatenate([edges, others], axis=1)[:, self.order]
-        right = np.add.reduceat(both * is_edge, self.starts, axis=1)
-        wrong = np.add.reduceat(both * ~is_edge, self.starts, axis=1)
-        num_right = right.sum(axis=1)
-        below = wrong.sum(axis=1, keepdims=True) - wrong.cumsum(axis=1) + wrong / 2
-        auc = (right * below).sum(axis=1) / (num_right * wrong.sum(axis=1))
-        up_to = right.cumsum(axis=1)
-        precision = up_to / np.maximum(up_to + wrong.cumsum(axis=1), 1)
-        return np.stack([auc, (right * precision).sum(axis=1) / num_right], axis=1)
+        edges = edges.take(self.edges, axis=1)
+        right = _sums(edges).take(self.as_high, axis=1)
+        wrong = _sums(others.take(self.others, axis=1))
+        higher, not_lower = (wrong.take(x, axis=1) for x in self[3:])
+        num_right, num_wrong = edges.sum(axis=1), wrong[:, -1]
+        above = (edges * (higher + not_lower)).sum(axis=1) / 2
+        precision = right / np.maximum(right + not_lower, 1)
+        auc = 1 - above / (num_right * num_wrong)
+        return np.stack([auc, (edges * precision).sum(axis=1) / num_right], axis=1)
+
+
+def _ranked(edges: np.ndarray, others: np.ndarray) -> _Ranked:
+    first, second = (np.argsort(-scores, kind="stable") for scores in (edges, others))
+    edges, others = -edges[first], -others[second]  # ascending
+    return _Ranked(
+        *(first, second),
+        np.searchsorted(edges, edges, side="right"),
+        np.searchsorted(others, edges, side="left"),
+        np.searchsorted(others, edges, side="right"),
+    )
+
+
+def _sums(counts: np.ndarray) -> np.ndarray:
+    """The sums of the first 0, 1 ... n columns, f64[r, n + 1]."""
+    return np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
 
 
 def sample_non_edges(

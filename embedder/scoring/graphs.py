@@ -75,7 +75,7 @@ def score_edges(
 
     counted = {} if graph is None else _COUNTED
     return Report(
-        *("edges", str(path), *_summary(links)),
+        *("edges", path.name, *_summary(links)),
         {"similarity": similarity, "directed": directed, "seed": seed},
         f"vectors by {similarity}",
         scores(functools.partial(_OF_VECTORS[similarity], vectors.matrix)),
@@ -190,7 +190,7 @@ def score_labels(
     title = f"{num} nodes with {len(labels.names)} labels, {train_share:g} of them "
     title += f"known; unknown nodes, left out: {labels.num_unknown}"
     return Report(
-        *("labels", str(path), title, counts),
+        *("labels", path.name, title, counts),
         {"train_share": train_share, "splits": splits, "seed": seed},
         "vectors",
         scores(by_regression(vectors.matrix[labels.rows], labels.has_label)),

@@ -10,6 +10,7 @@ import numpy as np
 
 from embedder.disk.files import name_file_in_errors
 from embedder.errors import InputError
+from embedder.limits import check_room
 from embedder.vectors.vectors import short_repr
 
 _MAX_LINE = 2**20  # bytes
@@ -34,7 +35,8 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
     that is a node.
 
     Raises:
-      InputError: a line has no label; there are fewer than two labels of known nodes.
+      InputError: a line has no label; there are fewer than two labels of known nodes,
+        or more than fit in memory.
       OSError: the file cannot be read.
     """
     ids = {key: i for i, key in enumerate(keys)}
@@ -60,6 +62,8 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
             f"{len(found)}; unknown nodes: {len(unknown)}."
         )
     names = sorted(found)
+    what = f"{len(names)} labels of {len(keys)} nodes in {path} take"
+    check_room(len(names) * len(keys), what, "give a file with fewer labels")
     has_label = np.zeros((len(keys), len(names)), bool)
     for column, name in enumerate(names):
         has_label[[*found[name]], column] = True

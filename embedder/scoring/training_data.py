@@ -14,7 +14,7 @@ from scipy import sparse
 from embedder.config import Config, read_toml
 from embedder.disk.urls import is_url
 from embedder.errors import InputError
-from embedder.results import finished_run
+from embedder.results import finished_run, is_encoder_run
 from embedder.run.inputs import base_of, check_sound, manifest_of, source_of
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import read_model
@@ -73,6 +73,8 @@ def _run(path: Path) -> tuple[Workdir, Config]:
     run = finished_run(path)
     if run is None or not run.is_started:
         raise InputError("RUN has no training data")
+    if is_encoder_run(path):
+        raise InputError("the run is of an encoder")
     check_sound(run)
     return run, read_toml(run.config)
 

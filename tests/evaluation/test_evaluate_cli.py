@@ -18,6 +18,8 @@ from embedder.evaluation.ranking import (
     split_cases,
     target_ranks,
 )
+from embedder.limits import Limit
+from embedder.scoring import words
 from embedder.scoring.training_data import training_sequences
 from embedder.tables.artefact import read_model
 from embedder.tables.heldout import log_likelihood
@@ -161,7 +163,11 @@ def test_cosine_and_seen_items(capsys):
         assert score["value"] == pytest.approx(
             cosine["scores"][name]["value"], abs=0.04
         )
-    assert "RUN has no training data" in vectors["missing"]["followed most often"]
+    assert vectors["missing"] == {
+        "popularity": "RUN has no counts",
+        "same session": "RUN has no training data",
+        "followed most often": "RUN has no training data",
+    }
     output = evaluated(capsys, *arguments, "--score-by", "output")
     assert output["model"] == "vectors by output table"
     assert output["scores"] != cosine["scores"]
@@ -240,6 +246,44 @@ def test_the_cache_of_a_run_is_enough_and_so_is_an_unchanged_corpus(capsys, tmp_
         Path("train.csv").write_text(text)
 
 
+def test_a_damaged_cache_and_a_corpus_at_a_url_are_said(capsys, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree("words", run)
+    (shard,) = run.glob("cache/*/shard-*.npz")
+    shard.write_bytes(shard.read_bytes()[:-1])
+    found = evaluated(capsys, str(run), "--pairs", "pairs.tsv")
+    assert "is damaged" in found["missing"]["co-occurrence"]
+    assert [*found["baselines"]] == ["frequency"]
+    shutil.rmtree(run / "cache")
+    name = "embedder.scoring.training_data.source_of"
+    monkeypatch.setattr(name, lambda run: "https://host.example/text.txt")
+    found = evaluated(capsys, str(run), "--pairs", "pairs.tsv")
+    assert "the corpus is at https://host.exam" in found["missing"]["co-occurrence"]
+
+
+def test_the_data_of_a_resumed_run_have_its_ids(tmp_path):
+    """New tokens have the last ids; counts are those of both corpora."""
+    lines = "a1 new a2\nnew new b1\n" * 40
+    (tmp_path / "more.txt").write_text(lines)
+    run = tmp_path / "run"
+    command = ["train", str(tmp_path / "more.txt"), "--resume", "words", "--grow"]
+    assert main([*command, "--workdir", str(run), "--holdout", "0"]) == 0
+    cached = [*training_sequences(run)]
+    shutil.rmtree(run / "cache")
+    for shards in (cached, [*training_sequences(run)]):
+        ((ids, lengths),) = shards
+        tokens = read_vectors(run / "vectors.safetensors").keys
+        assert " ".join(tokens[i] for i in ids) == " ".join(lines.split())
+        assert lengths.tolist() == [3] * 80 and tokens[-1] == "new"
+
+
+def test_co_occurrences_are_counted_in_the_first_shards(monkeypatch):
+    monkeypatch.setattr(words, "_MAX_TOKENS", 5)
+    shards = [(np.zeros(n, int), np.array([n])) for n in (3, 2, 4)]
+    assert [len(ids) for ids, _ in words._first_tokens(iter(shards))] == [3, 2]
+    assert len([*words._first_tokens(iter(shards[:1]))]) == 1
+
+
 def test_a_better_baseline_is_named(capsys):
     """The text shows it under the table, in which each score has its interval."""
     found = evaluated(capsys, "items", "--sessions", "test.parquet")
@@ -304,6 +348,26 @@ def test_edges(capsys):
         assert name["AP"]["value"] == pytest.approx(precision, abs=1e-3)
     dot = evaluated(capsys, "nodes", "--edges", "held.tsv", "--similarity", "dot")
     assert dot["scores"] != found["scores"]
+    seeds = [
+        evaluated(capsys, "nodes", "--edges", "held.tsv", "--seed", seed)["scores"]
+        for seed in ("0", "0", "1")
+    ]
+    assert seeds[0] == seeds[1] != seeds[2]
+
+
+def test_directed_edges(capsys):
+    """The way back of an edge of the training is held out there, and only there."""
+    run = ["train", "graph.tsv", "--walks", "2", *SMALL, "--alpha", "0.01"]
+    assert main([*run, "--directed", "--workdir", "one-way"]) == 0
+    capsys.readouterr()
+    lines = Path("graph.tsv").read_text().splitlines()[:9]
+    back = ["\t".join(line.split()[::-1]) + "\n" for line in lines]
+    Path("back.tsv").write_text("".join(back))
+    found = evaluated(capsys, "one-way", "--edges", "back.tsv")
+    assert found["settings"]["directed"] and found["counts"]["edges"] == 9
+    assert {*found["baselines"]} == {"common neighbours", "degree product"}
+    assert main(["evaluate", "nodes", "--edges", "back.tsv"]) == 2
+    assert "has no edge to predict: 9 are edges of the training" in error_line(capsys)
 
 
 def test_edges_of_the_training_are_left_out_and_files_of_vectors_have_no_baseline(
@@ -361,6 +425,23 @@ def test_pairs_and_analogies(capsys):
     best = next(key for key, _ in nearest if key not in ("a1", "a2"))
     value = found["baselines"]["nearest to c"]["accuracy"]["value"]
     assert value == float(best == "b2")
+
+
+def test_questions_of_unknown_words_have_no_accuracy(capsys):
+    Path("other.txt").write_text(": one\na1 a2 b1 new\n")
+    found = evaluated(capsys, "words", "--analogies", "other.txt")
+    assert found["scores"]["accuracy"]["value"] is None
+    assert main(["evaluate", "words", "--analogies", "other.txt"]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line == "other.txt: total: 0.0 %, 0 of 0 (1 out of vocabulary)"
+
+
+@pytest.mark.row("B38")
+def test_labels_that_do_not_fit_in_memory_are_refused(capsys, monkeypatch):
+    limit = Limit(100, "its container (/sys/fs/cgroup/memory.max)")
+    monkeypatch.setattr("embedder.limits.memory_limit", lambda: limit)
+    assert main(["evaluate", "nodes", "--labels", "labels.tsv"]) == 2
+    assert "6 labels of 40 nodes in labels.tsv take" in error_line(capsys)
 
 
 def test_text(capsys):
