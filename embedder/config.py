@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError, InputTypeError
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
-from embedder.settings import Mark, former_names, names_where
+from embedder.settings import Interval, Mark, former_names, names_where
 from embedder.tables.options import (
     RowUpdates,
     TablesOptions,
@@ -47,9 +47,35 @@ class Config:
     def __post_init__(self):
         self._family(FAMILIES[self.run.model])
         self.family.check_optimizer(self.run.optimizer)
-        needed = self.family.best_needs
-        if self.save.result == "best" and not getattr(self.family, needed):
+        self._check_best()
+        self._check_evaluations()
+
+    def _check_best(self) -> None:
+        """Refuses settings that need a best evaluation where nothing tells it."""
+        self.family.check_best()
+        needed, patience = self.family.best_needs, self.run.patience
+        if getattr(self.family, needed):
+            return
+        if self.save.result == "best":
             raise InputError(f"`result` best needs `{needed}`, got 'best'.")
+        if patience:
+            raise InputError(f"`patience` needs `{needed}`, got {patience}.")
+
+    def _check_evaluations(self) -> None:
+        """Refuses a time to evaluate where nothing is measured."""
+        every, scored = self.run.eval_every, self.family.scored_by
+        if self.run.patience and self.run.evaluation_interval == Interval():
+            raise InputError(
+                f"`patience` counts evaluations, got {self.run.patience} with "
+                f"`eval_every` = {every!r}."
+            )
+        is_default = self.run.evaluation_interval == Interval(epochs=1)
+        if not (is_default or any(getattr(self.family, name) for name in scored)):
+            names = " or ".join(f"`{name}`" for name in scored)
+            raise InputError(
+                f"`eval_every` needs {names}, by which vectors are scored, got "
+                f"{every!r}."
+            )
 
     @property
     def tables(self) -> TablesOptions:
@@ -69,8 +95,15 @@ class Config:
         return self.family
 
     @property
+    def updates_per_call(self) -> float:
+        """Updates after which a checkpoint or an evaluation may be due; inf: none is
+        due by their number."""
+        evaluations = self.run.evaluation_interval
+        return min(self.save.interval.updates, evaluations.updates)
+
+    @property
     def saves_best(self) -> bool:
-        """Whether each epoch that is the best so far is saved."""
+        """Whether each evaluation that is the best so far is saved."""
         return self.save.result == "best" or bool(getattr(self.family, "best_by", ""))
 
 

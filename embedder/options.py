@@ -27,6 +27,12 @@ class RunOptions:
     or images; the vector of an example is the last hidden layer."""
     epochs: int = setting(5, integer(0))
     """Passes over the data; 0 writes the initial vectors."""
+    eval_every: str = setting("1epoch", interval, changes_vectors=False)
+    """Interval between evaluations: a number of updates (100), a time (30s, 10min, 2h),
+    a number of epochs (1epoch), or never. The end of the run is always evaluated."""
+    patience: int = setting(0, integer(0))
+    """End the run after this many evaluations in a row without a better score (tokens:
+    by --best-by, encoder: by validation); 0: train all epochs."""
     seed: int = setting(1, integer(0, 2**64 - 1), is_per_model=True)
     """Seed of all random numbers: initial vectors, order, sampling, noise."""
     replicas: int = setting(1, integer(1, 2**16))
@@ -51,6 +57,11 @@ class RunOptions:
 
     def __post_init__(self):
         validate(self)
+
+    @property
+    def evaluation_interval(self) -> Interval:
+        """`eval_every`, parsed."""
+        return read_interval(self.eval_every)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +88,9 @@ class SaveOptions:
     """Interval between checkpoints: a number of updates (100), a time (30s, 10min, 2h),
     a number of epochs (1epoch), or never."""
     keep: int = setting(2, integer(1), changes_vectors=False)
-    """Number of newest checkpoints to keep, besides the one of the best epoch."""
+    """Number of newest checkpoints to keep, besides the best."""
     result: Literal["last", "best"] = setting("last", changes_vectors=False)
-    """Write the vectors of the last epoch, or of the best (tokens: by --best-by,
+    """Write the vectors of the end, or of the best evaluation (tokens: by --best-by,
     encoder: by validation)."""
 
     def __post_init__(self):

@@ -240,6 +240,11 @@ class Interval(NamedTuple):
     seconds: float = math.inf
     epochs: float = math.inf
 
+    @property
+    def is_within_epochs(self) -> bool:
+        """Whether it ends in the middle of epochs, too: by updates or time."""
+        return min(self.updates, self.seconds) < math.inf
+
 
 _UNITS = {
     "": (1, "updates"),

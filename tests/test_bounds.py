@@ -36,6 +36,7 @@ TABLES = {  # a pattern of the rule, and values that break it
     "blocks_per_update": (COUNT, [0]),
     "dtype": ("'float32' or 'float64'", ["float16", "f4"]),
 }
+EVERY = ["often", "", "-1", "0epochs", "1.5h", 0, -3]
 LIMIT = ("a number > 0", [0, -1.0, math.nan])
 ESTIMATORS = TABLES | {
     "cap": LIMIT,
@@ -48,6 +49,8 @@ RUNS = {  # settings of runs alone
     "loader": ("'auto' or 'tfdata' or 'memory'", ["torch"]),
     "update": ("'rows' or 'dense'", ["all"]),
     "save_every": ("a number of updates, a time as 30s, .*or never", ["10 days", 0]),
+    "eval_every": ("a number of updates, a time as 30s, .*or never", EVERY),
+    "patience": ("an integer >= 0", [-1]),
     "keep": (COUNT, [0]),
     "walks": ("an integer >= 0", [-1]),
     "walk_length": ("an integer from 2 to 2000000", [0, 1, 2_000_001]),

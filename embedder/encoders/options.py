@@ -30,7 +30,9 @@ class EncoderOptions:
     """An encoder: network, training, and columns of the data."""
 
     best_needs: ClassVar[str] = "validation_fraction"
-    """The option that `result` best needs."""
+    """The option that `result` best and `patience` need."""
+    scored_by: ClassVar[tuple[str, ...]] = ("validation_fraction",)
+    """The options with which networks are evaluated."""
 
     layers: tuple[int, ...] = setting((), integers(1))
     """Widths from features to classes, e.g. 784 512 10; none: one hidden layer of 128.
@@ -67,6 +69,9 @@ class EncoderOptions:
             raise InputError(
                 f"`image_size` must be height and width, got {self.image_size}."
             )
+
+    def check_best(self) -> None:
+        """Nothing: `best_needs` is all that the best is told by."""
 
     def check_optimizer(self, name: str) -> None:
         """Nothing: `optimizer_by_name` checks it later, since it imports optax."""

@@ -72,10 +72,8 @@ class EncoderTraining:
 
     unit = "examples"
     rate_name = "learning_rate"
-    metrics: tuple[str, ...] = (
-        *("train_loss", "train_accuracy"),
-        *("val_loss", "val_accuracy"),
-    )
+    scores: tuple[str, ...] = ("val_loss", "val_accuracy")
+    metrics: tuple[str, ...] = ("train_loss", "train_accuracy", *scores)
     divergence_message = "training diverged. Give a smaller `learning_rate`."
     memory_advice = "give --loader tfdata, a smaller network or `batch_size`."
     zero_loss_message = "Every prediction is already certain: nothing is learned."
@@ -126,7 +124,7 @@ class EncoderTraining:
             local_blocks(self.layout, options.batch_size),
             config.run.bootstrap,
         )
-        limit = config.save.interval.updates
+        limit = config.updates_per_call
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
         self._is_resident = self.loader == "memory"
         self._check_device()
@@ -288,31 +286,32 @@ class EncoderTraining:
                 ),
             )
 
-    def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
-        """Loss and accuracy of an epoch, in training and on the validation examples.
-
-        Those in training are of each batch before its update; None: no validation. Of
-        replicas they are means.
-        """
+    def summary(self, sums: tuple[float, ...]) -> Metrics:
+        """Loss and accuracy of an epoch on each batch before its update, of replicas
+        their means."""
         loss, num, correct = sums
+        return loss / num, correct / num
+
+    def evaluate(self, state: PlacedState) -> Metrics:
+        """Loss and accuracy on the validation examples, of replicas their means; None:
+        there are none."""
         if not len(self.validation):
-            return loss / num, correct / num, None, None
+            return None, None
         evaluate_all, params = evaluate, state.params
         if self.has_replicas:  # devices may have some of them each
             params = self.program.whole_state(state).params
             evaluate_all = evaluate_replicas
-        val_loss, val_accuracy = evaluate_all(
+        return evaluate_all(
             self.program.encoder,
             params,
             self.examples.features,
             self.examples.labels,
             self.validation,
         )
-        return loss / num, correct / num, val_loss, val_accuracy
 
-    def score(self, metrics: Metrics) -> float | None:
+    def score(self, scores: Metrics) -> float | None:
         """Minus the validation loss, if there is one."""
-        loss = dict(zip(self.metrics, metrics, strict=True))["val_loss"]
+        loss = dict(zip(self.scores, scores, strict=True))["val_loss"]
         return None if loss is None else -loss
 
     def _resident_examples(self) -> tuple[jax.Array, jax.Array]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from embedder.engine.evaluations import Evaluations, Timer
 from embedder.engine.loop import CallResult, EpochSums
 from embedder.engine.program import PlacedState, Program
 from embedder.engine.state import TrainState
@@ -18,14 +19,16 @@ _log = logging.getLogger(__name__)
 
 
 Metrics = tuple[float | None, ...]
-"""The metrics of an epoch, the loss first; None: that one was not measured."""
+"""The metrics of an epoch, the loss first, or of an evaluation; None: that one was not
+measured."""
 
 
 class Trainable(Protocol):
     """A training of either family, as far as `run_epochs` uses it."""
 
     epochs: range
-    metrics: tuple[str, ...]  # names of what `summary` returns; the first is the loss
+    metrics: tuple[str, ...]  # names: the loss, others of `summary`, and `scores`
+    scores: tuple[str, ...]  # names of what `evaluate` returns; (): nothing to measure
     divergence_message: str  # for a loss that is not finite: the cause, and what to do
     zero_loss_message: str  # for a loss of 0: why nothing is learned
     rate_name: str  # the learning rate's name in logs
@@ -56,11 +59,14 @@ class Trainable(Protocol):
     def rate(self, progress: float) -> float:
         """Learning rate at `progress` in [0, 1]."""
 
-    def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
-        """The metrics of an epoch, from its sums and the state after it."""
+    def summary(self, sums: tuple[float, ...]) -> Metrics:
+        """The metrics of an epoch that its sums tell."""
 
-    def score(self, metrics: Metrics) -> float | None:
-        """Score of an epoch: the best epoch has the highest; None: not measured."""
+    def evaluate(self, state: PlacedState) -> Metrics:
+        """The scores of a state, which it does not change."""
+
+    def score(self, scores: Metrics) -> float | None:
+        """The score of an evaluation: the best has the highest; None: not measured."""
 
 
 class RunPosition(NamedTuple):
@@ -75,7 +81,11 @@ class RunPosition(NamedTuple):
     updates: int = 0  # of all epochs so far
     history: tuple[Metrics, ...] = ()  # of the epochs that are done
     sums: tuple[float, ...] = ()  # of this epoch so far; see EpochSums
-    best: tuple[float, int] | tuple[()] = ()  # score and updates of the best epoch
+    best: tuple[float, int] | tuple[()] = ()  # score and updates of the best evaluation
+    scores: Metrics = ()  # of the newest evaluation
+    evaluated: int = -1  # updates up to that one; -1: there was none
+    evaluations: int = 0  # within epochs, so far
+    waits: int = 0  # evaluations since the best
 
     @property
     def losses(self) -> list[float]:
@@ -100,10 +110,11 @@ class Status(NamedTuple):
     loss: float  # mean, of this epoch so far
     recent_loss: float  # mean, of a recent call
     metrics: dict[str, float | None]  # of this epoch at its end; else empty
+    scores: dict[str, float | None]  # of an evaluation within this epoch; else empty
     rate: float  # learning rate
     rate_name: str
     updates: int  # of all epochs so far
-    best: int | None  # updates up to the end of the best epoch so far
+    best: int | None  # updates up to the best evaluation so far
     unit: str  # of the items
     items: int  # trained on in all epochs so far
     items_per_second: float  # since `run_epochs` began
@@ -119,8 +130,9 @@ def run_epochs(
     start: RunPosition | None = None,
     on_pause: Callable[[], None] = lambda: None,
     until: int | None = None,
+    evaluations: Evaluations = Evaluations(),  # noqa: B008 - it is immutable
 ) -> Snapshot:
-    """The snapshot after all epochs of `training`.
+    """The snapshot after all epochs of `training`, or where `evaluations` end it.
 
     Args:
       state: arrays of NumPy, at `start`; they are not changed.
@@ -136,38 +148,131 @@ def run_epochs(
     placed = training.program.place_state(state)
     at = start or RunPosition(training.epochs.start)
     reporter = _Reporter(training, on_status, at)
+    evaluator = _Evaluator(training, evaluations, on_pause)
     for epoch in range(at.epoch, training.epochs.stop if until is None else until):
+        if evaluations.is_over(at.waits):  # it was stopped after its last evaluation
+            break
         sums = EpochSums(at.sums)
         for call in training.calls(placed, epoch, at.position):
             placed = call.state
             sums.add(call.sums)
             _check_recent(training, sums, at)
-            at = at._replace(
-                position=call.position,
-                progress=call.progress,
-                updates=at.updates + call.num_updates,
-            )
-            reporter.report_call(placed, at, sums, call.call_seconds)
+            before, at = at.updates, _after(call, at)
+            if is_due := evaluator.is_due(before, at):
+                at = evaluator.within_epoch(at, placed)
+            reporter.report_call(placed, at, sums, call.call_seconds, is_due)
+            if evaluations.is_over(at.waits):
+                break
         on_pause()
-        metrics = training.summary(sums.result(), placed)
-        history = (*at.history, metrics)
-        loss, before = metrics[0], at.losses[-2:]
-        if loss and before[-1:] == [loss] and before != [loss, loss]:  # say it once
-            _log.warning(
-                "The loss of epoch %d equals that of the epoch before to the last bit: "
-                "nothing is learned.",
-                epoch + 1,
-            )
-        _check_finite(training, placed, epoch, history)
-        progress = (epoch + 1 - training.epochs.start) / len(training.epochs)
-        best = _better(at.best, training.score(metrics), at.updates)
-        at = RunPosition(epoch + 1, (), progress, at.updates, history, best=best)
+        if evaluations.is_over(at.waits):
+            _check_parameters(training, placed, f"{at.updates} updates")
+            at = at._replace(sums=sums.result())
+            break
+        at = evaluator.at_epoch_end(at, placed)
+        metrics = *training.summary(sums.result()), *evaluator.scores(at)
+        at = _at_start_of_next(training, at, metrics)
+        _check_finite(training, placed, epoch, at.history)
         reporter.report_epoch(placed, at)
     on_pause()
     reporter.log_compile_time()
+    if evaluations.is_over(at.waits) and at.epoch < training.epochs.stop:
+        _log_early_end(training, at)
     if at.losses and not any(at.losses):
         _log.warning(training.zero_loss_message)
     return Snapshot(training.program.whole_state(placed), at)
+
+
+def _after(call: CallResult, at: RunPosition) -> RunPosition:
+    return at._replace(
+        position=call.position,
+        progress=call.progress,
+        updates=at.updates + call.num_updates,
+    )
+
+
+def _at_start_of_next(
+    training: Trainable, at: RunPosition, metrics: Metrics
+) -> RunPosition:
+    """The start of the next epoch, after one with `metrics`."""
+    _warn_of_equal_losses(metrics, at.losses[-2:], at.epoch)
+    epoch = at.epoch + 1
+    return at._replace(
+        epoch=epoch,
+        position=(),
+        progress=(epoch - training.epochs.start) / len(training.epochs),
+        history=(*at.history, metrics),
+        sums=(),
+    )
+
+
+class _Evaluator:
+    """Evaluates a training when it is time."""
+
+    def __init__(
+        self,
+        training: Trainable,
+        evaluations: Evaluations,
+        on_pause: Callable[[], None],
+    ):
+        self._training = training
+        self._agree = evaluations.agree
+        self._on_pause = on_pause
+        self._timer = Timer(evaluations)
+
+    def is_due(self, before: int, at: RunPosition) -> bool:
+        """Whether to evaluate after a call that started after update `before`."""
+        return bool(self._training.scores) and self._timer.is_due(before, at.updates)
+
+    def within_epoch(self, at: RunPosition, state: PlacedState) -> RunPosition:
+        """`at` with an evaluation of `state`, after a call of updates."""
+        at = self._evaluate(at, state)
+        return at._replace(evaluations=at.evaluations + 1)
+
+    def at_epoch_end(self, at: RunPosition, state: PlacedState) -> RunPosition:
+        """`at`, the end of an epoch, with an evaluation of `state` if one is due that
+        was not made after the last call."""
+        epochs = self._training.epochs
+        done = at.epoch + 1 - epochs.start
+        is_due = self._timer.is_due_at_end(done, len(epochs))
+        if not (self._training.scores and is_due) or at.evaluated == at.updates:
+            return at
+        return self._evaluate(at, state)
+
+    def scores(self, at: RunPosition) -> Metrics:
+        """The scores after the update of `at`; None where it was not evaluated."""
+        names = self._training.scores
+        return at.scores if at.evaluated == at.updates else (None,) * len(names)
+
+    def _evaluate(self, at: RunPosition, state: PlacedState) -> RunPosition:
+        self._on_pause()
+        scores = tuple(self._agree(self._training.evaluate(state)))
+        best = _better(at.best, self._training.score(scores), at.updates)
+        waits = 0 if best != at.best else at.waits + 1
+        self._timer.restart()
+        return at._replace(scores=scores, evaluated=at.updates, best=best, waits=waits)
+
+
+def _warn_of_equal_losses(metrics: Metrics, before: list[float], epoch: int) -> None:
+    """`before`: the losses of the two epochs before."""
+    loss = metrics[0]
+    if loss and before[-1:] == [loss] and before != [loss, loss]:  # say it once
+        _log.warning(
+            "The loss of epoch %d equals that of the epoch before to the last bit: "
+            "nothing is learned.",
+            epoch + 1,
+        )
+
+
+def _log_early_end(training: Trainable, at: RunPosition) -> None:
+    better = "had a finite score"
+    if at.best:
+        better = f"was better than {at.best[0]:.4f}, after {at.best[1]} updates"
+    _log.info(
+        "Ends early, after %d updates, %.1f %% of the run: none of the last %d "
+        "evaluations %s. The schedule is cut: %s is still %.4g.",
+        *(at.updates, 100 * at.progress, at.waits, better),
+        *(training.rate_name, training.rate(at.progress)),
+    )
 
 
 def _loss(metrics: Metrics) -> float:
@@ -179,7 +284,7 @@ def _loss(metrics: Metrics) -> float:
 def _better(
     best: tuple[float, int] | tuple[()], score: float | None, updates: int
 ) -> tuple[float, int] | tuple[()]:
-    """The better of `best` and an epoch with `score` that ended after `updates`."""
+    """The better of `best` and an evaluation with `score` after `updates`."""
     if score is None or not math.isfinite(score) or (best and best[0] >= score):
         return best
     return score, updates
@@ -201,7 +306,12 @@ class _Reporter:
         self._compiling = 0.0
 
     def report_call(
-        self, state: PlacedState, at: RunPosition, sums: EpochSums, call_seconds: float
+        self,
+        state: PlacedState,
+        at: RunPosition,
+        sums: EpochSums,
+        call_seconds: float,
+        is_evaluated: bool,
     ) -> None:
         """Reports within an epoch."""
         self._compiling = self._compiling or call_seconds
@@ -211,7 +321,11 @@ class _Reporter:
             _check_parameters(self._training, state, f"{at.updates} updates")
             return Snapshot(self._training.program.whole_state(state), position)
 
-        self._on_status(self._status(at, sums.mean(), sums.recent, snapshot))
+        status = self._status(at, sums.mean(), sums.recent, snapshot)
+        if is_evaluated:
+            scores = dict(zip(self._training.scores, at.scores, strict=True))
+            status = status._replace(scores=scores)
+        self._on_status(status)
 
     def report_epoch(self, state: PlacedState, at: RunPosition) -> None:
         """Reports the end of an epoch; `at` is the start of the next."""
@@ -248,6 +362,7 @@ class _Reporter:
             loss=loss,
             recent_loss=recent_loss,
             metrics={},
+            scores={},
             rate=float(training.rate(at.progress)),
             rate_name=training.rate_name,
             updates=at.updates,

@@ -7,8 +7,10 @@ from typing import Generic, NamedTuple
 from embedder.config import Config, to_toml
 from embedder.disk.files import name_file_in_errors
 from embedder.engine.epochs import RunPosition, Snapshot, Status, run_epochs
+from embedder.engine.evaluations import Evaluations
 from embedder.engine.memory import memory_lines
 from embedder.hosts import processes
+from embedder.options import RunOptions
 from embedder.problem import AnyTraining, Problem, Training
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import CheckpointError, Checkpoints
@@ -22,7 +24,7 @@ from embedder.run.resuming import (
     snapshot_of,
     start_or_broadcast,
 )
-from embedder.run.saving import Saver
+from embedder.run.saving import MEET_EVERY, Saver
 from embedder.run.stopping import Stop
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
@@ -108,7 +110,8 @@ def _resumed(
         return None
     if plan.training.config.save.result == "best":
         check_best(checkpoints, start.position)
-    folder.truncate_metrics(plan.run, len(start.position.history))
+    num_lines = len(start.position.history) + start.position.evaluations
+    folder.truncate_metrics(plan.run, num_lines)
     return start
 
 
@@ -135,29 +138,43 @@ def _run_epochs(
     saver: Saver,
     on_status: Callable[[Status], None],
 ) -> Snapshot:
-    """Trains all epochs after `start`, with metrics and checkpoints in the folder."""
+    """Trains after `start` to the end, with metrics and checkpoints in the folder."""
     is_first = processes.is_first()
-    events = Events(run.events, start.position.epoch)
+    run_options, position = training.config.run, start.position
+    by_updates = run_options.evaluation_interval.is_within_epochs
+    events = Events(run.events, position.updates if by_updates else position.epoch)
 
     def handle(status: Status) -> None:
         if status.is_epoch_end:
             _check_diverged(training, status)
-            if is_first:
-                folder.append_metrics(run, _metrics(status))
-                rates = {status.rate_name: status.rate}
-                events.add(status.epoch + 1, status.metrics | rates)
+        if is_first and (status.is_epoch_end or status.scores):
+            folder.append_metrics(run, _metrics(status))
+            measured = status.metrics | status.scores
+            step = status.updates if by_updates else status.epoch + 1
+            events.add(step, measured | {status.rate_name: status.rate})
         on_status(status)
         saver(status)
 
     try:
-        return run_epochs(training, start.state, handle, start.position, saver.pause)
+        return run_epochs(
+            *(training, start.state, handle, position, saver.pause, None),
+            _evaluations(run_options),
+        )
     finally:
         saver.finish()
         events.close()
 
 
+def _evaluations(options: RunOptions) -> Evaluations:
+    """When to evaluate, as the first process tells."""
+    found = Evaluations(options.evaluation_interval, options.patience)
+    if processes.num_processes() == 1:
+        return found
+    return found._replace(agree=processes.broadcast_facts, meet_every=MEET_EVERY)
+
+
 def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapshot:
-    """The snapshot after the best epoch; `end` if its checkpoint cannot be read."""
+    """The snapshot of the best evaluation; `end` if it cannot be read."""
     if not end.position.best:
         return end
     score, updates = end.position.best
@@ -165,11 +182,7 @@ def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapsh
     if processes.is_first():
         try:
             best = _at_epoch_end(snapshot_of(checkpoints.read(updates), training), end)
-            _log.info(
-                "The best is epoch %d, with a score of %.4f.",
-                best.position.epoch,
-                score,
-            )
+            _log.info("The best is %s, with a score of %.4f.", _when(best), score)
         except CheckpointError as error:
             _log.warning("%s: the last epoch is the result, not the best.", error)
     if not processes.broadcast_flag(best is not None):
@@ -177,10 +190,19 @@ def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapsh
     return start_or_broadcast(best, training)
 
 
+def _when(best: Snapshot) -> str:
+    """The epoch that `best` ends, or the update within one."""
+    position = best.position
+    if not position.position:
+        return f"epoch {position.epoch}"
+    return f"update {position.updates}, in epoch {position.epoch + 1}"
+
+
 def _at_epoch_end(best: Snapshot, end: Snapshot) -> Snapshot:
-    """`best`, which a stop may have saved after the last update of its epoch."""
+    """`best`, which a stop may have saved after the last update of its epoch, before
+    the evaluation of that epoch."""
     place = best.position
-    if not place.position:
+    if not place.position or place.evaluated == place.updates:
         return best
     history = end.position.history[: len(place.history) + 1]
     ended = RunPosition(
@@ -203,10 +225,14 @@ def _check_diverged(training: Training, status: Status) -> None:
 
 
 def _metrics(status: Status) -> dict[str, float | None]:
-    """The line of an epoch in metrics.jsonl."""
+    """The line of an epoch in metrics.jsonl, or of an evaluation within one, which has
+    its updates and no loss."""
+    is_within = {} if status.is_epoch_end else {"updates": status.updates}
     return {
         "epoch": status.epoch + 1,
+        **is_within,
         **status.metrics,
+        **status.scores,
         status.rate_name: status.rate,
         status.unit: status.items,
         "seconds": round(status.seconds, 3),

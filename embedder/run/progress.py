@@ -70,7 +70,7 @@ def _log_to(console: Console) -> Iterator[None]:
 def _shown(console: Console) -> Iterator[Callable[[Status], None]]:
     reading = console.status("reading the corpus, compiling")
     bar = _bar(console)
-    task = bar.add_task("", total=1.0, epoch="", rate="", loss="")
+    task = bar.add_task("", total=1.0, epoch="", rate="", loss="", scores="")
 
     def show(status: Status) -> None:
         reading.stop()
@@ -92,7 +92,7 @@ def _bar(console: Console) -> Progress:
         BarColumn(bar_width=None),
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[rate]}"),
-        TextColumn("loss {task.fields[loss]}"),
+        TextColumn("loss {task.fields[loss]}{task.fields[scores]}"),
         TimeRemainingColumn(),
         console=console,
         expand=True,
@@ -104,25 +104,31 @@ def _fields(status: Status) -> dict[str, Any]:
     fields = {"epoch": f"{status.epoch + 1}/{status.epochs}", "rate": _rate(status)}
     if status.loss or status.is_epoch_end:
         fields["loss"] = f"{status.loss:.4f}"
+    if status.scores:
+        fields["scores"] = f", {_numbers(status.scores)}"
     return fields
 
 
 def _print_line(log: LogStream, status: Status) -> None:
-    """Prints one line per epoch."""
+    """Prints one line per epoch, and per evaluation within one."""
+    epoch = f"epoch {status.epoch + 1}/{status.epochs}"
     if status.is_epoch_end:
         print(
-            f"epoch {status.epoch + 1}/{status.epochs}: {_metrics(status)}, "
+            f"{epoch}: {_numbers(status.metrics)}, "
             f"{_rate(status)}, {status.seconds:.1f} s "
             f"({status.compile_seconds:.1f} s to compile)",
             file=log,
             flush=True,
         )
+    elif status.scores:
+        scores = _numbers(status.scores)
+        print(f"{epoch}, update {status.updates}: {scores}", file=log, flush=True)
 
 
 def _rate(status: Status) -> str:
     return f"{status.items_per_second:,.0f} {status.unit}/s"
 
 
-def _metrics(status: Status) -> str:
-    given = {name: x for name, x in status.metrics.items() if x is not None}
+def _numbers(metrics: dict[str, float | None]) -> str:
+    given = {name: x for name, x in metrics.items() if x is not None}
     return ", ".join(f"{name} {value:.4f}" for name, value in given.items())

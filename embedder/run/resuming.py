@@ -135,7 +135,8 @@ def start_or_broadcast(start: Snapshot | None, training: Training) -> Snapshot:
 
 def _position(facts: dict[str, Any]) -> RunPosition:
     lists: dict[str, Any] = {
-        name: tuple(facts[name]) for name in ("position", "sums", "best")
+        name: tuple(facts.get(name, ()))  # earlier versions have no scores
+        for name in ("position", "sums", "best", "scores")
     }
     lists["history"] = tuple(map(tuple, facts["history"]))
     return RunPosition(**facts | lists)

@@ -13,7 +13,7 @@ from embedder.run.stopping import Stop, Stopped
 from embedder.settings import Interval
 
 _SAVE, _STOP, _FAIL = 1, 100, 1000  # the largest of all processes wins; _STOP + signal
-_MEET_EVERY = 16  # calls of updates, of which about ten take a second
+MEET_EVERY = 16  # calls of updates, of which about ten take a second
 _log = logging.getLogger(__name__)
 
 
@@ -120,7 +120,7 @@ class Saver:
 
     def _is_due(self, status: Status) -> bool:
         """Whether updates or epochs say so: the same in all processes."""
-        if self._saves_best and status.is_epoch_end and status.best == status.updates:
+        if self._saves_best and status.best == status.updates:
             return True
         if status.updates - self._saved.updates >= self._interval.updates:
             return True
@@ -129,7 +129,7 @@ class Saver:
 
     def _is_meeting(self, status: Status) -> bool:
         is_due = status.is_epoch_end or self._is_due(status)
-        return is_due or self._calls % _MEET_EVERY == 0
+        return is_due or self._calls % MEET_EVERY == 0
 
     def _save(self, status: Status) -> None:
         epoch = status.epoch + status.is_epoch_end

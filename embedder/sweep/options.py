@@ -9,6 +9,7 @@ from embedder.config import Config, options_of, per_model_names, replicas_of
 from embedder.engine.memory import memory_lines
 from embedder.errors import InputError
 from embedder.families import open_problem
+from embedder.options import RunOptions
 from embedder.sweep.scores import Choice, Score, score_of, with_held_out
 from embedder.sweep.search import brackets, check_optuna
 from embedder.sweep.space import Choices, Space, grid, is_grid, with_settings
@@ -56,6 +57,7 @@ def checked(
         check_optuna()
     if not config.run.epochs:
         raise InputError("`epochs` must be an integer >= 1 in a sweep, got 0.")
+    _check_unevaluated(config)
     score = score_of(options.score, config, options.pairs)
     if score.name == "held_out" and "architecture" in space:
         raise InputError(
@@ -64,6 +66,16 @@ def checked(
         )
     config = with_held_out(config, score)
     return config, score, rungs(config.run.epochs, options)
+
+
+def _check_unevaluated(config: Config) -> None:
+    """Refuses settings of evaluations while a single model is trained."""
+    for name in ("eval_every", "patience"):
+        if (value := getattr(config.run, name)) != getattr(RunOptions(), name):
+            raise InputError(
+                f"`{name}` applies only to train, got {value!r}: a sweep scores trials "
+                "after their last epoch, and ends some early by --halving."
+            )
 
 
 def rungs(epochs: int, options: SweepOptions) -> list[int]:

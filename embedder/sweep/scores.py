@@ -13,12 +13,18 @@ from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.evaluation.ranking import next_item
 from embedder.tables import heldout
+from embedder.tables.measures import (
+    HELD_OUT,
+    NEXT_ITEM,
+    PAIRS,
+    TOPN,
+    held_out_sequences,
+)
 from embedder.tables.training import Training
 from embedder.vectors.evaluate import ScoredPairs
 
 Choice = Literal["auto", "held-out", "next-item", "pairs", "val-loss", "val-accuracy"]
 _HOLDOUT, _VALIDATION = 0.05, 0.1  # shares, where none is given
-_TOPN = 10
 
 Scorer = Callable[[Any, TrainState], float]
 """The score of a model, from its config and its state."""
@@ -48,9 +54,9 @@ def score_of(choice: Choice, config: Config, pairs: Path | None) -> Score:
         )
     scores = {
         "tokens": {
-            "held-out": Score("held_out", 1, _held_out),
-            "next-item": Score(f"hr@{_TOPN}", 1, _next_item),
-            "pairs": Score("spearman", 1, lambda training: _spearman(training, pairs)),
+            "held-out": Score(HELD_OUT, 1, _held_out),
+            "next-item": Score(NEXT_ITEM, 1, _next_item),
+            "pairs": Score(PAIRS, 1, lambda training: _spearman(training, pairs)),
         },
         "encoder": {
             "val-loss": Score(
@@ -77,28 +83,17 @@ def score_of(choice: Choice, config: Config, pairs: Path | None) -> Score:
 def with_held_out(config: Config, score: Score) -> Config:
     """`config`, which holds out what `score` is measured on: 5 % of the sequences, or
     10 % of the examples, where it does not say how many."""
-    if score.name in ("held_out", f"hr@{_TOPN}") and not config.tables.holdout:
+    if score.name in (HELD_OUT, NEXT_ITEM) and not config.tables.holdout:
         return with_options(config, holdout=_HOLDOUT)
     if score.name.startswith("val_") and not config.encoder.validation_fraction:
         return with_options(config, validation_fraction=_VALIDATION)
     return config
 
 
-def _sequences(training: Training, wanted: str) -> heldout.Sequences:
-    """The held-out sequences; InputError if none has two tokens."""
-    share = training.config.tables.holdout
-    found = heldout.sequences(training.encoded, share)
-    if not (found.lengths >= 2).any():
-        raise InputError(
-            f"`holdout` {share} holds out no sequence of two tokens or more, which the "
-            f"score {wanted} needs: give a larger share."
-        )
-    return found
-
-
 def _held_out(training: Training) -> Scorer:
     encoded = training.encoded
-    sequences = _sequences(training, "held-out")
+    share = training.config.tables.holdout
+    sequences = held_out_sequences(encoded, share, "held-out")
 
     def score(config: Config, state: TrainState) -> float:
         tables = state.params["tables"]
@@ -115,13 +110,14 @@ def _held_out(training: Training) -> Scorer:
 
 def _next_item(training: Training) -> Scorer:
     encoded = training.encoded
-    sequences = _sequences(training, "next-item")
+    share = training.config.tables.holdout
+    sequences = held_out_sequences(encoded, share, "next-item")
 
     def score(config: Config, state: TrainState) -> float:
         tables = {name: np.asarray(x) for name, x in state.params["tables"].items()}
         counts = encoded.vocabulary.counts
         return next_item(
-            tables["input"], counts, sequences, _TOPN, output=tables["output"]
+            tables["input"], counts, sequences, TOPN, output=tables["output"]
         ).hit_rate
 
     return score

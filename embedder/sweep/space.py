@@ -44,6 +44,8 @@ _NOT_HERE = dict.fromkeys(_OF_DATA, "the data are opened once for all trials") |
     "best_by": "give the set as --score pairs --pairs FILE",
     "min_count": "trials are compared with the same vocabulary",
     "model": "another family has other settings",
+    "eval_every": "trials are scored after their last epoch",
+    "patience": "trials are compared after the same epochs: give --halving",
     "epochs": "trials are compared after the same epochs",
     "replicas": "give it as a flag: the score is the mean of a trial's replicas",
     "holdout": "trials are compared on the same sequences",

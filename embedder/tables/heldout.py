@@ -106,7 +106,7 @@ def predictions(
 
 def scorer(
     options: TablesOptions, encoded: TokenSource
-) -> Callable[[Mapping[str, np.ndarray]], float]:
+) -> Callable[[Mapping[str, np.ndarray]], LogLikelihood]:
     """Tables "input" and "output" -> `log_likelihood` of the held-out sequences, which
     the first call reads."""
 
@@ -114,10 +114,10 @@ def scorer(
     def held_out_sequences() -> Sequences:
         return sequences(encoded, options.holdout)
 
-    def score(tables: Mapping[str, np.ndarray]) -> float:
+    def score(tables: Mapping[str, np.ndarray]) -> LogLikelihood:
         input, output = (np.asarray(tables[name]) for name in ("input", "output"))
         counts = encoded.vocabulary.counts
-        return log_likelihood(options, input, output, counts, held_out_sequences()).mean
+        return log_likelihood(options, input, output, counts, held_out_sequences())
 
     return score
 

@@ -35,6 +35,9 @@ Schedule = Literal["continue", "restart"]
 MOST_DISTANCE = 127
 """The largest `window`: `Blocks.radius` is i8."""
 
+HELD_OUT_SCORES = "held-out", "next-item"
+"""Values of `best_by` that are no file."""
+
 ADAGRAD_ALPHA = 0.2
 """Learning rate of Adagrad at the start, for any corpus, ALGORITHM.md (53)."""
 
@@ -60,7 +63,7 @@ _OF_WALKS = (
 )
 _NOT_OF_WALKS = "holdout", "unicode_errors", "replay"
 _FILES: dict[str, tuple[str, ...]] = {
-    "best_by": (),
+    "best_by": HELD_OUT_SCORES,
     "init_from": (),
     "freeze": ("all", "known"),
 }
@@ -72,7 +75,9 @@ class TablesOptions:
     """Vectors of tokens: vocabulary, blocks of text, objective, and updates."""
 
     best_needs: ClassVar[str] = "best_by"
-    """The option that `result` best needs."""
+    """The option that `result` best and `patience` need."""
+    scored_by: ClassVar[tuple[str, ...]] = ("holdout", "best_by")
+    """The options with which vectors are evaluated."""
 
     min_count: int = setting(5, integer(1))
     """Ignore tokens that occur less often than this."""
@@ -86,7 +91,7 @@ class TablesOptions:
     """Draw noise tokens in proportion to count ** ns_exponent."""
     holdout: float = setting(0.0, number("a number in [0, 1)", lambda x: 0 <= x < 1))
     """Share of the sequences (lines) that is held out of training, the same for every
-    seed. The vectors are scored on them after each epoch."""
+    seed. The vectors are scored on them when they are evaluated."""
     unicode_errors: Literal["strict", "replace"] = setting("strict")
     """If the corpus is not UTF-8 text: refuse it, or replace wrong bytes by U+FFFD."""
     session: str = setting("", text)
@@ -164,8 +169,9 @@ class TablesOptions:
     table_devices: int = setting(0, integer(0), changes_vectors=False)
     """Number of devices that hold one copy of sharded tables; 0: all devices."""
     best_by: str = setting("", text)
-    """Similarity set to score the vectors on after each epoch. The checkpoint of the
-    best epoch is kept."""
+    """The score by which the best checkpoint is kept: held-out (log likelihood of
+    held-out tokens), next-item (hit rate of the last items of held-out sequences), or a
+    similarity set, on which the vectors are then scored, too."""
     init_from: str = setting("", text)
     """Start from the vectors of this file (word2vec, GloVe, .safetensors, .npz,
     .parquet), model file or run, which may be a URL; other rows start as without it."""
@@ -222,6 +228,19 @@ class TablesOptions:
             raise InputError(
                 f"`{changed[0]}` applies only to {kind}, got {value!r} with `walks` = "
                 f"{self.walks}."
+            )
+
+    def check_best(self) -> None:
+        """Raises InputError for a score that lacks what it is measured on."""
+        if self.best_by in HELD_OUT_SCORES and self.walks:
+            raise InputError(
+                f"`best_by` must be a file of pairs with `walks`, since graphs hold "
+                f"out nothing, got {self.best_by!r}."
+            )
+        if self.best_by in HELD_OUT_SCORES and not self.holdout:
+            raise InputError(
+                f"`best_by` {self.best_by} needs `holdout`, such as 0.01, got "
+                f"{self.holdout}."
             )
 
     def _check_whole_sequences(self) -> None:

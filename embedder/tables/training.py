@@ -31,11 +31,12 @@ from embedder.engine.replicas import (
 from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
-from embedder.tables import cpu, heldout, loader
+from embedder.tables import cpu, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import TokenSource
 from embedder.tables.lookup import tables
+from embedder.tables.measures import Measures, best_score, measures
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import MOST_DISTANCE, TablesOptions
 from embedder.tables.packing import filled_share
@@ -46,7 +47,6 @@ from embedder.tables.split import num_held_out, trained_share
 from embedder.tables.starting import NO_ROWS, FirstRows
 from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
-from embedder.vectors.evaluate import ScoredPairs
 
 _log = logging.getLogger(__name__)
 _LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
@@ -94,17 +94,15 @@ class Training:
         self.encoded = encoded
         self._base = base
         self._start = start
-        path = "" if models else options.best_by
-        self._pairs = path and ScoredPairs(path, encoded.vocabulary.tokens)
-        self._measures = {}  # models with settings of their own are scored by a sweep
-        if not models:
-            self._measures = _measures(options, encoded, self._pairs or None)
-        self.metrics: tuple[str, ...] = ("loss", *self._measures)
+        # models with settings of their own are scored by a sweep
+        self._measures = Measures({}) if models else measures(options, encoded)
+        self.scores = self._measures.names
+        self.metrics: tuple[str, ...] = ("loss", *self.scores)
         self.epochs = epochs
         self.superblock_size = loader.superblock_size(
             self._packed_tokens,
             tokens_per_update,
-            limit=config.save.interval.updates,
+            limit=config.updates_per_call,
         )
         if options.has_whole_sequences and not models:
             self._log_long_sequences()
@@ -153,25 +151,21 @@ class Training:
         """Loss of the initial vectors, whose scores are all 0."""
         return (1 + self.config.tables.negative) * math.log(2)
 
-    def summary(self, sums: tuple[float, ...], state: PlacedState) -> Metrics:
-        """The mean loss of an epoch, the Spearman correlation with `best_by`, and the
-        log likelihood of held-out pairs; of replicas the means."""
+    def summary(self, sums: tuple[float, ...]) -> Metrics:
+        """The mean loss of an epoch, of replicas the mean."""
         loss, num_terms = sums or (0.0, 0.0)
-        mean = loss / num_terms if num_terms else 0.0
-        if not self._measures:
-            return (mean,)
+        return (loss / num_terms if num_terms else 0.0,)
+
+    def evaluate(self, state: PlacedState) -> Metrics:
+        """The scores of the vectors, see `measures`; of replicas the means."""
         whole = self.program.whole_state(state)
         models = unstack_states(whole) if self.has_replicas else [whole]
-        tables = [model.params["tables"] for model in models]
-        means = [
-            sum(map(measure, tables)) / len(tables)
-            for measure in self._measures.values()
-        ]
-        return mean, *(x if math.isfinite(x) else None for x in means)
+        return self._measures.means([model.params["tables"] for model in models])
 
-    def score(self, metrics: Metrics) -> float | None:
-        """The Spearman correlation with `best_by`; None without one."""
-        return metrics[1] if self._pairs else None
+    def score(self, scores: Metrics) -> float | None:
+        """The score that `best_by` chooses; None without one."""
+        name = best_score(self.config.tables)
+        return dict(zip(self.scores, scores, strict=True)).get(name)
 
     @property
     def description(self) -> list[str]:
@@ -411,20 +405,6 @@ def _program_config(config: Config) -> Config:
     """`config` without the settings that only sources and rates read."""
     defaults = {"sample": 0.0, "ns_exponent": 0.75, "alpha": None, "min_alpha": 0.0}
     return with_options(config, seed=1, **defaults)
-
-
-def _measures(
-    options: TablesOptions, encoded: TokenSource, pairs: ScoredPairs | None
-) -> dict[str, Callable[[dict[str, np.ndarray]], float]]:
-    """Name -> score of the tables of a model after an epoch."""
-    measures: dict[str, Callable[[dict[str, np.ndarray]], float]] = {}
-    if pairs is not None:
-        measures["spearman"] = lambda tables: (
-            pairs.score(np.asarray(tables["input"])).spearman
-        )
-    if options.holdout:
-        measures["held_out"] = heldout.scorer(options, encoded)
-    return measures
 
 
 def _begin_with(arrays: dict[str, np.ndarray], first: RowState) -> None:

@@ -128,6 +128,11 @@ def _check(
                 f"`{name}` must be empty for parity, got {path!r}: the oracle has no "
                 "such start."
             )
+    if patience := config.run.patience:
+        raise InputError(
+            f"`patience` must be 0 for parity, got {patience}: the oracle trains all "
+            "epochs."
+        )
     if isinstance(window := options_of(config).get("window"), str):
         raise InputError(
             "`window` must be an integer for parity: the NumPy trainer has no blocks "

@@ -11,6 +11,7 @@ import embedder
 import legacy
 from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
+from embedder.engine.evaluations import Evaluations
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model
 from embedder.tables.encoded import Encoded
@@ -39,7 +40,7 @@ def epoch_rung(
     config: Config, encoded: Encoded, sequences: Sequences
 ) -> Iterator[Difference]:
     """Both tables, the loss and the accumulators of Adagrad after one epoch of training
-    as `embedder train` does it.
+    as `embedder train` does it, with the evaluations of `config`.
 
     Args:
       encoded: `sequences` as the port reads them.
@@ -48,7 +49,10 @@ def epoch_rung(
     row_updates = encoded.vocabulary.row_updates
     resolved = resolve(config, encoded.num_tokens, None, row_updates)
     training = Training(resolved, encoded, range(1))
-    state, place = run_epochs(training, training.initial_state())
+    evaluations = Evaluations(config.run.evaluation_interval)
+    state, place = run_epochs(
+        training, training.initial_state(), evaluations=evaluations
+    )
     desired = model_of(trainer(legacy.EmbeddingTrainer, config).fit(sequences))
     row_state = training.program.optimizer.row_state(state.opt_state)
     ours = _learned(state.params["tables"], place.losses, row_state)

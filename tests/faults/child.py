@@ -2,6 +2,7 @@
 
 `python -m tests.faults.child EVENT SIGNAL ARGUMENT...`: an event is a step of the
 training, or what is about to be done to a file in this folder; EVENT -1 never comes.
+With EVENTS=evaluations in the environment it is the start or the end of an evaluation.
 The last line of standard output is how many there were.
 """
 
@@ -34,6 +35,13 @@ def watch(name: str, arguments: tuple) -> None:
         event()
 
 
+def evaluate(self, *arguments):
+    event()
+    found = measure(self, *arguments)
+    event()
+    return found
+
+
 import embedder.engine.epochs  # noqa: E402
 from embedder import cli  # noqa: E402
 
@@ -45,8 +53,12 @@ def status(self, *arguments):
     return tell(self, *arguments)
 
 
-embedder.engine.epochs._Reporter._status = status
-sys.addaudithook(watch)
+if os.environ.get("EVENTS") == "evaluations":
+    measure = embedder.engine.epochs._Evaluator._evaluate
+    embedder.engine.epochs._Evaluator._evaluate = evaluate
+else:
+    embedder.engine.epochs._Reporter._status = status
+    sys.addaudithook(watch)
 code = cli.main(sys.argv[3:])
 print(count)
 sys.stdout.flush()

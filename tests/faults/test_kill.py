@@ -243,3 +243,40 @@ def test_a_killed_export_leaves_the_old_file_or_the_new_one(
     assert all(name.startswith(f".{target}.") for name in left)
     assert verb(-1, *arguments).returncode == 0
     assert Path(target).read_bytes() == new
+
+
+SCORED = (*TABLES[:-1], "1", *MEMORY, "--backend", "numba", "--sample", "0")
+SCORED += ("--holdout", "0.2", "--best-by", "next-item", "--result", "best")
+
+
+def scores() -> list[tuple[object, ...]]:
+    """Of each line of metrics.jsonl: epoch, updates, and what was measured."""
+    lines = map(json.loads, Path("run/metrics.jsonl").read_text().splitlines())
+    names = "epoch", "updates", "loss", "held_out", "hr@10"
+    return [tuple(line.get(name) for name in names) for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.row("F45")
+@pytest.mark.parametrize("patience", ["0", "4"])
+def test_a_run_killed_at_evaluations_has_the_same_scores_end_and_best(
+    tmp_path, text_file, monkeypatch, patience
+):
+    """Killed as each second one starts, or after it, before anything is written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EVENTS", "evaluations")
+    options = *SCORED, "--eval-every", "16", "--patience", patience
+    whole = embedder(-1, 0, *options)
+    assert whole.returncode == 0, whole.stderr
+    assert ("Ends early, after" in whole.stderr) == (patience == "4")
+    expected, measured = digests(), scores()
+    num_events = int(whole.stdout.splitlines()[-1])
+    assert num_events > 10 and any(updates for _, updates, *_ in measured)
+    shutil.rmtree("run")
+    kills = 0
+    for event in (3, 2, 5, 4, -1):
+        process = embedder(event, 9, *options)
+        assert process.returncode in (0, -9), process.stderr
+        kills += process.returncode == -9
+    assert kills > 2
+    assert digests() == expected and scores() == measured

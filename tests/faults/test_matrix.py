@@ -54,6 +54,7 @@ FAULTS = {
     "F42": "kill -9 while remote data are copied",
     "F44": "SIGTERM of an update that replays earlier corpora",
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
+    "F45": "kill -9 during an evaluation while training, and between two",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -93,6 +94,7 @@ INPUTS = {
     "B36": "vectors to start from, and frozen keys, that are wrong, unknown or changed",
     "B37": "an update: earlier corpora that have gone or changed, wrong schedules",
     "B38": "held-out data without a case, of unknown keys, with wrong flags or labels",
+    "B39": "evaluations and patience without a score, or with nothing held out",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
 }

@@ -179,6 +179,36 @@ def test_two_processes_train_replicas(folder, sharding, grid):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+SCORED = ("--holdout", "0.2", "--best-by", "next-item", "--result", "best")
+SCORED += ("--patience", "3", "--blocks-per-update", "1", "--workdir")
+
+
+@pytest.mark.slow
+def test_two_processes_end_early_where_one_does(folder):
+    scored = ("--eval-every", "16", "--epochs", "20", *SCORED)
+    one = [start("corpus.txt", *OPTIONS, *scored, "one", devices=1)]
+    for processes in (one, start_two(*scored, "two")):
+        (code, lines), *others = ends(processes)
+        assert code == 0 and others in ([], [(0, [])])
+        assert sum("Ends early, after" in line for line in lines) == 1
+    measured = [
+        [(x["epoch"], x.get("updates")) for x in map(json.loads, text.splitlines())]
+        for text in (Path(run, "metrics.jsonl").read_text() for run in ("one", "two"))
+    ]
+    assert measured[0] == measured[1]
+    np.testing.assert_allclose(
+        vectors(folder / "two"), vectors(folder / "one"), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.slow
+def test_two_processes_agree_on_the_time_of_evaluations(folder):
+    timed = ("--eval-every", "1s", "--epochs", "100000", *SCORED)
+    (code, lines), second = ends(start_two(*timed, "two"))
+    assert (code, second) == (0, (0, [])), lines
+    assert any("Ends early, after" in line for line in lines)
+
+
 @pytest.mark.slow
 def test_slurm_starts_one_run_with_tables_between_its_processes(folder, one_process):
     job = {

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from embedder.config import Config, with_options
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
+from embedder.tables.training import Training
 from migration.parity.ladder import subject
 from migration.parity.training import epoch_rung
 from tests.parity.cases import UPDATES, assert_pass
@@ -136,3 +137,22 @@ def test_an_epoch_of_a_million_words_with_the_defaults(
     compared = subject(config, str(wiki), words=0, seeds=())
     assert compared.encoded.num_tokens > 1_000_000
     assert_pass(epoch_rung(config, compared.encoded, compared.sequences))
+
+
+@pytest.mark.parametrize("backend", ["xla", "numba"])
+def test_evaluations_within_the_epoch_change_nothing(
+    sequences, tmp_path, monkeypatch, backend
+):
+    scored = []
+    measure = Training.evaluate
+
+    def evaluate(self, state):
+        scored.append(measure(self, state))
+        return scored[-1]
+
+    monkeypatch.setattr(Training, "evaluate", evaluate)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n")
+    options = {"eval_every": 16, "best_by": str(pairs), "backend": backend}
+    assert_same_epoch(with_options(SMALL, dtype="float64", **options), sequences)
+    assert len(scored) > 2

@@ -212,7 +212,8 @@ def test_a_score_that_is_not_finite_is_not_measured(encoded):
     alone = [[f"w{i}"] for i in range(40)] + [["a", "b"]]
     planned = training(encode(sequences_corpus(alone), 1), holdout=0.2)
     state = planned.program.place_state(planned.initial_state())
-    assert planned.summary((3.0, 2.0), state) == (1.5, None)
+    assert planned.summary((3.0, 2.0)) == (1.5,)
+    assert planned.evaluate(state) == (None,)
 
 
 def test_a_run_writes_its_scores(tmp_path, monkeypatch, capsys):
