@@ -32,7 +32,7 @@ def own_folder(tmp_path, monkeypatch):
 def test_a_sweep_prints_the_best_trials_and_writes_all(capsys):
     assert main(["sweep", "space.toml", "text.txt", *FAST, "--best", "run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    row = re.compile(r"trial \d+, 2 epochs, held_out -\d\.\d{4}: .*alpha 0\.0\d")
+    row = re.compile(r"trial \d+, 2 epochs, held_out -\d\.\d{4}: .*alpha 0\.\d")
     assert all(row.match(line) for line in lines[:-1])
     assert len(lines) in (11, 12)  # ten, the given settings, and the conclusion
     assert sum(": as given (" in line for line in lines) == 1
