@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import compress
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -106,9 +107,9 @@ class Phrases:
         self.tokens = [*corpus.vocabulary.tokens]
         ids = dict(corpus.vocabulary.ids)
         found = [self._pass(ids) for _ in range(options.passes)]
-        self.found = pl.concat(found).unique(
-            "phrase", keep="first", maintain_order=True
-        )
+        each = pl.concat(found).unique("phrase", keep="first", maintain_order=True)
+        order = "count", "score", "phrase"
+        self.found = each.sort(*order, descending=[True, True, False])
 
     def shards(self) -> Iterator[Shard]:
         """The sequences with phrases joined: ids i32, lengths i32, shard by shard."""
@@ -120,21 +121,20 @@ class Phrases:
 
     def _pass(self, ids: dict[str, int]) -> pl.DataFrame:
         """Finds the phrases of a pass; adds them to the joins, to `ids` and tokens."""
-        counts = self._token_counts()
-        options = self._options
-        pairs = _count_pairs(
-            self.shards, counts >= options.min_count, options.max_pairs
-        )
+        counts, options = self._token_counts(), self._options
+        is_frequent = counts >= options.min_count
+        pairs = _count_pairs(self.shards, is_frequent, options.max_pairs)
         scores = phrase_scores(pairs, counts, options)
         is_phrase = (scores > options.limit) & (pairs.counts >= options.min_count)
-        keys, number = pairs.keys[is_phrase], pairs.counts[is_phrase]
-        texts = self._texts(keys)
-        is_short = np.array([len(t.encode()) <= MAX_TOKEN_BYTES for t in texts], bool)
+        rows = np.flatnonzero(is_phrase)
+        texts = self._texts(pairs.keys[rows])
+        is_short = [len(text.encode()) <= MAX_TOKEN_BYTES for text in texts]
+        rows, texts = rows[np.array(is_short, bool)], [*compress(texts, is_short)]
         joined = [self._id(text, ids) for text in texts]
-        self._joins.append(_Join(keys[is_short], np.array(joined, np.int32)[is_short]))
-        columns = {"phrase": texts, "score": scores[is_phrase], "count": number}
+        self._joins.append(_Join(pairs.keys[rows], np.array(joined, np.int32)))
+        found = {"phrase": texts, "score": scores[rows], "count": pairs.counts[rows]}
         types = {"phrase": pl.String, "score": pl.Float64, "count": pl.Int64}
-        return pl.DataFrame(columns, schema=types).filter(pl.Series(is_short))
+        return pl.DataFrame(found, schema=types)
 
     def _token_counts(self) -> np.ndarray:
         """How often each token occurs after the passes so far, i64[V]."""

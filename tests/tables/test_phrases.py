@@ -98,6 +98,21 @@ def test_overlapping_phrases_are_joined_from_the_left():
     assert lines_of(phrases) == [["a_a", "a_a", "a"], ["b_a", "a"], ["a"]]
 
 
+def test_phrases_are_found_by_descending_count():
+    sequences = [["a", "b", "c"]] * 2 + [["c", "d", "e"]] * 4
+    counts = phrases_of(sequences, **EVERY_PAIR).found["count"].to_list()
+    assert counts == [4, 4, 2, 2]
+
+
+def test_phrases_longer_than_a_token_of_a_text_are_not_joined(monkeypatch):
+    """Training would leave them out."""
+    monkeypatch.setattr(module, "MAX_TOKEN_BYTES", 4)
+    phrases = phrases_of([["é", "b", "c", "dd", "e"]], **EVERY_PAIR)
+    assert {*by_phrase(phrases)} == {"é_b", "b_c", "c_dd", "dd_e"}
+    phrases = phrases_of([["éé", "b"], ["c", "d"]], **EVERY_PAIR)
+    assert lines_of(phrases) == [["éé", "b"], ["c_d"]]
+
+
 def test_pairs_do_not_cross_sequences():
     phrases = phrases_of([["x", "a"], ["b", "x"]] * 10, min_count=1, threshold=0.1)
     assert {*by_phrase(phrases)} == {"x_a", "b_x"}
