@@ -11,6 +11,7 @@ from embedder.options import DeviceOptions, PeersConfig, RunOptions, SaveOptions
 from embedder.presets import Preset
 from embedder.tables.options import TablesOptions
 
+_Text = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="CORPUS")]
 _Corpus = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[CORPUS]")]
 _Run = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
 _LocalRun = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -128,6 +129,42 @@ class Sweep:
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
     devices: DeviceOptions = field(default_factory=DeviceOptions)
     save: SaveOptions = field(default_factory=SaveOptions)
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Find phrases in a text, pairs of tokens that occur together more often than
+    chance, and write the text with them joined, as new_york, to train on."""
+
+    corpus: _Text
+    """A text file (.txt, .gz) with one sequence per line, a glob, or a folder; it may
+    be a URL."""
+    to: Path
+    """File to write the joined text to, .txt or .gz."""
+    list: Path | None = None
+    """Write the phrases to this file, .parquet, .csv or .tsv: columns phrase, score and
+    count."""
+    score: Literal["word2vec", "npmi"] = "word2vec"
+    """word2vec: (count(ab) - min_count) / (count(a) count(b)) * tokens. npmi:
+    normalized pointwise mutual information, from -1 to 1."""
+    threshold: float | None = None
+    """A pair with a score above this is a phrase; none: 100, for npmi 0.5."""
+    min_count: int = 5
+    """Pairs that occur less often are no phrases."""
+    passes: int = 1
+    """Number of passes. Each can join what the passes before it joined: 2 passes find
+    phrases of up to 4 tokens."""
+    delimiter: str = "_"
+    """Text between the tokens of a phrase."""
+    max_pairs: int = 20_000_000
+    """Number of different pairs to keep in memory, some 50 bytes each. If there are
+    more, the rarest are dropped."""
+    unicode_errors: Literal["strict", "replace"] = "strict"
+    """If the text is not UTF-8: refuse it, or replace wrong bytes by U+FFFD."""
+    topn: int = 10
+    """Number of phrases to print, the most frequent first."""
+    overwrite: bool = False
+    """Replace the files of --to and --list."""
 
 
 @dataclass(frozen=True)
@@ -378,6 +415,7 @@ class Parity:
 Verb = (
     Train
     | Sweep
+    | Phrases
     | Devices
     | Neighbors
     | Analogy

@@ -32,6 +32,7 @@ from embedder.arguments import (
     Export,
     Neighbors,
     Parity,
+    Phrases,
     Sweep,
     Train,
     Verb,
@@ -186,6 +187,7 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
     verbs = (
         Annotated[Train, command("train", default=Train(**sections))]
         | Annotated[Sweep, command("sweep", default=sweep)]
+        | Annotated[Phrases, command("phrases")]
         | Annotated[Devices, command("devices", default=Devices(**devices))]
         | Annotated[Neighbors, command("neighbors")]
         | Annotated[Analogy, command("analogy")]

@@ -18,6 +18,7 @@ from embedder.arguments import (
     Export,
     Neighbors,
     Parity,
+    Phrases,
     Sweep,
     Train,
     Verb,
@@ -62,6 +63,8 @@ def run_verb(verb: Verb) -> int:
             _train(verb)
         case Sweep():
             _sweep(verb)
+        case Phrases():
+            _phrases(verb)
         case Devices():
             _devices(verb)
         case Neighbors():
@@ -173,6 +176,31 @@ def _check_best(best: Path, workdir: Path) -> None:
         raise InputError(
             f"`best` must be outside of the sweep in {workdir}, got {best}."
         )
+
+
+def _phrases(args: Phrases) -> None:
+    from embedder.run.workdir import check_target
+    from embedder.tables.phrase_files import write_phrases
+    from embedder.tables.phrases import PhraseOptions
+    from embedder.vectors.vectors import check_positive_integer
+
+    check_positive_integer("topn", args.topn)
+    check_target(args.to, "`to`")
+    if args.list is not None:
+        check_target(args.list, "`list`")
+    options = PhraseOptions(
+        *(args.score, args.threshold, args.min_count),
+        *(args.passes, args.delimiter, args.max_pairs),
+    )
+    found = write_phrases(
+        *(args.corpus, args.to, options),
+        list_to=args.list,
+        unicode_errors=args.unicode_errors,
+        overwrite=args.overwrite,
+    )
+    for phrase, score, count in found.head(args.topn).iter_rows():
+        say(f"{count:9d}  {score:12.3f}  {shown(phrase)}")
+    say_done(f"{len(found)} phrases; the joined text is in {shown(str(args.to))}")
 
 
 def _expected_loader(run: RunOptions) -> str:

@@ -84,13 +84,13 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
     [
         (
             [],
-            "Expected one of {train, sweep, devices, neighbors, analogy, evaluate, "
-            "embed, export, convert, verify, parity}.",
+            "Expected one of {train, sweep, phrases, devices, neighbors, analogy, "
+            "evaluate, embed, export, convert, verify, parity}.",
         ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),
         (
             ["--window", "3"],
-            "Unknown verb `--window`. The verbs are train, sweep, devices",
+            "Unknown verb `--window`. The verbs are train, sweep, phrases",
         ),
         (["train", "--window"], "Missing value for argument '--window'."),
         (

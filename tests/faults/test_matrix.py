@@ -96,6 +96,7 @@ INPUTS = {
     "B38": "held-out data without a case, of unknown keys, with wrong flags or labels",
     "B39": "evaluations and patience without a score, or with nothing held out",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
+    "B42": "phrases: options out of bounds, targets that exist or are the corpus",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}

@@ -1,0 +1,271 @@
+"""Finds phrases: pairs of adjacent tokens that occur together more often than chance.
+
+Mikolov et al. 2013, "Distributed Representations of Words and Phrases and their
+Compositionality" (arXiv:1310.4546), equation 6, as word2phrase.c has it; or normalized
+pointwise mutual information (Bouma 2009). A pass counts all pairs, and then joins those
+with a score above the threshold, from the left to the right of each sequence.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import compress
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from embedder.errors import InputError
+from embedder.tables.encoded import Encoded
+from embedder.tables.shards import Shard
+from embedder.vectors.vectors import check_positive_integer
+from embedder.vectors.word2vec import MAX_TOKEN_BYTES
+
+PhraseScore = Literal["word2vec", "npmi"]
+_THRESHOLDS: dict[PhraseScore, float] = {"word2vec": 100.0, "npmi": 0.5}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PhraseOptions:
+    """Which pairs are phrases.
+
+    Raises:
+      InputError: a value is out of bounds; the message names the flag.
+    """
+
+    score: PhraseScore = "word2vec"
+    threshold: float | None = None  # a phrase is above it; None: that of the score
+    min_count: int = 5  # of pairs; delta of the score of word2vec
+    passes: int = 1
+    delimiter: str = "_"
+    max_pairs: int = 20_000_000  # different ones in memory
+
+    def __post_init__(self) -> None:
+        for name in ("min_count", "passes", "max_pairs"):
+            check_positive_integer(name, getattr(self, name))
+        _check_threshold(self.score, self.limit)
+        _check_delimiter(self.delimiter)
+
+    @property
+    def limit(self) -> float:
+        """The threshold."""
+        return _THRESHOLDS[self.score] if self.threshold is None else self.threshold
+
+
+def _check_threshold(score: PhraseScore, threshold: float) -> None:
+    low, high = (0.0, math.inf) if score == "word2vec" else (-1.0, 1.0)
+    if not low < threshold < high:
+        rule = "a number > 0" if score == "word2vec" else "between -1 and 1"
+        raise InputError(
+            f"`threshold` must be {rule} for `score` = {score!r}, got {threshold}."
+        )
+
+
+def _check_delimiter(delimiter: str) -> None:
+    try:
+        is_text = len(delimiter.encode().split()) == 1 and "\0" not in delimiter
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text or delimiter.split() != [delimiter]:
+        raise InputError(
+            "`delimiter` must be text without white space, at least one character, "
+            f"got {delimiter!r}."
+        )
+
+
+class _Pairs(NamedTuple):
+    """Pairs of ids by ascending key, and how often each occurs."""
+
+    keys: np.ndarray  # u64[n], the first id * 2**32 + the second
+    counts: np.ndarray  # i64[n]
+
+
+class _Join(NamedTuple):
+    """The phrases of a pass."""
+
+    keys: np.ndarray  # u64[n], ascending
+    ids: np.ndarray  # i32[n], of the joined token
+
+
+class Phrases:
+    """The phrases of a corpus, and the corpus with them joined.
+
+    Args:
+      corpus: with all its tokens, whatever their counts.
+
+    Attributes:
+      found: columns phrase, score and count, by descending count. A phrase that
+        several passes find has the numbers of the first.
+      tokens: of the corpus and of the phrases, by id.
+    """
+
+    def __init__(self, corpus: Encoded, options: PhraseOptions):
+        self._corpus, self._options = corpus, options
+        self._joins: list[_Join] = []
+        self.tokens = [*corpus.vocabulary.tokens]
+        ids = dict(corpus.vocabulary.ids)
+        found = [self._pass(ids) for _ in range(options.passes)]
+        each = pl.concat(found).unique("phrase", keep="first", maintain_order=True)
+        order = "count", "score", "phrase"
+        self.found = each.sort(*order, descending=[True, True, False])
+
+    def shards(self) -> Iterator[Shard]:
+        """The sequences with phrases joined: ids i32, lengths i32, shard by shard."""
+        for number in range(len(self._corpus.shard_tokens)):
+            shard = self._corpus.read(number)
+            for join in self._joins:
+                shard = _joined(*shard, join)
+            yield shard
+
+    def _pass(self, ids: dict[str, int]) -> pl.DataFrame:
+        """Finds the phrases of a pass; adds them to the joins, to `ids` and tokens."""
+        counts, options = self._token_counts(), self._options
+        is_frequent = counts >= options.min_count
+        pairs = _count_pairs(self.shards, is_frequent, options.max_pairs)
+        scores = phrase_scores(pairs, counts, options)
+        is_phrase = (scores > options.limit) & (pairs.counts >= options.min_count)
+        rows = np.flatnonzero(is_phrase)
+        texts = self._texts(pairs.keys[rows])
+        is_short = [len(text.encode()) <= MAX_TOKEN_BYTES for text in texts]
+        rows, texts = rows[np.array(is_short, bool)], [*compress(texts, is_short)]
+        joined = [self._id(text, ids) for text in texts]
+        self._joins.append(_Join(pairs.keys[rows], np.array(joined, np.int32)))
+        found = {"phrase": texts, "score": scores[rows], "count": pairs.counts[rows]}
+        types = {"phrase": pl.String, "score": pl.Float64, "count": pl.Int64}
+        return pl.DataFrame(found, schema=types)
+
+    def _token_counts(self) -> np.ndarray:
+        """How often each token occurs after the passes so far, i64[V]."""
+        if not self._joins:
+            return self._corpus.vocabulary.counts
+        counts = np.zeros(len(self.tokens), np.int64)
+        for ids, _ in self.shards():
+            counts += np.bincount(ids, minlength=len(counts))
+        return counts
+
+    def _texts(self, keys: np.ndarray) -> list[str]:
+        pairs = zip(*_ids_of(keys), strict=True)
+        join = self._options.delimiter.join
+        return [join((self.tokens[a], self.tokens[b])) for a, b in pairs]
+
+    def _id(self, text: str, ids: dict[str, int]) -> int:
+        """The id of a phrase: that of the token with the same text, if there is one."""
+        if text not in ids:
+            ids[text] = len(self.tokens)
+            self.tokens.append(text)
+        return ids[text]
+
+
+def phrase_scores(
+    pairs: _Pairs, counts: np.ndarray, options: PhraseOptions
+) -> np.ndarray:
+    """The score of each pair, f64[n].
+
+    word2vec: (count(ab) - min_count) / (count(a) count(b)) * N, with N the number of
+    tokens. npmi: log(p(ab) / (p(a) p(b))) / -log p(ab), with p = count / N.
+
+    Args:
+      counts: of tokens by id, i64[V].
+    """
+    both = pairs.counts.astype(np.float64)
+    first, second = (counts[ids].astype(np.float64) for ids in _ids_of(pairs.keys))
+    total = float(counts.sum())
+    if options.score == "word2vec":
+        return (both - options.min_count) / first / second * total
+    return np.log(both * total / first / second) / -np.log(both / total)
+
+
+def _ids_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the second ids of pairs, i64[n] each."""
+    return (keys >> np.uint64(32)).astype(np.int64), (
+        keys & np.uint64(2**32 - 1)
+    ).astype(np.int64)
+
+
+def _keys(ids: np.ndarray) -> np.ndarray:
+    """The keys of all pairs of neighbours in `ids`, u64[n - 1]."""
+    wide = ids.astype(np.uint64)
+    return (wide[:-1] << np.uint64(32)) | wide[1:]
+
+
+def _within_sequences(num_ids: int, lengths: np.ndarray) -> np.ndarray:
+    """Whether an id and its right neighbour are of one sequence, bool[n - 1]."""
+    within = np.ones(num_ids, bool)
+    within[np.cumsum(lengths, dtype=np.int64) - 1] = False
+    return within[:-1]
+
+
+def _count_pairs(
+    shards: Callable[[], Iterator[Shard]], is_frequent: np.ndarray, max_pairs: int
+) -> _Pairs:
+    """Counts the pairs of two frequent tokens: others cannot reach min_count.
+
+    If there are more than `max_pairs` different ones, the rarest are dropped, as by
+    gensim's `max_vocab_size`: their counts start again from 0.
+    """
+    parts: list[_Pairs] = []
+    floor = 0
+    for ids, lengths in shards():
+        frequent = is_frequent[ids]
+        kept = _within_sequences(len(ids), lengths) & frequent[:-1] & frequent[1:]
+        keys, counts = np.unique(_keys(ids)[kept], return_counts=True)
+        parts.append(_Pairs(keys, counts.astype(np.int64)))
+        # Merging parts of similar size reads each pair only a few times in all.
+        while len(parts) > 1 and len(parts[-2].keys) <= 2 * len(parts[-1].keys):
+            parts[-2:] = [_merged(*parts[-2:])]
+        if sum(len(part.keys) for part in parts) > max_pairs:
+            whole = _merged_all(parts)
+            while len(whole.keys) > max_pairs:
+                floor += 1
+                kept = whole.counts > floor
+                whole = _Pairs(whole.keys[kept], whole.counts[kept])
+            parts = [whole]
+    if floor:
+        _log.warning(
+            "More than `max_pairs` = %d different pairs: those counted up to %d times "
+            "were dropped at times. Counts of phrases may be too low; give a larger "
+            "--max-pairs if memory allows (about 50 bytes each).",
+            *(max_pairs, floor),
+        )
+    return _merged_all(parts)
+
+
+def _merged_all(parts: list[_Pairs]) -> _Pairs:
+    whole = _Pairs(np.empty(0, np.uint64), np.empty(0, np.int64))
+    for part in reversed(parts):  # the small ones first
+        whole = _merged(part, whole)
+    return whole
+
+
+def _merged(first: _Pairs, second: _Pairs) -> _Pairs:
+    """The pairs of both, with counts added up."""
+    keys = np.concatenate([first.keys, second.keys])
+    counts = np.concatenate([first.counts, second.counts])
+    if len(keys) == 0:
+        return first
+    order = np.argsort(keys, kind="stable")
+    keys, counts = keys[order], counts[order]
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    return _Pairs(keys[starts], np.add.reduceat(counts, starts))
+
+
+def _joined(ids: np.ndarray, lengths: np.ndarray, join: _Join) -> Shard:
+    """A shard with phrases joined: of overlapping ones the left, then the next."""
+    if len(join.keys) == 0 or len(ids) < 2:
+        return ids, lengths
+    keys = _keys(ids)
+    slots = np.minimum(np.searchsorted(join.keys, keys), len(join.keys) - 1)
+    found = (join.keys[slots] == keys) & _within_sequences(len(ids), lengths)
+    # In a row of overlapping phrases, each second one is joined, from the first on.
+    positions = np.arange(len(found))
+    begins = found & ~np.concatenate([[False], found[:-1]])
+    begin = np.maximum.accumulate(np.where(begins, positions, 0))
+    lefts = np.flatnonzero(found & ((positions - begin) % 2 == 0))
+    result = ids.copy()
+    result[lefts] = join.ids[slots[lefts]]
+    kept = np.ones(len(ids), bool)
+    kept[lefts + 1] = False
+    starts = np.cumsum(lengths, dtype=np.int64) - lengths
+    return result[kept], np.add.reduceat(kept, starts, dtype=np.int32)
