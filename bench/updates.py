@@ -27,10 +27,10 @@ from bench.results import (
     write_results,
 )
 from embedder import config
+from embedder.evaluation.ranking import next_item
 from embedder.presets import PRESETS
 from embedder.run.train import train
 from embedder.run.workdir import Workdir
-from embedder.tables import heldout
 from embedder.tables.artefact import read_model
 from embedder.tables.split import Sequences
 
@@ -109,6 +109,8 @@ def hit_rate(
 ) -> float:
     """HR@10 of the last items of baskets in which they are not there before.
 
+    All items of a basket count alike.
+
     Args:
       is_cosine: rank by the cosine with the mean of the items; else as in training.
     """
@@ -125,8 +127,8 @@ def hit_rate(
         np.array([*map(len, known)]),
     )
     output = None if is_cosine else model.output
-    found = heldout.next_item(
-        model.input, np.ones(len(ids)), sequences, _TOPN, output=output
+    found = next_item(
+        *(model.input, np.ones(len(ids)), sequences, _TOPN), output=output, decay=1
     )
     return found.hit_rate * found.num_cases / len(cases)
 
@@ -217,7 +219,7 @@ def _count_rate(model: Trained, baskets: list[list[str]]) -> float:
         scores = model.input[known[-1]].copy()
         scores[known] = -np.inf
         ranks.append(len(ids) - int((scores < scores[ids[basket[-1]]]).sum()))
-    return heldout.ranking(np.array(ranks), _TOPN).hit_rate
+    return float(np.mean(np.array(ranks) <= _TOPN)) if ranks else 0.0
 
 
 class Program(NamedTuple):

@@ -271,15 +271,15 @@ def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert (
         "block = 64" in lines
-        and "alpha = 0.05" in lines
-        and "max_pairs_per_row = 32.0" in lines
+        and "alpha = 0.1" in lines
+        and "max_pairs_per_row = 16.0" in lines
     )
     assert "vocabulary: 8 tokens, 360 of 360 occurrences" in lines
     updates = (
         "updates: 6 an epoch on average, 6 in all, of 64 tokens each, compiled by "
     )
     assert updates + "xla; sample keeps 100.0%" in lines
-    rates = "0.05, 0.03753, 0.02505, 0.01258, 0.0001"
+    rates = "0.1, 0.07503, 0.05005, 0.02508, 0.0001"
     assert f"learning rate at 0, 25, 50, 75, 100 %: {rates}" in lines
     assert [line.split(":")[0] for line in lines[-2:]] == ["memory", "on each device"]
     assert os.listdir() == ["text.txt"]

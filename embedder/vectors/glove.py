@@ -81,12 +81,13 @@ def _parse_strictly(
     keys, rows = [], []
     for number, line in enumerate(lines, start=first_number):
         where = f"{path} line {number}"
-        key, *fields = line.strip().rsplit(None, size)
-        if len(fields) != size:
+        found = line.strip().rsplit(None, size)
+        if len(found) != size + 1:
             raise InputError(
                 f"{where}: must be a key and {size} values, as on line 1, got "
-                f"{len(fields) + 1} columns: {word2vec.short(line)}."
+                f"{len(found)} columns: {word2vec.short(line)}."
             )
+        key, *fields = found
         keys.append(word2vec.key_of(key, where))
         columns = enumerate(fields, start=2)
         rows.append([word2vec.value_of(x, f"{where}: column {i}") for i, x in columns])

@@ -42,20 +42,20 @@ def further_set(small_data) -> Iterator[None]:
 
 
 def test_alpha_is_the_default_of_the_blocks_and_those_asked_for(run_bench, trained):
-    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 64 --alphas 0.1")
+    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 64 --alphas 0.3")
     alphas = [(x["blocks_per_update"], x["alpha"]) for x in trained]
-    default = [default_alpha("skipgram", TOKENS, 5, n) for n in (1, 64)]
-    assert alphas == [(1, default[0]), (1, 0.1), (64, default[1]), (64, 0.1)]
+    default = [default_alpha("skipgram", 1, 5, n) for n in (1, 64)]  # rare tokens
+    assert alphas == [(1, default[0]), (1, 0.3), (64, default[1]), (64, 0.3)]
     assert default[1] > default[0]
 
 
 def test_a_default_is_marked_in_the_table(run_bench, trained):
     ran = run_bench(
         "composition",
-        f"{ARGUMENTS} --blocks-per-update 1 16 --alphas 0.1 --tiles 16:32 32:32",
+        f"{ARGUMENTS} --blocks-per-update 1 16 --alphas 0.3 --tiles 16:32 32:32",
     )
     marked = [row[2:5] for row in ran.rows if "default" in row[3]]
-    assert marked == [["16:32", "1 (64), default", "0.0500"]]
+    assert marked == [["16:32", "1 (64), default", "0.1000"]]
 
 
 def test_tiles_and_blocks_reach_the_training(run_bench, trained):

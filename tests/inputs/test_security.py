@@ -59,7 +59,9 @@ def test_a_pickle_is_refused_not_run(tmp_path, capsys, verb):
             return os.mkdir, (str(tmp_path / "owned"),)
 
     bomb = np.array([Bomb()], dtype=object)
-    names = ("format", "vectors", "tokens", "token_ends", "X", "y")
+    names = {"format", "vectors", "tokens", "token_ends", "X", "y"}
+    if verb == "convert":  # it refuses files of vectors unread
+        names -= {"vectors"}
     np.savez("file.npz", **dict.fromkeys(names, bomb))
     arguments = {
         "neighbors": ["neighbors", "file.npz", "a"],

@@ -13,7 +13,18 @@ from embedder.vectors.export import read_vectors
 from tests.commands import error_line
 
 TABLES = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
-TABLES += ["--sample", "0", "--epochs", "6", "--keep", "1", "--best-by", "pairs.tsv"]
+TABLES += [
+    "--alpha",
+    "0.05",
+    "--sample",
+    "0",
+    "--epochs",
+    "6",
+    "--keep",
+    "1",
+    "--best-by",
+    "pairs.tsv",
+]
 ENCODER = ["--model", "encoder", "--loader", "memory", "--epochs", "6", "--keep", "1"]
 ENCODER += ["--learning-rate", "0.1", "--batch-size", "4"]
 VALIDATED = [*ENCODER, "--validation-fraction", "0.3"]

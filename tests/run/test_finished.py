@@ -83,18 +83,18 @@ def test_the_corpus_is_opened_once(monkeypatch):
 
 def test_a_setting_as_it_was_resolved_is_the_same(plans, capsys):
     assert train(*TOKENS, "--workdir", "run") == 0
-    assert train(*TOKENS, "--alpha", "0.05", "--block", "64", "--workdir", "run") == 0
+    assert train(*TOKENS, "--alpha", "0.1", "--block", "64", "--workdir", "run") == 0
     assert FINISHED in capsys.readouterr().out and len(plans) == 1
 
 
 def test_a_setting_that_was_given_and_is_open_now_is_planned(plans, capsys):
-    assert train(*TOKENS, "--alpha", "0.05", "--workdir", "same") == 0
+    assert train(*TOKENS, "--alpha", "0.1", "--workdir", "same") == 0
     assert train(*TOKENS, "--workdir", "same") == 0
     assert FINISHED in capsys.readouterr().out and len(plans) == 2
     assert train(*TOKENS, "--alpha", "0.04", "--workdir", "other") == 0
     capsys.readouterr()
     assert train(*TOKENS, "--workdir", "other") == 2
-    assert "`alpha` 0.04 there, 0.05 now" in error_line(capsys)
+    assert "`alpha` 0.04 there, 0.1 now" in error_line(capsys)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_damaged_finished_run_is_refused(plans, capsys):
 
 def test_a_run_that_is_overwritten_meanwhile_is_left_alone(monkeypatch, capsys):
     """Another process starts it anew while this one plans, without the lock."""
-    assert train(*TOKENS, "--alpha", "0.05", "--workdir", "run") == 0
+    assert train(*TOKENS, "--alpha", "0.1", "--workdir", "run") == 0
     plan = TablesProblem.plan
 
     def plan_late(self, *arguments):

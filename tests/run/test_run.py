@@ -65,7 +65,7 @@ def test_train_leaves_every_file_it_names(finished):
     np.testing.assert_array_equal(whole.matrix, text.matrix, strict=True)
     assert whole.counts.tolist() == frame["count"].to_list()
     tables = read_toml(finished.config).tables
-    assert (tables.block, tables.alpha, tables.max_pairs_per_row) == (64, 0.05, 32)
+    assert (tables.block, tables.alpha, tables.max_pairs_per_row) == (64, 0.1, 16)
 
 
 def test_train_writes_a_line_of_metrics_an_epoch(finished):
@@ -140,7 +140,7 @@ def test_plan_resolves_by_the_corpus(tmp_path):
     config = with_options(SMALL, block=None, blocks_per_update=None)
     training = plan(config, corpus, tmp_path)
     assert training.config.tables.update_size == (64, 16)
-    alpha = 0.05 * 0.5 * 16**0.1  # the median token is frequent
+    alpha = 0.025 * 16**0.1  # each row gets many updates
     assert training.config.tables.alpha == alpha
     assert (
         training.config.tables.max_pairs_per_row == 1.6 / training.config.tables.alpha

@@ -347,6 +347,7 @@ def test_a_cache_without_weights_is_as_it_always_was():
     assert json.loads((folder / "shards.json").read_text()) == {
         "raw_tokens": 8,
         "shard_tokens": [8],
+        "dropped_types": 0,
     }
     assert not encoded.has_weights and encoded.weights(0) is None
     assert encoded.content == encoded.vocabulary.digest

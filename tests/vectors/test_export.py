@@ -391,6 +391,8 @@ def test_files_have_the_usual_mode_and_links_stay(tmp_path, ending):
         ("2 2\na 1 2 3\nb 3 4\n", ValueError, "line 2: .* got 4 columns: 'a 1 2 3'"),
         ("2 2\na 1 2 3\nb 3\n", ValueError, "line 2: .* got 4 columns"),
         ("2 2\na 1 2\n\nb 3 4\n", ValueError, "line 3: .* got 0 columns: ''"),
+        ("a 1 2\n\nb 3 4\n", ValueError, "line 2: .* on line 1, got 0 columns: ''"),
+        ("a 1 2\nb 3\n", ValueError, "line 2: .* on line 1, got 2 columns: 'b 3'"),
         ("2 2\na 1 2\n 3 4\n", ValueError, "line 3: .* got 2 columns: ' 3 4'"),
         ("2 2\na b 1 2\nc 3 4\n", ValueError, "line 2: .* got 4 columns"),
         ("2 2\na 1 2\nb 3 nan\n", ValueError, "line 3: column 3 must be .* 'nan'"),

@@ -51,7 +51,7 @@ def test_rare_tokens_of_a_topic_are_less_stable(bootstrap):
 @pytest.mark.slow
 def test_rare_words_are_less_stable(data_folder):
     """Up to some hundred occurrences: words like "the" are near to all others."""
-    trainer = EmbeddingTrainer(min_count=5)
+    trainer = EmbeddingTrainer(min_count=5, alpha=0.05)
     trainer.fit_ensemble(data_folder / "small-text/wikitext2-valid.txt.gz", 5)
     counts, stability = by_count(trainer.ensemble_)
     assert spearmanr(counts, stability).statistic > 0.3
