@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import jax
 import numpy as np
@@ -45,11 +45,14 @@ from embedder.tables.updating import joined_factors, log_dropped, plan_update
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.ensemble import Ensemble
-from embedder.vectors.vectors import Vectors, typed_keys
+from embedder.vectors.vectors import Vectors, short_repr, typed_keys
 
 Key = str | int
 Source = str | os.PathLike | Iterable[Iterable[Key]] | Any
 """Sequences, or a path, or a table of polars, Arrow or pandas."""
+
+Start: TypeAlias = "str | os.PathLike | Vectors | EmbeddingTrainer | None"
+"""Vectors that tokens start from: a file, a run, `Vectors`, or a trainer."""
 
 
 class EmbeddingTrainer:
@@ -159,7 +162,7 @@ class EmbeddingTrainer:
         order: str = "",
         items: str = "",
         weights: str = "",
-        init_from: "str | os.PathLike | Vectors | EmbeddingTrainer | None" = None,
+        init_from: Start = None,
         freeze: str | Iterable[Key] = "",
     ) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
@@ -191,11 +194,7 @@ class EmbeddingTrainer:
         corpus = _corpus(
             sequences_or_path, Columns(session, item, order, items, weights)
         )
-        if isinstance(init_from, EmbeddingTrainer):
-            starting = given_start(init_from._model(), freeze)
-        else:
-            starting = given_start(init_from, freeze)
-        starting.check_size(self._config().tables.vector_size)
+        starting = self._starting(init_from, freeze)
         encoded = _encoded(corpus, self.min_count)
         epochs = range(self.epochs)
         self._train(encoded, config, None, epochs, starting=starting)
@@ -215,6 +214,8 @@ class EmbeddingTrainer:
         order: str = "",
         items: str = "",
         weights: str = "",
+        init_from: Start = None,
+        freeze: str | Iterable[Key] = "",
     ) -> "EmbeddingTrainer":
         """Trains `replicas` models side by side from the start; returns the trainer.
 
@@ -226,7 +227,7 @@ class EmbeddingTrainer:
           sequences_or_path, session, item, order, items, weights: as for `fit`.
           replicas: number of models, at least 2.
           bootstrap: each trains on a resample of the sequences of its own.
-          holdout: as for `fit`.
+          holdout, init_from, freeze: as for `fit`, of all models.
 
         Raises:
           as `fit`; ValueError: `replicas` is less than 2.
@@ -237,8 +238,9 @@ class EmbeddingTrainer:
         corpus = _corpus(
             sequences_or_path, Columns(session, item, order, items, weights)
         )
-        encoded = _encoded(corpus, self.min_count)
-        self._train(encoded, config, None, range(self.epochs), corpus.key_type)
+        starting = self._starting(init_from, freeze)
+        encoded, epochs = _encoded(corpus, self.min_count), range(self.epochs)
+        self._train(encoded, config, None, epochs, corpus.key_type, starting=starting)
         self._key_type = corpus.key_type
         return self
 
@@ -257,6 +259,8 @@ class EmbeddingTrainer:
         target: str = "",
         weight: str = "",
         replicas: int = 1,
+        init_from: Start = None,
+        freeze: str | Iterable[Key] = "",
     ) -> "EmbeddingTrainer":
         """Trains on random walks from the start; returns the trainer. An error leaves
         it as it was.
@@ -274,6 +278,7 @@ class EmbeddingTrainer:
           source, target, weight: columns of an edge list; "": by their order.
           replicas: models to train side by side, as `fit_ensemble` does; of several
             `ensemble_` has all. Each has the walks of its own seed.
+          init_from, freeze: as for `fit`, of nodes.
 
         Raises:
           FileNotFoundError, TypeError, ValueError: `graph` or a setting is wrong.
@@ -296,8 +301,9 @@ class EmbeddingTrainer:
         edges, is_directed = given_edges(graph, config.tables)
         if directed is None:
             config = settings.with_options(config, directed=is_directed)
+        starting = self._starting(init_from, freeze)
         encoded = walks_over(edges, config.tables)
-        self._train(encoded, config, None, range(self.epochs))
+        self._train(encoded, config, None, range(self.epochs), starting=starting)
         self._key_type = "text"
         return self
 
@@ -327,6 +333,8 @@ class EmbeddingTrainer:
         weights: str = "",
         grow: bool = False,
         schedule: Schedule | None = None,
+        init_from: Start = None,
+        freeze: str | Iterable[Key] = "",
     ) -> "EmbeddingTrainer":
         """Trains one more epoch; returns the trainer. An error leaves it as it was.
 
@@ -341,8 +349,14 @@ class EmbeddingTrainer:
             rate falls from `alpha` to `min_alpha` for all rows, as in
             `legacy.EmbeddingTrainer`; on little text that unlearns the rest. None:
             "continue" with `grow`, else "restart".
+          init_from: as for `fit`, only of a trainer that is not trained yet.
+          freeze: as for `fit`; "known": the tokens that the trainer has already.
+
+        Raises:
+          as `fit`; ValueError: the trainer is trained, and `init_from` is given.
         """
         schedule = _schedule(schedule, grow)
+        starting = self._starting(init_from, freeze, self._state is not None)
         columns = Columns(session, item, order, items, weights)
         config, corpus = self._config(), _corpus(sequences_or_path, columns)
         if self._state is not None and corpus.key_type != self._key_type:
@@ -352,7 +366,8 @@ class EmbeddingTrainer:
             )
         self._key_type = corpus.key_type
         if self._state is None:
-            self._train(_encoded(corpus, self.min_count), config, None, range(1))
+            encoded: TokenSource = _encoded(corpus, self.min_count)
+            self._train(encoded, config, None, range(1), starting=starting)
         else:
             table = self.vectors
             config = settings.with_options(
@@ -364,12 +379,14 @@ class EmbeddingTrainer:
             known = BaseVocabulary(self._trained(), grow)
             new, base = _encoded(corpus, self.min_count, known), self._model()
             log_dropped(new, grow, "`grow=True`")
-            encoded: TokenSource = new
+            encoded = new
             factors: np.ndarray | None = None
             if schedule == "continue":
                 encoded, base, factors = plan_update(base, new, [], config.tables)
             epochs = range(len(self.loss_history), len(self.loss_history) + 1)
-            self._train(encoded, config, base, epochs, of_update=factors)
+            self._train(
+                *(encoded, config, base, epochs), starting=starting, of_update=factors
+            )
         return self
 
     @property
@@ -507,6 +524,22 @@ class EmbeddingTrainer:
         with _cap_named():
             return settings.with_options(Config(), loader="memory", **self._settings())
 
+    def _starting(
+        self, init_from: Start, freeze: str | Iterable[Key], is_trained: bool = False
+    ) -> Starting:
+        """What `init_from` and `freeze` name; `is_trained`: the training goes on."""
+        if is_trained and init_from is not None:
+            raise InputError(
+                "`init_from` applies only to a trainer that is not trained yet, got "
+                f"{short_repr(init_from)}: call `fit`, or leave it out."
+            )
+        if isinstance(init_from, EmbeddingTrainer):
+            starting = given_start(init_from._model(), freeze)
+        else:
+            starting = given_start(init_from, freeze, is_trained)
+        starting.check_size(self._config().tables.vector_size)
+        return starting
+
     def _train(
         self,
         encoded: TokenSource,
@@ -529,7 +562,8 @@ class EmbeddingTrainer:
         row_updates = encoded.vocabulary.row_updates
         config = settings.resolve(config, num_tokens, epochs.stop, row_updates)
         dtype = config.run.dtype
-        start, frozen = plan_start(starting, encoded.vocabulary, dtype)
+        num_old = None if base is None else len(base.tokens)
+        start, frozen = plan_start(starting, encoded.vocabulary, dtype, num_old)
         factors = joined_factors(frozen, of_update)
         training = Training(config, encoded, epochs, base, start=start, factors=factors)
         history = [] if base is None else self._loss_history

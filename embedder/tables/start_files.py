@@ -39,8 +39,12 @@ def check_freeze(freeze: str, has_start: bool) -> None:
 def given_start(
     init_from: str | os.PathLike[str] | Vectors | ModelFile | None,
     freeze: str | Iterable[str | int],
+    is_trained: bool = False,
 ) -> Starting:
     """The start that the arguments of `EmbeddingTrainer.fit` name.
+
+    Args:
+      is_trained: a model goes on, whose tokens are known without `init_from`.
 
     Raises:
       InputError, OSError: as of the settings of these names.
@@ -60,7 +64,7 @@ def given_start(
                 path = Workdir(path).model
             vectors = read_first_vectors(path, shown)
     if isinstance(freeze, str):
-        check_freeze(freeze, vectors is not None)
+        check_freeze(freeze, vectors is not None or is_trained)
         if freeze not in ("", "all", "known"):
             path = Path(local_copy(freeze))
             frozen = read_frozen_keys(path, without_secrets(freeze))

@@ -1,6 +1,7 @@
 """Files of vectors to start from, and of keys to freeze; and the same from Python."""
 
 import gzip
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -178,3 +179,87 @@ def test_factors_need_memory():
     assert [each["row factors"] for each in (plain, one, two)] == [0, 4000, 8000]
     assert one["prepared updates"] > plain["prepared updates"]
     assert one["tables"] == plain["tables"]
+
+
+@pytest.fixture
+def edges(tmp_path) -> str:
+    path = tmp_path / "edges.tsv"
+    path.write_text("a\tb\nb\tc\nc\td\nd\ta\na\tc\n")
+    return str(path)
+
+
+def rows(trainer: EmbeddingTrainer, keys: Iterable[str]) -> np.ndarray:
+    return trainer.vectors[[trainer.key_to_index[key] for key in keys]]
+
+
+@pytest.mark.parametrize("freeze", ["", "known"])
+def test_all_models_of_an_ensemble_start_from_vectors(freeze):
+    trainer = EmbeddingTrainer(**OPTIONS)
+    trainer.fit_ensemble(TEXT, 2, init_from=VECTORS, freeze=freeze)
+    matrices = trainer.ensemble_.vectors
+    for seed, matrix in enumerate(matrices, trainer.seed):
+        alone = EmbeddingTrainer(**OPTIONS, seed=seed)
+        alone.fit(TEXT, init_from=VECTORS, freeze=freeze)
+        np.testing.assert_array_equal(matrix, alone.vectors)
+    ids = [trainer.key_to_index[key] for key in "ab"]
+    assert (matrices[:, ids] == EXPECTED).all() == (freeze == "known")
+
+
+@pytest.mark.parametrize(
+    ("freeze", "frozen"), [("", ""), ("known", "ab"), ("all", "ab"), (["b"], "b")]
+)
+def test_nodes_of_a_graph_start_from_vectors(edges, freeze, frozen):
+    """With a rate of nearly 0 they end near their start, frozen ones at it."""
+    settings = OPTIONS | {"alpha": 1e-4, "min_alpha": 1e-4}
+    trainer = EmbeddingTrainer(**settings)
+    trainer.fit_graph(edges, 4, 10, init_from=VECTORS, freeze=freeze)
+    found = rows(trainer, "ab")
+    np.testing.assert_allclose(found, EXPECTED, atol=0.3)
+    stays = (found == EXPECTED).all(axis=1).tolist()
+    assert stays == [key in frozen for key in "ab"]
+    drawn = EmbeddingTrainer(**settings | {"epochs": 0}).fit_graph(edges, 4, 10)
+    assert (rows(trainer, "cd") != rows(drawn, "cd")).any() == (freeze != "all")
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize("freeze", ["all", "known", ["a", "n"]])
+def test_more_training_freezes_keys_all_or_known_tokens(is_trained, freeze):
+    """Known are those of `init_from`, or those that the trainer has already."""
+    trainer, start, known = EmbeddingTrainer(**OPTIONS), VECTORS, EXPECTED
+    if is_trained:
+        start, known = None, rows(trainer.fit(TEXT), "ab")
+    more = [["a", "b", "n"] * 6] * 30
+    trainer.partial_fit(more, grow=True, init_from=start, freeze=freeze)
+    stays = (rows(trainer, "ab") == known).all(axis=1).tolist()
+    assert stays == [True, freeze != ["a", "n"]]
+    is_as_drawn = np.abs(rows(trainer, "n")).max() <= 0.5 / 3
+    assert is_as_drawn == (freeze != "known")
+
+
+@pytest.mark.row("B36")
+@pytest.mark.parametrize("name", ["fit_ensemble", "fit_graph", "partial_fit"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"init_from": "missing.bin"}, "missing.bin does not exist"),
+        ({"init_from": Vectors(["a"], np.ones((1, 2)))}, "has vectors of 2 numbers"),
+        ({"init_from": Vectors(["q"], np.ones((1, 3)))}, "has no token of the corpus"),
+        ({"freeze": ["q"]}, "`freeze` keys has no token of the vocabulary"),
+        ({"freeze": "known"}, "`freeze` known needs vectors to start from"),
+    ],
+)
+def test_bad_starts_are_refused_by_every_training(edges, name, arguments, message):
+    trainer = EmbeddingTrainer(**OPTIONS)
+    with pytest.raises(InputError, match=message):
+        getattr(trainer, name)(edges if name == "fit_graph" else TEXT, **arguments)
+    with pytest.raises(RuntimeError, match="is not trained yet"):
+        trainer.vectors  # noqa: B018 - the property raises
+
+
+@pytest.mark.row("B36")
+def test_a_trained_trainer_goes_on_from_no_other_vectors():
+    trainer = EmbeddingTrainer(**OPTIONS).fit(TEXT)
+    before = trainer.vectors
+    with pytest.raises(InputError, match="`init_from` applies only to a trainer that"):
+        trainer.partial_fit(TEXT, init_from=VECTORS)
+    assert trainer.vectors is before
