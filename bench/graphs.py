@@ -4,6 +4,8 @@ Both train on the same walks, one epoch. The walks of the port are made while it
 gensim reads them from a file. Labels are predicted by logistic regression, one label
 against the rest, from a share of the nodes; of the others as many labels are predicted
 as each has. This is the protocol of Perozzi et al. 2014 (DeepWalk), arXiv:1403.6652.
+Beside them are scores that need no training: the most frequent labels, and regression
+on the degree of a node.
 """
 
 import collections
@@ -28,7 +30,7 @@ from bench.systems import measure
 from embedder import Config, Vectors, read_vectors
 from embedder.config import with_options
 from embedder.engine.prefetch import parallel_map
-from embedder.evaluation.labels import by_regression
+from embedder.evaluation.labels import Predictor, by_frequency, by_regression
 from embedder.evaluation.labels import f1_scores as labels_f1
 from embedder.tables.graph import Walks, open_graph, walks_over
 
@@ -54,14 +56,17 @@ def run(
       walk: settings of the walks.
       settings: of the training, the same for all programs.
       shares: of the nodes with known labels, in percent.
-      splits: random choices of these nodes, over which the scores are means.
+      splits: random choices of these nodes, the same for all programs and seeds.
     """
     folder = data_folder() / "graphs"
     edges, labels = (folder / f"blogcatalog.{x}.tsv.gz" for x in ("edges", "labels"))
     options = with_options(Config(), **walk).tables
     walks = walks_over(open_graph(edges, options).read(), options)
     walks.shard(0, 0, 0)  # compiles
-    samples = []
+    samples = [
+        {"program": name, "scores": f1_scores(predictor, has_label, shares, splits)}
+        for name, (predictor, has_label) in counted(walks, labels).items()
+    ]
     for seed in seeds:
         with tempfile.TemporaryDirectory() as temporary:
             text = Path(temporary, "walks.txt")
@@ -73,10 +78,12 @@ def run(
                 given = {"seed": seed, **settings, **own}
                 given |= walk if name == "port" else {}
                 measured = measure(name, corpus, vectors, epochs=1, **given)
-                scores = f1_scores(read_vectors(vectors), labels, shares, splits)
+                learned = of_vectors(read_vectors(vectors), labels)
+                scores = f1_scores(*learned, shares, splits)
                 sample = {"program": program, "seed": seed, **made}
-                samples.append(sample | measured._asdict() | {"scores": scores})
-                print(samples[-1], flush=True)
+                sample |= measured._asdict()
+                print(sample, flush=True)
+                samples.append(sample | {"scores": scores})
     about = {"walks": walk, "settings": settings, "splits": splits, "seeds": seeds}
     return table(write_results("graphs", settings=about, samples=samples))
 
@@ -103,44 +110,78 @@ def write_walks(walks: Walks, seed: int, path: Path) -> dict[str, float]:
     return {"walk_seconds": seconds, "walk_steps": num_steps}
 
 
-def read_labels(path: Path, vectors: Vectors) -> np.ndarray:
-    """Whether each node has each label, bool[V, C], in the order of `vectors`."""
+def read_labels(path: Path, keys: list[str]) -> np.ndarray:
+    """Whether each node has each label, bool[V, C], in the order of `keys`."""
     found = collections.defaultdict(set)
     with gzip.open(path, "rt") as file:
         for node, label in csv.reader(file, delimiter="\t"):
             found[label].add(node)
     labels = sorted(found)
-    return np.array([[key in found[label] for label in labels] for key in vectors.keys])
+    return np.array([[key in found[label] for label in labels] for key in keys])
+
+
+def of_vectors(vectors: Vectors, labels: Path) -> tuple[Predictor, np.ndarray]:
+    """Regression on vectors, and the labels of the nodes that have any, bool[N, C]."""
+    has_label = read_labels(labels, vectors.keys)
+    labelled = has_label.any(axis=1)
+    matrix, has_label = vectors.matrix[labelled], has_label[labelled]
+    return by_regression(matrix, has_label), has_label
+
+
+def counted(walks: Walks, labels: Path) -> dict[str, tuple[Predictor, np.ndarray]]:
+    """Predictors that need no training, by name, each with the labels."""
+    has_label = read_labels(labels, walks.vocabulary.tokens)
+    labelled = has_label.any(axis=1)
+    degrees, has_label = np.diff(walks.graph.offsets)[labelled], has_label[labelled]
+    features = np.log(degrees[:, np.newaxis] + 1.0)
+    return {
+        "most frequent labels": (by_frequency(has_label), has_label),
+        "degree": (by_regression(features, has_label), has_label),
+    }
 
 
 def f1_scores(
-    vectors: Vectors, labels: Path, shares: list[int], splits: int
-) -> dict[str, list[float]]:
-    """Micro and macro F1 in percent of each share, means over `splits`."""
-    has_label = read_labels(labels, vectors)
-    labelled = has_label.any(axis=1)
-    features, has_label = vectors.matrix[labelled], has_label[labelled]
-    found: dict[str, list[float]] = {name: [] for name in _F1}
-    predictor = by_regression(features, has_label)
+    predictor: Predictor, has_label: np.ndarray, shares: list[int], splits: int
+) -> dict[str, Any]:
+    """Micro and macro F1 in percent, for each share a list over the splits."""
+    found: dict[str, Any] = {"share": shares, **{name: [] for name in _F1}}
     for share in shares:
-        # The mean of the splits, whose seeds are from 0; no intervals.
-        each = labels_f1(predictor, has_label, share / 100, splits, num=0)
-        for name, score in zip(_F1, each, strict=True):
-            found[name].append(100 * score.value)
-    return {"share": [float(share) for share in shares], **found}
+        each = [  # without intervals
+            labels_f1(predictor, has_label, share / 100, 1, num=0, seed=split)
+            for split in range(splits)
+        ]
+        for name, values in zip(_F1, zip(*each, strict=True), strict=True):
+            found[name].append([round(100 * score.value, 3) for score in values])
+    return found
 
 
 def table(results: Results) -> Table:
-    """Two rows for each program: seconds, and micro and macro F1 of each share."""
-    shares = [f"{share:.0f} %" for share in results["samples"][0]["scores"]["share"]]
-    rows = []
-    for program, own in grouped(results["samples"], "program").items():
-        rate = spread(s["walk_steps"] / s["walk_seconds"] / 1e6 for s in own)
-        times = [spread(s["walk_seconds"] for s in own), rate]
-        times.append(spread(s["train_seconds"] for s in own))
+    """Two rows for each program: seconds, and micro and macro F1 of each share, with
+    their ranges over splits and seeds; and the differences of two programs."""
+    samples = results["samples"]
+    shares = [f"{share} %" for share in samples[0]["scores"]["share"]]
+    rows, groups = [], grouped(samples, "program")
+    for program, own in groups.items():
+        times = ["", "", ""]
+        if "walk_steps" in own[0]:
+            rate = spread(s["walk_steps"] / s["walk_seconds"] / 1e6 for s in own)
+            times = [spread(s["walk_seconds"] for s in own), rate]
+            times.append(spread(s["train_seconds"] for s in own))
+        rows += [[program, *times, name, *_spreads(_scores(own, name))] for name in _F1]
+    ours, theirs = PROGRAMS
+    if {ours, theirs} <= {*groups}:
         for name in _F1:
-            columns = zip(*(s["scores"][name] for s in own), strict=True)
-            scores = [spread(column, 1) for column in columns]
-            rows.append([program, *times, name, *scores])
+            both = (_scores(groups[program], name) for program in (ours, theirs))
+            difference = np.subtract(*both)
+            rows.append(["difference", "", "", "", name, *_spreads(difference)])
     head = ["program", "walks alone s", "M steps/s", "training s", "score"]
     return Table([*head, *shares], rows)
+
+
+def _scores(samples: list[dict[str, Any]], name: str) -> np.ndarray:
+    """A score of each share on each split with each seed, [shares, seeds x splits]."""
+    return np.concatenate([np.array(s["scores"][name]) for s in samples], axis=1)
+
+
+def _spreads(scores: np.ndarray) -> list[str]:
+    return [spread(row.tolist(), 1) for row in scores]
