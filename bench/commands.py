@@ -325,15 +325,19 @@ def updates_bench(
     programs: tuple[str, ...] = tuple(updates.PROGRAMS),
     seeds: tuple[int, ...] = (1, 2, 3),
     days: int = 10,
+    every: int = 1,
+    name: str = "updates",
 ) -> None:
     """A model of a shop, updated each day, beside training anew and gensim's update.
 
     Args:
         programs: which to run; default: all.
         seeds: each program is trained once with each.
-        days: the last days with sales, each an update.
+        days: the last days with sales.
+        every: days of an update.
+        name: of the file in bench/results.
     """
-    print(updates.run(list(programs), list(seeds), days).markdown())
+    print(updates.run(list(programs), list(seeds), days, every, name).markdown())
 
 
 def encoder_bench(

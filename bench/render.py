@@ -68,7 +68,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "spirals": spirals.table,
     "stages": stages.table,
     "threads": threads.table,
-    "updates": updates.table,
+    **dict.fromkeys(("updates", "updates-new-items"), updates.table),
     "vocabulary": vocabulary.table,
 }
 """Name of a file in bench/results -> the function that makes its table."""

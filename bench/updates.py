@@ -4,9 +4,11 @@ The base is trained on all baskets but those of the last ten days with sales; th
 day the model is updated with the baskets of that day. A share of the baskets, drawn by
 a hash of their names, is held out: of old days, and of new ones. The last item of each
 is ranked as in `bench.items`, and by cosine. Items without a vector are no candidates;
-as the right item they are never found.
+as the right item they are never found. Few items are new in ten days: with more days,
+and several in an update, there are enough cases to tell how new items are found.
 """
 
+import functools
 import hashlib
 import tempfile
 import time
@@ -27,27 +29,29 @@ from bench.results import (
     write_results,
 )
 from embedder import config
-from embedder.evaluation.ranking import next_item
+from embedder.evaluation.intervals import Estimate, ratio_estimate
+from embedder.evaluation.ranking import by_vectors, last_items, target_ranks
 from embedder.presets import PRESETS
 from embedder.run.train import train
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import read_model
-from embedder.tables.split import Sequences
 
 _OLD_SHARE, _NEW_SHARE = 0.1, 0.3  # of the baskets held out
-_TOPN = 10
 _MIN_COUNT = 5
 _PRESET = PRESETS["items"]
 _EPOCHS = int(_PRESET["epochs"])
-SCORES = "old baskets", "new baskets", "new items"
+SCORES = "old baskets", "new baskets"
+_NEW = "new items"
+_NEW_SCORES = "HR@10", "HR@100", "MRR", "HR@10, cosine"
+_TINY = {"backend": "numba", "threads": 1}  # updates of a few seconds
 
 
 class Shop(NamedTuple):
     """Baskets: tables of sessions, and held-out ones as lists of items."""
 
     base: pl.DataFrame
-    days: list[pl.DataFrame]
-    held_out: dict[str, list[list[str]]]  # by the names of SCORES
+    days: list[pl.DataFrame]  # of an update each
+    held_out: dict[str, list[list[str]]]  # by the names of SCORES, and of new items
 
 
 class Trained(NamedTuple):
@@ -58,8 +62,12 @@ class Trained(NamedTuple):
     output: np.ndarray
 
 
-def read_shop(num_days: int = 10) -> Shop:
-    """The baskets of online-retail, without those of the held-out share."""
+def read_shop(num_days: int = 10, every: int = 1) -> Shop:
+    """The baskets of online-retail, without those of the held-out share.
+
+    Args:
+      every: days of an update.
+    """
     frame = pl.read_parquet(data_folder() / FILES["online-retail"])
     frame = frame.sort("timestamp", maintain_order=True)
     frame = frame.with_columns(day=pl.from_epoch("timestamp").dt.date())
@@ -73,8 +81,10 @@ def read_shop(num_days: int = 10) -> Shop:
     base, new = frame.filter(~is_out & ~is_new), frame.filter(~is_out & is_new)
     old_out, new_out = (frame.filter(is_out & x) for x in (~is_new, is_new))
     held_out = {"old baskets": _baskets(old_out), "new baskets": _baskets(new_out)}
-    held_out["new items"] = [*_of_new_items(base, new, held_out["new baskets"])]
-    return Shop(base, [new.filter(pl.col("day") == day) for day in days], held_out)
+    held_out[_NEW] = [*_of_new_items(base, new, held_out["new baskets"])]
+    updates = [days[start : start + every] for start in range(0, num_days, every)]
+    parts = [new.filter(pl.col("day").is_between(x[0], x[-1])) for x in updates]
+    return Shop(base, parts, held_out)
 
 
 def _hash(name: str) -> float:
@@ -104,10 +114,11 @@ def _frequent(frame: pl.DataFrame) -> set[str]:
     return {*counts.filter(pl.col("count") >= _MIN_COUNT)["item"]}
 
 
-def hit_rate(
+def target_rank(
     model: Trained, baskets: list[list[str]], is_cosine: bool = False
-) -> float:
-    """HR@10 of the last items of baskets in which they are not there before.
+) -> np.ndarray:
+    """The rank of the last item of each basket in which it is not there before, f64[N];
+    inf: it has no vector, or no other item of the basket has one.
 
     All items of a basket count alike.
 
@@ -116,21 +127,16 @@ def hit_rate(
     """
     ids = {token: i for i, token in enumerate(model.tokens)}
     cases = _cases(baskets)
-    known = [
-        [ids[item] for item in case if item in ids] for case in cases if case[-1] in ids
-    ]
-    known = [case for case in known if len(case) > 1]
-    if not known:
-        return 0.0
-    sequences = Sequences(
-        np.concatenate([*map(np.array, known)]).astype(np.int32),
-        np.array([*map(len, known)]),
-    )
-    output = None if is_cosine else model.output
-    found = next_item(
-        *(model.input, np.ones(len(ids)), sequences, _TOPN), output=output, decay=1
-    )
-    return found.hit_rate * found.num_cases / len(cases)
+    known = [[ids[item] for item in case if item in ids] for case in cases]
+    is_known = [x[-1] in ids and len(y) > 1 for x, y in zip(cases, known, strict=True)]
+    ranks = np.full(len(cases), np.inf)
+    if any(is_known):
+        found = [x for x, is_one in zip(known, is_known, strict=True) if is_one]
+        sequences = np.concatenate(found), np.array([*map(len, found)])
+        scorer = by_vectors(model.input, None if is_cosine else model.output, decay=1)
+        one_each = last_items(sequences, "excluded")
+        ranks[is_known], _ = target_ranks(scorer, one_each, len(ids))
+    return ranks
 
 
 def _cases(baskets: list[list[str]]) -> list[list[str]]:
@@ -172,7 +178,7 @@ def _run(
     if not source.exists():  # its time is part of the manifest
         baskets.select("session", "item", "timestamp").write_parquet(source)
     options = config.with_options(
-        config.Config(), seed=seed, min_count=_MIN_COUNT, **_PRESET
+        config.Config(), seed=seed, min_count=_MIN_COUNT, **_PRESET, **_TINY
     )
     if resume is not None:  # as --resume has it
         options = config.read_toml(Workdir(resume).config)
@@ -208,18 +214,18 @@ def _counting(shop: Shop, seed: int, folder: Path) -> Trained:
     return Trained(tokens, after, after)
 
 
-def _count_rate(model: Trained, baskets: list[list[str]]) -> float:
-    """`hit_rate` of counting, which looks at the item before the last alone."""
+def _count_rank(model: Trained, baskets: list[list[str]]) -> np.ndarray:
+    """`target_rank` of counting, which looks at the item before the last alone."""
     ids, ranks = {token: i for i, token in enumerate(model.tokens)}, []
     for basket in _cases(baskets):
         known = [ids[item] for item in basket[:-1] if item in ids]
         if not known or basket[-1] not in ids:
-            ranks.append(len(ids))
+            ranks.append(np.inf)
             continue
         scores = model.input[known[-1]].copy()
         scores[known] = -np.inf
         ranks.append(len(ids) - int((scores < scores[ids[basket[-1]]]).sum()))
-    return float(np.mean(np.array(ranks) <= _TOPN)) if ranks else 0.0
+    return np.array(ranks, float)
 
 
 class Program(NamedTuple):
@@ -227,14 +233,13 @@ class Program(NamedTuple):
 
     fit: Callable[[Shop, int, Path], Trained]
     about: str
-    is_slow: bool = False  # trained with the first seed only
 
 
 PROGRAMS = {
     "from the start": Program(_anew, "all days at once"),
     "no update": Program(_base, "the base alone"),
     "update": Program(_updated(), "--resume --grow"),
-    "update, replay 0.1": Program(_updated(replay=0.1), "--replay 0.1", is_slow=True),
+    "update, replay 0.1": Program(_updated(replay=0.1), "--replay 0.1"),
     "update, restart": Program(
         _updated(schedule="restart"), "--schedule restart: the full rate each day"
     ),
@@ -243,43 +248,86 @@ PROGRAMS = {
 }
 
 
-def run(programs: list[str], seeds: list[int], num_days: int = 10) -> Table:
-    """Trains each of `programs` with each seed, and scores it after the last day."""
-    shop, samples = read_shop(num_days), []
+def run(
+    programs: list[str],
+    seeds: list[int],
+    num_days: int = 10,
+    every: int = 1,
+    name: str = "updates",
+) -> Table:
+    """Trains each of `programs` with each seed, and scores it after the last day.
+
+    Args:
+      every: days of an update.
+      name: of the file in bench/results.
+    """
+    shop, samples = read_shop(num_days, every), []
+    of_new: dict[str, list[np.ndarray]] = {program: [] for program in programs}
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             for program in programs:
-                if PROGRAMS[program].is_slow and seed != seeds[0]:
-                    continue
                 start = time.perf_counter()
                 model = PROGRAMS[program].fit(shop, seed, Path(folder))
                 scores = _scores(program, model, shop)
+                of_new[program].append(_new_scores(program, model, shop))
                 sample = {"program": program, "seed": seed, "scores": scores}
                 sample |= {"items": len(model.tokens)}
                 samples.append(sample)
                 print(sample, round(time.perf_counter() - start), flush=True)
-    about = {name: PROGRAMS[name].about for name in programs}
-    about |= {"seeds": seeds, "days": num_days, "preset": dict(_PRESET)}
+    about: dict[str, Any] = {name: PROGRAMS[name].about for name in programs}
+    about |= {"seeds": seeds, "days": num_days, "every": every, "preset": dict(_PRESET)}
     cases = {name: len(baskets) for name, baskets in shop.held_out.items()}
-    return table(
-        write_results("updates", settings=about, baskets=cases, samples=samples)
-    )
+    items = [case[-1] for case in _cases(shop.held_out[_NEW])]
+    cases |= {"different new items": len({*items})}
+    found = {k: _estimates(np.mean(x, axis=0), items) for k, x in of_new.items()}
+    results = {"baskets": cases, "samples": samples, "new items": found}
+    return table(write_results(name, settings=about, **results))
+
+
+def _rankers(program: str) -> list[Callable[..., np.ndarray]]:
+    """By output vectors and by cosines; by counts."""
+    if PROGRAMS[program].fit is _counting:
+        return [_count_rank]
+    return [target_rank, functools.partial(target_rank, is_cosine=True)]
 
 
 def _scores(program: str, model: Trained, shop: Shop) -> list[float]:
     """HR@10 by SCORES, and by SCORES with cosines; counting has none."""
-    every = shop.held_out.values()
-    if PROGRAMS[program].fit is _counting:
-        return [_count_rate(model, baskets) for baskets in every]
-    return [hit_rate(model, x, cosine) for cosine in (False, True) for x in every]
+    return [
+        float(np.mean(rank(model, shop.held_out[name]) <= 10))
+        for rank in _rankers(program)
+        for name in SCORES
+    ]
+
+
+def _new_scores(program: str, model: Trained, shop: Shop) -> np.ndarray:
+    """The scores _NEW_SCORES of each case of new items, f64[N, 4 or 3]."""
+    ranks, *cosine = (rank(model, shop.held_out[_NEW]) for rank in _rankers(program))
+    return np.stack(
+        [ranks <= 10, ranks <= 100, 1 / ranks, *(x <= 10 for x in cosine)], 1
+    )
+
+
+def _estimates(scores: np.ndarray, items: list[str]) -> list[Estimate]:
+    """The mean of each column of the scores of cases, with an interval by resamples of
+    the new items, of which each has all its cases."""
+    if not items:
+        return []
+    _, group = np.unique(items, return_inverse=True)
+    sizes = np.bincount(group).astype(float)
+    return [ratio_estimate(np.bincount(group, x), sizes) for x in scores.T]
 
 
 def table(results: Results) -> Table:
-    """A row for each program."""
+    """A row for each program: medians and ranges over seeds; of new items means over
+    seeds with 95 % intervals by items."""
     columns = [*SCORES, *(f"{name}, cosine" for name in SCORES)]
+    titles = [f"{_NEW}, {name}" for name in _NEW_SCORES]
     rows = []
     for program, samples in grouped(results["samples"], "program").items():
         each = zip(*(s["scores"] for s in samples), strict=True)
         shown = [spread(x, 3) for x in each]
-        rows.append([program, *shown, *[""] * (len(columns) - len(shown))])
-    return Table(["program", *columns], rows)
+        shown += [""] * (len(columns) - len(shown))
+        found = ["{:.3f} [{:.3f}, {:.3f}]".format(*x) for x in results[_NEW][program]]
+        rows.append([program, *shown, *found, *[""] * (len(titles) - len(found))])
+    return Table(["program", *columns, *titles], rows)

@@ -15,8 +15,9 @@ import logging
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple, TypedDict
 
 import numpy as np
@@ -76,6 +77,8 @@ class BaseVocabulary(NamedTuple):
     vocabulary: Vocabulary
     grows: bool = False
     """Whether new tokens get ids after the known ones, and counts are added up."""
+    earlier: Mapping[str, int] = MappingProxyType({})
+    """Occurrences of new tokens in earlier corpora, which count for `min_count`."""
 
 
 def encode(
@@ -212,8 +215,12 @@ def _vocabulary(
     ids = np.array([known.ids.get(token, -1) for token in counts.tokens], np.int32)
     if not base.grows:
         return known, ids
-    new = order[(ids[order] < 0) & (counts.counts[order] >= min_count)]
-    return _extended(known, ids, counts, new)
+    before = np.array([base.earlier.get(x, 0) for x in counts.tokens], np.int64)
+    totals = counts.counts + before
+    new = order[(ids[order] < 0) & (totals[order] >= min_count)]
+    vocabulary, ids = _extended(known, ids, counts, new)
+    vocabulary.counts[len(known) :] += before[new]
+    return vocabulary, ids
 
 
 def _extended(
@@ -294,12 +301,16 @@ def _decode_spool(
 def _digest(
     manifest: list[dict[str, Any]], min_count: int, base: BaseVocabulary | None
 ) -> str:
+    known: list[Any] | None = None
+    if base is not None:
+        known = [base.vocabulary.digest, base.grows]
+        known += [sorted(base.earlier.items())] if base.earlier else []
     key = {
         "format": _FORMAT,
         "manifest": manifest,
         "min_count": min_count,
         "shard_tokens": shards.SHARD_TOKENS,
-        "known": base and [base.vocabulary.digest, base.grows],
+        "known": known,
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -57,6 +57,7 @@ from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
 from embedder.tables.updating import (
     check_replay,
+    counts_in,
     joined_factors,
     log_dropped,
     plan_update,
@@ -401,6 +402,9 @@ def plan(
         _check_base(config, base)
         first = len(base.loss_history)
         known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grow)
+        if grow and earlier:
+            every = _encoded_earlier(known, earlier, cache)
+            known = known._replace(earlier=counts_in(every, len(base.tokens)))
     encoded = _encoded(config.tables, corpus, cache, known)
     if not encoded.num_tokens:
         raise InputError(
@@ -412,7 +416,8 @@ def plan(
     if base is not None and config.tables.schedule == "continue":
         assert isinstance(encoded, Encoded), "`plan_walks` refuses a base"
         num_tokens = int(encoded.vocabulary.counts.sum())
-        replayed = _encoded_earlier(encoded.vocabulary, earlier, cache)
+        vocabulary = BaseVocabulary(encoded.vocabulary)
+        replayed = _encoded_earlier(vocabulary, earlier, cache)
         update = plan_update(base, encoded, replayed, config.tables)
         encoded, base, of_update = update
     common, *each = (
@@ -428,10 +433,9 @@ def plan(
 
 
 def _encoded_earlier(
-    vocabulary: Vocabulary, earlier: Sequence[Corpus], cache: Path | None
+    known: BaseVocabulary, earlier: Sequence[Corpus], cache: Path | None
 ) -> list[Encoded]:
-    """Earlier corpora as ids of `vocabulary`, those without a token of it left out."""
-    known = BaseVocabulary(vocabulary)
+    """Earlier corpora as ids of `known`, those without a token of it left out."""
     found = [
         encode(each, 1, known)
         if cache is None

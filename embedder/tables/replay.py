@@ -28,9 +28,20 @@ def drawn_sequences(
     return hashes < round(fraction * 2**32)
 
 
+def has_new_token(shard: Shard, num_old: int) -> np.ndarray:
+    """Which sequences of a shard have a token with the id `num_old` or a larger one,
+    bool[m]."""
+    ids, lengths = shard
+    if not len(lengths):
+        return np.zeros(0, bool)
+    return np.maximum.reduceat(ids, np.cumsum(lengths) - lengths) >= num_old
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Replay:
     """A corpus, and a part of earlier ones that each epoch draws: a `TokenSource`.
+
+    Sequences that have a token which is new to the model are in each epoch, (78).
 
     Shard j of the earlier ones is drawn from in shard j mod Z of the Z shards of `new`,
     so that blocks of both are mixed. All corpora have one vocabulary.
@@ -39,6 +50,7 @@ class Replay:
     new: Encoded
     earlier: list[Encoded]
     fraction: float  # of the sequences of `earlier`, in (0, 1]
+    num_old: int  # tokens of the model; new ones have larger ids
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -58,8 +70,31 @@ class Replay:
     def _expected(self, name: str) -> np.ndarray:
         found = getattr(self.new, name).astype(np.float64)
         for index, (source, shard) in enumerate(self._earlier_shards):
-            found[index % len(found)] += self.fraction * getattr(source, name)[shard]
+            drawn = self.fraction * getattr(source, name)[shard]
+            drawn += (1 - self.fraction) * self._sizes_with_new_tokens[index][name]
+            found[index % len(found)] += drawn
         return np.ceil(found).astype(np.int64)
+
+    @functools.cached_property
+    def _sizes_with_new_tokens(self) -> list[dict[str, int]]:
+        """Of each earlier shard the sequences with new tokens, and their tokens."""
+        found = []
+        for source, shard in self._earlier_shards:
+            ids, lengths = source.read(shard)
+            kept = has_new_token((ids, lengths), self.num_old)
+            sizes = {"shard_tokens": int(lengths[kept].sum())}
+            found.append(sizes | {"shard_sequences": int(kept.sum())})
+        return found
+
+    def counts(self) -> np.ndarray:
+        """Expected occurrences in an epoch, of earlier corpora rounded up, i64[V]."""
+        found = np.zeros(len(self.vocabulary))
+        for source, shard in self._earlier_shards:
+            ids, lengths = source.read(shard)
+            kept = has_new_token((ids, lengths), self.num_old)
+            weights = np.where(np.repeat(kept, lengths), 1, self.fraction)
+            found += np.bincount(ids, weights, len(found))
+        return self.new.occurrences() + np.ceil(found.round(6)).astype(np.int64)
 
     @functools.cached_property
     def _earlier_shards(self) -> list[tuple[Encoded, int]]:
@@ -118,6 +153,7 @@ class Replay:
             source, shard = self._earlier_shards[index]
             ids, lengths = source.read(shard)
             mask = drawn_sequences(seed, epoch, index, len(lengths), self.fraction)
+            mask |= has_new_token((ids, lengths), self.num_old)
             parts.append((ids[np.repeat(mask, lengths)], lengths[mask]))
         ids, lengths = map(np.concatenate, zip(*parts, strict=True))
         return ids, lengths

@@ -8,6 +8,8 @@ new row starts where that of an average row is.
 
 import dataclasses
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +79,7 @@ def plan_update(
     old[:num_old] = base.counts
     encoded: TokenSource = _drawn_by(new, text)
     if options.replay:
-        encoded = _with_replay(new, text, earlier, options)
+        encoded = _with_replay(Replay(new, earlier, options.replay, num_old))
     return Update(encoded, with_output_rows(base, len(text)), row_factors(old, text))
 
 
@@ -119,6 +121,8 @@ def log_dropped(encoded: TokenSource, grows: bool, flag: str) -> None:
     why = f"{flag} adds rows for them"
     if grows:
         why = "they occur less than `min_count` times in this text"
+        if isinstance(encoded, Replay):
+            why += " and the earlier ones"
     _log.info("%d distinct new tokens are dropped: %s.", encoded.dropped_types, why)
 
 
@@ -127,12 +131,25 @@ def _drawn_by(encoded: Encoded, counts: np.ndarray) -> Encoded:
     return dataclasses.replace(encoded, vocabulary=vocabulary)
 
 
-def _with_replay(
-    new: Encoded, text: np.ndarray, earlier: list[Encoded], options: TablesOptions
-) -> Replay:
-    for each in (new, *earlier):
+def _with_replay(replay: Replay) -> Replay:
+    """`replay` with draws by the counts of an epoch."""
+    for each in (replay.new, *replay.earlier):
         if each.has_weights:
             raise InputError("`replay` does not go with weights of sessions.")
-    replayed = sum(each.occurrences() for each in earlier) * options.replay
-    counts = text + np.ceil(replayed).astype(np.int64)
-    return Replay(_drawn_by(new, counts), earlier, options.replay)
+    new = _drawn_by(replay.new, replay.counts())
+    return dataclasses.replace(replay, new=new)
+
+
+def counts_in(earlier: Iterable[Encoded], num_old: int) -> dict[str, int]:
+    """Occurrences in earlier corpora of the tokens that are new to a model.
+
+    Args:
+      earlier: encoded with a vocabulary of their own, in which the tokens of the model
+        are the first `num_old`.
+    """
+    found: Counter[str] = Counter()
+    for each in earlier:
+        vocabulary = each.vocabulary
+        counts = vocabulary.counts[num_old:].tolist()
+        found.update(dict(zip(vocabulary.tokens[num_old:], counts, strict=True)))
+    return dict(found)

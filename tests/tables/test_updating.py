@@ -125,14 +125,32 @@ def test_replay_draws_a_share_of_each_epoch_anew():
 def test_replay_mixes_the_new_text_with_what_it_draws():
     new = encoded([["a"], ["c", "c"]])
     earlier = [encoded([["a", "b"]] * 50), encoded([["b", "b", "b"]] * 50)]
-    replay = Replay(new, earlier, 0.3)
+    replay = Replay(new, earlier, 0.3, num_old=3)
     ids, lengths = replay.shard(0, seed=1, epoch=2)
     drawn = [drawn_sequences(1, 2, z, 50, 0.3).sum() for z in (0, 1)]
     assert lengths.tolist() == [1, 2] + [2] * drawn[0] + [3] * drawn[1]
     assert ids.tolist() == [0, 2, 2] + [0, 1] * drawn[0] + [1, 1, 1] * drawn[1]
     assert replay.num_tokens == 3 + 30 + 45
-    other = Replay(new, [earlier[0], encoded([["b", "b", "a"]] * 50)], 0.3)
+    assert replay.counts().tolist() == [1 + 15, 15 + 45, 2]
+    other = Replay(new, [earlier[0], encoded([["b", "b", "a"]] * 50)], 0.3, num_old=3)
     assert len({replay.content, new.content, other.content}) == 3
+
+
+def test_sequences_with_new_tokens_are_replayed_in_every_epoch():
+    """(78): `c` is new to the model here; 10 of 60 earlier sequences have it."""
+    new = encoded([["a", "c"]])
+    earlier = encoded([["a", "b"], ["b"], ["c", "b", "b"], ["a"], ["b"], ["a"]] * 10)
+    replay = Replay(new, [earlier], 0.2, num_old=2)
+    for epoch in range(2):
+        drawn = drawn_sequences(1, epoch, 0, 60, 0.2)
+        drawn[2::6] = True
+        ids, lengths = replay.shard(0, seed=1, epoch=epoch)
+        assert lengths.tolist() == [2, *np.array([2, 1, 3, 1, 1, 1] * 10)[drawn]]
+        assert (ids == 2).sum() == 1 + 10
+    assert replay.shard_sequences.tolist() == [1 + 10 + 10]
+    assert replay.num_tokens == 2 + 30 + 12
+    # a: 1, and 0.2 of 30; b: all 20 beside c, and 0.2 of 30; c: 1, and all 10
+    assert replay.counts().tolist() == [1 + 6, 20 + 6, 1 + 10]
 
 
 @pytest.fixture
@@ -164,6 +182,24 @@ def test_a_given_alpha_is_that_of_all_rows(base):
     both = ["--alpha", "0.01", "--schedule", "continue", "--workdir", "both"]
     assert main([*base, *both]) == 0
     assert read_toml(Path("both/config.toml")).tables.schedule == "continue"
+
+
+def test_occurrences_in_earlier_corpora_count_for_new_tokens(base, capsys):
+    """`n` occurs 4 times on the first day and once on the second; 5 are needed."""
+    Path("day1.txt").write_text("a n\nc n\na n\nb n\na b\n")
+    Path("day2.txt").write_text("a n\nc b\nb a m\n")
+    more = ["--grow", "--min-count", "5", "--epochs", "1"]
+    first = ["train", "day1.txt", "--resume", "old", *more, "--workdir", "day1"]
+    assert main(first) == 0
+    second = ["train", "day2.txt", "--resume", "day1", *more]
+    assert main([*second, "--workdir", "alone"]) == 0
+    assert main([*second, "--replay", "0.1", "--workdir", "replayed"]) == 0
+    alone, replayed = (read_model(Path(x, "model.npz")) for x in ("alone", "replayed"))
+    assert "n" not in alone.tokens
+    assert replayed.tokens == [*alone.tokens, "n"] and replayed.counts[-1] == 5
+    assert (replayed.counts[:-1] == alone.counts).all()
+    log = capsys.readouterr().err
+    assert "in this text and the earlier ones." in log
 
 
 @pytest.mark.row("F44")
