@@ -1,7 +1,8 @@
 """Replay: an update also trains on a part of the corpora that came before.
 
 Each epoch draws other sequences of them. The draw is a pure function of (seed, epoch,
-shard), ALGORITHM.md (71), so a run resumes by arithmetic as every other one.
+shard), ALGORITHM.md (71), so a run resumes by arithmetic as every other one. Sequences
+with tokens that are new to the model are in each epoch, (78).
 """
 
 import dataclasses

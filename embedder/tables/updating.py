@@ -3,7 +3,8 @@
 A training that starts anew at the full rate on a day's text unlearns all other text.
 Three things keep a model, ALGORITHM.md (69) and (70): the rate of each row falls with
 the text that it was trained on, noise is drawn from the new text, and the output of a
-new row starts where that of an average row is.
+new row starts where that of an average row is. New rows learn better with replay, (78):
+it shows them the contexts that they do not have.
 """
 
 import dataclasses
