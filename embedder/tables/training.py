@@ -293,16 +293,22 @@ class Training:
     def _initial_state(self, config: Config) -> TrainState:
         num_rows = len(self.encoded.vocabulary)
         state = initial_state(_whole_model(num_rows, config), self.program.optimizer)
-        tables = state.params["tables"]
-        self._start.begin(tables)
-        if self._base is None:
-            return state
-        _begin_with(tables, {"input": self._base.input, "output": self._base.output})
-        if self._base.settings["optimizer"] != self.config.run.optimizer:
+        self._start.begin(state.params["tables"])
+        return state if self._base is None else self._begun_with(state, self._base)
+
+    def state_of(self, model: ModelFile) -> TrainState:
+        """The state at the end of a training of one model, by its model file."""
+        return self._begun_with(self._initial_state(self.replicas[0]), model)
+
+    def _begun_with(self, state: TrainState, model: ModelFile) -> TrainState:
+        """`state` with the rows of `model` as the first ones."""
+        tables = {"input": model.input, "output": model.output}
+        _begin_with(state.params["tables"], tables)
+        if model.settings["optimizer"] != self.config.run.optimizer:
             return state
         rule = self.program.optimizer
         row_state = rule.row_state(state.opt_state)
-        _begin_with(row_state, self._base.row_state)
+        _begin_with(row_state, model.row_state)
         opt_state = rule.with_row_state(state.opt_state, row_state)
         return state._replace(opt_state=opt_state)
 
