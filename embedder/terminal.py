@@ -64,11 +64,8 @@ def showing_log(show: Callable[[str], object]) -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             show(record.getMessage())
 
-    log, handler, silent = (
-        logging.getLogger("embedder"),
-        Handler(),
-        logging.NullHandler(),
-    )
+    log, handler = logging.getLogger("embedder"), Handler()
+    silent = logging.NullHandler()
     level = log.level
     logging.root.addHandler(silent)  # or Orbax adds one that repeats all records
     log.addHandler(handler)

@@ -63,7 +63,7 @@ def embedder(
 
 def digests() -> dict[str, str]:
     """Of all that is left in the run but what tells the time."""
-    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS"
+    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS", ".lock"
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in Path("run").iterdir()
