@@ -564,11 +564,11 @@ def bad(folder):
         ("nodes --labels none.tsv", "none.tsv: No such file"),
         (
             "nodes --labels empty.tsv",
-            "must have 2 labels or more of nodes that RUN knows",
+            "must have 2 labels or more of known nodes",
         ),
         (
             "nodes --labels one.tsv",
-            "must have 2 labels or more of nodes that RUN knows, g",
+            "must have 2 labels or more of known nodes, g",
         ),
         ("nodes --labels strangers.tsv", "got 0; unknown nodes: 1"),
         ("nodes --labels alone.tsv", "alone.tsv line 2: must be a node and its labels"),

@@ -46,7 +46,6 @@ def own_folder(tmp_path, monkeypatch):
     Path("text.txt").write_text("\n".join(map(" ".join, topics())))
     pairs = ("0-1\t0-2\t9", "0-1\t1-1\t1", "2-2\t2-3\t8", "3-3\t4-4\t2")
     Path("pairs.tsv").write_text("\n".join(pairs))
-    Path("edges.tsv").write_text("\n".join(f"a{i}\ta{i + 1}" for i in range(40)))
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 4)), rng.integers(3, size=60)
     np.savez("examples.npz", X=X, y=y)
@@ -333,13 +332,6 @@ def test_held_out_sequences_without_a_case_are_refused(capsys, text, best, messa
     assert train(*SMALL, "--holdout", "0.3", "--best-by", best) == 2
     assert f"`holdout` 0.3 holds out {message}" in error_line(capsys)
     assert not Path("run").exists()
-
-
-@pytest.mark.row("B39")
-def test_graphs_hold_out_nothing(capsys):
-    walks = *SMALL, "--walks", "2", "--best-by", "held-out"
-    assert train(*walks, source="edges.tsv") == 2
-    assert "`best_by` must be a file of pairs with `walks`" in error_line(capsys)
 
 
 @pytest.mark.row("B39")
