@@ -106,7 +106,9 @@ def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
     run = Workdir(verb.workdir)
     if not run.is_started:
         return verb
-    before = _with_preset(arguments, read_toml(run.config))
+    longer = Workdir(run.longer)
+    now = longer if longer.is_started else run
+    before = _with_preset(arguments, read_toml(now.config))
     base, same = base_of(run), _parse(arguments, before)
     assert isinstance(same, Train)  # as before, with other defaults
     if verb.grow and not (base and base["grow"]):

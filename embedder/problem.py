@@ -78,6 +78,10 @@ class Problem(Protocol[AnyTraining]):
     def begin(self, run: Workdir, training: AnyTraining) -> None:
         """Writes what is known before the first update."""
 
+    def end_state(self, run: Workdir, training: AnyTraining) -> TrainState | None:
+        """The state at the end of a finished run, by its results; None: they do not
+        have all of it."""
+
     def vectors(self, training: AnyTraining, end: Snapshot) -> Vectors:
         """The trained vectors."""
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError, InputNotFoundError
-from embedder.terminal import LogStream, say
+from embedder.terminal import LogStream, say, showing_log
 
 if TYPE_CHECKING:
     from embedder.run.workdir import Workdir
@@ -37,7 +36,7 @@ def opened_run(run: str, *, with_model: bool = False) -> Iterator[Path]:
         return
     from embedder.run.remote_run import copy_of_results
 
-    with _shown_log():
+    with showing_log(lambda message: say(message, LogStream(sys.stderr))):
         path = copy_of_results(run, with_model=with_model)
     try:
         yield path
@@ -47,25 +46,6 @@ def opened_run(run: str, *, with_model: bool = False) -> Iterator[Path]:
             raise
         text = text.replace(str(path), without_secrets(run))
         raise type(error)(text) from error
-
-
-@contextlib.contextmanager
-def _shown_log() -> Iterator[None]:
-    """Shows the log of the package, which only trainings show, on standard error."""
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            say(record.getMessage(), LogStream(sys.stderr))
-
-    log, handler = logging.getLogger("embedder"), Handler()
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 def finished_run(path: Path) -> "Workdir | None":

@@ -5,6 +5,7 @@ that cannot be written never ends a training.
 """
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -53,6 +54,28 @@ class LogStream:
             self.error = self.error or error
             if isinstance(error, BrokenPipeError):
                 self._on_broken_pipe()
+
+
+@contextlib.contextmanager
+def showing_log(show: Callable[[str], object]) -> Iterator[None]:
+    """Calls `show` with each message of the package's log, INFO and above."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            show(record.getMessage())
+
+    log, handler = logging.getLogger("embedder"), Handler()
+    silent = logging.NullHandler()
+    level = log.level
+    logging.root.addHandler(silent)  # or Orbax adds one that repeats all records
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        logging.root.removeHandler(silent)
+        log.setLevel(level)
 
 
 def open_standard_streams() -> None:

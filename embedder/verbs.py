@@ -158,7 +158,7 @@ def _sweep(args: Sweep) -> None:
         if args.best is not None:
             run_training(
                 *(outcome.config, args.best, args.corpus, None),
-                *(args.cache or args.workdir / "cache", RestartOptions()),
+                *(args.cache or args.workdir / "cache", RestartOptions(lengthen=False)),
                 on_status=on_status,
                 stop=stop,
             )

@@ -12,7 +12,8 @@ ROOMS = (
     "presets",
     *("threads", "limits", "terminal", "disk", "vectors", "evaluation"),
     *("engine", "hosts"),
-    *("run", "problem", "run.resuming", "run.loop", "graphs", "tables", "encoders"),
+    *("run", "problem", "run.resuming", "run.loop", "run.longer"),
+    *("graphs", "tables", "encoders"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
     *("results", "neighbors", "scoring", "verbs", "cli"),
 )

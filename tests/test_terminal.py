@@ -1,13 +1,14 @@
 """Control characters are escaped; a stream that fails ends nothing."""
 
 import io
+import logging
 import os
 import subprocess
 import sys
 
 import pytest
 
-from embedder.terminal import LogStream, flush_output, say, say_done, shown
+from embedder.terminal import LogStream, flush_output, say, say_done, showing_log, shown
 
 
 @pytest.mark.parametrize(
@@ -119,3 +120,18 @@ def test_closed_streams_are_not_given_to_files(tmp_path):
     )
     *errors, number = path.read_text().splitlines()
     assert errors == ["Bad file descriptor"] * 2 and int(number) > 2
+
+
+def test_the_log_of_the_package_is_shown_and_then_as_before():
+    log, seen = logging.getLogger("embedder"), []
+    before = log.level, [*log.handlers], [*logging.root.handlers]
+    with pytest.raises(KeyError), showing_log(seen.append):
+        assert any(type(x) is logging.NullHandler for x in logging.root.handlers)
+        logging.getLogger("embedder.run").info("%d vectors", 3)
+        log.debug("not shown")
+        logging.getLogger("another").warning("not shown")
+        raise KeyError
+    assert seen == ["3 vectors"]
+    assert before == (log.level, log.handlers, logging.root.handlers)
+    log.info("not shown")
+    assert seen == ["3 vectors"]

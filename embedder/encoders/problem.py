@@ -16,6 +16,7 @@ from embedder.encoders.predictor import Predictor
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import Snapshot
 from embedder.engine.replicas import stack_states, unstack_states
+from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.run import workdir as folder
 from embedder.run.workdir import Workdir
@@ -55,6 +56,9 @@ class EncoderProblem:
 
     def begin(self, run: Workdir, training: EncoderTraining) -> None:
         """Writes nothing: results are known after the training only."""
+
+    def end_state(self, run: Workdir, training: EncoderTraining) -> TrainState | None:
+        """None: results of an encoder do not have the optimizer's state."""
 
     def vectors(self, training: EncoderTraining, end: Snapshot) -> Vectors:
         """The embedding of every example, by its key; of replicas the aligned mean."""

@@ -1,6 +1,6 @@
 """Baselines that count in the sequences of a training, and train nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from scipy import sparse
@@ -41,6 +41,25 @@ def same_session(training: Sequences, num_items: int, decay: float = DECAY) -> S
         return ((shares @ incidence.T) @ incidence - shares * own).toarray()
 
     return scores
+
+
+def first_tokens(
+    shards: Iterator[Sequences], num: int = 50_000_000
+) -> Iterator[Sequences]:
+    """The first shards, of `num` tokens or the last that makes them more."""
+    while num > 0 and (shard := next(shards, None)) is not None:
+        num -= len(shard[0])
+        yield shard
+
+
+def log_ratios(counts: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """-|log(n_a / n_b)| of pairs of tokens i[n, 2], f64[n]: the frequencies' likeness.
+
+    Args:
+      counts: occurrences, i64[V], > 0.
+    """
+    logs = np.log(counts[pairs])
+    return -np.abs(logs[:, 0] - logs[:, 1])
 
 
 def positive_pmi(

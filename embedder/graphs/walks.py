@@ -21,7 +21,7 @@ from embedder.graphs.csr import Graph
 _LEAST_TRIALS = 16
 _SPAWN_KEY = 4  # of the keys of walks alone
 _ROUNDS = 4  # of the permutation of starts
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S11, _S27, _S30, _S31 = (np.uint64(x) for x in (11, 27, 30, 31))
 
@@ -66,7 +66,7 @@ def make_walks(
     _walk(
         *graph,
         starts,
-        _mixed(keys.draws + numbers),
+        mixed(keys.draws + numbers),
         *(1 / options.p, 1 / options.q),
         *(nodes, lengths),
     )
@@ -96,26 +96,26 @@ def walk_starts(
     while todo.any():
         left, right = found[todo] >> half, found[todo] & mask
         for key in keys:
-            left, right = right, left ^ (_mixed(key + right) & mask)
+            left, right = right, left ^ (mixed(key + right) & mask)
         found[todo] = (left << half) | right
         todo = found >= total
     return (found % np.uint64(num_nodes)).astype(np.int32)
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def mixed(values: np.ndarray) -> np.ndarray:
     """The output function of SplitMix64 (Steele et al. 2014), u64[n]."""
     values = (values ^ (values >> _S30)) * _FIRST
     values = (values ^ (values >> _S27)) * _SECOND
     return values ^ (values >> _S31)
 
 
-_mix = compiled(_mixed)
+_mix = compiled(mixed)
 
 
 @compiled
 def _uniform(key, number):
     """Draw `number` of the walk with `key`: a multiple of 2^-53 in [0, 1), (60)."""
-    z = _mix(key + np.uint64(number + 1) * _GOLDEN)
+    z = _mix(key + np.uint64(number + 1) * GOLDEN)
     return np.float64(z >> _S11) * 2.0**-53
 
 

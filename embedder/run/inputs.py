@@ -3,12 +3,13 @@
 corpus.json has the path or URL of the corpus, its manifest (name, size, time and digest
 of each file), the run that was resumed, and the settings that were left open: those
 that `plan` resolves, as `alpha`, by the corpus and the epochs. config.toml has them
-resolved.
+resolved. Of a run that was made longer it has the epochs of each part, such as [5, 3].
 """
 
 import json
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +50,21 @@ def write_settings(
     base: dict[str, Any] | None = None,
     *,
     given: Config | None = None,
+    parts: list[int] | None = None,
 ) -> None:
     """Writes config.toml and corpus.json.
 
     Args:
       config: resolved settings.
       given: the settings before `plan` resolved them; None: `config` itself.
+      parts: the epochs of each part of a run that was made longer.
     """
     corpus = {
         "source": _absolute(source),
         "manifest": manifest,
         "resume": base,
         "open": _open(given or config, config),
+        **({"epochs": parts} if parts else {}),
     }
     write_text(workdir.corpus, json.dumps(corpus, indent=2) + "\n")
     write_text(workdir.config, to_toml(config))
@@ -123,20 +127,19 @@ def check_same(
     if found:
         raise InputError(
             f"{workdir.path} holds a run with other settings: "
-            f"{', '.join(found)}. {_how_to_lengthen(workdir, config)}Give another "
+            f"{', '.join(found)}. {_about_epochs(workdir, config)}Give another "
             "--workdir, or --overwrite to start anew."
         )
 
 
-def _how_to_lengthen(workdir: Workdir, config: Config) -> str:
-    """How to train a finished run of tables for more epochs; "": it is not that."""
-    more = config.run.epochs - read_toml(workdir.config).run.epochs
-    if more <= 0 or not (workdir.is_finished and workdir.model.exists()):
-        return ""
-    return (
-        f"To train it for {more} more epochs: --resume {workdir.path} --epochs {more} "
-        "--workdir NEW. "
-    )
+def _about_epochs(workdir: Workdir, config: Config) -> str:
+    """What to do about other epochs, as a sentence; "": they are the same."""
+    before, now = read_toml(workdir.config).run.epochs, config.run.epochs
+    if workdir.is_finished and now < before:
+        return f"It was trained for {before} epochs: give more to train on. "
+    if now > before and not workdir.is_finished:
+        return f"First end it (--workdir {workdir.path} alone), then give more epochs. "
+    return ""
 
 
 def data_differences(
@@ -221,18 +224,23 @@ def is_same(
     before = _corpus(workdir, "manifest", (list,))
     manifest = _as_before(manifest, before)
     resolved = _comparable(options_of(read_toml(workdir.config)), before)
-    now = _comparable(options_of(given), manifest)
-    was_open = open_settings(workdir)
-    again = {
-        name: resolved[name]
-        for name, value in was_open.items()
-        if name in now and json.dumps(now[name]) == json.dumps(value)
-    }
+    now = _comparable(options_of(given), manifest) | still_open(workdir, given)
     return (
-        not different_options(resolved, now | again)
+        not different_options(resolved, now)
         and not _different_starts(workdir, base)
         and before == manifest
     )
+
+
+def still_open(workdir: Workdir, given: Config) -> dict[str, Any]:
+    """The settings that were open in the run and are open in `given`, with the values
+    that they had in the run."""
+    resolved, now = options_of(read_toml(workdir.config)), options_of(given)
+    return {
+        name: resolved[name]
+        for name, value in open_settings(workdir).items()
+        if name in now and json.dumps(now[name]) == json.dumps(value)
+    }
 
 
 def _with_columns(options: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
@@ -271,6 +279,12 @@ def open_settings(workdir: Workdir) -> dict[str, Any]:
     if not workdir.corpus.exists():
         return {}
     return _corpus(workdir, "open", (dict, type(None))) or {}
+
+
+def parts_of(workdir: Workdir) -> list[int]:
+    """The epochs of each part of the run; it has one if it was not made longer."""
+    found = _corpus(workdir, "epochs", (list, type(None)))
+    return found or [read_toml(workdir.config).run.epochs]
 
 
 def base_of(workdir: Workdir) -> dict[str, Any] | None:
@@ -350,8 +364,11 @@ def check_has_one_model(workdir: Workdir, argument: str) -> None:
         )
 
 
-def check_sound(workdir: Workdir) -> None:
+def check_sound(workdir: Workdir, also: Sequence[Path] = ()) -> None:
     """Refuses to resume a run whose settings or inputs were changed or damaged.
+
+    Args:
+      also: more of its files to check.
 
     Raises:
       InputError: a file differs from its checksum.
@@ -359,7 +376,7 @@ def check_sound(workdir: Workdir) -> None:
     try:
         sums = read_digests(workdir.path)
         read = workdir.base, workdir.start, workdir.vocabulary
-        for path in (workdir.config, workdir.corpus, *read):
+        for path in (workdir.config, workdir.corpus, *read, *also):
             if path.name in sums:
                 check_digest(path, sums[path.name])
     except FileNotFoundError:

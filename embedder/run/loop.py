@@ -33,6 +33,14 @@ _DIVERGED = 10  # times the loss of the initial vectors: far above any useful lo
 _log = logging.getLogger(__name__)
 
 
+class Finished(NamedTuple):
+    """A finished run that is made longer."""
+
+    run: Workdir
+    parts: list[int]  # epochs of each part, the new one last
+    end: Snapshot  # where the new part starts
+
+
 class RestartOptions(NamedTuple):
     """What to do where a run was started before."""
 
@@ -40,6 +48,7 @@ class RestartOptions(NamedTuple):
     step: int | None = None  # resume from this checkpoint; None: the newest
     force: bool = False  # resume although the corpus files have changed
     force_lock: bool = False  # although the lock names another host
+    lengthen: bool = True  # a finished run goes on if it is given more epochs
 
 
 class Plan(NamedTuple, Generic[AnyTraining]):
@@ -50,6 +59,7 @@ class Plan(NamedTuple, Generic[AnyTraining]):
     training: AnyTraining
     given: Config  # settings before `plan` resolved them
     source: str | None
+    finished: Finished | None = None  # the run that this one makes longer
 
 
 def train_plan(
@@ -76,6 +86,7 @@ def train_plan(
             resumed = _resumed(plan, checkpoints, restart)
             if resumed is None:
                 _write_start(plan)
+                resumed = plan.finished and plan.finished.end
             if mirror is not None:
                 mirror.start(checkpoints)
     start = start_or_broadcast(resumed, training)
@@ -119,6 +130,7 @@ def _write_start(plan: Plan[AnyTraining]) -> None:
     """Writes what is known before the first update, into a cleared folder."""
     run, problem, training = plan.run, plan.problem, plan.training
     folder.clear(run)
+    run.path.mkdir(exist_ok=True)
     problem.begin(run, training)
     write_settings(
         run,
@@ -127,8 +139,11 @@ def _write_start(plan: Plan[AnyTraining]) -> None:
         problem.manifest,
         problem.base,
         given=plan.given,
+        parts=plan.finished and plan.finished.parts,
     )
     folder.write_checksums(run)
+    if plan.finished is not None:  # last: checksums are of files that stay as they are
+        folder.copy_curves(plan.finished.run, run)
 
 
 def _run_epochs(
@@ -226,11 +241,10 @@ def _check_diverged(training: Training, status: Status) -> None:
 
 def _metrics(status: Status) -> dict[str, float | None]:
     """The line of an epoch in metrics.jsonl, or of an evaluation within one, which has
-    its updates and no loss."""
-    is_within = {} if status.is_epoch_end else {"updates": status.updates}
+    no loss."""
     return {
         "epoch": status.epoch + 1,
-        **is_within,
+        "updates": status.updates,
         **status.metrics,
         **status.scores,
         status.rate_name: status.rate,

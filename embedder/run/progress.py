@@ -1,7 +1,6 @@
 """The progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 import functools
-import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from embedder.engine.epochs import Status
 from embedder.run.stopping import Stop
-from embedder.terminal import LogStream, say_done, shown
-
-_silent = logging.NullHandler()
+from embedder.terminal import LogStream, say_done, showing_log, shown
 
 
 @contextmanager
@@ -28,7 +25,7 @@ def progress(stop: Stop) -> Iterator[Callable[[Status], None]]:
     log = LogStream(sys.stderr, lambda: stop.request(signal.SIGPIPE))
     console = Console(file=cast(TextIO, log))  # it has all that a TextIO has
     try:
-        with _log_to(console):
+        with showing_log(functools.partial(_print_message, console)):
             if console.is_terminal:
                 with _shown(console) as show:
                     yield show
@@ -40,30 +37,8 @@ def progress(stop: Stop) -> Iterator[Callable[[Status], None]]:
             say_done(f"The log has gaps: standard error failed ({reason}).")
 
 
-@contextmanager
-def _log_to(console: Console) -> Iterator[None]:
-    """Shows the log of the package on `console`."""
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            console.print(
-                shown(record.getMessage()),
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
-
-    log, handler = logging.getLogger("embedder"), Handler()
-    level = log.level
-    logging.root.addHandler(_silent)  # or Orbax adds one that repeats all records
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        logging.root.removeHandler(_silent)
-        log.setLevel(level)
+def _print_message(console: Console, message: str) -> None:
+    console.print(shown(message), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -5,7 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from embedder.config import Config, options_of, per_host_names, read_toml
+from embedder.config import (
+    Config,
+    options_of,
+    per_host_names,
+    read_toml,
+    with_options,
+)
 from embedder.disk.copies import keep_standard_input
 from embedder.disk.files import name_file_in_errors
 from embedder.disk.lock import LockedError
@@ -15,7 +21,7 @@ from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.hosts import processes
 from embedder.problem import AnyTraining, Base, Problem, Training, open_base
-from embedder.run import inputs
+from embedder.run import inputs, longer
 from embedder.run import mirror as mirrors
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints, check_path
@@ -118,24 +124,46 @@ def run_training(
             if base is not None:
                 inputs.check_apart(run, base.path)
             is_same = is_locked = False
+            of_longer, target = None, run
             if processes.is_first():
                 folder.check_free(run)
-                if mirror is None or run.is_finished or restart.overwrite:
-                    _check_step(run, restart)
-                is_same = _is_finished_as_given(run, config, problem, restart)
-                if restart.overwrite or not run.is_finished:  # else it is only read
+                is_moving = longer.is_interrupted(run) and not restart.overwrite
+                if restart.overwrite or not run.is_finished or is_moving:
                     stack.enter_context(folder.locked(run, restart.force_lock))
-                    is_locked = True
+                    is_locked = True  # otherwise the run is only read
                     folder.remove_parts(run)
+                if is_moving:
+                    longer.replace(run)
+                is_same = _is_finished_as_given(run, config, problem, restart)
+                if not restart.overwrite and restart.lengthen:
+                    of_longer = longer.open_settings(run, config)
+                if of_longer is not None:
+                    _check_no_mirror(run, mirror)
+                    target = Workdir(run.longer)
+                    if not is_locked:
+                        stack.enter_context(folder.locked(run, restart.force_lock))
+                        is_locked = True
+                        folder.remove_parts(run)
+                if mirror is None or run.is_finished or restart.overwrite:
+                    _check_step(target, restart)
                 if mirror is not None:
                     copy = Mirror(mirror, run)
         processes.check_agreement(_input_facts(config, problem))
         if processes.broadcast_flag(is_same):
             return _finished_before(run, copy, problem, stop)
+        given, finished = config, None
+        if processes.broadcast_flag(of_longer is not None):
+            config = with_options(config, **processes.broadcast_facts(of_longer))
         training = _plan_together(config, run, problem, cache or run.cache)
         with processes.fail_together():
-            is_finished = processes.is_first() and _check_and_is_finished(
-                run, training.config, problem, restart
+            if of_longer is not None:
+                force = restart.force
+                finished = longer.finished(run, problem, training, force=force)
+                given = with_options(training.config, **inputs.open_settings(run))
+            is_finished = (
+                processes.is_first()
+                and finished is None
+                and _check_and_is_finished(run, training.config, problem, restart)
             )
             if copy is not None and not is_finished:
                 _open(copy, training.config, source, problem, restart)
@@ -150,9 +178,11 @@ def run_training(
                 )
         if processes.broadcast_flag(is_finished):
             return _finished_before(run, copy, problem, stop)
-        plan = Plan(run, problem, training, config, source)
+        plan = Plan(target, problem, training, given, source, finished)
         try:
             vectors = train_plan(plan, restart, on_status, stop, copy)
+            if finished is not None:
+                longer.replace(run)
         except Stopped as stopped:
             behind = _close(copy, stop)
             raise Stopped(stopped.number, f"{stopped} {behind}".strip()) from None
@@ -160,6 +190,15 @@ def run_training(
             _close(copy, stop)
             raise
         return Result(run.path, vectors, False, _close(copy, stop))
+
+
+def _check_no_mirror(run: Workdir, mirror: str | None) -> None:
+    """Refuses a mirror of a run that gets longer: it has the run as it was."""
+    if mirror is not None:
+        raise InputError(
+            f"`mirror` does not go with more epochs of the finished run {run.path}: "
+            "train without it, and then give the same command with a new mirror."
+        )
 
 
 def _open(

@@ -17,7 +17,8 @@ from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.workdir import Workdir
 
 _ANEW = "train anew with --overwrite, or restore a copy"
-_CURVE = "nothing else depends on it; only training anew restores it"
+_CURVE = "only a longer run depends on it; only training anew restores it"
+_MOVE = "the same command moves them; until then files of both are here"
 _AGAIN = "delete {path}; the same command resumes from the last whole checkpoint"
 
 
@@ -45,6 +46,7 @@ def verify(path: Path) -> Iterator[Finding]:
         raise InputNotFoundError(f"RUN {path} holds no run: {run.config} is missing.")
     yield from _files(run)
     yield from _checkpoints(run)
+    yield from _longer(run)
     yield from _cache(run)
     for path in (*run.parts, *unfinished_folders(run.cache)):
         yield _part(run, path)
@@ -91,6 +93,17 @@ def _checkpoints(run: Workdir) -> Iterator[Finding]:
             )
     for path in checkpoints.parts():
         yield _part(run, path)
+
+
+def _longer(run: Workdir) -> Iterator[Finding]:
+    """Findings about the longer run in the folder of a finished one."""
+    longer = Workdir(run.longer)
+    name = longer.path.name
+    if longer.is_finished:
+        yield Finding(name, "is finished, but its files are not moved", _MOVE)
+    elif longer.is_started:
+        for each in (*_files(longer), *_checkpoints(longer)):
+            yield each._replace(name=f"{name}/{each.name}")
 
 
 def _cache(run: Workdir) -> Iterator[Finding]:

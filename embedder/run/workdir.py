@@ -11,6 +11,7 @@ tensorboard/         the metrics as TensorBoard events
 checkpoints/         all that resuming needs, by the number of updates
 model.npz            the trained model: the file of `EmbeddingTrainer.save`
 replicas.safetensors of a run with replicas: the vectors of each, and no model.npz
+longer/              while a finished run is made longer: the longer run
 labels.parquet       of an encoder: label and prediction of each example
 vectors.txt          of tables: the vectors as word2vec text
 vectors.safetensors  the vectors; written last, so that a run that has it is finished
@@ -56,6 +57,7 @@ class Workdir:
         self.cache = self.path / "cache"
         self.events = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
+        self.longer = self.path / "longer"
         self.metrics = self.path / "metrics.jsonl"
         self.labels = self.path / "labels.parquet"
         self.base = self.path / "base.npz"
@@ -137,7 +139,8 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
     if not path.is_dir():
         raise InputExistsError(f"{argument} must be a folder, got the file {path}.")
     own = {workdir.lock, workdir.cache, *workdir.files, *workdir.parts}
-    own |= {p for p in (workdir.checkpoints, workdir.events) if p.is_dir()}
+    folders = workdir.checkpoints, workdir.events, workdir.longer
+    own |= {path for path in folders if path.is_dir()}
     if not own.issuperset(path.iterdir()):
         raise InputExistsError(
             f"{argument} must be a run, or empty, or new: {path} holds other files."
@@ -186,7 +189,7 @@ def clear(workdir: Workdir) -> None:
     """Removes the files of a run except its cache, and no others."""
     workdir.vectors.unlink(missing_ok=True)  # from here on it is unfinished
     workdir.sums.unlink(missing_ok=True)  # else a run killed below would seem damaged
-    for path in (workdir.checkpoints, workdir.events):
+    for path in (workdir.checkpoints, workdir.events, workdir.longer):
         if path.exists():
             shutil.rmtree(path)
     for path in reversed(workdir.files):  # the settings last: until then it is a run
@@ -213,6 +216,14 @@ def temporary_run(workdir: Workdir) -> Iterator[Workdir]:
         yield made
     finally:
         shutil.rmtree(made.path, ignore_errors=True)
+
+
+def copy_curves(source: Workdir, target: Workdir) -> None:
+    """Copies metrics.jsonl and the TensorBoard events, which `target` goes on with."""
+    if source.metrics.exists():  # a run of 0 epochs has none
+        shutil.copyfile(source.metrics, target.metrics)
+    if source.events.is_dir():
+        shutil.copytree(source.events, target.events)
 
 
 def truncate_metrics(workdir: Workdir, epochs: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from embedder.errors import InputError
+from embedder.evaluation.label_files import read_labels
 from embedder.evaluation.labels import Predictor, by_frequency, by_regression, f1_scores
 from embedder.evaluation.links import (
     Pairs,
@@ -20,7 +21,6 @@ from embedder.evaluation.links import (
     link_scores,
     sample_non_edges,
 )
-from embedder.scoring.label_files import read_labels
 from embedder.scoring.report import Report, Scores
 from embedder.scoring.training_data import is_directed, training_graph
 from embedder.tables.corpus_files import corpus_files

@@ -22,8 +22,9 @@ from embedder.tables.columns import columns_of
 from embedder.tables.encode import BaseVocabulary, encode, open_encoded
 from embedder.tables.encoded import Encoded
 from embedder.tables.graph import Walks, encode_graph, open_encoded_graph, open_graph
+from embedder.tables.link_measure import adjacency_of
 from embedder.tables.problem import open_corpus
-from embedder.tables.split import held_out
+from embedder.tables.split import trained_sequences
 from embedder.tables.vocabulary import Vocabulary
 
 
@@ -37,11 +38,7 @@ def training_sequences(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     run, config = _run(path)
     if config.tables.walks:
         raise InputError("the run was trained on a graph")
-    encoded = _encoded(run, config)
-    for shard, num in enumerate(encoded.shard_sequences):
-        ids, lengths = encoded.shard(shard, seed=0, epoch=0)
-        kept = ~held_out(shard, int(num), config.tables.holdout)
-        yield ids[np.repeat(kept, lengths)], lengths[kept].astype(np.int64)
+    yield from trained_sequences(_encoded(run, config), config.tables.holdout)
 
 
 def training_graph(path: Path) -> sparse.csr_array:
@@ -54,10 +51,7 @@ def training_graph(path: Path) -> sparse.csr_array:
     run, config = _run(path)
     if not config.tables.walks:
         raise InputError("the run was not trained on a graph")
-    graph = _walks(run, config).graph
-    ones = np.ones(len(graph.neighbors))
-    shape = graph.num_nodes, graph.num_nodes
-    return sparse.csr_array((ones, graph.neighbors, graph.offsets), shape=shape)
+    return adjacency_of(_walks(run, config))
 
 
 def is_directed(path: Path) -> bool:

@@ -9,9 +9,8 @@ from embedder.arguments import Evaluate
 from embedder.config import Config, with_options
 from embedder.errors import InputError
 from embedder.evaluation.correlation import correlations
-from embedder.evaluation.counting import positive_pmi
+from embedder.evaluation.counting import first_tokens, log_ratios, positive_pmi
 from embedder.evaluation.intervals import RESAMPLES, mean_estimates, ratio_estimate
-from embedder.evaluation.ranking import Sequences
 from embedder.results import finished_run
 from embedder.scoring.report import Report, Scores
 from embedder.scoring.training_data import training_sequences
@@ -25,7 +24,6 @@ from embedder.vectors.evaluate import ScoredPairs, analogies_result, analogy_ans
 from embedder.vectors.vectors import Vectors
 
 _FREQUENCY, _PMI = "frequency", "co-occurrence"
-_MAX_TOKENS = 50_000_000  # of the training, in which co-occurrences are counted
 
 
 def word_reports(args: Evaluate, run: Path, vectors: Vectors) -> Iterator[Report]:
@@ -76,22 +74,13 @@ def _counted(
     if vectors.counts is None:
         missing[_FREQUENCY] = "RUN has no counts"
     else:
-        logs = np.log(vectors.counts[pairs])
-        found[_FREQUENCY] = -np.abs(logs[:, 0] - logs[:, 1])
+        found[_FREQUENCY] = log_ratios(vectors.counts, pairs)
     try:
-        training = _first_tokens(training_sequences(run))
+        training = first_tokens(training_sequences(run))
         found[_PMI] = positive_pmi(training, pairs, len(vectors))
     except (InputError, OSError) as error:
         missing[_PMI] = str(error).removesuffix(".")
     return found, missing
-
-
-def _first_tokens(shards: Iterator[Sequences]) -> Iterator[Sequences]:
-    """The first shards, of `_MAX_TOKENS` or the last that makes them more."""
-    num = 0
-    while num < _MAX_TOKENS and (shard := next(shards, None)) is not None:
-        num += len(shard[0])
-        yield shard
 
 
 def score_analogies(

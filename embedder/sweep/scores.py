@@ -13,10 +13,10 @@ from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.evaluation.ranking import next_item
 from embedder.tables import heldout
+from embedder.tables.file_measures import PAIRS
 from embedder.tables.measures import (
     HELD_OUT,
     NEXT_ITEM,
-    PAIRS,
     TOPN,
     held_out_sequences,
 )

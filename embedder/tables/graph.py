@@ -12,7 +12,7 @@ import importlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -25,7 +25,7 @@ from embedder.errors import InputError
 from embedder.tables import shards
 from embedder.tables.artefact import ModelFile
 from embedder.tables.corpus_files import corpus_files
-from embedder.tables.graph_cache import read_graph, write_graph
+from embedder.tables.graph_cache import NO_PAIRS, read_graph, write_graph
 from embedder.tables.options import TablesOptions
 from embedder.tables.shards import Shard
 from embedder.tables.vocabulary import Vocabulary
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # Numba takes a second to import, and only graphs need it
     from embedder.graphs.csr import Edges, Graph
     from embedder.graphs.walks import WalkOptions
 
+_SCORING_BYTES = 60  # for each edge: an adjacency matrix, and sorted pairs of nodes
 _FORMAT = 1  # version of the cache's files: older caches are not found
 
 
@@ -55,6 +56,7 @@ class Walks:
     graph: "Graph"  # node i is token i
     options: "WalkOptions"
     building_bytes: int = 0  # of memory that building took; 0: read from a cache
+    held_out: np.ndarray = field(default_factory=lambda: NO_PAIRS)  # i64[n, 2]
 
     @functools.cached_property
     def shard_sequences(self) -> np.ndarray:
@@ -100,16 +102,22 @@ class Walks:
     def description(self) -> str:
         """The size of the graph and the number of its walks."""
         weighted = "weighted" if len(self.graph.cumulative) else "unweighted"
+        held_out = f", {len(self.held_out)} edges held out" * bool(len(self.held_out))
         return (
             f"graph: {len(self.vocabulary)} nodes, {weighted}, "
-            f"{len(self.graph.neighbors)} neighbours in all; "
+            f"{len(self.graph.neighbors)} neighbours in all{held_out}; "
             f"{self.shard_sequences.sum()} walks an epoch, {self.num_tokens} nodes"
         )
 
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of the graph, and of memory that building it took."""
-        return {"graph": self.graph.num_bytes, "building graph": self.building_bytes}
+        num_edges = len(self.graph.neighbors) if len(self.held_out) else 0
+        return {
+            "graph": self.graph.num_bytes,
+            "scoring edges": _SCORING_BYTES * num_edges,
+            "building graph": self.building_bytes,
+        }
 
     @property
     def has_weights(self) -> bool:
@@ -226,10 +234,9 @@ def encode_graph(
     remove_unfinished_folders(cache)
     if not folder.exists():
         walks = walks_over(files.read(), options)
-        write_graph(walks.graph, walks.vocabulary, folder)
+        write_graph(walks.graph, walks.vocabulary, walks.held_out, folder)
         return walks
-    graph, vocabulary = read_graph(folder)
-    return Walks(vocabulary, graph, walk_options(options))
+    return _cached(folder, options)
 
 
 def open_encoded_graph(
@@ -241,10 +248,12 @@ def open_encoded_graph(
       InputError: the cache is damaged.
     """
     folder = cache / _digest(manifest, options)
-    if not folder.exists():
-        return None
-    graph, vocabulary = read_graph(folder)
-    return Walks(vocabulary, graph, walk_options(options))
+    return _cached(folder, options) if folder.exists() else None
+
+
+def _cached(folder: Path, options: TablesOptions) -> Walks:
+    graph, vocabulary, held_out = read_graph(folder)
+    return Walks(vocabulary, graph, walk_options(options), held_out=held_out)
 
 
 def walks_over(edges: "Edges", options: TablesOptions) -> Walks:
@@ -254,15 +263,24 @@ def walks_over(edges: "Edges", options: TablesOptions) -> Walks:
       InputError, NoRoomError: see `build_graph`.
     """
     from embedder.graphs import csr
+    from embedder.graphs.held_out import split_edges
 
+    num_edges, held_out = len(edges.source), NO_PAIRS
+    if options.holdout:
+        csr.check_building_room(num_edges, edges.weight is not None)
+        edges, held_out = split_edges(edges, options.holdout, directed=options.directed)
     graph = csr.build_graph(edges, directed=options.directed)
     visits = options.walks * csr.expected_visits(graph, options.walk_length)
     counts = np.maximum(1, np.rint(visits)).astype(np.int64)
     order = np.argsort(-counts, kind="stable")
     vocabulary = Vocabulary([edges.nodes[v] for v in order], counts[order])
-    building = csr.building_bytes(len(edges.source), edges.weight is not None)
+    building = csr.building_bytes(num_edges, edges.weight is not None)
     graph = csr.relabelled(graph, order)
-    return Walks(vocabulary, graph, walk_options(options), building)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    found = rank[held_out]
+    held_out = found if options.directed else np.sort(found, axis=1)
+    return Walks(vocabulary, graph, walk_options(options), building, held_out)
 
 
 def walk_options(options: TablesOptions) -> "WalkOptions":
@@ -285,4 +303,6 @@ def _digest(manifest: list[dict[str, Any]], options: TablesOptions) -> str:
         "manifest": manifest,
         "graph": {name: settings[name] for name in names} | found,
     }
+    if options.holdout:
+        key["holdout"] = options.holdout
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]

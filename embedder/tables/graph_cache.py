@@ -25,20 +25,28 @@ from embedder.tables.vocabulary import (
 if TYPE_CHECKING:  # Numba takes a second to import, and only graphs need it
     from embedder.graphs.csr import Graph
 
+NO_PAIRS = np.empty((0, 2), np.int64)
+"""No held-out edges."""
+
 _ARRAYS = "offsets", "neighbors", "cumulative"
+_HELD_OUT = "held_out.npy"
 
 
-def write_graph(graph: "Graph", vocabulary: Vocabulary, folder: Path) -> None:
-    """Writes a graph and its nodes atomically, with checksums."""
+def write_graph(
+    graph: "Graph", vocabulary: Vocabulary, held_out: np.ndarray, folder: Path
+) -> None:
+    """Writes a graph, its nodes and held-out edges atomically, with checksums."""
     with atomic_folder(folder) as temporary:
         for name, array in zip(_ARRAYS, graph, strict=True):
             np.save(temporary / f"{name}.npy", array)
+        if len(held_out):
+            np.save(temporary / _HELD_OUT, held_out)
         write_vocabulary(vocabulary, temporary / "vocabulary.parquet")
         write_digests(temporary, files_in(temporary))
 
 
-def read_graph(folder: Path) -> tuple["Graph", Vocabulary]:
-    """The graph and the nodes in a folder of `write_graph`.
+def read_graph(folder: Path) -> tuple["Graph", Vocabulary, np.ndarray]:
+    """The graph, the nodes and held-out edges in a folder of `write_graph`.
 
     Raises:
       InputError: it is damaged.
@@ -58,7 +66,21 @@ def read_graph(folder: Path) -> tuple["Graph", Vocabulary]:
     graph = Graph(*arrays)
     with name_damaged_file(folder / "neighbors.npy"):
         _check_graph(graph, len(vocabulary))
-    return graph, vocabulary
+    held_out = NO_PAIRS
+    if _HELD_OUT in digests:
+        with name_damaged_file(folder / _HELD_OUT) as path:
+            check_digest(path, digests[_HELD_OUT])
+            held_out = np.array(memory_map_npy(path))
+            _check_pairs(held_out, len(vocabulary))
+    return graph, vocabulary, held_out
+
+
+def _check_pairs(pairs: np.ndarray, num_nodes: int) -> None:
+    """Raises InputError for pairs that are no pairs of nodes."""
+    if pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise InputError(f"it must be i64[n, 2], got {pairs.dtype}{[*pairs.shape]}")
+    if pairs.min(initial=0) < 0 or pairs.max(initial=0) >= num_nodes:
+        raise InputError(f"nodes must be from 0 to {num_nodes - 1}")
 
 
 def _check_graph(graph: "Graph", num_nodes: int) -> None:

@@ -1,14 +1,15 @@
 """What the vectors of tokens are scored by while they are trained.
 
-Each score that counting can have, too, comes with a baseline from counts, which is
-logged once. `TablesOptions.best_by` names the score of the best evaluation.
+Each score comes with baselines: what counting has, which is logged once, or what
+another rule makes of the same vectors. `TablesOptions.best_by` names the score of the
+best evaluation.
 """
 
 import functools
+import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,68 +24,53 @@ from embedder.evaluation.ranking import (
 )
 from embedder.tables import heldout
 from embedder.tables.encoded import TokenSource
-from embedder.tables.options import TablesOptions
+from embedder.tables.file_measures import file_measure
+from embedder.tables.link_measure import link_measure
+from embedder.tables.measured import Baseline, Measure, Measured, Tables
+from embedder.tables.options import HELD_OUT_SCORES, LINKS, TablesOptions
 from embedder.tables.split import Sequences, num_held_out, sequences
-from embedder.vectors.evaluate import ScoredPairs
 
 TOPN = 10
 """Items of a ranking among which the next item must be."""
-HELD_OUT, NEXT_ITEM, PAIRS = "held_out", f"hr@{TOPN}", "spearman"
-"""Names of scores: a mean log likelihood, a hit rate, a rank correlation."""
+HELD_OUT, NEXT_ITEM = "held_out", f"hr@{TOPN}"
+"""Names of scores: a mean log likelihood, a hit rate."""
 
 _log = logging.getLogger(__name__)
-Tables = Mapping[str, np.ndarray]
-"""The tables "input" and "output" of a model, [V, D]."""
-
-
-class Measured(NamedTuple):
-    """A score of a model."""
-
-    score: float  # more is better; nan or -inf: not measured
-    baseline: float = math.nan  # the same score of counting; nan: none
-
-
-Measure = Callable[[Tables], Measured]
 
 
 class Measures:
-    """The scores of models by their names."""
+    """The scores of models.
 
-    def __init__(self, measures: Mapping[str, Measure]):
+    Args:
+      best: the name of the score that tells the best evaluation; "": none.
+    """
+
+    def __init__(self, measures: Sequence[Measure], best: str = ""):
         self._measures = measures
         self._is_logged = False  # the baselines are
+        self.best = best
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the scores."""
-        return tuple(self._measures)
+        return tuple(name for measure in self._measures for name in measure.names)
 
     def means(self, models: Sequence[Tables]) -> Metrics:
         """The mean of each score over `models`; None where it is not finite."""
-        found = {
-            name: [measure(tables) for tables in models]
-            for name, measure in self._measures.items()
-        }
-        self._log_baselines({name: each[0].baseline for name, each in found.items()})
-        means = (sum(x.score for x in each) / len(each) for each in found.values())
+        found = [[of(tables) for tables in models] for _, of in self._measures]
+        self._log_baselines([x for each in found for x in each[0].baselines])
+        scores = itertools.chain.from_iterable(
+            zip(*(measured.scores for measured in each), strict=True) for each in found
+        )
+        means = (sum(each) / len(each) for each in scores)
         return tuple(mean if math.isfinite(mean) else None for mean in means)
 
-    def _log_baselines(self, baselines: dict[str, float]) -> None:
-        known = {n: x for n, x in baselines.items() if math.isfinite(x)}
+    def _log_baselines(self, baselines: list[Baseline]) -> None:
+        known = [each for each in baselines if math.isfinite(each.value)]
         if known and not self._is_logged:
-            shown = (f"{name} {x:.4f} ({_MODELS[name]})" for name, x in known.items())
+            shown = (f"{name} {x:.4f} ({model})" for name, x, model in known)
             _log.info("baselines from counts: %s", ", ".join(shown))
         self._is_logged = True
-
-
-_MODELS = {HELD_OUT: "frequencies alone", NEXT_ITEM: "popularity"}
-"""The model of each baseline."""
-
-
-def best_score(options: TablesOptions) -> str:
-    """The name of the score that `best_by` chooses; "": none."""
-    names = {"": "", "held-out": HELD_OUT, "next-item": NEXT_ITEM}
-    return names.get(options.best_by, PAIRS)
 
 
 def measures(options: TablesOptions, encoded: TokenSource) -> Measures:
@@ -93,15 +79,21 @@ def measures(options: TablesOptions, encoded: TokenSource) -> Measures:
     Raises:
       InputError, OSError: what `best_by` needs is missing.
     """
-    found: dict[str, Measure] = {}
-    best = best_score(options)
-    if best == PAIRS:
-        found[PAIRS] = _pairs_measure(options.best_by, encoded)
-    if options.holdout:
-        found[HELD_OUT] = _held_out_measure(options, encoded, best == HELD_OUT)
-    if best == NEXT_ITEM:
-        found[NEXT_ITEM] = _next_item_measure(options, encoded)
-    return Measures(found)
+    found: list[Measure] = []
+    best_by, best = options.best_by, ""
+    if best_by and best_by not in (*HELD_OUT_SCORES, LINKS):
+        found.append(file_measure(options, encoded))
+        best = found[0].names[0]
+    if options.holdout and options.walks:
+        found.append(link_measure(options, encoded))
+        best = best or (found[-1].names[0] if best_by else "")
+    elif options.holdout:
+        found.append(_held_out_measure(options, encoded, best_by == "held-out"))
+        best = HELD_OUT if best_by == "held-out" else best
+    if best_by == "next-item":
+        found.append(_next_item_measure(options, encoded))
+        best = NEXT_ITEM
+    return Measures(found, best)
 
 
 def held_out_sequences(encoded: TokenSource, share: float, wanted: str) -> Sequences:
@@ -120,11 +112,6 @@ def held_out_sequences(encoded: TokenSource, share: float, wanted: str) -> Seque
     return found
 
 
-def _pairs_measure(path: str, encoded: TokenSource) -> Measure:
-    pairs = ScoredPairs(path, encoded.vocabulary.tokens)
-    return lambda tables: Measured(pairs.score(np.asarray(tables["input"])).spearman)
-
-
 def _held_out_measure(
     options: TablesOptions, encoded: TokenSource, is_needed: bool
 ) -> Measure:
@@ -135,9 +122,10 @@ def _held_out_measure(
 
     def measure(tables: Tables) -> Measured:
         found = likelihood(tables)
-        return Measured(found.mean, found.baseline)
+        baseline = Baseline(HELD_OUT, found.baseline, "frequencies alone")
+        return Measured((found.mean,), (baseline,))
 
-    return measure
+    return Measure((HELD_OUT,), measure)
 
 
 def _next_item_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
@@ -159,6 +147,7 @@ def _next_item_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
     def measure(tables: Tables) -> Measured:
         scorer = by_vectors(np.asarray(tables["input"]), np.asarray(tables["output"]))
         ranks = target_ranks(scorer, cases, len(counts))
-        return Measured(ranking(ranks, TOPN).hit_rate, popularity())
+        baseline = Baseline(NEXT_ITEM, popularity(), "popularity")
+        return Measured((ranking(ranks, TOPN).hit_rate,), (baseline,))
 
-    return measure
+    return Measure((NEXT_ITEM,), measure)

@@ -36,7 +36,10 @@ MOST_DISTANCE = 127
 """The largest `window`: `Blocks.radius` is i8."""
 
 HELD_OUT_SCORES = "held-out", "next-item"
-"""Values of `best_by` that are no file."""
+"""Values of `best_by` that are no file, of texts."""
+
+LINKS = "links"
+"""Value of `best_by` that is no file, of graphs."""
 
 ADAGRAD_ALPHA = 0.2
 """Learning rate of Adagrad at the start, for any corpus, ALGORITHM.md (53)."""
@@ -61,9 +64,9 @@ _OF_WALKS = (
     *("walk_length", "directed", "p", "q", "walks_fixed"),
     *("source", "target", "weight"),
 )
-_NOT_OF_WALKS = "holdout", "unicode_errors", "replay"
+_NOT_OF_WALKS = "unicode_errors", "replay"
 _FILES: dict[str, tuple[str, ...]] = {
-    "best_by": HELD_OUT_SCORES,
+    "best_by": (*HELD_OUT_SCORES, LINKS),
     "init_from": (),
     "freeze": ("all", "known"),
 }
@@ -90,8 +93,9 @@ class TablesOptions:
     )
     """Draw noise tokens in proportion to count ** ns_exponent."""
     holdout: float = setting(0.0, number("a number in [0, 1)", lambda x: 0 <= x < 1))
-    """Share of the sequences (lines) that is held out of training, the same for every
-    seed. The vectors are scored on them when they are evaluated."""
+    """Share of the sequences (lines), or of the edges of a graph, that is held out of
+    training, the same for every seed. The vectors are scored on them when they are
+    evaluated."""
     unicode_errors: Literal["strict", "replace"] = setting("strict")
     """If the corpus is not UTF-8 text: refuse it, or replace wrong bytes by U+FFFD."""
     session: str = setting("", text)
@@ -170,8 +174,9 @@ class TablesOptions:
     """Number of devices that hold one copy of sharded tables; 0: all devices."""
     best_by: str = setting("", text)
     """The score by which the best checkpoint is kept: held-out (log likelihood of
-    held-out tokens), next-item (hit rate of the last items of held-out sequences), or a
-    similarity set, on which the vectors are then scored, too."""
+    held-out tokens), next-item (hit rate of the last items of held-out sequences),
+    links (AUC of held-out edges), or a file on which the vectors are then scored, too:
+    a similarity set, analogy questions, or labels of nodes."""
     init_from: str = setting("", text)
     """Start from the vectors of this file (word2vec, GloVe, .safetensors, .npz,
     .parquet), model file or run, which may be a URL; other rows start as without it."""
@@ -230,14 +235,24 @@ class TablesOptions:
                 f"{self.walks}."
             )
 
+    @property
+    def sequence_holdout(self) -> float:
+        """The share of the sequences that is held out: 0 of walks."""
+        return 0.0 if self.walks else self.holdout
+
     def check_best(self) -> None:
         """Raises InputError for a score that lacks what it is measured on."""
-        if self.best_by in HELD_OUT_SCORES and self.walks:
-            raise InputError(
-                f"`best_by` must be a file of pairs with `walks`, since graphs hold "
-                f"out nothing, got {self.best_by!r}."
+        others = HELD_OUT_SCORES if self.walks else (LINKS,)
+        if self.best_by in others:
+            known, of = (
+                (LINKS, "with `walks`")
+                if self.walks
+                else (" or ".join(HELD_OUT_SCORES), "without `walks`")
             )
-        if self.best_by in HELD_OUT_SCORES and not self.holdout:
+            raise InputError(
+                f"`best_by` must be {known} or a file {of}, got {self.best_by!r}."
+            )
+        if self.best_by in (*HELD_OUT_SCORES, LINKS) and not self.holdout:
             raise InputError(
                 f"`best_by` {self.best_by} needs `holdout`, such as 0.01, got "
                 f"{self.holdout}."

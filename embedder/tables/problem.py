@@ -23,6 +23,7 @@ from embedder.disk.urls import without_secrets
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Snapshot
 from embedder.engine.rules import row_rule
+from embedder.engine.state import TrainState
 from embedder.engine.tfdata import import_tensorflow
 from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base, copy_of_base
@@ -164,6 +165,12 @@ class TablesProblem:
             write_start(run.start, self._starting, encoded.vocabulary)
         for line in training.start_lines:
             _log.info("%s", line)
+
+    def end_state(self, run: Workdir, training: Training) -> TrainState | None:
+        """The state in the model file of a finished run; None: replicas have none."""
+        if training.has_replicas:
+            return None
+        return training.state_of(read_model(run.model))
 
     def vectors(self, training: Training, end: Snapshot) -> Vectors:
         """The vectors at `end`; of replicas the mean."""

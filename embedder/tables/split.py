@@ -4,6 +4,7 @@ So all runs on an encoded corpus hold out the same sequences, and a larger share
 out those of a smaller one too (ALGORITHM.md (57)).
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +71,16 @@ def trained_share(
         return 1.0
     trained = 1 - num_held_out(shard_sequences, share) / shard_sequences
     return float((shard_tokens * trained).sum() / shard_tokens.sum())
+
+
+def trained_sequences(
+    encoded: TokenSource, share: float
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Ids and lengths of the sequences of each shard that are not held out."""
+    for shard, num in enumerate(encoded.shard_sequences):
+        ids, lengths = encoded.shard(shard, seed=0, epoch=0)
+        kept = ~held_out(shard, int(num), share)
+        yield ids[np.repeat(kept, lengths)], lengths[kept].astype(np.int64)
 
 
 def sequences(

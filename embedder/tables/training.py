@@ -36,7 +36,7 @@ from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import TokenSource
 from embedder.tables.lookup import tables
-from embedder.tables.measures import Measures, best_score, measures
+from embedder.tables.measures import Measures, measures
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
 from embedder.tables.options import MOST_DISTANCE, TablesOptions
 from embedder.tables.packing import filled_share
@@ -95,7 +95,7 @@ class Training:
         self._base = base
         self._start = start
         # models with settings of their own are scored by a sweep
-        self._measures = Measures({}) if models else measures(options, encoded)
+        self._measures = Measures(()) if models else measures(options, encoded)
         self.scores = self._measures.names
         self.metrics: tuple[str, ...] = ("loss", *self.scores)
         self.epochs = epochs
@@ -164,8 +164,7 @@ class Training:
 
     def score(self, scores: Metrics) -> float | None:
         """The score that `best_by` chooses; None without one."""
-        name = best_score(self.config.tables)
-        return dict(zip(self.scores, scores, strict=True)).get(name)
+        return dict(zip(self.scores, scores, strict=True)).get(self._measures.best)
 
     @property
     def description(self) -> list[str]:
@@ -193,14 +192,14 @@ class Training:
     def _kept_by(self) -> str:
         """The settings that leave out tokens, as the subject of a sentence."""
         names = ["bootstrap"] * self.config.run.bootstrap
-        names += ["holdout"] * bool(self.config.tables.holdout)
+        names += ["holdout"] * bool(self.config.tables.sequence_holdout)
         if not names:
             return "sample keeps"
         return f"{', '.join(['sample', *names[:-1]])} and {names[-1]} keep"
 
     @property
     def _held_out_lines(self) -> list[str]:
-        if not (share := self.config.tables.holdout):
+        if not (share := self.config.tables.sequence_holdout):
             return []
         sequences = self.encoded.shard_sequences
         num = num_held_out(sequences, share).sum()
@@ -260,7 +259,7 @@ class Training:
     def _trained_share(self) -> float:
         """Share of the tokens that are not held out."""
         tokens, sequences = self.encoded.shard_tokens, self.encoded.shard_sequences
-        return trained_share(tokens, sequences, self.config.tables.holdout)
+        return trained_share(tokens, sequences, self.config.tables.sequence_holdout)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -293,16 +292,22 @@ class Training:
     def _initial_state(self, config: Config) -> TrainState:
         num_rows = len(self.encoded.vocabulary)
         state = initial_state(_whole_model(num_rows, config), self.program.optimizer)
-        tables = state.params["tables"]
-        self._start.begin(tables)
-        if self._base is None:
-            return state
-        _begin_with(tables, {"input": self._base.input, "output": self._base.output})
-        if self._base.settings["optimizer"] != self.config.run.optimizer:
+        self._start.begin(state.params["tables"])
+        return state if self._base is None else self._begun_with(state, self._base)
+
+    def state_of(self, model: ModelFile) -> TrainState:
+        """The state at the end of a training of one model, by its model file."""
+        return self._begun_with(self._initial_state(self.replicas[0]), model)
+
+    def _begun_with(self, state: TrainState, model: ModelFile) -> TrainState:
+        """`state` with the rows of `model` as the first ones."""
+        tables = {"input": model.input, "output": model.output}
+        _begin_with(state.params["tables"], tables)
+        if model.settings["optimizer"] != self.config.run.optimizer:
             return state
         rule = self.program.optimizer
         row_state = rule.row_state(state.opt_state)
-        _begin_with(row_state, self._base.row_state)
+        _begin_with(row_state, model.row_state)
         opt_state = rule.with_row_state(state.opt_state, row_state)
         return state._replace(opt_state=opt_state)
 
@@ -606,5 +611,5 @@ def _source(
         epochs=epochs,
         share=local_blocks(layout, num_blocks),
         bootstrap=config.run.bootstrap,
-        holdout=options.holdout,
+        holdout=options.sequence_holdout,
     )

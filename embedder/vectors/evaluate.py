@@ -5,6 +5,7 @@ differ only in case, the first one (the most frequent) is used. Such keys are ca
 spellings of a word.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -100,9 +101,14 @@ class ScoredPairs:
         unit = unit_rows(matrix[self.rows.ravel()].astype(np.float64))
         return cosines(unit[0::2], unit[1::2])
 
+    def correlations(self, values: np.ndarray) -> tuple[float, float]:
+        """Spearman's and Pearson's correlation of f[n], a value for each pair, with the
+        scores; 0.0 if one side is constant."""
+        return _correlations(values, self.scores)
+
     def score(self, matrix: np.ndarray) -> PairsResult:
         """Correlations for `matrix` f[V, D], which has a row for each of the keys."""
-        spearman, pearson = _correlations(self.cosines(matrix), self.scores)
+        spearman, pearson = self.correlations(self.cosines(matrix))
         num_used = len(self.scores)
         num_unknown = self.num_pairs - num_used
         return PairsResult(spearman, pearson, self.num_pairs, num_used, num_unknown)
@@ -144,29 +150,76 @@ def analogy_answers(
 ) -> AnalogyAnswers:
     """The answers to a file of questions, see `evaluate_analogies`, and those of a
     baseline that ignores a and b (Linzen 2016, arXiv:1606.07736)."""
-    check_positive_integer("restrict_vocab", restrict_vocab)
-    groups = _spellings(vectors.keys[:restrict_vocab])
-    group_of_word = {word: group for group, word in enumerate(groups)}
-    names: list[str] = []
-    sections: list[int] = []
-    questions: list[list[int]] = []
-    for name, question in _read_analogies(path):
-        if question is None:
-            names.append(name)
-            continue
-        sections.append(len(names) - 1)
-        questions.append([group_of_word.get(word, -1) for word in question])
-    question_ids = np.array(questions, np.int64).reshape(-1, 4)
-    known: np.ndarray = np.all(question_ids >= 0, axis=1)
-    answers = []
-    for offset in (1, 0):
-        correct = np.zeros_like(known)
-        correct[known] = _answered_correctly(
-            *(vectors.unit[:restrict_vocab], list(groups.values())),
-            *(question_ids[known], offset),
-        )
-        answers.append(correct)
-    return AnalogyAnswers(names, np.array(sections, np.int64), known, *answers)
+    return AnalogyQuestions(path, vectors.keys, restrict_vocab).answers(vectors.unit)
+
+
+class AnalogyQuestions:
+    """The questions of a file, to ask many models of the vocabulary `keys`.
+
+    Raises:
+      InputError, OSError: see `evaluate_analogies`.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        keys: Sequence[str],
+        restrict_vocab: int = 30_000,
+    ):
+        check_positive_integer("restrict_vocab", restrict_vocab)
+        spellings = _spellings(keys[:restrict_vocab])
+        group_of_word = {word: group for group, word in enumerate(spellings)}
+        self._path = path
+        self._num_candidates = restrict_vocab
+        self._groups = [*spellings.values()]
+        self._names: list[str] = []
+        sections: list[int] = []
+        questions: list[list[int]] = []
+        for name, question in _read_analogies(path):
+            if question is None:
+                self._names.append(name)
+                continue
+            sections.append(len(self._names) - 1)
+            questions.append([group_of_word.get(word, -1) for word in question])
+        self._sections = np.array(sections, np.int64)
+        self._questions = np.array(questions, np.int64).reshape(-1, 4)
+        self._is_known: np.ndarray = np.all(self._questions >= 0, axis=1)
+
+    def check_known(self) -> None:
+        """Raises InputError if no question has only words of the vocabulary."""
+        if not self._is_known.any():
+            raise InputError(
+                f"{self._path} must have a question of four words in the vocabulary, "
+                f"got none of {len(self._is_known)}."
+            )
+
+    def answers(self, unit: np.ndarray) -> AnalogyAnswers:
+        """The answers by unit vectors f[V, D] of the keys."""
+        known, answers = self._is_known, []
+        for offset in (1, 0):
+            correct = np.zeros_like(known)
+            correct[known] = _answered_correctly(
+                *(unit[: self._num_candidates], self._groups),
+                *(self._questions[known], offset),
+            )
+            answers.append(correct)
+        return AnalogyAnswers(self._names, self._sections, known, *answers)
+
+
+def is_analogies(path: str | PathLike[str]) -> bool:
+    """Whether a file has analogy questions: its first line names a section."""
+    return next((line for _, line in _numbered_lines(path)), "").startswith(":")
+
+
+def looks_like_pairs(path: str | PathLike[str], num_lines: int) -> bool:
+    """Whether the first lines of a file, but a heading, are two words and a number."""
+    found = []
+    for number, line in itertools.islice(_numbered_lines(path), num_lines):
+        fields = line.split("\t") if "\t" in line else line.split()
+        is_pair = len(fields) == 3 and _number(fields[-1]) is not None
+        if not line.startswith("#") and (is_pair or number > 1):
+            found.append(is_pair)
+    return bool(found) and all(found)
 
 
 def analogies_result(answers: AnalogyAnswers) -> AnalogiesResult:

@@ -10,7 +10,11 @@ import polars as pl
 import pytest
 
 from embedder.cli import main
-from embedder.evaluation.counting import followed_most_often, same_session
+from embedder.evaluation.counting import (
+    first_tokens,
+    followed_most_often,
+    same_session,
+)
 from embedder.evaluation.ranking import (
     last_items,
     next_item,
@@ -19,7 +23,6 @@ from embedder.evaluation.ranking import (
     target_ranks,
 )
 from embedder.limits import Limit
-from embedder.scoring import words
 from embedder.scoring.training_data import training_sequences
 from embedder.tables.artefact import read_model
 from embedder.tables.heldout import log_likelihood
@@ -277,11 +280,10 @@ def test_the_data_of_a_resumed_run_have_its_ids(tmp_path):
         assert lengths.tolist() == [3] * 80 and tokens[-1] == "new"
 
 
-def test_co_occurrences_are_counted_in_the_first_shards(monkeypatch):
-    monkeypatch.setattr(words, "_MAX_TOKENS", 5)
+def test_co_occurrences_are_counted_in_the_first_shards():
     shards = [(np.zeros(n, int), np.array([n])) for n in (3, 2, 4)]
-    assert [len(ids) for ids, _ in words._first_tokens(iter(shards))] == [3, 2]
-    assert len([*words._first_tokens(iter(shards[:1]))]) == 1
+    assert [len(ids) for ids, _ in first_tokens(iter(shards), 5)] == [3, 2]
+    assert len([*first_tokens(iter(shards[:1]), 5)]) == 1
 
 
 def test_a_better_baseline_is_named(capsys):
@@ -564,11 +566,11 @@ def bad(folder):
         ("nodes --labels none.tsv", "none.tsv: No such file"),
         (
             "nodes --labels empty.tsv",
-            "must have 2 labels or more of nodes that RUN knows",
+            "must have 2 labels or more of known nodes",
         ),
         (
             "nodes --labels one.tsv",
-            "must have 2 labels or more of nodes that RUN knows, g",
+            "must have 2 labels or more of known nodes, g",
         ),
         ("nodes --labels strangers.tsv", "got 0; unknown nodes: 1"),
         ("nodes --labels alone.tsv", "alone.tsv line 2: must be a node and its labels"),

@@ -17,7 +17,7 @@ from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 from tests.commands import run_python
 
-SHARED = ("--epochs", "3", "--save-every", "16")
+SHARED = ("--save-every", "16")
 TABLES = ("corpus.txt", "--vector-size", "5", "--min-count", "1", "--block", "32")
 TABLES += ("--blocks-per-update", "2")
 WALKS = ("edges.tsv", "--walks", "8", "--walk-length", "20", "--p", "0.5")
@@ -52,17 +52,18 @@ KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4, 3, 4, 4, 3)
 
 
 def embedder(
-    event: int, number: int, *arguments: str, verb: str = "train"
+    event: int, number: int, *arguments: str, verb: str = "train", epochs: int = 3
 ) -> subprocess.CompletedProcess[str]:
     """`embedder train`, or another verb, that gets the signal `number` at the event."""
     command = ["-m", "tests.faults.child", event, number, verb, *arguments]
+    command += ["--epochs", epochs]
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     return run_python(*command, "--workdir", "run", *SHARED, env=os.environ | devices)
 
 
 def digests() -> dict[str, str]:
     """Of all that is left in the run but what tells the time."""
-    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS"
+    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS", ".lock"
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in Path("run").iterdir()
@@ -280,3 +281,49 @@ def test_a_run_killed_at_evaluations_has_the_same_scores_end_and_best(
         kills += process.returncode == -9
     assert kills > 2
     assert digests() == expected and scores() == measured
+
+
+def cut_metrics() -> list[tuple[object, ...]]:
+    """Of each line of metrics.jsonl what does not tell the time."""
+    lines = map(json.loads, Path("run/metrics.jsonl").read_text().splitlines())
+    return [(line["epoch"], line["updates"], line.get("loss")) for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.row("F46")
+@pytest.mark.parametrize("mode", ["numba", "sharded", "replicas, sharded", "encoder"])
+def test_a_run_killed_while_it_gets_longer_is_the_old_one_or_ends_as_whole(
+    tmp_path, text_file, monkeypatch, mode
+):
+    """What was saved of the shorter run stays, until the new files replace it."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
+    options = *MODES[mode], "--save-every", "1epoch"
+    monkeypatch.setattr(f"{__name__}.SHARED", ())
+    assert embedder(-1, 0, *options, epochs=2).returncode == 0
+    short, before = digests(), cut_metrics()
+    shutil.copytree("run", "short")
+    whole = embedder(-1, 0, *options, epochs=4)
+    assert whole.returncode == 0, whole.stderr
+    expected, measured = digests(), cut_metrics()
+    num_events = int(whole.stdout.splitlines()[-1])
+    assert num_events > 40 and expected != short and measured[:2] == before
+    choice, kills, kept = random.Random(5), 0, 0
+    for first in (num_events - 3, num_events - 12, num_events // 2):
+        shutil.rmtree("run")
+        shutil.copytree("short", "run")
+        for event in (first, choice.randrange(1, num_events), -1):
+            process = embedder(event, 9, *options, epochs=4)
+            assert process.returncode in (0, -9), process.stderr
+            kills += process.returncode == -9
+            if (
+                process.returncode
+                and not Path("run/longer/vectors.safetensors").exists()
+            ):
+                assert digests() in (short, expected)
+                kept += digests() == short
+        assert digests() == expected and cut_metrics() == measured
+        assert not Path("run/longer").exists()
+        assert verb(-1, "verify", "run").returncode == 0
+    assert kills >= 3 and kept

@@ -54,6 +54,7 @@ FAULTS = {
     "F42": "kill -9 while remote data are copied",
     "F44": "SIGTERM of an update that replays earlier corpora",
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
+    "F46": "kill -9 of a finished run while it gets longer",
     "F45": "kill -9 during an evaluation while training, and between two",
 }
 INPUTS = {
@@ -97,6 +98,7 @@ INPUTS = {
     "B39": "evaluations and patience without a score, or with nothing held out",
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
     "B42": "phrases: options out of bounds, targets that exist or are the corpus",
+    "B43": "a finished run that is given other epochs, and cannot go on",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}

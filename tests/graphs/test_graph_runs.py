@@ -246,7 +246,6 @@ def test_another_graph_is_refused_when_a_run_resumes(stopped, capsys):
 
 BAD = {
     "no graph": (["--walks", "1"], "`walks` needs a graph: give an edge list as the"),
-    "holdout": ([*GRAPH, "--holdout", "0.1"], "`holdout` applies only to texts, got"),
     "bootstrap": ([*GRAPH, "--bootstrap"], "`bootstrap` applies only to texts: walks"),
     "min count": ([*GRAPH, "--min-count", "3"], "`min_count` applies only to texts"),
     "errors": ([*GRAPH, "--unicode-errors", "replace"], "`unicode_errors` applies"),

@@ -229,7 +229,8 @@ def test_a_run_writes_its_scores(tmp_path, monkeypatch, capsys):
     assert len(found) == 2
     shown = capsys.readouterr().err
     for line in found:
-        assert [*line][:4] == ["epoch", "loss", "spearman", "held_out"]
+        names = ["epoch", "updates", "loss", "spearman", "held_out"]
+        assert [*line][:5] == names
         assert f"held_out {line['held_out']:.4f}" in shown
     assert "holdout = 0.1" in (tmp_path / "run/config.toml").read_text()
     assert main([*arguments[:-6], "--holdout", "0.2"]) == 2

@@ -58,7 +58,7 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
             found.setdefault(label, set()).add(ids[node])
     if len(found) < 2:
         raise InputError(
-            f"`labels` {path} must have 2 labels or more of nodes that RUN knows, got "
+            f"`labels` {path} must have 2 labels or more of known nodes, got "
             f"{len(found)}; unknown nodes: {len(unknown)}."
         )
     names = sorted(found)
