@@ -98,6 +98,8 @@ INPUTS = {
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
     "B42": "phrases: options out of bounds, targets that exist or are the corpus",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
+    "B49": "examples of classes that an encoder does not know, or of one example each; "
+    "labels and vectors of other examples",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
