@@ -167,6 +167,10 @@ class Training:
         name = best_score(self.config.tables)
         return dict(zip(self.scores, scores, strict=True)).get(name)
 
+    def score_text(self, score: float) -> str:
+        """A score with the name that the log has."""
+        return f"{best_score(self.config.tables)} {score:.4f}"
+
     @property
     def description(self) -> list[str]:
         """The corpus, the updates and the learning rate, as lines of text."""
