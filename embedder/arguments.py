@@ -245,8 +245,9 @@ class Evaluate:
     """Score vectors on held-out data, each score beside a baseline from counting and
     with a 95 % interval; or an encoder.
 
-    Of an encoder: accuracy, negative log likelihood and calibration error, and the
-    accuracy of the examples that remain when the most uncertain are rejected.
+    Of an encoder: accuracy, negative log likelihood and calibration error, the accuracy
+    of the examples that remain when the most uncertain are rejected, and how often the
+    nearest examples have the same class.
     """
 
     run: _Run
@@ -302,10 +303,11 @@ class Evaluate:
     text: str | None = None
     """Held-out text, in a format of training: log likelihood of its tokens."""
     seed: int = 0
-    """Of the intervals, of pairs without an edge, and of splits."""
+    """Of the intervals, of pairs without an edge, of splits, and of queries."""
     examples: str | None = None
     """Of an encoder: evaluate on these labelled examples, in a format of training;
-    none: on the validation examples of the run."""
+    none: on the validation examples of the run. They may have classes that the encoder
+    was not trained on."""
     picture: Path | None = None
     """Of an encoder: draw a reliability diagram, and accuracy against rejection, to
     this file, .png or .svg. Needs matplotlib, which the extra `plot` has."""
