@@ -193,7 +193,7 @@ class Neighbors:
     run: _Run
     """Folder of a finished run, or a file of vectors; it may be a URL."""
     words: _Words
-    """Tokens to look up."""
+    """Tokens to look up. Of a run of an encoder: keys of examples, or image files."""
     topn: int = 10
     """Number of neighbours per word."""
     stable: bool = False
@@ -214,6 +214,9 @@ class Neighbors:
     """With --names: only neighbours whose row has this value, as category=Kitchen, or
     title~mug (contains), or price<5, also with <= > >=. Repeat the flag: all conditions
     must be met, but of several values of a column by = only one."""
+    to: Path | None = None
+    """Of a run of an encoder: write the images of each query and of the examples
+    nearest to it to this file, .png."""
     json: bool = False
     """Print a line of JSON for each word or session, with all columns of --names."""
 

@@ -119,16 +119,22 @@ class Vectors:
         return [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
 
     def nearest_to(
-        self, queries: np.ndarray, topn: int = 10
+        self,
+        queries: np.ndarray,
+        topn: int = 10,
+        *,
+        among: Collection[str] | None = None,
     ) -> list[list[tuple[str, float]]]:
         """The `topn` keys with the highest cosine similarity to each query, and these.
 
         Args:
           queries: vectors f[Q, D].
+          among: as of `most_similar`.
         """
         check_positive_integer("topn", topn)
         excluded: list[list[int]] = [[]] * len(queries)
-        nearest = self._nearest(np.asarray(queries, np.float64), excluded, topn)
+        rows, hidden = np.asarray(queries, np.float64), self.outside(among)
+        nearest = self._nearest(rows, excluded, topn, hidden)
         return [
             [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
             for ids, scores in nearest

@@ -100,6 +100,7 @@ INPUTS = {
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
     "B49": "examples of classes that an encoder does not know, or of one example each; "
     "labels and vectors of other examples",
+    "B50": "a sheet of images: data that are changed, missing, no images; hostile keys",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
