@@ -344,7 +344,8 @@ class Export:
     """Folder of a finished run, or a file of vectors; it may be a URL."""
     to: Path
     """.txt or .vec (word2vec text, also .gz), .bin (word2vec binary), .safetensors,
-    .npz, .parquet."""
+    .npz, .parquet; of an encoder also .onnx, its network, which needs jax2onnx, in the
+    extra `onnx`."""
     names: str | None = None
     """Table (CSV, Parquet ...) whose first two columns are keys and names: write the
     name and its other columns, too, to .parquet; with --stability also to .csv."""
@@ -357,6 +358,8 @@ class Export:
     predictions: bool = False
     """Of a run of an encoder: write the class probabilities and the entropies of its
     examples, to .parquet or .safetensors. Of replicas the probabilities are means."""
+    parameters: bool = False
+    """Of an encoder: write its parameters as arrays module/name, to .safetensors."""
 
 
 @dataclass(frozen=True)

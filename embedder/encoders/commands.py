@@ -5,19 +5,29 @@ from typing import Literal
 
 from embedder.disk.files import name_file_in_errors
 from embedder.encoders.export import export_predictions, export_replicas
+from embedder.encoders.weights import export_onnx, export_parameters
 from embedder.terminal import say_done, shown
 
+EncoderExport = Literal["predictions", "replicas", "parameters", "network"]
 
-def export(run: Path, to: Path, what: Literal["predictions", "replicas"]) -> None:
-    """Writes the predictions of a run, or the embeddings by each of its replicas.
+
+def export(run: Path, to: Path, what: EncoderExport) -> None:
+    """Writes the predictions of a run, the embeddings by each of its replicas, its
+    parameters, or its network as ONNX.
 
     Raises:
-      InputError: see `export_predictions` and `export_replicas`.
+      InputError: see `export_predictions`, `export_replicas` and `weights`.
     """
     with name_file_in_errors(to):
-        if what == "predictions":
-            done = f"predictions of {export_predictions(run, to)} examples"
-        else:
-            num_networks, num_examples = export_replicas(run, to)
-            done = f"{num_networks} x {num_examples} vectors"
+        match what:
+            case "predictions":
+                done = f"predictions of {export_predictions(run, to)} examples"
+            case "replicas":
+                num_networks, num_examples = export_replicas(run, to)
+                done = f"{num_networks} x {num_examples} vectors"
+            case "parameters":
+                done = f"{export_parameters(run, to)} parameters"
+            case "network":
+                export_onnx(run, to)
+                done = "the network"
     say_done(f"{done} in {shown(str(to))}")

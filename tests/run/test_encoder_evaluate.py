@@ -409,11 +409,11 @@ def test_a_picture_is_no_file_of_a_run(runs, capsys):
         (["several", "p.npz", "--replicas"], "`to` must end in .parquet or .safeten"),
         (
             ["several", "p.parquet", "--predictions", "--replicas"],
-            "Give one of --replicas, --stability N and --predictions",
+            "Give one of --replicas, --stability N, --predictions and --parameters",
         ),
         (
             ["several", "p.parquet", "--predictions", "--stability", "3"],
-            "Give one of --replicas, --stability N and --predictions",
+            "Give one of --replicas, --stability N, --predictions and --parameters",
         ),
         (
             ["several", "p.parquet", "--stability", "3"],
@@ -421,7 +421,7 @@ def test_a_picture_is_no_file_of_a_run(runs, capsys):
         ),
         (
             ["one", "p.parquet", "--stability", "3", "--replicas"],
-            "Give one of --replicas, --stability N and --predictions",
+            "Give one of --replicas, --stability N, --predictions and --parameters",
         ),
         (["one", "p.parquet", "--replicas"], "`replicas` applies only to a run with r"),
         (["tokens", "p.parquet", "--predictions"], "`predictions` applies only to a r"),
@@ -429,7 +429,7 @@ def test_a_picture_is_no_file_of_a_run(runs, capsys):
         (["no", "p.parquet", "--predictions"], "does not exist"),
         (
             ["several", "p.parquet", "--replicas", "--names", "n.csv"],
-            "`names` goes with neither --predictions nor --replicas",
+            "`names` goes with neither --predictions, --replicas, --parameters nor",
         ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
