@@ -16,6 +16,7 @@ from embedder.vectors.spelling import near_keys
 CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
 KeyType = Literal["text", "integer"]
 ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
+_BLOCK = 64  # values of which `largest` takes the maximum first
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -247,7 +248,7 @@ class Vectors:
         num = min(topn, num_left)
         if num == 0:
             return np.empty(0, np.int64), np.empty(0)
-        worst = np.partition(scores, len(self) - num)[len(self) - num]
+        worst = largest(scores, num)
         ids = np.flatnonzero(scores >= worst - ROUNDING)
         exact = cosines(self._exact_unit(ids), query)
         order = np.argsort(-exact, kind="stable")[:num]
@@ -291,6 +292,19 @@ def unit_rows(matrix: np.ndarray) -> np.ndarray:
     norms = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
     scaled /= np.where(norms > 0, norms, 1)
     return scaled
+
+
+def largest(values: np.ndarray, num: int) -> np.floating:
+    """The `num`-th largest of f[n], counted from 1; NaN is larger than all numbers.
+
+    At least `num` values are as large as the `num`-th largest of the maxima of blocks;
+    only these are partitioned.
+    """
+    whole = len(values) // _BLOCK * _BLOCK
+    maxima = values[:whole].reshape(-1, _BLOCK).max(axis=1)
+    if num <= len(maxima) // 2:
+        values = values[~(values < np.partition(maxima, -num)[-num])]  # also NaN
+    return np.partition(values, -num)[-num]
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
