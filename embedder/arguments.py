@@ -193,7 +193,7 @@ class Neighbors:
     run: _Run
     """Folder of a finished run, or a file of vectors; it may be a URL."""
     words: _Words
-    """Tokens to look up."""
+    """Tokens to look up. Of a run of an encoder: keys of examples, or image files."""
     topn: int = 10
     """Number of neighbours per word."""
     stable: bool = False
@@ -214,6 +214,9 @@ class Neighbors:
     """With --names: only neighbours whose row has this value, as category=Kitchen, or
     title~mug (contains), or price<5, also with <= > >=. Repeat the flag: all conditions
     must be met, but of several values of a column by = only one."""
+    to: Path | None = None
+    """Of a run of an encoder: write the images of each query and of the examples
+    nearest to it to this file, .png."""
     json: bool = False
     """Print a line of JSON for each word or session, with all columns of --names."""
 
@@ -245,8 +248,9 @@ class Evaluate:
     """Score vectors on held-out data, each score beside a baseline from counting and
     with a 95 % interval; or an encoder.
 
-    Of an encoder: accuracy, negative log likelihood and calibration error, and the
-    accuracy of the examples that remain when the most uncertain are rejected.
+    Of an encoder: accuracy, negative log likelihood and calibration error, the accuracy
+    of the examples that remain when the most uncertain are rejected, and how often the
+    nearest examples have the same class.
     """
 
     run: _Run
@@ -302,10 +306,11 @@ class Evaluate:
     text: str | None = None
     """Held-out text, in a format of training: log likelihood of its tokens."""
     seed: int = 0
-    """Of the intervals, of pairs without an edge, and of splits."""
+    """Of the intervals, of pairs without an edge, of splits, and of queries."""
     examples: str | None = None
     """Of an encoder: evaluate on these labelled examples, in a format of training;
-    none: on the validation examples of the run."""
+    none: on the validation examples of the run. They may have classes that the encoder
+    was not trained on."""
     picture: Path | None = None
     """Of an encoder: draw a reliability diagram, and accuracy against rejection, to
     this file, .png or .svg. Needs matplotlib, which the extra `plot` has."""
@@ -339,7 +344,8 @@ class Export:
     """Folder of a finished run, or a file of vectors; it may be a URL."""
     to: Path
     """.txt or .vec (word2vec text, also .gz), .bin (word2vec binary), .safetensors,
-    .npz, .parquet."""
+    .npz, .parquet; of an encoder also .onnx, its network, which needs jax2onnx, in the
+    extra `onnx`."""
     names: str | None = None
     """Table (CSV, Parquet ...) whose first two columns are keys and names: write the
     name and its other columns, too, to .parquet; with --stability also to .csv."""
@@ -352,6 +358,8 @@ class Export:
     predictions: bool = False
     """Of a run of an encoder: write the class probabilities and the entropies of its
     examples, to .parquet or .safetensors. Of replicas the probabilities are means."""
+    parameters: bool = False
+    """Of an encoder: write its parameters as arrays module/name, to .safetensors."""
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from embedder.errors import InputError
 from embedder.results import (
     ensemble_of,
     finished_run,
+    is_encoder_run,
     key_type_of,
     labels_of,
     needs_replicas,
     opened_run,
     vectors_of,
 )
-from embedder.terminal import say, shown
+from embedder.terminal import say, say_done, shown
 
 if TYPE_CHECKING:
     from embedder.tables.names import Names
@@ -52,8 +53,11 @@ def neighbors(args: Neighbors) -> None:
       InputError: the arguments do not fit, or a key or name is unknown.
     """
     _check(args)
-    with opened_run(args.run, with_model=bool(args.session)) as run:
+    needs_model = bool(args.session) or any(map(_is_image, args.words))
+    with opened_run(args.run, with_model=needs_model) as run:
         lookup = _Lookup(args, run)
+        if args.to is not None and not lookup.is_encoder:
+            raise InputError(f"`to` applies only to a run of an encoder, got {run}.")
         if args.stable and lookup.ensemble is None:
             raise needs_replicas("`stable`", run)
         with lookup.among() as among:
@@ -63,7 +67,10 @@ def neighbors(args: Neighbors) -> None:
                 results = _of_ensemble(lookup, lookup.ensemble, args, among)
             else:
                 results = _of_vectors(lookup, args, among)
-        lookup.show(results, as_json=args.json)
+        if args.to is None:
+            lookup.show(results, as_json=args.json)
+        else:
+            _write_sheet(lookup, results, args.to)
 
 
 def analogy(args: Analogy) -> None:
@@ -117,6 +124,10 @@ class _Lookup:
     @cached_property
     def ensemble(self) -> "Ensemble | None":
         return ensemble_of(self.run)
+
+    @cached_property
+    def is_encoder(self) -> bool:
+        return finished_run(self.run) is not None and is_encoder_run(self.run)
 
     @cached_property
     def names(self) -> "Names | None":
@@ -196,10 +207,31 @@ def _check(args: Neighbors) -> None:
         raise InputError("WORD: give at least one token to look up.")
     if args.session and (args.words or args.name or args.stable):
         raise InputError("`session` goes with neither WORD, --name nor --stable.")
+    if args.to is not None:
+        _check_sheet(args, args.to)
     if args.decay is not None and not args.session:
         raise InputError("`decay` applies only with --session.")
     if args.name is not None and args.names is None:
         raise InputError("`name` needs `names`, the table of keys and names.")
+
+
+def _check_sheet(args: Neighbors, to: Path) -> None:
+    from embedder.encoders.sheet import check_sheet
+    from embedder.run.workdir import check_target
+    from embedder.vectors.vectors import check_positive_integer
+
+    if args.session or args.stable or args.json:
+        raise InputError("`to` goes with neither --session, --stable nor --json.")
+    check_target(to, "`to`")
+    check_positive_integer("topn", args.topn)
+    check_sheet(to, len(args.words), 1)
+
+
+def _is_image(word: str) -> bool:
+    """Whether `word` may be an image file."""
+    from embedder.encoders.images import IMAGES
+
+    return word.lower().endswith(IMAGES)
 
 
 def _words(args: Neighbors, known: Sequence[str], names: "Names | None") -> list[str]:
@@ -232,14 +264,52 @@ def _next_items(lookup: _Lookup, args: Neighbors, among: set[str] | None) -> _Re
 def _of_vectors(
     lookup: _Lookup, args: Neighbors, among: set[str] | None
 ) -> list[_Result]:
+    vectors, topn = lookup.vectors, args.topn
+    of_files = _of_files(lookup, args, among) if lookup.is_encoder else {}
+
+    def result(word: str) -> _Result:
+        if word in of_files:
+            return of_files[word]
+        found = vectors.most_similar(word, topn=topn, among=among)
+        return _Result((word,), {}, lookup.named(word), _ranked(found))
+
+    known = [*vectors.keys, *of_files]
+    return [result(word) for word in _words(args, known, lookup.names)]
+
+
+def _of_files(
+    lookup: _Lookup, args: Neighbors, among: set[str] | None
+) -> dict[str, _Result]:
+    """The result of each image file, with the class that the encoder predicts."""
+    from embedder.encoders.embedding import embed_files
+    from embedder.encoders.nearest import image_files
+
     vectors = lookup.vectors
-    return [
-        _Result(
-            *((word,), {}, lookup.named(word)),
-            _ranked(vectors.most_similar(word, topn=args.topn, among=among)),
+    files = image_files(args.words, vectors)
+    if not files:
+        return {}
+    embedded = embed_files(lookup.run, files)
+    near = vectors.nearest_to(embedded.vectors.matrix, args.topn, among=among)
+    results = {}
+    for (key, label, share), found in zip(embedded.predictions, near, strict=True):
+        about = {"predicted": label, "probability": share}
+        title = f"{key}: {label} ({share:.3f})"
+        results[key] = _Result((key,), about, title, _ranked(found))
+    return results
+
+
+def _write_sheet(lookup: _Lookup, results: list[_Result], to: Path) -> None:
+    from embedder.encoders.nearest import Nearest, write_nearest
+
+    nearest = [
+        Nearest(
+            *(each.keys[0], each.query.get("predicted")),
+            [(near.key, near.numbers["similarity"]) for near in each.found],
         )
-        for word in _words(args, vectors.keys, lookup.names)
+        for each in results
     ]
+    num = write_nearest(lookup.run, nearest, lookup.labels, to)
+    say_done(f"{num} images in {shown(str(to))}")
 
 
 def _of_ensemble(

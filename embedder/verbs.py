@@ -51,6 +51,7 @@ from embedder.terminal import say, say_done, shown
 if TYPE_CHECKING:
     import polars as pl
 
+    from embedder.encoders.commands import EncoderExport
     from embedder.encoders.embedding import Embedded
     from embedder.engine.epochs import Status
     from embedder.run.stopping import Stop
@@ -290,28 +291,50 @@ def _export(args: Export) -> None:
     from embedder.run.workdir import check_target
 
     check_target(args.to, "`to`")
-    if args.replicas + args.predictions + (args.stability is not None) > 1:
-        raise InputError("Give one of --replicas, --stability N and --predictions.")
-    with_model = args.predictions or args.replicas
-    with opened_run(args.run, with_model=with_model) as run:
+    flags = args.replicas, args.predictions, args.parameters, args.stability is not None
+    if sum(flags) > 1:
+        raise InputError(
+            "Give one of --replicas, --stability N, --predictions and --parameters."
+        )
+    with opened_run(args.run, with_model=_of_encoder(args) is not None) as run:
         _export_run(args, run)
+
+
+def _of_encoder(args: Export) -> "EncoderExport | None":
+    """What is written by the model of an encoder; None: what runs of tables have."""
+    if args.predictions:
+        return "predictions"
+    if args.parameters:
+        return "parameters"
+    if args.replicas:
+        return "replicas"
+    is_network = args.to.suffix.lower() == ".onnx" and args.stability is None
+    return "network" if is_network else None
 
 
 def _export_run(args: Export, run: Path) -> None:
     from embedder.disk.files import name_file_in_errors
     from embedder.vectors.export import check_columns, write_vectors
 
-    is_encoder = finished_run(run) is not None and is_encoder_run(run)
-    if args.predictions and not is_encoder:
+    what, is_file = _of_encoder(args), finished_run(run) is None
+    is_encoder = not is_file and is_encoder_run(run)
+    if what == "predictions" and not is_encoder:
         raise InputError(
             f"`predictions` applies only to a run of an encoder, got {run}."
         )
-    if is_encoder and (args.predictions or args.replicas):
+    is_model = what in ("parameters", "network")  # of a run or an encoder file
+    if is_model and not (is_file or is_encoder):
+        argument = "`parameters`" if args.parameters else "`to` .onnx"
+        raise InputError(f"{argument} applies only to an encoder, got {run}.")
+    if what is not None and (is_encoder or is_model):
         from embedder.encoders.commands import export
 
         if args.names is not None:
-            raise InputError("`names` goes with neither --predictions nor --replicas.")
-        export(run, args.to, "predictions" if args.predictions else "replicas")
+            raise InputError(
+                "`names` goes with neither --predictions, --replicas, --parameters "
+                "nor .onnx."
+            )
+        export(run, args.to, what)
         return
     if args.replicas or args.stability is not None:
         _export_ensemble(args, run)

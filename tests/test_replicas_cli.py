@@ -207,7 +207,7 @@ def single() -> None:
         (["export", "RUN", "--to", "x.npz", "--replicas"], "must end in .safetensors"),
         (
             ["export", "RUN", "--to", "x.csv", "--replicas", "--stability", "3"],
-            "Give one of --replicas, --stability N and --predictions.",
+            "Give one of --replicas, --stability N, --predictions and --parameters.",
         ),
         (["neighbors", "RUN", "cat"], "Token 'cat' is not in the vocabulary."),
         (["neighbors", "RUN"], "WORD: give at least one token to look up."),

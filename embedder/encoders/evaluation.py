@@ -1,4 +1,7 @@
-"""Evaluates an encoder: accuracy, likelihood, calibration, and rejection."""
+"""Evaluates an encoder: accuracy, likelihood, calibration, and rejection.
+
+Examples of classes that it was not trained on have only embeddings, not predictions.
+"""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +20,7 @@ from embedder.encoders.predictor import Predictor, predictor_of
 from embedder.encoders.uncertainty import Rejection, Reliability, rejection, reliability
 from embedder.errors import InputError
 from embedder.run.workdir import Workdir
+from embedder.vectors.export import read_vectors
 
 PERCENTS = (0, 10, 20, 50)
 """Percentages of the examples that are rejected."""
@@ -34,24 +38,47 @@ class Evaluation(NamedTuple):
     rejection: Rejection  # by total entropy
 
 
-def evaluate_run(run: Path, examples: str | None) -> Evaluation:
+class Evaluated(NamedTuple):
+    """Labelled examples, with what an encoder makes of them."""
+
+    examples: str  # which, for the user
+    num_networks: int
+    labels: np.ndarray  # i[n] from 0
+    vectors: np.ndarray  # embeddings f[n, E]; of replicas their mean
+    features: np.ndarray | None  # [n, ...]; None: they were not read
+    untrained: tuple[str, ...]  # classes that the encoder does not have
+    predictions: Evaluation | None  # None: there are such classes
+
+
+def evaluate_run(run: Path, examples: str | None) -> Evaluated:
     """Evaluates the encoder of a run, or of an encoder file.
 
     Args:
       examples: path of labelled examples in a format of training; None: the validation
-        examples of the run, by its labels.parquet.
+        examples of the run, by its labels.parquet and vectors.safetensors.
 
     Raises:
       InputNotFoundError: there is no run, or there are no such examples.
-      InputError: the run has no validation examples, or `examples` have other shapes,
-        dtypes or classes than the encoder.
+      InputError: the run has no validation examples, or `examples` have other shapes
+        or dtypes than the encoder.
     """
     if examples is None:
         return _evaluate_validation(run)
     model = read_model(run)
     found = _read_examples(run, model, examples)
     where = f"examples of {Path(without_secrets(examples)).name}"
-    return evaluate_labelled(predictor_of(model), found.features, found.labels, where)
+    predictor, predictions = predictor_of(model), None
+    untrained = _untrained(found, model)
+    if not untrained:
+        names = [str(name) for name in model.classes]
+        known = {name: i for i, name in enumerate(names)}
+        labels = np.array([known[name] for name in found.classes])[found.labels]
+        predictions = evaluate_labelled(predictor, found.features, labels, where)
+    vectors = predictor.vectors(found.features, model.rotations)
+    return Evaluated(
+        *(where, predictor.num_networks, found.labels, vectors, found.features),
+        *(untrained, predictions),
+    )
 
 
 def evaluate_labelled(
@@ -143,45 +170,53 @@ def as_json(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def _evaluate_validation(run: Path) -> Evaluation:
-    names = ["label", "predicted", "probability", "log_likelihood", "entropy"]
+def _evaluate_validation(run: Path) -> Evaluated:
+    names = ["key", "label", "predicted", "probability", "log_likelihood", "entropy"]
     frame = read_labels(run, [*names, "trained"])
-    frame = frame.filter(~frame["trained"])
-    if frame.is_empty():
+    vectors = read_vectors(Workdir(run).vectors)
+    if frame["key"].to_list() != vectors.keys:
+        raise InputError(
+            f"{Workdir(run).labels} and {Workdir(run).vectors.name} are not of the "
+            "same examples: `embedder verify` tells which is damaged."
+        )
+    is_held = ~frame["trained"]
+    if not is_held.any():
         raise InputError(
             f"RUN {run} has no validation examples: train with --validation-fraction, "
             "or give labelled examples by --examples DATA."
         )
-    columns = {name: frame[name].to_numpy() for name in names}
-    return make_evaluation(
-        "validation examples",
-        read_toml(Workdir(run).config).run.replicas,
+    held = frame.filter(is_held)
+    columns = {name: held[name].to_numpy() for name in names}
+    where = "validation examples"
+    num_networks = read_toml(Workdir(run).config).run.replicas
+    predictions = make_evaluation(
+        where,
+        num_networks,
         confidence=columns["probability"],
         is_correct=columns["label"] == columns["predicted"],
         log_likelihood=columns["log_likelihood"],
         entropy=columns["entropy"],
     )
+    _, labels = np.unique(columns["label"], return_inverse=True)
+    found = vectors.matrix[is_held.to_numpy()]
+    return Evaluated(where, num_networks, labels, found, None, (), predictions)
 
 
 def _read_examples(run: Path, model: EncoderFile, source: str) -> Examples:
-    """The examples at `source`, with labels as indices into the encoder's classes.
+    """The examples at `source`.
 
     Raises:
       InputError: they do not fit the encoder; the message names `--examples`.
     """
     examples = open_examples(source, _options(run, model)).read(None)
-    source = without_secrets(source)
-    _check_features(source, examples.features, model)
-    known = {str(name): i for i, name in enumerate(model.classes)}
-    if others := [name for name in examples.classes if name not in known]:
-        raise InputError(
-            f"--examples {source} must have classes of the encoder "
-            f"({', '.join([*known][:10])}), got {others[0]!r}."
-        )
-    indices = np.array([known[name] for name in examples.classes])
-    return examples._replace(
-        labels=indices[examples.labels], classes=[str(each) for each in model.classes]
-    )
+    _check_features(without_secrets(source), examples.features, model)
+    return examples
+
+
+def _untrained(examples: Examples, model: EncoderFile) -> tuple[str, ...]:
+    """Classes of the examples that the encoder does not have."""
+    known = {str(name) for name in model.classes}
+    return tuple(name for name in examples.classes if name not in known)
 
 
 def _options(run: Path, model: EncoderFile) -> EncoderOptions:

@@ -6,20 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.config import read_toml
 from embedder.disk.arrays import pack_strings
 from embedder.disk.files import atomic_file, check_utf8_path
 from embedder.encoders.artefact import EncoderFile
 from embedder.encoders.batches import split_validation
 from embedder.encoders.embedding import read_model
 from embedder.encoders.examples import Examples
-from embedder.encoders.formats import open_examples
 from embedder.encoders.labels import entropy_columns, prediction_columns
 from embedder.encoders.predictor import predictor_of
+from embedder.encoders.run_examples import read_examples
 from embedder.encoders.uncertainty import EntropySplit
 from embedder.errors import InputError
-from embedder.run.inputs import is_same, source_of
-from embedder.run.workdir import Workdir
 from embedder.vectors.array_formats import save_arrays
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import write_ensemble
@@ -96,15 +93,8 @@ def _ending(path: Path) -> str:
 
 
 def _read(run: Path) -> _Run:
-    model, workdir = read_model(run), Workdir(run)
-    config, source = read_toml(workdir.config), source_of(workdir)
-    assert source is not None, "an encoder has no demo corpus"
-    found = open_examples(source, config.encoder, config.run.workers)
-    if not is_same(workdir, config, found.manifest):
-        raise InputError(
-            f"DATA {source} has changed since RUN {run} was trained: train again."
-        )
-    examples = found.read(workdir.cache if workdir.cache.is_dir() else None)
+    model = read_model(run)
+    config, examples = read_examples(run)
     train, _ = split_validation(
         len(examples.labels), config.encoder.validation_fraction
     )

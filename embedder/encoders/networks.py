@@ -131,7 +131,7 @@ class MLP:
             self.layers[1:-1], w_init=initializer, activate_final=True, name="hidden"
         )
         classes = hk.Linear(self.num_classes, w_init=initializer, name="classes")
-        return lambda x: hidden(x.reshape(len(x), -1)), classes
+        return lambda x: hidden(x.reshape(x.shape[0], -1)), classes
 
     def to_arrays(self, params: Params) -> dict[str, np.ndarray]:
         return arrays_of(layers_of(params))

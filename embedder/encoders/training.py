@@ -314,6 +314,10 @@ class EncoderTraining:
         loss = dict(zip(self.scores, scores, strict=True))["val_loss"]
         return None if loss is None else -loss
 
+    def score_text(self, score: float) -> str:
+        """The validation loss of a score."""
+        return f"validation loss {-score:.4f}"
+
     def _resident_examples(self) -> tuple[jax.Array, jax.Array]:
         """Features and labels of all examples, replicated on the devices."""
         if self._resident is None:

@@ -68,6 +68,9 @@ class Trainable(Protocol):
     def score(self, scores: Metrics) -> float | None:
         """The score of an evaluation: the best has the highest; None: not measured."""
 
+    def score_text(self, score: float) -> str:
+        """A score with its name, for messages."""
+
 
 class RunPosition(NamedTuple):
     """The position of a run after an update, and what it reached so far.
@@ -266,7 +269,10 @@ def _warn_of_equal_losses(metrics: Metrics, before: list[float], epoch: int) -> 
 def _log_early_end(training: Trainable, at: RunPosition) -> None:
     better = "had a finite score"
     if at.best:
-        better = f"was better than {at.best[0]:.4f}, after {at.best[1]} updates"
+        score, updates = at.best
+        better = (
+            f"was better than {training.score_text(score)}, after {updates} updates"
+        )
     _log.info(
         "Ends early, after %d updates, %.1f %% of the run: none of the last %d "
         "evaluations %s. The schedule is cut: %s is still %.4g.",

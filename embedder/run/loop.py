@@ -197,7 +197,8 @@ def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapsh
     if processes.is_first():
         try:
             best = _at_epoch_end(snapshot_of(checkpoints.read(updates), training), end)
-            _log.info("The best is %s, with a score of %.4f.", _when(best), score)
+            text = training.score_text(score)
+            _log.info("The best is %s, with %s.", _when(best), text)
         except CheckpointError as error:
             _log.warning("%s: the last epoch is the result, not the best.", error)
     if not processes.broadcast_flag(best is not None):

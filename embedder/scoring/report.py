@@ -24,6 +24,7 @@ class Report(NamedTuple):
     baselines: dict[str, Scores]
     missing: dict[str, str]  # baseline -> why it has no scores
     sections: tuple[AnalogyScore, ...] = ()  # of analogies
+    better: str = "counting"  # what is better than the model where a baseline is
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def _better(report: Report) -> list[tuple[str, str, str]]:
         )
         if best is None or not (other := report.baselines[best][name])[0] > own.value:
             continue
-        text = f"counting is better: {name} of {best} {other.value:.3f} > "
+        text = f"{report.better} is better: {name} of {best} {other.value:.3f} > "
         text += f"{own.value:.3f}"
         if other.lower <= own.upper:
             text += ", but their intervals overlap"

@@ -40,9 +40,9 @@ def evaluate(args: Evaluate) -> None:
             for report in _reports(args, run):
                 _print(report, args.json)
         else:
-            from embedder.encoders.commands import evaluate
+            from embedder.scoring.encoder import evaluate
 
-            evaluate(run, args.examples, args.picture, args.json)
+            evaluate(run, args.examples, args.picture, args.seed, args.json)
 
 
 def _check_flags(args: Evaluate, tests: list[str]) -> None:

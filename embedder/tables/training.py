@@ -166,6 +166,10 @@ class Training:
         """The score that `best_by` chooses; None without one."""
         return dict(zip(self.scores, scores, strict=True)).get(self._measures.best)
 
+    def score_text(self, score: float) -> str:
+        """A score with the name that the log has."""
+        return f"{best_score(self.config.tables)} {score:.4f}"
+
     @property
     def description(self) -> list[str]:
         """The corpus, the updates and the learning rate, as lines of text."""

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import os
 import zipfile
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,13 +93,15 @@ def write_safetensors(vectors: Vectors, path: Path) -> None:
     save_arrays(_arrays(vectors), path)
 
 
-def save_arrays(arrays: dict[str, np.ndarray], path: Path) -> None:
-    """Writes a .safetensors file of arrays, with their SHA-256 as metadata."""
+def save_arrays(
+    arrays: dict[str, np.ndarray], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes a .safetensors file of arrays, with their SHA-256 and other metadata."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     try:
-        save_file(arrays, path, {DIGEST: digest_of(arrays)})
+        save_file(arrays, path, {**(metadata or {}), DIGEST: digest_of(arrays)})
     except SafetensorError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
 

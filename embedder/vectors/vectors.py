@@ -16,6 +16,7 @@ from embedder.vectors.spelling import near_keys
 CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
 KeyType = Literal["text", "integer"]
 ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
+_BLOCK = 64  # values of which `largest` takes the maximum first
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,16 +120,22 @@ class Vectors:
         return [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
 
     def nearest_to(
-        self, queries: np.ndarray, topn: int = 10
+        self,
+        queries: np.ndarray,
+        topn: int = 10,
+        *,
+        among: Collection[str] | None = None,
     ) -> list[list[tuple[str, float]]]:
         """The `topn` keys with the highest cosine similarity to each query, and these.
 
         Args:
           queries: vectors f[Q, D].
+          among: as of `most_similar`.
         """
         check_positive_integer("topn", topn)
         excluded: list[list[int]] = [[]] * len(queries)
-        nearest = self._nearest(np.asarray(queries, np.float64), excluded, topn)
+        rows, hidden = np.asarray(queries, np.float64), self.outside(among)
+        nearest = self._nearest(rows, excluded, topn, hidden)
         return [
             [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
             for ids, scores in nearest
@@ -241,7 +248,7 @@ class Vectors:
         num = min(topn, num_left)
         if num == 0:
             return np.empty(0, np.int64), np.empty(0)
-        worst = np.partition(scores, len(self) - num)[len(self) - num]
+        worst = largest(scores, num)
         ids = np.flatnonzero(scores >= worst - ROUNDING)
         exact = cosines(self._exact_unit(ids), query)
         order = np.argsort(-exact, kind="stable")[:num]
@@ -285,6 +292,19 @@ def unit_rows(matrix: np.ndarray) -> np.ndarray:
     norms = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
     scaled /= np.where(norms > 0, norms, 1)
     return scaled
+
+
+def largest(values: np.ndarray, num: int) -> np.floating:
+    """The `num`-th largest of f[n], counted from 1; NaN is larger than all numbers.
+
+    At least `num` values are as large as the `num`-th largest of the maxima of blocks;
+    only these are partitioned.
+    """
+    whole = len(values) // _BLOCK * _BLOCK
+    maxima = values[:whole].reshape(-1, _BLOCK).max(axis=1)
+    if num <= len(maxima) // 2:
+        values = values[~(values < np.partition(maxima, -num)[-num])]  # also NaN
+    return np.partition(values, -num)[-num]
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -100,6 +100,9 @@ INPUTS = {
     "B42": "phrases: options out of bounds, targets that exist or are the corpus",
     "B43": "a finished run that is given other epochs, and cannot go on",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
+    "B49": "examples of classes that an encoder does not know, or of one example each; "
+    "labels and vectors of other examples",
+    "B50": "a sheet of images: data that are changed, missing, no images; hostile keys",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

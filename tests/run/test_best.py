@@ -69,9 +69,11 @@ def test_the_best_stays_besides_the_newest(every):
     assert len(steps()) == (1 if every == "never" else 2)
 
 
-def test_the_result_is_that_of_the_best():
+def test_the_result_is_that_of_the_best(capsys):
     assert train("text.txt", *TABLES, "--result", "best") == 0
     scores = metrics("spearman")
+    message = f"The best is epoch {scores.index(max(scores)) + 1}, with spearman "
+    assert f"{message}{max(scores):.4f}." in capsys.readouterr().err
     found = read_vectors("run/vectors.safetensors")
     assert evaluate_pairs(found, "pairs.tsv").spearman == max(scores)
     assert max(scores) > scores[-1]
@@ -85,7 +87,8 @@ def test_an_encoder_is_judged_by_its_loss_on_what_validates(capsys):
     assert train("examples.npz", *VALIDATED, "--result", "best") == 0
     losses = metrics("val_loss")
     best = int(np.argmin(losses))
-    assert f"The best is epoch {best + 1}, with a score of" in capsys.readouterr().err
+    message = f"The best is epoch {best + 1}, with validation loss {losses[best]:.4f}."
+    assert message in capsys.readouterr().err
     assert best < 5
     with np.load("run/model.npz") as members:
         history = json.loads(members["history"].tobytes())

@@ -162,7 +162,8 @@ def test_a_run_ends_after_evaluations_without_a_better_score(capsys):
     assert train(*NEXT, *EVERY, "--patience", "3", "--save-every", "never") == 0
     shown = capsys.readouterr().err
     assert after_best("hr@10") == 3
-    message = "none of the last 3 evaluations was better than "
+    best = max(line["hr@10"] for line in lines() if line["hr@10"] is not None)
+    message = f"none of the last 3 evaluations was better than hr@10 {best:.4f}, "
     assert message in shown and "The schedule is cut: alpha is still " in shown
     assert lines()[-1]["updates"] < 4 * 100
     assert train(*NEXT, *EVERY, "--patience", "3") == 0  # it is finished
@@ -241,7 +242,9 @@ def test_an_encoder_is_evaluated_within_epochs_and_ends_early(capsys):
     losses = [line["val_loss"] for line in lines()]
     assert len(losses) < 60 and losses[-1] >= losses[-2]
     assert all(b < a for a, b in zip(losses[:-2], losses[1:-1], strict=True))
-    assert "The schedule is cut: learning_rate is" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "The schedule is cut: learning_rate is" in shown
+    assert f"evaluations was better than validation loss {losses[-2]:.4f}, " in shown
 
 
 def test_time_between_evaluations(monkeypatch):

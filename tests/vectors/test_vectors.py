@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from embedder.errors import InputError, InputTypeError
 from embedder.vectors import vectors as module
-from embedder.vectors.vectors import Vectors, unit_rows
+from embedder.vectors.vectors import Vectors, largest, unit_rows
 from tests.commands import run_python
 
 # Cosines: east-south .6, north-south .8, east-north 0, twin = east.
@@ -312,3 +312,17 @@ def test_import_is_light():
         "print(sorted({'jax', 'polars', 'scipy', 'safetensors'} & set(sys.modules)))"
     )
     assert run_python("-c", code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("num_values", [1, 63, 64, 130, 1000, 4097])
+def test_the_nth_largest_is_that_of_sorting(num_values):
+    rng = np.random.default_rng(num_values)
+    for values in (
+        rng.normal(size=num_values).astype(np.float32),
+        rng.integers(3, size=num_values).astype(np.float32),  # many are equal
+        np.where(rng.random(num_values) < 0.9, -np.inf, 1.0),
+        np.full(num_values, np.nan),
+    ):
+        ordered = np.sort(values)
+        for num in {1, 2, 7, num_values // 2, num_values} & {*range(1, num_values + 1)}:
+            np.testing.assert_equal(largest(values, num), ordered[-num])

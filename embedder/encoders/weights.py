@@ -1,0 +1,184 @@
+"""Exports of an encoder for other programs: its parameters, or the network as ONNX."""
+
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from embedder.disk.files import atomic_file, short_reason
+from embedder.encoders.artefact import EncoderFile
+from embedder.encoders.embedding import read_model
+from embedder.encoders.outputs import load_encoder
+from embedder.encoders.predictor import predictor_of
+from embedder.engine.replicas import stack_states
+from embedder.errors import InputError
+from embedder.vectors.array_formats import save_arrays
+
+OUTPUTS = ("embeddings", "probabilities")
+"""Names of the outputs of an ONNX file: f[n, E] and f[n, C]."""
+
+_TOLERANCE = 1e-5  # of outputs by ONNX, relative to the largest
+
+
+def export_parameters(run: Path, path: Path) -> int:
+    """Writes the parameters of a run, or of an encoder file, atomically.
+
+    The arrays of the .safetensors file are named module/name, as Haiku names them; of K
+    replicas they have K first, and `rotations` [K, E, E] align the embeddings. The
+    metadata are texts of JSON: `settings`, `classes`, `example_shape`, `example_dtype`.
+
+    Returns:
+      Number of values of the parameters.
+
+    Raises:
+      InputError: `path` ends otherwise, or see `read_model`.
+    """
+    if path.suffix.lower() != ".safetensors":
+        raise InputError(f"`to` must end in .safetensors, got {path}.")
+    model = read_model(run)
+    networks = [model.network.to_params(each) for each in model.replicas]
+    params = networks[0] if model.rotations is None else stack_states(networks)
+    arrays = {
+        f"{module}/{name}": np.ascontiguousarray(array)
+        for module, named in params.items()
+        for name, array in named.items()
+    }
+    num_values = sum(array.size for array in arrays.values())
+    if model.rotations is not None:
+        arrays["rotations"] = model.rotations
+    with atomic_file(path) as part:
+        save_arrays(arrays, part, _metadata(model))
+    return num_values
+
+
+def export_onnx(run: Path, path: Path) -> None:
+    """Writes the network of a run, or of an encoder file, as ONNX, atomically.
+
+    The input `features` [n, ...] has the shape of the examples, and is u8 if they are,
+    else in the dtype of the encoder. The outputs are `OUTPUTS`, of replicas the means;
+    the metadata are those of `export_parameters`. The file is run, and compared.
+
+    Raises:
+      InputError: jax2onnx is missing or cannot convert the network, or the file
+        computes something else; or see `read_model`.
+    """
+    if importlib.util.find_spec("jax2onnx") is None:
+        raise InputError(
+            "`to` .onnx needs jax2onnx, which is not installed: python -m pip install "
+            "jax2onnx (or embedder with its extra `onnx`)."
+        )
+    model = read_model(run)
+    content = _converted(run, model)
+    _check_onnx(run, model, content)
+    with atomic_file(path) as part:
+        part.write_bytes(content)
+
+
+def _metadata(model: EncoderFile) -> dict[str, str]:
+    values = {
+        "settings": model.settings,
+        "classes": [str(name) for name in model.classes],
+        "example_shape": model.example_shape,
+        "example_dtype": model.example_dtype,
+    }
+    return {
+        name: json.dumps(value, default=np.generic.item)
+        for name, value in values.items()
+    }
+
+
+def _forward(model: EncoderFile) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+    """Features to `OUTPUTS`, by the one network or by all replicas."""
+    networks = [load_encoder(model.network, each) for each in model.replicas]
+
+    def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        vectors = [encoder.embed(params, x) for encoder, params in networks]
+        scores = [encoder.scores(params, x) for encoder, params in networks]
+        if model.rotations is not None:
+            pairs = zip(vectors, model.rotations, strict=True)
+            vectors = [jnp.matmul(v, r, precision="highest") for v, r in pairs]
+        shares = [jax.nn.softmax(each) for each in scores]
+        return sum(vectors[1:], vectors[0]) / len(networks), (
+            sum(shares[1:], shares[0]) / len(networks)
+        )
+
+    return forward
+
+
+def _input_dtype(model: EncoderFile) -> str:
+    """The dtype of features: jax2onnx makes all floats float64, or none."""
+    if model.example_dtype == "uint8":
+        return model.example_dtype
+    return model.settings["dtype"]
+
+
+def _converted(run: Path, model: EncoderFile) -> bytes:
+    log = logging.getLogger("onnx_ir")
+    level = log.level
+    log.setLevel(logging.ERROR)  # it warns of its own shapes
+    is_float64 = model.settings["dtype"] == "float64"
+    shape: Any = ("n", *model.example_shape)
+    try:
+        with warnings.catch_warnings(), jax.enable_x64(is_float64):
+            warnings.simplefilter("ignore")
+            from jax2onnx import to_onnx
+            from onnx.helper import set_model_props
+
+            found = to_onnx(
+                _forward(model),
+                [jax.ShapeDtypeStruct(shape, _input_dtype(model))],
+                model_name="encoder",
+                enable_double_precision=is_float64,
+                input_names=["features"],
+                output_names=OUTPUTS,
+            )
+            set_model_props(found, _metadata(model))
+            return found.SerializeToString()
+    except Exception as error:  # a network that it does not know raises anything
+        raise InputError(
+            f"RUN {run} cannot be converted to ONNX: {short_reason(error)}."
+        ) from error
+    finally:
+        log.setLevel(level)
+
+
+def _check_onnx(run: Path, model: EncoderFile, content: bytes) -> None:
+    """Checks that the file computes what the encoder does, for batches of 1 and 3."""
+    predictor = predictor_of(model)
+    rng = np.random.default_rng(0)
+    for num in (1, 3):
+        x = rng.integers(256, size=(num, *model.example_shape), dtype=np.uint8)
+        dtype = _input_dtype(model)
+        features = x if dtype == "uint8" else (x / 255).astype(dtype)
+        vectors = predictor.vectors(features, model.rotations)
+        expected = vectors, predictor.predict(features).probabilities
+        for name, own, other in zip(
+            OUTPUTS, expected, _run_onnx(run, content, features), strict=True
+        ):
+            limit = _TOLERANCE * max(1.0, float(np.abs(own).max()))
+            if own.shape != other.shape or not (np.abs(own - other) <= limit).all():
+                raise InputError(
+                    f"RUN {run} cannot be written as ONNX: {name} by onnxruntime are "
+                    "not those of the encoder."
+                )
+
+
+def _run_onnx(run: Path, content: bytes, features: np.ndarray) -> list[np.ndarray]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    try:
+        session = onnxruntime.InferenceSession(content, options)
+        return session.run([*OUTPUTS], {"features": features})
+    except Exception as error:
+        raise InputError(
+            f"RUN {run} cannot be written as ONNX: {short_reason(error)}."
+        ) from error

@@ -1,0 +1,364 @@
+"""`embedder neighbors` of encoders: images as queries, and sheets of images."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image, ImageDraw
+
+from embedder.cli import main
+from embedder.encoders import sheet
+from embedder.encoders.sheet import Cell, as_pixels, write_sheet
+from embedder.errors import InputError
+from embedder.vectors.export import read_vectors
+from tests.commands import error_line
+
+RNG = np.random.default_rng(0)
+LABELS = np.arange(40) % 2
+GREYS = np.sort(RNG.choice(256, 40, replace=False)).astype(np.uint8)
+PIXELS = np.broadcast_to(GREYS[:, None, None, None], (40, 4, 6, 3)).copy()
+PIXELS[..., 0] = RNG.integers(256, size=(40, 4, 6))  # red differs, so that vectors do
+FAST = [
+    *("--model", "encoder", "--loader", "memory", "--epochs", "1"),
+    *("--batch-size", "8", "--learning-rate", "0.1"),
+]
+WIDTH, HEIGHT, GAP = sheet._WIDTH, sheet._HEIGHT, sheet._GAP
+
+
+def save_png(name: str | Path, pixels: np.ndarray) -> str:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(name, format="PNG")
+    return str(name)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Data, and a run of each: images, several (replicas), points, scaled, tokens."""
+    folder = tmp_path_factory.mktemp("sheets")
+    np.savez(folder / "images.npz", X=PIXELS, y=LABELS)
+    np.savez(folder / "scaled.npz", X=PIXELS[..., 0] / 255 - 0.5, y=LABELS)
+    np.savez(folder / "points.npz", X=PIXELS.reshape(40, -1) / 255.0, y=LABELS)
+    (folder / "text.txt").write_text("a b c d\n" * 20)
+    text = ["--loader", "memory", "--epochs", "0", "--vector-size", "4"]
+    for run, data, options in (
+        ("images", "images.npz", FAST),
+        ("several", "images.npz", [*FAST, "--replicas", "2"]),
+        ("scaled", "scaled.npz", FAST),
+        ("points", "points.npz", FAST),
+        ("tokens", "text.txt", [*text, "--min-count", "1"]),
+    ):
+        command = ["train", str(folder / data), "--workdir", str(folder / run)]
+        assert main([*command, *options]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(folder, tmp_path, monkeypatch) -> Path:
+    """The folder of the runs, which tests only read; the working folder is new."""
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def neighbors(*arguments) -> int:
+    return main(["neighbors", *map(str, arguments)])
+
+
+def listed(capsys, *arguments) -> list[dict]:
+    """The lines of JSON of a call."""
+    capsys.readouterr()
+    assert neighbors(*arguments, "--json") == 0
+    return [*map(json.loads, capsys.readouterr().out.splitlines())]
+
+
+def middle(picture: np.ndarray, row: int, column: int) -> np.ndarray:
+    """The pixels [4, 6, 3] that the cell of a sheet shows, by whole factors."""
+    factor = sheet._IMAGE // 6
+    left = column * WIDTH + (GAP if column else 0) + (WIDTH - 6 * factor) // 2
+    top = row * HEIGHT + sheet._PAD + (sheet._IMAGE - 4 * factor) // 2
+    return picture[
+        top + factor // 2 : top + 4 * factor : factor,
+        left + factor // 2 : left + 6 * factor : factor,
+    ]
+
+
+def read(path: str) -> np.ndarray:
+    with Image.open(path) as file:
+        return np.asarray(file)
+
+
+# --- images as queries
+
+
+@pytest.mark.parametrize("run", ["images", "several"])
+def test_an_image_finds_the_example_that_it_is(runs, capsys, run):
+    save_png("seven.png", PIXELS[7])
+    image, example = listed(capsys, runs / run, "seven.png", "7", "--topn", "5")
+    assert image["query"] == [{"key": "seven.png", "label": None}]
+    assert image["found"][0]["key"] == "7"
+    assert image["found"][0]["similarity"] == pytest.approx(1, abs=1e-6)
+    assert [x["key"] for x in image["found"][1:]] == [
+        x["key"] for x in example["found"][:4]
+    ]
+    assert main(["embed", str(runs / run), "seven.png", "--topn", "5"]) == 0
+    first, *near = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"seven.png: {image['predicted']} ")
+    assert f"({image['probability']:.3f}" in first
+    assert neighbors(runs / run, "seven.png", "--topn", "5") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == near
+
+
+def test_a_key_that_is_also_a_file_is_the_example(runs, capsys):
+    for number, label in enumerate(LABELS):
+        save_png(f"photos/{label}/{number}.png", PIXELS[number])
+    assert main(["train", "photos", *FAST, "--workdir", "run"]) == 0
+    save_png("0/2.png", PIXELS[31])  # 0/2.png is a key, too
+    (found,) = listed(capsys, "run", "0/2.png", "--topn", "39")
+    assert found["query"] == [{"key": "0/2.png", "label": "0"}]
+    assert "0/2.png" not in [each["key"] for each in found["found"]]
+    (found,) = listed(capsys, "run", "photos/0/2.png", "--topn", "1")
+    assert found["found"][0]["key"] == "0/2.png"
+
+
+def test_conditions_hold_for_images(runs, capsys):
+    save_png("seven.png", PIXELS[7])
+    names = [str(i) for i in range(40)]
+    pl.DataFrame({"key": names, "name": names, "odd": LABELS}).write_csv("names.csv")
+    where = ["--names", "names.csv", "--where", "odd=0"]
+    (found,) = listed(capsys, runs / "images", "seven.png", *where)
+    assert len(found["found"]) == 10
+    assert {int(each["key"]) % 2 for each in found["found"]} == {0}
+    vectors = read_vectors(runs / "images/vectors.safetensors")
+    near = vectors.nearest_to(vectors["7"][None], among={"2", "7"})
+    assert [key for key, _ in near[0]] == ["7", "2"]
+
+
+# --- sheets
+
+
+def test_a_sheet_has_a_row_for_each_query(runs, capsys):
+    save_png("seven.png", PIXELS[7])
+    words = ["12", "seven.png"]
+    found = listed(capsys, runs / "images", *words, "--topn", "3")
+    to = ["--topn", "3", "--to", "sheet.png"]
+    assert neighbors(runs / "images", *words, *to) == 0
+    assert capsys.readouterr().out == "8 images in sheet.png\n"
+    picture = read("sheet.png")
+    assert picture.shape == (2 * HEIGHT, 4 * WIDTH + GAP, 3)
+    for row, (query, each) in enumerate(zip((12, 7), found, strict=True)):
+        shown = [query, *(int(near["key"]) for near in each["found"])]
+        for column, number in enumerate(shown):
+            np.testing.assert_array_equal(middle(picture, row, column), PIXELS[number])
+    assert {*map(str, Path().iterdir())} == {"seven.png", "sheet.png"}
+    again = Path("sheet.png").read_bytes()
+    assert neighbors(runs / "images", *words, *to) == 0
+    assert Path("sheet.png").read_bytes() == again
+
+
+@pytest.fixture
+def texts(monkeypatch) -> list[str]:
+    """What is written on sheets."""
+    found: list[str] = []
+    draw = ImageDraw.ImageDraw.text
+
+    def spy(self, place, text, *arguments, **options):
+        found.append(text)
+        return draw(self, place, text, *arguments, **options)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", spy)
+    return found
+
+
+def test_key_label_and_similarity_are_under_each_image(runs, capsys, texts):
+    save_png("seven.png", PIXELS[7])
+    words = ["12", "seven.png"]
+    first, second = listed(capsys, runs / "images", *words, "--topn", "2")
+    to = ["--topn", "2", "--to", "s.png"]
+    assert neighbors(runs / "images", *words, *to) == 0
+    expected = ["12", "0", "query"]
+    for near in first["found"]:
+        expected += [near["key"], near["label"], f"{near['similarity']:.3f}"]
+    expected += ["seven.png", f"predicted: {second['predicted']}", "query"]
+    for near in second["found"]:
+        expected += [near["key"], near["label"], f"{near['similarity']:.3f}"]
+    assert texts == expected
+
+
+def test_frames_tell_the_class_of_the_query(runs, capsys):
+    (found,) = listed(capsys, runs / "images", "12")
+    assert neighbors(runs / "images", "12", "--to", "s.png") == 0
+    save_png("twelve.png", PIXELS[12])
+    assert neighbors(runs / "images", "twelve.png", "--to", "t.png") == 0
+    colours = {True: (59, 111, 182), False: (217, 131, 36)}
+    seen = set()
+    for name in ("s.png", "t.png"):
+        picture = read(name)
+        for column, near in enumerate(found["found"], 1):
+            left = column * WIDTH + GAP + (WIDTH - 96) // 2 - 2
+            frame = tuple(picture[sheet._PAD + 48, left].tolist())
+            is_same = near["label"] == "0"
+            if name == "s.png":
+                assert frame == colours[is_same]
+                seen.add(is_same)
+            else:  # the class of a new image is not known
+                assert frame not in colours.values()
+    assert seen == {True, False}
+
+
+def test_names_are_shown_in_place_of_labels(runs, texts):
+    keys = [str(i) for i in range(40)]
+    names = [f"name {i}" for i in range(40)]
+    pl.DataFrame({"key": keys, "name": names}).write_csv("names.csv")
+    to = ["--names", "names.csv", "--to", "s.png", "--topn", "39"]
+    assert neighbors(runs / "images", "12", *to) == 0
+    assert {*names} <= {*texts}
+    assert (read("s.png") == (59, 111, 182)).all(axis=2).any()  # frames are by class
+
+
+def test_arrays_of_numbers_are_scaled(runs, capsys):
+    (found,) = listed(capsys, runs / "scaled", "12", "--topn", "39")
+    assert neighbors(runs / "scaled", "12", "--topn", "39", "--to", "s.png") == 0
+    picture = read("s.png")
+    values = PIXELS[..., 0].astype(float)
+    scaled = np.rint((values - values.min()) / np.ptp(values) * 255)
+    for column, number in enumerate([12, *(int(x["key"]) for x in found["found"])]):
+        shown = middle(picture, 0, column)
+        np.testing.assert_allclose(shown, scaled[number][..., None].repeat(3, 2))
+
+
+@pytest.mark.parametrize("channels", [(), (1,), (3,), (4,)])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_arrays_that_are_images(channels, dtype):
+    values = RNG.integers(256, size=(5, 3, 2, *channels)).astype(dtype)
+    values.flat[:2] = 0, 255
+    found = as_pixels(values)
+    assert (found.shape, found.dtype) == ((5, 3, 2, 3), np.uint8)
+    colours = values if channels else values[..., None]
+    np.testing.assert_allclose(found[..., 0], colours[..., 0], atol=1)
+    np.testing.assert_allclose(found[..., 2], colours[..., :3][..., -1], atol=1)
+
+
+def test_arrays_that_are_no_images():
+    assert as_pixels(np.zeros((5, 6))) is None
+    assert as_pixels(np.zeros((5, 6, 6, 2))) is None
+    assert as_pixels(np.zeros((5, 6, 6, 3, 1))) is None
+    assert not as_pixels(np.full((2, 3, 3), 7.0)).any()  # all alike
+
+
+@pytest.mark.parametrize("shape", [(1, 300), (300, 1), (1, 1), (97, 96), (500, 700)])
+def test_images_of_any_shape_fit(tmp_path, shape):
+    cell = Cell(np.full((*shape, 3), 9, np.uint8), "key", ("label", "1.000"), True)
+    write_sheet([[cell, cell], [cell]], tmp_path / "s.png")
+    picture = read(str(tmp_path / "s.png"))
+    assert picture.shape == (2 * HEIGHT, 2 * WIDTH + GAP, 3)
+    image = (picture[:HEIGHT, :WIDTH] == 9).all(axis=2)
+    assert image.any() and image.any(axis=0).sum() <= 96 >= image.any(axis=1).sum()
+
+
+# --- bad inputs
+
+
+@pytest.mark.row("B50")
+def test_hostile_keys_stay_text(runs, texts):
+    """Newlines, control characters, marks of direction, long names, other scripts."""
+    names = [
+        "a\nb",
+        "\x1b[2J",
+        "\u202egnp",
+        "x" * 200,
+        "画像",
+        "%s{}<b>",
+        "  ",
+        "é" * 99,
+    ]
+    for number, name in enumerate(names):
+        save_png(f"photos/tea \x07{number % 2}/{name}.png", PIXELS[number])
+    assert main(["train", "photos", *FAST, "--workdir", "run"]) == 0
+    key = f"tea \x070/{names[0]}.png"
+    assert neighbors("run", key, "--to", "s.png") == 0
+    assert read("s.png").shape[0] == HEIGHT
+    assert all(text.isprintable() for text in texts)
+    assert "tea \\x070/a\\nb.png" in texts
+    font = sheet_font()
+    assert max(map(font.getlength, texts)) <= WIDTH
+    assert any(re.fullmatch(r"\.\.\.x+\.png", text) for text in texts)
+
+
+def sheet_font():
+    from PIL import ImageFont
+
+    return ImageFont.load_default(sheet._TEXT)
+
+
+@pytest.mark.row("B50")
+def test_data_that_changed_or_are_gone_have_no_sheet(runs, capsys):
+    np.savez("images.npz", X=PIXELS, y=LABELS)
+    assert main(["train", "images.npz", *FAST, "--workdir", "run"]) == 0
+    capsys.readouterr()
+    np.savez("images.npz", X=PIXELS[::-1], y=LABELS)
+    assert neighbors("run", "12", "--to", "s.png") == 2
+    assert "images.npz has changed since RUN run was trained" in error_line(capsys)
+    Path("images.npz").unlink()
+    assert neighbors("run", "12", "--to", "s.png") == 2
+    assert "images.npz does not exist" in error_line(capsys)
+    assert not Path("s.png").exists()
+    assert neighbors("run", "12") == 0  # without the data
+
+
+@pytest.mark.row("B50")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["points", "12"], r"`to` needs images: the examples of RUN .* float64\[72\]"),
+        (["tokens", "a"], "`to` applies only to a run of an encoder, got"),
+        (["tokens/vectors.txt", "a"], "`to` applies only to a run of an encoder, got"),
+        (["images", "12", "--json"], "`to` goes with neither --session, --stable nor"),
+        (["images", "--session", "12"], "`to` goes with neither --session, --stable"),
+        (["images", "12", "--to", "s.jpg"], r"`to` must end in \.png, got s\.jpg"),
+        (["images", "12", "--to", "no/s.png"], "Folder .*no does not exist"),
+        (["images", "12", "--topn", "0"], "`topn` must be an integer >= 1, got 0"),
+        (["images", "41"], "'41' is not in the vocabulary"),
+        (["images", "41.png"], "'41.png' is neither the key of an example nor an imag"),
+        (["images"], "WORD: give at least one token to look up"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_sheets_are_refused(runs, capsys, arguments, message):
+    run, *options = arguments
+    assert neighbors(runs / run, "--to", "s.png", *options) == 2
+    assert re.search(message, error_line(capsys))
+    assert [*Path().iterdir()] == []
+
+
+@pytest.mark.row("B50")
+def test_a_sheet_that_is_too_large_is_refused(runs, capsys, monkeypatch):
+    monkeypatch.setattr(sheet, "_MAX_PIXELS", 2**20)
+    words = [str(i) for i in range(10)]
+    assert neighbors(runs / "images", *words, "--to", "s.png") == 2
+    message = "`to` would have 10 x 11 images, more than 1 million pixels: give fewer"
+    assert message in error_line(capsys)
+    cell = Cell(PIXELS[0], "key", ())
+    with pytest.raises(InputError, match="would have 50 x 50 images"):
+        write_sheet([[cell] * 50] * 50, Path("s.png"))
+    assert not Path("s.png").exists()
+
+
+@pytest.mark.row("B22")
+def test_a_sheet_is_no_file_of_a_run(runs, capsys):
+    shutil.copytree(runs / "images", "run")
+    assert neighbors("run", "12", "--to", "run/model.npz") == 2
+    assert "`to` must not be a file of a run" in error_line(capsys)
+
+
+def test_an_image_that_is_damaged_is_refused(runs, capsys):
+    Path("bad.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 50)
+    assert neighbors(runs / "images", "bad.png") == 2
+    assert "bad.png is not a whole image" in error_line(capsys)
+    save_png("good.png", PIXELS[0])
+    assert neighbors(runs / "points", "good.png") == 2
+    assert "good.png is an image, and the encoder was trained on" in error_line(capsys)
+    assert neighbors(runs / "tokens", "good.png") == 2
+    assert "'good.png' is not in the vocabulary" in error_line(capsys)
