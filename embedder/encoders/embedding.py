@@ -7,8 +7,9 @@ import numpy as np
 
 from embedder.disk.arrays import memory_map_npy
 from embedder.disk.files import check_utf8_path, name_file_in_errors, short_reason
+from embedder.disk.kinds import IMAGES
 from embedder.encoders.artefact import EncoderFile, read_encoder
-from embedder.encoders.images import IMAGES, read_image
+from embedder.encoders.images import read_image
 from embedder.encoders.predictor import predictor_of
 from embedder.encoders.uncertainty import EntropySplit
 from embedder.errors import InputError, InputNotFoundError

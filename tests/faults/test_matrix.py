@@ -98,6 +98,7 @@ INPUTS = {
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
     "B42": "phrases: options out of bounds, targets that exist or are the corpus",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
+    "B46": "an archive of images: cut, damaged, hostile names, sizes that are claimed",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
