@@ -204,10 +204,8 @@ def _phrases(args: Phrases) -> None:
 
 
 def _expected_loader(run: RunOptions) -> str:
-    """The loader of `run`, on a machine without GPUs."""
-    if run.loader != "auto":
-        return run.loader
-    return "memory" if run.model == "tokens" else "tfdata"
+    """The loader of `run`, on a machine without GPUs and with data that fit."""
+    return "memory" if run.loader == "auto" else run.loader
 
 
 def _preview(args: Train, config: Config) -> None:

@@ -619,7 +619,7 @@ def test_parquet_whose_pages_count_below_zero_is_refused(tmp_path, ending):
     data[place] ^= 1  # the sign of a zigzag number: -301
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"ends with code -\d+: it is damaged"):
-        read_vectors(path) if ending == "parquet" else read_parquet(path, "key")
+        read_vectors(path) if ending == "parquet" else read_parquet([path], "key")
 
 
 # --- answers are right
@@ -828,7 +828,7 @@ def test_numbers_that_numpy_does_not_have_are_refused(tmp_path, name):
     columns |= {name: pl.Series([1, 2**100], dtype=pl.Int128)}
     pl.DataFrame(columns).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=f"x.parquet: column.* `?{name}|got {name}"):
-        read_parquet(tmp_path / "x.parquet")
+        read_parquet([tmp_path / "x.parquet"])
 
 
 @pytest.mark.row("B11")
