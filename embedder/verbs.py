@@ -257,7 +257,7 @@ def _embed(args: Embed) -> None:
     from embedder.vectors.export import write_vectors
 
     if not args.files:
-        raise InputError("FILE: give at least one image or .npy file.")
+        raise InputError("FILE: give at least one image, .npy file or folder.")
     if args.to is not None:
         check_target(args.to, "`to`")
     with opened_run(args.run, with_model=True) as run:

@@ -212,11 +212,7 @@ def _numbers(features: np.ndarray, where: str) -> np.ndarray:
     if features.dtype == np.uint8:
         return features
     if may_be_pixels(features):
-        _log.warning(
-            "%s: features are whole numbers from 0 to 255, and are taken as they are. "
-            "If they are pixels, save them as uint8, which is scaled to 0 to 1.",
-            where,
-        )
+        warn_of_pixels(where)
     wide = np.float64 if features.dtype.itemsize > 4 else np.float32
     if features.dtype.kind == "f" and features.dtype.itemsize < 4:
         wide = np.float32
@@ -248,6 +244,15 @@ def may_be_pixels(features: np.ndarray) -> bool:
             return False
         largest = max(largest, int(rows.max()))
     return largest >= _BRIGHT
+
+
+def warn_of_pixels(where: str) -> None:
+    """Logs that features which may be pixels are not scaled."""
+    _log.warning(
+        "%s: features are whole numbers from 0 to 255, and are taken as they are. If "
+        "they are pixels, save them as uint8, which is scaled to 0 to 1.",
+        where,
+    )
 
 
 def _chunks(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

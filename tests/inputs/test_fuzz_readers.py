@@ -37,10 +37,10 @@ from embedder.encoders.artefact import (
     read_encoder,
     write_encoder,
 )
-from embedder.encoders.embedding import _features
 from embedder.encoders.idx import read_idx
 from embedder.encoders.images import decoded, read_image
 from embedder.encoders.networks import arrays_of
+from embedder.encoders.new_examples import features_in
 from embedder.encoders.npz import read_npz
 from embedder.encoders.parquet import read_parquet
 from embedder.encoders.tar import read_tar
@@ -277,7 +277,7 @@ def encoder_model(path: Path) -> None:
 
 
 def new_features(path: Path) -> np.ndarray:
-    return _features(path, EncoderFile({}, MATRIX, {}, [], (4,), "float32"))
+    return features_in(path, EncoderFile({}, MATRIX, {}, [], (4,), "float32"))
 
 
 def tokens_of(path: Path) -> list[str]:
