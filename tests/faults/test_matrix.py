@@ -99,6 +99,7 @@ INPUTS = {
     "B42": "phrases: options out of bounds, targets that exist or are the corpus",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
     "B46": "an archive of images: cut, damaged, hostile names, sizes that are claimed",
+    "B47": "augmentations that are unknown, out of bounds or larger than images",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
