@@ -328,7 +328,8 @@ class Embed:
     files: Annotated[
         tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="FILE...")
     ]
-    """Images, or .npy files of features, [n, ...]."""
+    """Images, .npy files of features, [n, ...], or data as for training, which need no
+    labels: folders of images, .npz, .parquet, .tar, idx; also URLs of them."""
     to: Path | None = None
     """Write the vectors to this file (formats: see export); none: print the predicted
     class of each, and its neighbours."""

@@ -205,10 +205,8 @@ def _phrases(args: Phrases) -> None:
 
 
 def _expected_loader(run: RunOptions) -> str:
-    """The loader of `run`, on a machine without GPUs."""
-    if run.loader != "auto":
-        return run.loader
-    return "memory" if run.model == "tokens" else "tfdata"
+    """The loader of `run`, on a machine without GPUs and with data that fit."""
+    return "memory" if run.loader == "auto" else run.loader
 
 
 def _preview(args: Train, config: Config) -> None:
@@ -260,7 +258,7 @@ def _embed(args: Embed) -> None:
     from embedder.vectors.export import write_vectors
 
     if not args.files:
-        raise InputError("FILE: give at least one image or .npy file.")
+        raise InputError("FILE: give at least one image, .npy file or folder.")
     if args.to is not None:
         check_target(args.to, "`to`")
     with opened_run(args.run, with_model=True) as run:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-OF_A_RUN = ("devices: ", "memory: ", "on each device: ", "graph: ")
+OF_A_RUN = ("devices: ", "memory: ", "on each device: ", "graph: ", "loader: ")
 
 
 def error_line(capsys) -> str:

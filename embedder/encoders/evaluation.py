@@ -10,12 +10,12 @@ import numpy as np
 
 from embedder.config import read_toml
 from embedder.disk.urls import without_secrets
-from embedder.encoders.artefact import EncoderFile, network_options
+from embedder.encoders.artefact import EncoderFile
 from embedder.encoders.embedding import read_model
 from embedder.encoders.examples import Examples
 from embedder.encoders.formats import open_examples
 from embedder.encoders.labels import read_labels
-from embedder.encoders.options import EncoderOptions
+from embedder.encoders.new_examples import reading_options
 from embedder.encoders.predictor import Predictor, predictor_of
 from embedder.encoders.uncertainty import Rejection, Reliability, rejection, reliability
 from embedder.errors import InputError
@@ -208,7 +208,7 @@ def _read_examples(run: Path, model: EncoderFile, source: str) -> Examples:
     Raises:
       InputError: they do not fit the encoder; the message names `--examples`.
     """
-    examples = open_examples(source, _options(run, model)).read(None)
+    examples = open_examples(source, reading_options(run, model)).read(None)
     _check_features(without_secrets(source), examples.features, model)
     return examples
 
@@ -217,16 +217,6 @@ def _untrained(examples: Examples, model: EncoderFile) -> tuple[str, ...]:
     """Classes of the examples that the encoder does not have."""
     known = {str(name) for name in model.classes}
     return tuple(name for name in examples.classes if name not in known)
-
-
-def _options(run: Path, model: EncoderFile) -> EncoderOptions:
-    """Settings to read examples by: columns as of the run, images as of the encoder."""
-    config = Workdir(run).config
-    found = read_toml(config).encoder if run.is_dir() and config.exists() else None
-    options = network_options(model.settings) if found is None else found
-    is_image = model.example_dtype == "uint8" and len(model.example_shape) in (2, 3)
-    size = model.example_shape[:2] if is_image else ()
-    return EncoderOptions(label=options.label, key=options.key, image_size=size)
 
 
 def _check_features(source: str, features: np.ndarray, model: EncoderFile) -> None:

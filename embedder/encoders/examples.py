@@ -5,13 +5,16 @@ that is mapped into memory. A format is a module with a function from a `Source`
 `ExampleSet`; formats.py lists them.
 """
 
-from collections.abc import Callable, Iterator
+import glob
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from embedder.disk.fingerprints import check_unchanged, file_fingerprint
+from embedder.encoders.images import ImageFile, decoded
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError
 from embedder.limits import check_room
@@ -19,14 +22,20 @@ from embedder.limits import check_room
 MAX_PACKING = 1032
 """Bytes that gzip packs into one, at most."""
 
+UNLABELLED = "unlabelled"
+"""The class of examples without a label."""
+
 _CHUNK = 2**24  # bytes that are checked at once
 _ROW_BYTES = 100  # of memory for the label and the key of an example
+_MANY = 64  # features of an example of two axes that may be pixels
+_BRIGHT = 128  # the largest of such features, at least
+_log = logging.getLogger(__name__)
 
 
 class Examples(NamedTuple):
     """Examples with labels."""
 
-    features: np.ndarray  # [n, ...], u8 (0 to 255 are scaled to 0 to 1), f32 or f64
+    features: np.ndarray  # [n, ...], u8 (0 to 255, scaled to 0 to 1), f32 or f64
     labels: np.ndarray  # i32[n], indices into `classes`
     classes: list[str]  # sorted
     keys: list[str]  # [n], a name of each
@@ -47,6 +56,7 @@ class Source(NamedTuple):
     name: str  # as the user gives it
     options: EncoderOptions
     workers: int  # threads that decode images
+    needs_labels: bool = True  # else examples without labels are `UNLABELLED`
 
     @property
     def path(self) -> Path:
@@ -54,33 +64,90 @@ class Source(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The file's name up to its first dot."""
-        return self.path.name.split(".")[0]
+        """A name of the data: that of the folder, or of the file up to a dot."""
+        if self.path.is_dir():
+            return self.path.resolve().name
+        is_file = self.path.exists()
+        path = self.path if is_file else self.path.parent.resolve()
+        return path.name.split(".")[0] if is_file else path.name
+
+    def files(self, ending: str) -> list[Path]:
+        """The files with this ending that are named: one, those in a folder, or those
+        that match a glob; if some begin with "train", those only."""
+        if self.path.is_dir():
+            found = sorted(self.path.iterdir())
+        elif self.path.exists():
+            found = [self.path]
+        else:
+            found = sorted(Path(each) for each in glob.glob(self.name, recursive=True))
+        found = [
+            path
+            for path in found
+            if path.name.lower().endswith(ending)
+            and not path.name.startswith(".")
+            and not path.is_dir()
+        ]
+        train = [path for path in found if path.name.startswith("train")]
+        return train or found
+
+
+Decode = Callable[[Sequence[ImageFile]], np.ndarray]
+"""Encoded images to u8[n, height, width] or u8[n, height, width, 3]."""
+
+
+def image_decoder(
+    source: Source,
+    cache: Path | None,
+    manifest: list[dict[str, Any]],
+    check: Callable[[], None],
+) -> Decode:
+    """Decodes images as the settings of `source` say, see `decoded`."""
+
+    def decode(files: Sequence[ImageFile]) -> np.ndarray:
+        size, channels = source.options.image_size, source.options.channels
+        return decoded(
+            files, size, source.workers, cache, manifest, check, channels=channels
+        )
+
+    return decode
 
 
 def file_set(
-    name: str, source: Source, paths: list[Path], read: Callable[[], Examples]
+    name: str, source: Source, paths: list[Path], read: Callable[[Decode], Examples]
 ) -> ExampleSet:
-    """The examples that `read` reads from `paths`, which must not change meanwhile."""
+    """The examples that `read` reads from `paths`, which must not change meanwhile.
+
+    Raises:
+      InputError: one of them is no regular file.
+    """
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"DATA {path} must be a regular file.")
     manifest = [file_fingerprint(path) for path in paths]
 
-    def read_unchanged(cache: Path | None) -> Examples:
-        examples = read()
+    def check() -> None:
         for path, described in zip(paths, manifest, strict=True):
             check_unchanged(path, described)
+
+    def read_unchanged(cache: Path | None) -> Examples:
+        examples = read(image_decoder(source, cache, manifest, check))
+        check()
         return examples
 
     return ExampleSet(name, source.name, manifest, read_unchanged)
 
 
 def make_examples(
-    features: np.ndarray, labels: np.ndarray, where: str, keys: list[str] | None = None
+    features: np.ndarray,
+    labels: np.ndarray | None,
+    where: str,
+    keys: list[str] | None = None,
 ) -> Examples:
     """Examples from arrays of any numbers and labels, converted and checked.
 
     Args:
       features: [n, ...].
-      labels: [n] or [n, 1], numbers or text.
+      labels: [n] or [n, 1], numbers or text; None: all are `UNLABELLED`.
       where: names the arrays in messages.
       keys: None: the numbers of the rows.
 
@@ -89,6 +156,8 @@ def make_examples(
         cannot be trained on.
     """
     features = np.asanyarray(features)  # keeps a memmap
+    if labels is None:
+        labels = np.full(len(features) if features.ndim else 0, UNLABELLED)
     labels = np.asarray(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -142,6 +211,8 @@ def _numbers(features: np.ndarray, where: str) -> np.ndarray:
         raise InputError(f"{where}: features must be numbers, got {features.dtype}.")
     if features.dtype == np.uint8:
         return features
+    if may_be_pixels(features):
+        warn_of_pixels(where)
     wide = np.float64 if features.dtype.itemsize > 4 else np.float32
     if features.dtype.kind == "f" and features.dtype.itemsize < 4:
         wide = np.float32
@@ -153,6 +224,35 @@ def _numbers(features: np.ndarray, where: str) -> np.ndarray:
             row = start + int(np.flatnonzero(~finite)[0])
             raise InputError(f"{where}: row {row} has features that are not finite.")
     return converted
+
+
+def may_be_pixels(features: np.ndarray) -> bool:
+    """Whether features [n, ...] are pixels in another dtype than u8, as it seems.
+
+    So it is if all are whole numbers from 0 to 255, some at least 128, and there are
+    many to an example.
+    """
+    if features.dtype == np.uint8 or features.dtype.kind not in "iuf":
+        return False
+    if not features.size or (features.ndim < 3 and features.shape[1] < _MANY):
+        return False
+    largest = 0
+    for _, rows in _chunks(features):
+        if not (rows.min() >= 0 and rows.max() <= 255):  # NaN, too
+            return False
+        if rows.dtype.kind == "f" and (rows != np.floor(rows)).any():
+            return False
+        largest = max(largest, int(rows.max()))
+    return largest >= _BRIGHT
+
+
+def warn_of_pixels(where: str) -> None:
+    """Logs that features which may be pixels are not scaled."""
+    _log.warning(
+        "%s: features are whole numbers from 0 to 255, and are taken as they are. If "
+        "they are pixels, save them as uint8, which is scaled to 0 to 1.",
+        where,
+    )
 
 
 def _chunks(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -11,6 +11,7 @@ import numpy as np
 from embedder.disk.files import name_file_in_errors
 from embedder.encoders.examples import (
     MAX_PACKING,
+    Decode,
     Examples,
     ExampleSet,
     Source,
@@ -53,14 +54,17 @@ def labels_name(name: str) -> str:
 
 def _idx_set(name: str, source: Source, images: Path) -> ExampleSet:
     labels = images.with_name(labels_name(images.name))
-    if not labels.exists():
+    if not labels.exists() and source.needs_labels:
         raise InputNotFoundError(f"{images} has no labels: {labels} does not exist.")
 
-    def read() -> Examples:
+    def read(_: Decode) -> Examples:
+        if not labels.exists():
+            return make_examples(read_idx(images), None, str(images))
         features, classes = read_idx(images), read_idx(labels)
         return make_examples(features, classes, f"{images} and {labels}")
 
-    return file_set(name, source, [images, labels], read)
+    paths = [path for path in (images, labels) if path.exists()]
+    return file_set(name, source, paths, read)
 
 
 def read_idx(path: Path) -> np.ndarray:

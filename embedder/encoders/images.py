@@ -1,11 +1,17 @@
-"""Images from untrusted files; many of them as one array, decoded once."""
+"""Images from untrusted files; many of them as one array, decoded once.
+
+Files whose pixels have one channel are grey: u8[height, width]. Others are RGB:
+u8[height, width, 3]. A file is grey by its format, not by its pixels.
+"""
 
 import hashlib
+import io
 import json
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,24 +23,44 @@ from embedder.engine.prefetch import parallel_map
 from embedder.errors import InputError
 from embedder.limits import check_room
 
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
-"""Suffixes of the names of image files."""
+if TYPE_CHECKING:
+    from PIL import Image
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
 """Formats that are read, recognised by content: Pillow runs a program for others."""
 
-_FORMAT = 2  # version of the cache of decoded images
+Channels = Literal["auto", "1", "3"]
+Mode = Literal["RGB", "L"]
+Result = TypeVar("Result")
+
+_FORMAT = 3  # version of the cache of decoded images
+_GREY = ("1", "L", "LA", "La", "I;16", "I")  # modes of Pillow
+_log = logging.getLogger(__name__)
+
+
+class StoredImage(NamedTuple):
+    """An image in a larger file."""
+
+    name: str  # for messages
+    read: Callable[[], bytes]  # the encoded image
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ImageFile = Path | StoredImage
 
 
 def decoded(
-    files: list[Path],
+    files: Sequence[ImageFile],
     size: tuple[int, ...],
     workers: int,
     cache: Path | None,
     manifest: list[dict],
     check_unchanged: Callable[[], None] = lambda: None,
+    channels: Channels = "auto",
 ) -> np.ndarray:
-    """The images in `files`, u8[n, height, width, 3].
+    """The images in `files`, u8[n, height, width], or u8[n, height, width, 3] of RGB.
 
     Args:
       size: height and width to scale to; (): all must have the size of the first.
@@ -42,54 +68,84 @@ def decoded(
       cache: folder for the decoded images, mapped from a file there; None: in memory.
       manifest: describes the files, the key of the cache.
       check_unchanged: called when all are read; raises if `manifest` is outdated.
+      channels: 1 or 3 of all images; auto: 1 if all files are grey, else 3.
 
     Raises:
       InputError: a file is no image or has another size, or the cache is damaged.
     """
-    first = read_image(files[0], size)
-    shape = (len(files), *first.shape)
     if cache is None:
+        mode = _mode(files, channels, workers)
+        shape = _shape(files, size, mode)
         needed = math.prod(shape)
         check_room(needed, f"{len(files)} images take", "give a smaller --image-size")
-        images = _decode(files, size, workers, np.empty(shape, np.uint8))
+        images = _decode(files, size, mode, workers, np.empty(shape, np.uint8))
         check_unchanged()
         return images
-    key = json.dumps([_FORMAT, size, manifest]).encode()
+    key = json.dumps([_FORMAT, size, channels, manifest]).encode()
     folder = cache / hashlib.sha256(key).hexdigest()[:16]
     path = folder / "images.npy"
     remove_unfinished_folders(cache)
     if not folder.exists():
+        mode = _mode(files, channels, workers)
+        shape = _shape(files, size, mode)
         with atomic_folder(folder) as part:
             array = np.lib.format.open_memmap(
                 part / path.name, "w+", np.uint8, shape=shape
             )
-            _decode(files, size, workers, array)
+            _decode(files, size, mode, workers, array)
             array.flush()
             del array
             check_unchanged()
             write_digests(part, files_in(part))
     try:
         check_digests(folder)  # reads all bytes once, as an epoch does
-        return _mapped(path, shape)
+        return _mapped(path, len(files), size)
     except (FileNotFoundError, ValueError) as error:
         raise InputError(
             f"Cache file {path} is damaged ({error}): delete {folder} to make it anew."
         ) from error
 
 
-def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+def _mapped(path: Path, num_images: int, size: tuple[int, ...]) -> np.ndarray:
     found = memory_map_npy(path)
-    if found.shape != shape or found.dtype != np.uint8:
+    is_sized = found.ndim in (3, 4) and found.shape[1:3] == (size or found.shape[1:3])
+    if not is_sized or len(found) != num_images or found.dtype != np.uint8:
         raise InputError(
-            f"it must hold uint8{list(shape)}, got {found.dtype}{list(found.shape)}"
+            f"it must hold {num_images} images of uint8, got {found.dtype}"
+            f"{list(found.shape)}"
         )
     return found
 
 
+def _mode(files: Sequence[ImageFile], channels: Channels, workers: int) -> Mode:
+    """The mode to read all files in; the log says so if they differ."""
+    if channels != "auto":
+        return "L" if channels == "1" else "RGB"
+    num_grey = sum(parallel_map(is_grey, files, workers))
+    if 0 < num_grey < len(files):
+        _log.info(
+            "%d of %d images are grey: all are read as RGB (--channels 1: as grey).",
+            num_grey,
+            len(files),
+        )
+    return "L" if num_grey == len(files) else "RGB"
+
+
+def _shape(
+    files: Sequence[ImageFile], size: tuple[int, ...], mode: Mode
+) -> tuple[int, ...]:
+    """Shape of all images, by the first of them."""
+    return (len(files), *read_image(files[0], size, mode).shape)
+
+
 def _decode(
-    files: list[Path], size: tuple[int, ...], workers: int, into: np.ndarray
+    files: Sequence[ImageFile],
+    size: tuple[int, ...],
+    mode: Mode,
+    workers: int,
+    into: np.ndarray,
 ) -> np.ndarray:
-    images = parallel_map(lambda file: read_image(file, size), files, workers)
+    images = parallel_map(lambda file: read_image(file, size, mode), files, workers)
     for number, image in enumerate(images):
         if image.shape != into.shape[1:]:
             raise InputError(
@@ -101,7 +157,7 @@ def _decode(
 
 
 def read_image(
-    path: Path, size: tuple[int, ...] = (), mode: Literal["RGB", "L"] = "RGB"
+    file: ImageFile, size: tuple[int, ...] = (), mode: Mode = "RGB"
 ) -> np.ndarray:
     """The image in a file, u8[height, width, 3], or u8[height, width] of mode "L".
 
@@ -112,33 +168,63 @@ def read_image(
       FileNotFoundError: there is no such file.
       InputError: it is damaged, too large, or has none of `FORMATS`.
     """
+
+    def pixels(image: "Image.Image") -> np.ndarray:
+        from PIL import Image
+
+        limit = Image.MAX_IMAGE_PIXELS or math.inf  # Pillow refuses twice as many
+        if image.width * image.height > limit:
+            raise InputError(
+                f"its {image.height} x {image.width} pixels are more than {limit}"
+            )
+        if image.mode == "I;16":  # Pillow would clip its values at 255
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        image = image.convert(mode)
+        if size:
+            height, width = size
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(image)
+
+    return _opened(file, pixels)
+
+
+def is_grey(file: ImageFile) -> bool:
+    """Whether the format of an image has one channel, or a palette of greys.
+
+    Raises:
+      as `read_image`.
+    """
+
+    def has_one_channel(image: "Image.Image") -> bool:
+        palette = image.getpalette("RGB") if image.mode == "P" else None
+        if palette is None:
+            return image.mode in _GREY
+        colours = np.array(palette).reshape(-1, 3)
+        return bool((colours == colours[:, :1]).all())
+
+    return _opened(file, has_one_channel)
+
+
+def _opened(file: ImageFile, function: "Callable[[Image.Image], Result]") -> Result:
+    """`function` of the image in a file, whose pixels are read when they are used."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with name_file_in_errors(path), Image.open(path, formats=FORMATS) as file:
-            limit = Image.MAX_IMAGE_PIXELS or math.inf  # Pillow refuses twice as many
-            if file.width * file.height > limit:
-                raise InputError(
-                    f"its {file.height} x {file.width} pixels are more than {limit}"
-                )
-            image: Image.Image = file
-            if image.mode == "I;16":  # Pillow would clip its values at 255
-                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-            image = image.convert(mode)
-            if size:
-                height, width = size
-                image = image.resize((width, height), Image.Resampling.BILINEAR)
-            return np.asarray(image)
+        path = Path(str(file))
+        with name_file_in_errors(path):
+            source = file if isinstance(file, Path) else io.BytesIO(file.read())
+            with Image.open(source, formats=FORMATS) as image:
+                return function(image)
     except FileNotFoundError:
         raise
     except UnidentifiedImageError:
         raise InputError(
-            f"{path} is not a whole image: it must be {', '.join(FORMATS[:-1])} or "
+            f"{file} is not a whole image: it must be {', '.join(FORMATS[:-1])} or "
             f"{FORMATS[-1]}, whatever its name says."
         ) from None
     except Exception as error:  # a damaged image raises nearly anything
         reason = short_reason(error)
-        raise InputError(f"{path} is not a whole image: {reason}.") from error
+        raise InputError(f"{file} is not a whole image: {reason}.") from error
 
 
 def _size(image: np.ndarray) -> str:

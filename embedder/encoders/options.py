@@ -57,6 +57,9 @@ class EncoderOptions:
     """Column of a parquet file that has the names of the rows; none: row numbers."""
     image_size: tuple[int, ...] = setting((), integers(1))
     """Height and width to scale images to; none: all must have the same size."""
+    channels: Literal["auto", "1", "3"] = setting("auto")
+    """Channels of image files: 1 (grey) or 3 (RGB). auto: 1 if all files are grey, else
+    3."""
 
     def __post_init__(self):
         validate(self)

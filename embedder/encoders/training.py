@@ -21,6 +21,7 @@ from embedder.encoders.batches import (
     updates_per_call,
 )
 from embedder.encoders.examples import Examples
+from embedder.encoders.loaders import choose_loader
 from embedder.encoders.networks import (
     Array,
     Encoder,
@@ -89,9 +90,7 @@ class EncoderTraining:
         options = config.encoder
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         self.network = network_for(options, shape, num_classes)
-        self.loader: Literal["tfdata", "memory"] = (
-            "memory" if config.run.loader == "memory" else "tfdata"
-        )
+        self.loader: Literal["tfdata", "memory"] = choose_loader(config.run, examples)
         self.config = with_options(config, **self.network.settings, loader=self.loader)
         self.replicas = [*models] or replicas_of(self.config)
         self.may_diverge = bool(models)

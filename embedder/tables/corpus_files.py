@@ -2,6 +2,7 @@
 
 import functools
 import glob
+import itertools
 import logging
 import os
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from embedder.disk.digests import DIGESTS_FILE
+from embedder.disk.kinds import is_image_name
 from embedder.errors import InputError, InputNotFoundError
 from embedder.tables.corpus_formats import endings, has_ending
 
@@ -18,6 +20,7 @@ _RUN = (
     DIGESTS_FILE,
 )  # a folder with all of them is a run's
 _STREAM = re.compile(r"/dev/(stdin|stdout|stderr|fd/.*)|/proc/[^/]+/fd/.*")
+_NAMES_READ = 10_000  # of files, to see what a folder without texts has
 _log = logging.getLogger(__name__)
 
 
@@ -37,27 +40,31 @@ def corpus_files(source: str | os.PathLike[str]) -> list[Path]:
             "than once. Write the text to a file."
         )
     if path.is_dir():
-        return _checked(
-            source,
-            sorted(p for p in path.iterdir() if has_ending(p)),
-            f"Corpus {source} is a folder without {' or '.join(endings())} files.",
-        )
+        found = sorted(p for p in path.iterdir() if has_ending(p) and not p.is_dir())
+        if not found:
+            raise InputNotFoundError(f"Corpus {source} is a folder {_content(path)}.")
+        return _checked(source, found)
     if path.exists():
         _check_regular(path)
         return [path]
     if glob.has_magic(str(source)):
         found = sorted(Path(p) for p in glob.glob(str(source), recursive=True))
-        return _checked(source, found, f"Corpus {source} matches no file.")
+        if paths := [path for path in found if not path.is_dir()]:
+            return _checked(source, paths)
+        raise InputNotFoundError(f"Corpus {source} matches no file.")
     raise InputNotFoundError(f"Corpus {source} does not exist.")
 
 
-def _checked(
-    source: str | os.PathLike[str], found: list[Path], if_none: str
-) -> list[Path]:
-    """`found` without folders and files that runs wrote; `if_none` is a message."""
-    paths = [path for path in found if not path.is_dir()]
-    if not paths:
-        raise InputNotFoundError(if_none)
+def _content(folder: Path) -> str:
+    """What a folder without texts has, for a message."""
+    names = (name for _, _, names in os.walk(folder) for name in names)
+    if any(map(is_image_name, itertools.islice(names, _NAMES_READ))):
+        return "of images: give --model encoder to train on them"
+    return f"without {' or '.join(endings())} files"
+
+
+def _checked(source: str | os.PathLike[str], paths: list[Path]) -> list[Path]:
+    """`paths` without files that runs wrote."""
     kept = outside_runs(paths)
     if not kept:
         raise InputNotFoundError(f"Corpus {source} has only files that runs wrote.")

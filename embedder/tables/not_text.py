@@ -13,6 +13,7 @@ import re
 import zlib
 from pathlib import Path
 
+from embedder.disk.kinds import IMAGES
 from embedder.errors import InputError
 
 _NAMES = {
@@ -23,6 +24,7 @@ _NAMES = {
     "an Arrow table": (".arrow", ".arrows", ".feather", ".ipc"),
     "an edge list": (".edges", ".edgelist"),
     "a NumPy file": (".npy", ".npz"),
+    "an image": IMAGES,
     "an archive": (".zip", ".tar", ".tgz", ".7z"),
     "compressed by another program than gzip": (".bz2", ".xz", ".zst"),
 }
@@ -41,11 +43,20 @@ _MAGIC = {
     b"SQLite format 3\0": "a SQLite database",
     b"\x89HDF\r\n": "a HDF5 file",
     b"%PDF-": "a PDF file",
+    b"\0\0\x08\x03": "images of idx, as MNIST's",
+    b"\0\0\x08\x01": "labels of idx, as MNIST's",
     b"\x89PNG\r\n": "an image",
     b"\xff\xd8\xff": "an image",
 }
 _VECTORS = "a word2vec file of vectors"
 _READ_AS_TABLES = "a CSV table", "a TSV table", "JSON"
+_READ_BY_ENCODERS = {
+    "an image": "a folder with a folder of images for each class",
+    "images of idx, as MNIST's": "it",
+    "labels of idx, as MNIST's": "the images that they belong to",
+    "a NumPy file": "features and labels in an .npz",
+    "an archive": "a .tar of images with labels",
+}
 _HEAD_BYTES = 2**16
 _MIN_LINES = 20  # different ones, to recognise a table
 _MAX_CELL_WORDS = 4  # on average: a column with longer cells is prose
@@ -75,6 +86,8 @@ def _advice(what: str) -> str:
         return "give --walks 10 to train on random walks over the graph."
     if what == _VECTORS:
         return "move it, or name the texts without it."
+    if what in _READ_BY_ENCODERS:
+        return f"give --model encoder to train on {_READ_BY_ENCODERS[what]}."
     advice = "write its tokens to a .txt file, one sequence a line"
     if what in _READ_AS_TABLES:
         advice += ", or give --session and --item, the columns of sessions and items"

@@ -103,6 +103,8 @@ INPUTS = {
     "B49": "examples of classes that an encoder does not know, or of one example each; "
     "labels and vectors of other examples",
     "B50": "a sheet of images: data that are changed, missing, no images; hostile keys",
+    "B46": "an archive of images: cut, damaged, hostile names, sizes that are claimed",
+    "B47": "augmentations that are unknown, out of bounds or larger than images",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import struct
+import tarfile
 import tomllib
 import tracemalloc
 import zipfile
@@ -36,12 +37,13 @@ from embedder.encoders.artefact import (
     read_encoder,
     write_encoder,
 )
-from embedder.encoders.embedding import _features
 from embedder.encoders.idx import read_idx
 from embedder.encoders.images import decoded, read_image
 from embedder.encoders.networks import arrays_of
+from embedder.encoders.new_examples import features_in
 from embedder.encoders.npz import read_npz
 from embedder.encoders.parquet import read_parquet
+from embedder.encoders.tar import read_tar
 from embedder.run.inputs import check_same, source_of, write_settings
 from embedder.run.workdir import Workdir, truncate_metrics
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
@@ -235,9 +237,27 @@ def image_reader(ending: str, mode: str = "RGB") -> Reader:
     return Reader(f"image-{mode}{ending}", image.save, read_image)
 
 
+def write_tar(path: Path) -> None:
+    pixels = io.BytesIO()
+    Image.new("L", (3, 2), 70).save(pixels, "PNG")
+    parts = {".png": pixels.getvalue(), ".json": b'{"label": "a"}', ".cls": b"7"}
+    with tarfile.open(path, "w") as archive:
+        for key in KEYS:
+            for ending, data in parts.items():
+                member = tarfile.TarInfo(key + ending)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+
+
+def read_tar_images(path: Path) -> None:
+    read_tar([path], lambda files: np.stack([*map(read_image, files)]), "label")
+
+
 def examples_parquet(name: str, **columns) -> Reader:
     frame = pl.DataFrame({"label": [*"ababc"], "key": KEYS, **columns})
-    return Reader(name, frame.write_parquet, lambda path: read_parquet(path, key="key"))
+    return Reader(
+        name, frame.write_parquet, lambda path: read_parquet([path], key="key")
+    )
 
 
 def table_model(path: Path) -> None:
@@ -257,7 +277,7 @@ def encoder_model(path: Path) -> None:
 
 
 def new_features(path: Path) -> np.ndarray:
-    return _features(path, EncoderFile({}, MATRIX, {}, [], (4,), "float32"))
+    return features_in(path, EncoderFile({}, MATRIX, {}, [], (4,), "float32"))
 
 
 def tokens_of(path: Path) -> list[str]:
@@ -363,6 +383,7 @@ READERS = [
     Reader("shard-00000.npz", write_cache, read_cache),
     Reader("shards.json", write_cache, read_cache),
     Reader("images.npy", read_decoded, read_decoded),
+    Reader("shard.tar", write_tar, read_tar_images),
     Reader("metrics.jsonl", write_bytes('{"a": 1}\n' * 3), read_cut_metrics),
     Reader("corpus.json", write_run, read_run),
 ]
@@ -582,7 +603,7 @@ def test_parquet_that_claims_many_rows_is_refused(tmp_path, rows):
     path.write_bytes(data[: -8 - size] + ending)
     said = f"x.parquet(: its {rows} rows take | is not a parquet file: ).*[^.]\\.$"
     with pytest.raises(ValueError, match=said):
-        read_parquet(path)
+        read_parquet([path])
 
 
 @pytest.mark.row("B11")
@@ -598,7 +619,7 @@ def test_parquet_whose_pages_count_below_zero_is_refused(tmp_path, ending):
     data[place] ^= 1  # the sign of a zigzag number: -301
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"ends with code -\d+: it is damaged"):
-        read_vectors(path) if ending == "parquet" else read_parquet(path, "key")
+        read_vectors(path) if ending == "parquet" else read_parquet([path], "key")
 
 
 # --- answers are right
@@ -807,7 +828,7 @@ def test_numbers_that_numpy_does_not_have_are_refused(tmp_path, name):
     columns |= {name: pl.Series([1, 2**100], dtype=pl.Int128)}
     pl.DataFrame(columns).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=f"x.parquet: column.* `?{name}|got {name}"):
-        read_parquet(tmp_path / "x.parquet")
+        read_parquet([tmp_path / "x.parquet"])
 
 
 @pytest.mark.row("B11")

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -295,7 +296,7 @@ def test_options_of_an_encoder_are_refused_by_tables(capsys):
         (["none.npz"], "DATA none.npz does not exist."),
         (
             ["text.txt"],
-            "DATA text.txt must be an idx file of images .* .npz file, or a .parquet",
+            "DATA text.txt must be an idx file of images .* .npz file, or a folder",
         ),
         (["folder"], "DATA folder must be an idx file of images .* or its folder"),
         (["text.npz"], "text.npz has no features and labels: File is not a zip file."),
@@ -381,6 +382,59 @@ def test_embed_takes_the_file_of_a_model(run, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+def test_embed_of_the_folder_of_training_gives_its_vectors(images, capsys):
+    assert (
+        main(["embed", str(images), str(images.parent / "data"), "--to", "v.txt"]) == 0
+    )
+    assert capsys.readouterr().out == "16 vectors in v.txt\n"
+    known, found = read_vectors(images / "vectors.safetensors"), read_vectors("v.txt")
+    assert found.keys == known.keys
+    np.testing.assert_allclose(found.matrix, known.matrix, rtol=1e-5, atol=1e-6)
+
+
+def test_embed_takes_what_training_takes_without_labels(images, capsys):
+    """A flat folder in another size, an npz, a Parquet and a tar of one grey image."""
+    Path("flat").mkdir()
+    Image.new("L", (9, 8), 250).save("flat/new.png")
+    data = Path("flat/new.png").read_bytes()
+    np.savez("new.npz", x_test=np.full((1, 4, 3, 3), 250, np.uint8))
+    pl.DataFrame({"image": [data]}).write_parquet("new.parquet")
+    with tarfile.open("new.tar", "w") as archive:
+        archive.add("flat/new.png", "new.png")
+    sources = ["flat", "new.npz", "new.parquet", "new.tar", "flat/new.png"]
+    assert main(["embed", str(images), *sources, "--to", "v.txt"]) == 0
+    found = read_vectors("v.txt")
+    keys = ["flat:new.png", "new.npz:0", "new.parquet:0", "new.tar:new"]
+    assert found.keys == [*keys, "flat/new.png"]
+    np.testing.assert_array_equal(found.matrix, found.matrix[:1].repeat(5, 0))
+    assert main(["embed", str(images), "flat"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("new.png: bright (")
+
+
+def test_an_encoder_of_grey_images_takes_grey_and_coloured_ones(capsys):
+    write_images(Path("data"))
+    for path in Path("data").rglob("*.png"):
+        Image.open(path).convert("L").save(path)
+    assert train("data", "grey", "--layers", "12", "5", "2") == 0
+    assert read_encoder(Path("grey/model.npz")).example_shape == (4, 3)
+    Image.new("RGB", (3, 4), (250, 250, 250)).save("new.png")
+    np.save("new.npy", np.full((1, 4, 3, 1), 250, np.uint8))
+    assert main(["embed", "grey", "new.png", "new.npy", "--to", "v.txt"]) == 0
+    first, second = read_vectors("v.txt").matrix
+    np.testing.assert_array_equal(first, second)
+
+
+def test_embed_tells_pixels_that_are_not_scaled(caplog):
+    x = np.random.default_rng(0).random((20, 4, 3)).astype("f4")
+    np.savez("data.npz", X=x, y=np.arange(20) % 2)
+    assert train("data.npz", "floats") == 0
+    caplog.clear()
+    np.save("new.npy", np.full((1, 4, 3), 255.0))
+    assert main(["embed", "floats", "new.npy"]) == 0
+    (line,) = caplog.messages
+    assert line.startswith("new.npy: features are whole numbers from 0 to 255, and are")
+
+
 def test_embed_writes_vectors(run, capsys):
     np.save("two.npy", X[:2].astype(np.float64))
     assert main(["embed", str(run), "two.npy", "--to", "out.safetensors"]) == 0
@@ -413,9 +467,17 @@ def test_embed_refuses_other_features(run, capsys, array, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["RUN"], "FILE: give at least one image or .npy file."),
+        (["RUN"], "FILE: give at least one image, .npy file or folder."),
         (["RUN", "none.npy"], "FILE none.npy does not exist."),
-        (["RUN", "points.npz"], r"FILE points.npz must be an image \(.png, .*or .npy"),
+        (
+            ["RUN", "a.csv"],
+            r"FILE a.csv must be an image \(.png, .*, .npy of features,",
+        ),
+        (["IMAGES", "points.npz"], r"points.npz must be uint8 of \[n, 4, 3, 3\], got"),
+        (
+            ["IMAGES", "z.npy"],
+            "z.npy must be of uint8 of 0 to 255, .* float32 of 0 to 1",
+        ),
         (["RUN", "text.npy"], "FILE text.npy is not a whole .npy file: .*[^.]\\.$"),
         (["RUN", "empty.npy"], "FILE empty.npy is not a whole .npy file: "),
         (["RUN", "objects.npy"], "FILE objects.npy is not a whole .npy.*[^.]\\.$"),
@@ -442,6 +504,8 @@ def test_embed_refuses_in_one_line(run, images, tables, capsys, arguments, messa
     for name, text in (("text.npy", "text"), ("text.png", "text"), ("empty.npy", "")):
         Path(name).write_text(text)
     Image.new("L", (3, 4)).save("i.png")
+    Path("a.csv").touch()
+    np.save("z.npy", np.array([[0.0, 1]], "f4").repeat(18, 0).reshape(1, 4, 3, 3))
     runs = {"RUN": str(run), "IMAGES": str(images), "TABLES": str(tables)}
     assert main(["embed", *(runs.get(x, x) for x in arguments)]) == 2
     assert re.search(message, error_line(capsys))

@@ -200,13 +200,15 @@ def test_a_folder_leaves_out_names_of_an_ending_alone(tmp_path):
         ("none.txt", "Corpus .*none.txt does not exist"),
         ("*.csv", r"Corpus .*\*.csv matches no file"),
         ("folder", "Corpus .*folder is a folder without .txt or .gz files"),
+        ("photos", "photos is a folder of images: give --model encoder to train on"),
         ("link.txt", "Corpus .*link.txt does not exist"),
         ("broken", "No such file"),
     ],
 )
 def test_missing_text_is_named(tmp_path, source, message):
-    for name in ("folder", "broken"):
-        (tmp_path / name).mkdir()
+    for name in ("folder", "broken", "photos/cat"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "A.JPG").touch()
     (tmp_path / "link.txt").symlink_to("link.txt")
     (tmp_path / "broken" / "link.txt").symlink_to("nowhere")
     with pytest.raises(OSError, match=message):

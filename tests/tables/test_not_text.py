@@ -110,7 +110,39 @@ def test_tables_are_recognised_by_their_content(name, kind):
     start, _, advice = str(error.value).partition(", which is not read as text: ")
     assert start.startswith(f"{name} is {what}")
     is_graph = what == "an edge list"
-    assert advice.startswith("give --walks 10" if is_graph else "write its tokens")
+    is_array = what == "a NumPy file"
+    expected = "give --model encoder" if is_array else "write its tokens"
+    assert advice.startswith("give --walks 10" if is_graph else expected)
+
+
+IDX = bytes([0, 0, 8, 3]) + bytes(12)
+
+
+@pytest.mark.row("B20")
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.JPG", b"", "an image by its name, .* train on a folder with a folder of"),
+        (
+            "a",
+            b"\xff\xd8\xff",
+            "an image, .* train on a folder with a folder of images",
+        ),
+        ("i.gz", gzip.compress(IDX), "images of idx, as MNIST's, .* train on it"),
+        (
+            "i",
+            IDX.replace(b"\3", b"\1"),
+            "labels of idx, as MNIST's, .* the images that",
+        ),
+        ("a.npz", b"", "a NumPy file by its name, .* train on features and labels in"),
+        ("a.tar", b"", "an archive by its name, .* train on a .tar of images with"),
+    ],
+)
+def test_data_of_encoders_are_told_what_to_add(name, data, message):
+    Path(name).write_bytes(data)
+    with pytest.raises(ValueError, match=f"{name} is {message}") as error:
+        text_corpus(name)
+    assert "give --model encoder to train on" in str(error.value)
 
 
 @pytest.mark.row("B22")

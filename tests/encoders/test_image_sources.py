@@ -1,0 +1,413 @@
+"""Images of folders, Parquet and tar: channels, labels, keys, and what is refused."""
+
+import io
+import json
+import logging
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from embedder.disk.kinds import is_image_name
+from embedder.encoders import images
+from embedder.encoders.examples import UNLABELLED, Examples, may_be_pixels
+from embedder.encoders.formats import open_examples
+from embedder.encoders.options import EncoderOptions
+
+COLOURS = [(10, 20, 30), (40, 50, 60), (70, 80, 90), (100, 110, 120)]
+GREYS = [10, 40, 70, 100]
+
+
+def read(
+    source: Path | str, cache: Path | None = None, needs_labels: bool = True, **options
+) -> Examples:
+    chosen = EncoderOptions(**options)
+    return open_examples(str(source), chosen, needs_labels=needs_labels).read(cache)
+
+
+def picture(colour, size: tuple[int, int] = (3, 2), kind: str = "PNG") -> bytes:
+    """An image of one colour; a number is a grey one."""
+    file = io.BytesIO()
+    Image.new("L" if isinstance(colour, int) else "RGB", size, colour).save(file, kind)
+    return file.getvalue()
+
+
+def write_folder(folder: Path, colours) -> Path:
+    """Images 0.png, 1.png ... in turn of the classes cat and dog."""
+    for number, colour in enumerate(colours):
+        path = folder / ("cat", "dog")[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(picture(colour))
+    return folder
+
+
+def write_tar(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return path
+
+
+def shard(colours, label=lambda n: {".cls": str(n % 2).encode()}) -> dict[str, bytes]:
+    """The files of a shard: 0.png, 0.cls and so on."""
+    files: dict[str, bytes] = {}
+    for number, colour in enumerate(colours):
+        files[f"{number}.png"] = picture(colour)
+        files |= {f"{number}{end}": data for end, data in label(number).items()}
+    return files
+
+
+def number_of(key: str) -> int:
+    return int(Path(key).stem)
+
+
+# --- channels
+
+
+def test_images_that_are_all_grey_stay_grey(tmp_path):
+    found = read(write_folder(tmp_path, GREYS))
+    assert found.features.shape == (4, 2, 3) and found.features.dtype == np.uint8
+    for key, image in zip(found.keys, found.features, strict=True):
+        assert (image == GREYS[number_of(key)]).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP"])
+def test_a_palette_of_greys_is_grey(tmp_path, kind):
+    pixels = Image.fromarray(np.array([[0, 70, 255]], np.uint8))
+    palette = pixels.convert("P") if kind == "PNG" else pixels
+    palette.save(tmp_path / "a.png", kind)
+    assert images.is_grey(tmp_path / "a.png")
+    colour = Image.new("RGB", (2, 2), (1, 200, 3)).convert("P")
+    colour.save(tmp_path / "b.png", kind)
+    assert not images.is_grey(tmp_path / "b.png")
+
+
+def test_grey_and_colour_become_rgb_and_the_log_says_so(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    found = read(write_folder(tmp_path, [*GREYS[:3], COLOURS[3]]))
+    assert found.features.shape == (4, 2, 3, 3)
+    (line,) = caplog.messages
+    assert line.startswith("3 of 4 images are grey: all are read as RGB (--channels 1")
+    by_number = dict(zip(map(number_of, found.keys), found.features, strict=True))
+    assert (by_number[1] == 40).all() and (by_number[3] == COLOURS[3]).all()
+
+
+@pytest.mark.parametrize("colours", [GREYS, COLOURS])
+@pytest.mark.parametrize(("channels", "axes"), [("1", 3), ("3", 4)])
+def test_channels_are_as_they_are_given(tmp_path, caplog, colours, channels, axes):
+    found = read(write_folder(tmp_path, colours), channels=channels)
+    assert found.features.ndim == axes
+    assert caplog.messages == []
+
+
+def test_a_cache_of_other_channels_is_not_used(tmp_path):
+    data, cache = write_folder(tmp_path / "data", GREYS), tmp_path / "cache"
+    for channels, axes in (("auto", 3), ("3", 4), ("1", 3), ("auto", 3)):
+        assert read(data, cache, channels=channels).features.ndim == axes
+    assert len(list(cache.iterdir())) == 3
+
+
+# --- folders
+
+
+def test_hidden_files_and_folders_are_left_out(tmp_path):
+    write_folder(tmp_path, COLOURS)
+    for name in (".thumbs/0.png", "cat/._0.png", "cat/.x/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"no image")
+    assert len(read(tmp_path).labels) == 4
+    assert is_image_name("a/B.JPG") and not is_image_name("a/._b.jpg")
+
+
+def test_a_flat_folder_needs_no_labels_if_nothing_does(tmp_path):
+    for number, colour in enumerate(COLOURS):
+        (tmp_path / f"{number}.png").write_bytes(picture(colour))
+    with pytest.raises(FileNotFoundError, match="4 images that are in no folder of a"):
+        read(tmp_path)
+    found = read(tmp_path, needs_labels=False)
+    assert found.classes == [UNLABELLED] and not found.labels.any()
+    assert sorted(found.keys) == ["0.png", "1.png", "2.png", "3.png"]
+
+
+def test_folders_are_classes_even_if_no_labels_are_needed(tmp_path):
+    write_folder(tmp_path, COLOURS)
+    (tmp_path / "alone.png").write_bytes(picture(COLOURS[0]))
+    found = read(tmp_path, needs_labels=False)
+    assert found.classes == ["cat", "dog", UNLABELLED]
+    assert found.labels[found.keys.index("alone.png")] == 2
+    assert len(read(tmp_path).labels) == 4
+
+
+def test_arrays_need_no_labels_if_nothing_does(tmp_path):
+    x = np.zeros((3, 2, 2), np.uint8)
+    np.savez(tmp_path / "one.npz", anything=x)
+    np.savez(tmp_path / "two.npz", X=x, other=x)
+    pl.DataFrame({"x": [1.0, 2, 3]}).write_parquet(tmp_path / "a.parquet")
+    for name in ("one.npz", "two.npz", "a.parquet"):
+        with pytest.raises(ValueError, match=r"no pair of|`label` must be a column"):
+            read(tmp_path / name)
+        found = read(tmp_path / name, needs_labels=False)
+        assert found.classes == [UNLABELLED] and len(found.labels) == 3
+
+
+# --- Parquet
+
+
+def encoded(as_struct: bool, colours=COLOURS) -> pl.Series:
+    data = [picture(colour) for colour in colours]
+    rows = [{"bytes": each, "path": "a.png"} for each in data] if as_struct else data
+    return pl.Series(rows)
+
+
+@pytest.mark.parametrize("as_struct", [False, True])
+@pytest.mark.parametrize("with_cache", [False, True])
+def test_parquet_of_encoded_images(tmp_path, as_struct, with_cache):
+    columns = {"image": encoded(as_struct), "label": [*"abab"], "id": [*"wxyz"]}
+    pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
+    cache = tmp_path / "cache" if with_cache else None
+    found = read(tmp_path / "a.parquet", cache, key="id")
+    assert found.features.shape == (4, 2, 3, 3)
+    assert [tuple(each[0, 0]) for each in found.features] == COLOURS
+    assert (found.keys, found.labels.tolist()) == ([*"wxyz"], [0, 1, 0, 1])
+    assert isinstance(found.features, np.memmap) == with_cache
+
+
+def test_parquet_takes_the_names_of_classes_of_hugging_face(tmp_path):
+    frame = pl.DataFrame({"image": encoded(True), "label": [1, 0, 1, 0]})
+    names = {"names": ["nail", "tea"], "_type": "ClassLabel"}
+    facts = json.dumps({"info": {"features": {"label": names}}})
+    frame.write_parquet(tmp_path / "a.parquet", metadata={"huggingface": facts})
+    found = read(tmp_path / "a.parquet")
+    assert (found.classes, found.labels.tolist()) == (["nail", "tea"], [1, 0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "{",
+        "[]",
+        '{"info": {"features": {"label": {"names": "ab"}}}}',
+        '{"info": {"features": {"label": {"names": ["a"]}}}}',
+        '{"info": {"features": {"label": {"names": ["a", "a"]}}}}',
+    ],
+)
+def test_other_metadata_change_no_labels(tmp_path, facts):
+    frame = pl.DataFrame({"image": encoded(True), "label": [1, 0, 1, 0]})
+    frame.write_parquet(tmp_path / "a.parquet", metadata={"huggingface": facts})
+    assert read(tmp_path / "a.parquet").classes == ["0", "1"]
+
+
+def test_parquet_files_of_a_folder_are_one_set(tmp_path):
+    for name, part in (("train-0", slice(2)), ("train-1", slice(2, 4))):
+        columns = {"image": encoded(False)[part], "label": [1, 2]}
+        pl.DataFrame(columns).write_parquet(tmp_path / f"{name}.parquet")
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "test-0.parquet")
+    for source in (tmp_path, f"{tmp_path}/train-*.parquet"):
+        found = read(source)
+        assert [tuple(each[0, 0]) for each in found.features] == COLOURS
+        assert found.keys == [*"0123"]
+    pl.DataFrame({"x": [1], "label": [1]}).write_parquet(tmp_path / "train-2.parquet")
+    with pytest.raises(
+        ValueError, match="train-2.parquet must have the columns of .*0"
+    ):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        ([picture(1), None], "row 1 of `image` has no bytes"),
+        ([picture(1), b"no"], "row 1 of `image` is not a whole image: it must be PNG"),
+        ([picture(1), picture(1, (9, 9))], "row 1 .* is 9 x 9, and .*row 0 .* 2 x 3"),
+    ],
+    ids=["null", "damage", "size"],
+)
+def test_parquet_with_images_that_do_not_fit_is_refused(tmp_path, image, message):
+    columns = {"image": image, "label": [1, 2]}
+    pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "a.parquet")
+
+
+# --- tar
+
+
+@pytest.mark.parametrize(
+    ("label", "classes", "expected"),
+    [
+        (lambda n: {".cls": b"%d\n" % (10 * n)}, ["0", "10", "20", "30"], range(4)),
+        (lambda n: {".txt": b" tea " if n % 2 else b"nail"}, ["nail", "tea"], None),
+        (lambda n: {".json": b'{"label": %d}' % (n % 2)}, ["0", "1"], None),
+        (
+            lambda n: {".cls": b"%d" % (n % 2), ".json": b"{}", ".txt": b"a caption"},
+            *(["0", "1"], None),
+        ),
+    ],
+    ids=["numbers", "text", "json", "several"],
+)
+def test_tar_of_images_and_labels(tmp_path, label, classes, expected):
+    found = read(write_tar(tmp_path / "a.tar", shard(COLOURS, label)))
+    assert found.classes == classes and sorted(found.keys) == [*"0123"]
+    desired = [n % 2 for n in range(4)] if expected is None else expected
+    for key, index, image in zip(found.keys, found.labels, found.features, strict=True):
+        assert index == desired[int(key)]
+        assert (image == COLOURS[int(key)]).all()
+
+
+def test_tar_is_shuffled_in_a_fixed_order(tmp_path):
+    path = write_tar(tmp_path / "a.tar", shard([n % 256 for n in range(40)]))
+    first, second = read(path), read(path, tmp_path / "cache")
+    assert first.keys == second.keys != sorted(first.keys, key=int)
+    np.testing.assert_array_equal(first.features, second.features)
+    assert [int(image[0, 0]) for image in first.features] == [*map(int, first.keys)]
+
+
+def test_tar_has_other_files_too(tmp_path):
+    files = {"c/._0.png": b"x", "__meta__": b"x", "c/0.seg.png": b"x", "README": b"x"}
+    files |= {f"c/{name}": data for name, data in shard(GREYS).items()}
+    path = write_tar(tmp_path / "a.tar", files)
+    with tarfile.open(path, "a") as archive:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
+            link = tarfile.TarInfo("9.png")
+            link.type, link.linkname = kind, "/etc/passwd"
+            archive.addfile(link)
+    assert sorted(read(path).keys) == ["c/0", "c/1", "c/2", "c/3"]
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_several_tars_are_one_set(tmp_path, is_folder):
+    for number in range(2):
+        write_tar(tmp_path / f"s{number}.tar", shard(GREYS[2 * number :][:2]))
+    found = read(tmp_path if is_folder else f"{tmp_path}/s[01].tar")
+    assert sorted(found.keys) == ["s0/0", "s0/1", "s1/0", "s1/1"]
+    for key, image in zip(found.keys, found.features, strict=True):
+        assert (image == GREYS[2 * int(key[1]) + int(key[3])]).all()
+
+
+def test_field_of_json_is_the_label_option(tmp_path):
+    made = shard(GREYS, lambda n: {".json": json.dumps({"kind": f"k{n}"}).encode()})
+    path = write_tar(tmp_path / "a.tar", made)
+    assert read(path, label="kind").classes == ["k0", "k1", "k2", "k3"]
+    with pytest.raises(ValueError, match="'0' has no label: neither 0.cls, .* 'label'"):
+        read(path)
+    assert read(path, needs_labels=False).classes == [UNLABELLED]
+
+
+@pytest.mark.row("B46")
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"README": b"text"}, "a.tar has no images"),
+        ({"0.png": picture(1), "0.jpg": b"", "0.cls": b"1"}, "'0' has several images"),
+        ({"0.png": b"no", "0.cls": b"1"}, "a.tar: 0.png is not a whole image"),
+        ({"0.png": picture(1), "0.cls": b"\xff"}, "a.tar: 0.cls is damaged: "),
+        ({"0.png": picture(1), "0.json": b"{"}, "a.tar: 0.json is damaged: "),
+        ({"0.png": picture(1), "0.txt": bytes(2**20 + 1)}, "0.txt has more than 10485"),
+        ({"\udcff.png": picture(1)}, "a.tar: names must be UTF-8, got '.udcff.png'"),
+    ],
+    ids=["none", "two", "image", "text", "json", "long_label", "name"],
+)
+def test_tar_without_examples_is_refused(tmp_path, files, message):
+    path = write_tar(tmp_path / "a.tar", files)
+    with pytest.raises(ValueError, match=message):
+        read(path)
+
+
+@pytest.mark.row("B46")
+def test_a_name_that_is_twice_in_a_tar_is_refused(tmp_path):
+    path = write_tar(tmp_path / "a.tar", shard(GREYS))
+    with tarfile.open(path, "a") as archive:
+        archive.addfile(tarfile.TarInfo("0.png"), io.BytesIO())
+    with pytest.raises(ValueError, match="a.tar: '0.png' is in it twice"):
+        read(path)
+
+
+def claiming(kind: bytes, size: int) -> bytes:
+    """The header of a member of some kind that claims a size, with little behind it."""
+    member = tarfile.TarInfo("0.png")
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT) + bytes(2048)
+
+
+@pytest.mark.row("B21", "B46")
+@pytest.mark.parametrize("size", [4096, 2**40, 2**62])
+@pytest.mark.parametrize("kind", [b"0", b"x", b"g", b"L", b"K"])
+def test_tar_that_claims_more_than_it_has_is_refused(tmp_path, kind, size):
+    path = tmp_path / "a.tar"
+    path.write_bytes(claiming(kind, size))
+    with pytest.raises(ValueError, match="a.tar (is not a whole .tar|has no images)"):
+        read(path)
+
+
+@pytest.mark.row("B46")
+def test_sparse_member_of_a_tar_is_refused(tmp_path):
+    member = tarfile.TarInfo("0.png")
+    member.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[386:398], header[398:410] = b"00000000000\0", b"00000000000\0"
+    header[483:495] = b"77777777777\0"  # the size that it claims
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    path = tmp_path / "a.tar"
+    path.write_bytes(bytes(header) + bytes(1024))
+    with pytest.raises(
+        ValueError, match="a.tar is not a whole .tar file: '0.png' claim"
+    ):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.zst"])
+def test_packed_tar_is_refused_with_what_to_do(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=f"{name} is a compressed archive: unpack it to"
+    ):
+        read(tmp_path / name)
+
+
+@pytest.mark.row("B19")
+def test_tar_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path = write_tar(tmp_path / "a.tar", shard(GREYS))
+    found = open_examples(str(path), EncoderOptions())
+    path.write_bytes(path.read_bytes() + bytes(10240))
+    with pytest.raises(ValueError, match="a.tar changed while it was read"):
+        found.read(tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*"))
+
+
+# --- scale
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (np.array([[[0, 128]]]), True),
+        (np.array([[[0, 255]]], np.float32), True),
+        (np.arange(64.0)[np.newaxis] * 3, True),
+        (np.array([[[0, 255]]], np.uint8), False),
+        (np.array([[[0, 127.0]]]), False),
+        (np.array([[[0, 1.0]]]), False),
+        (np.array([[[0.5, 255]]]), False),
+        (np.array([[[-1.0, 255]]]), False),
+        (np.array([[[0, 256]]]), False),
+        (np.array([[[0, np.nan, 255]]]), False),
+        (np.array([[0, 255.0]]), False),
+    ],
+)
+def test_pixels_in_other_dtypes_are_recognised(features, expected):
+    assert may_be_pixels(features) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64])
+def test_pixels_that_are_not_scaled_are_told(tmp_path, caplog, dtype):
+    x = np.array([0, 255] * 8).reshape(2, 2, 4)
+    np.savez(tmp_path / "a.npz", X=x.astype(dtype), y=[0, 1])
+    found = read(tmp_path / "a.npz")
+    np.testing.assert_array_equal(found.features, x)
+    told = [line for line in caplog.messages if "save them as uint8" in line]
+    assert len(told) == (dtype != np.uint8)
