@@ -142,7 +142,9 @@ def updates_function(
 
 
 def batch_at(
-    batches: Batches[jax.Array], number: int | jax.Array, exchange: Exchange
+    batches: Batches[jax.Array],
+    number: int | jax.Array,
+    exchange: Exchange = Exchange(),  # noqa: B008 - it is immutable
 ) -> Part:
     """This device's examples of update `number`."""
     weights = batches.weights[number]
