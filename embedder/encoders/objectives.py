@@ -132,9 +132,9 @@ def _pairs(
     every, all_labels, weights, places = exchange.all_blocks(
         (own, labels, targets.weights, targets.places)
     )
-    is_other = targets.places[:, None] != places
-    is_same = labels[:, None] == all_labels
-    counts = weights > 0
+    is_other = targets.places[:, None] != places[None]
+    is_same = labels[:, None] == all_labels[None]
+    counts = (weights > 0)[None]
     return _Pairs(
         own @ every.T, is_same & is_other & counts, ~is_same & counts, weights
     )
@@ -170,7 +170,7 @@ class SupCon:
             axis=1,
             where=is_candidate,
         )
-        weights = jnp.where(pairs.is_positive, pairs.weights, 0)
+        weights = jnp.where(pairs.is_positive, pairs.weights[None], 0)
         totals = weights.sum(1)
         log_sums = jnp.where(totals > 0, log_sums, 0)  # else it may be of nothing
         means = (weights * scores).sum(1) / jnp.maximum(totals, 1e-30)
@@ -211,8 +211,8 @@ class Triplet:
 
         def of_anchor(distance, is_positive, is_negative):
             # [positive p, negative n], both over all N
-            is_farther = is_negative & (distance > distance[:, None])
-            nearest = jnp.where(is_farther, distance, jnp.inf).min(1)
+            is_farther = is_negative[None] & (distance[None] > distance[:, None])
+            nearest = jnp.where(is_farther, distance[None], jnp.inf).min(1)
             farthest = jnp.where(is_negative, distance, -jnp.inf).max()
             chosen = jnp.where(is_farther.any(1), nearest, farthest)
             is_pair = is_positive & is_negative.any()
