@@ -149,9 +149,12 @@ class _Cosine(hk.Module):
 
 
 def unit(x: jax.Array, axis: int = -1) -> jax.Array:
-    """`x` with vectors of length 1 along `axis`; a vector of zeros stays."""
+    """`x` with vectors of length 1 along `axis`; a vector of zeros stays, with gradient
+    0: it has no direction."""
     squares = (x * x).sum(axis, keepdims=True)
-    return x * jax.lax.rsqrt(jnp.maximum(squares, jnp.finfo(x.dtype).tiny))
+    has_length = squares >= jnp.finfo(x.dtype).tiny
+    inverse = jax.lax.rsqrt(jnp.where(has_length, squares, 1))
+    return x * jnp.where(has_length, inverse, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
