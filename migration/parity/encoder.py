@@ -22,6 +22,7 @@ from embedder.engine.epochs import run_epochs
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.difference import Difference, difference, worst
+from migration.parity.encoder_objectives import objectives_rung
 from migration.parity.encoder_subject import (
     EncoderSubject,
     dtypes_of,
@@ -264,5 +265,6 @@ ENCODER_RUNGS: dict[str, Callable[[EncoderSubject], Iterator[Difference]]] = {
     "whole epoch": epoch_rung,
     "replicas": replicas_rung,
     "bootstrap": bootstrap_rung,
+    "objectives": objectives_rung,
     "files": files_rung,
 }
