@@ -174,7 +174,7 @@ def first_case(subject: EncoderSubject, dtype: str) -> Case:
 
 
 def _viewed(case: Case, views: int) -> Case:
-    """`case` with each example as often, one after the other; see `_Views`."""
+    """`case` with each example as often, one after the other; see `Views`."""
     return Case(
         _views_of(case.x, views),
         np.repeat(case.labels, views),
@@ -189,7 +189,7 @@ def _views_of(x, views: int):
     return (x[:, None] * factors[None, :, None]).reshape(-1, x.shape[1])
 
 
-class _Views(NamedTuple):
+class Views(NamedTuple):
     """Stands for random changes of examples, which have no oracle."""
 
     def batch(self, part: Part, draw: Draw, views: int, *others):
@@ -253,7 +253,7 @@ def _updated(
     part = Part(case.x, case.labels, case.weights, places, None)
     draw = Draw(None, state.step, None)
 
-    augment = _Views() if objective.views > 1 else None
+    augment = Views() if objective.views > 1 else None
     learning = Learning(encoder, objective, augment)
 
     @jax.jit

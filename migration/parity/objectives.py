@@ -92,7 +92,7 @@ def supcon(
         counts[i] = weights[i]
         scores = units[others] @ units[i] / temperature
         log_shares = network.log_softmax(scores[np.newaxis])[0]
-        for a, score, log_share in zip(others, scores, log_shares, strict=True):
+        for a, log_share in zip(others, log_shares, strict=True):
             slope = np.exp(log_share)
             if a in positives:
                 losses[i] -= counts[i] * log_share / len(positives)

@@ -55,6 +55,7 @@ FAULTS = {
     "F44": "SIGTERM of an update that replays earlier corpora",
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
     "F45": "kill -9 during an evaluation while training, and between two",
+    "F47": "networks with state and random numbers: several devices, kill -9, replicas",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
