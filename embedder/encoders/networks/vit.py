@@ -1,5 +1,6 @@
 """vit: vision transformer (Dosovitskiy et al. 2020, arXiv:2010.11929)."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -77,7 +78,7 @@ class ViT(BaseNetwork):
                 linear(x, self.width, f"{name}_{part}").reshape(tokens)
                 for part in ("query", "key", "value")
             )
-            found = jax.nn.dot_product_attention(query, key, value)
+            found = _attention(query, key, value)
             return linear(found.reshape(x.shape), self.width, f"{name}_output")
 
         def block(x: jax.Array, use: Pass, number: int) -> jax.Array:
@@ -117,3 +118,14 @@ class ViT(BaseNetwork):
         rows, columns = x.shape[1] // size, x.shape[2] // size
         x = x.reshape(len(x), rows, size, columns, size, x.shape[3])
         return x.transpose(0, 1, 3, 2, 4, 5).reshape(len(x), rows * columns, -1)
+
+
+def _attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    """softmax(Q K^T / sqrt(c)) V of each head, [B, tokens, heads, c] each.
+
+    That of `jax.nn` has a softmax of float32, of float64 too.
+    """
+    exact = jnp.promote_types(query.dtype, jnp.float32)
+    scores = jnp.einsum("bthc,bshc->bhts", query, key, preferred_element_type=exact)
+    shares = jax.nn.softmax(scores / math.sqrt(query.shape[-1]))
+    return jnp.einsum("bhts,bshc->bthc", shares.astype(value.dtype), value)
