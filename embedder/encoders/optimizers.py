@@ -68,7 +68,7 @@ class Schedule:
         warm-up that is done. step: 1, 0.1 and 0.01, from 1/2 and 3/4 of them on. In the
         warm-up it rises linearly to 1.
         """
-        count = jnp.asarray(count, jnp.float32)
+        count = jnp.asarray(count, jnp.result_type(float))
         rest = max(1, self.num_updates - self.warmup)
         done = jnp.clip((count - self.warmup) / rest, 0, 1)
         match self.kind:
@@ -78,7 +78,7 @@ class Schedule:
                 share = 1 - done
             case "step":
                 passed = jnp.stack([done >= x for x in _STEPS]).sum()
-                share = jnp.float32(0.1) ** passed
+                share = 0.1**passed
             case _:
                 share = jnp.ones_like(done)
         if not self.warmup:
