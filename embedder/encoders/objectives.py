@@ -54,6 +54,9 @@ class Objective(Hashable, Protocol):
     def needs_whole_batch(self) -> bool:
         """Whether examples meet: a batch has no parts then."""
 
+    def counts(self, labels: jax.Array, weights: jax.Array) -> jax.Array:
+        """The counts of `terms`, [A], of an objective that takes parts of a batch."""
+
     def terms(self, outputs: Outputs, targets: Targets, exchange: Exchange) -> Terms:
         """The losses of this device's examples."""
 
@@ -73,11 +76,13 @@ class Softmax:
     def terms(self, outputs: Outputs, targets: Targets, exchange: Exchange) -> Terms:
         return self._terms(outputs.scores, targets)
 
+    def counts(self, labels: jax.Array, weights: jax.Array) -> jax.Array:
+        if not self.class_weights:
+            return weights
+        return weights * jnp.asarray(self.class_weights, weights.dtype)[labels]
+
     def _terms(self, scores: jax.Array, targets: Targets) -> Terms:
-        counts = targets.weights
-        if self.class_weights:
-            weights = jnp.asarray(self.class_weights, counts.dtype)
-            counts = counts * weights[targets.labels]
+        counts = self.counts(targets.labels, targets.weights)
         if not self.smoothing and targets.mixed is None:
             losses = optax.softmax_cross_entropy_with_integer_labels(
                 scores, targets.labels
@@ -116,6 +121,13 @@ class ArcFace(Softmax):
         return self._terms(self.scale * jnp.where(is_own, turned, cosines), targets)
 
 
+class _OfPairs:
+    """An objective that compares the examples of a whole batch."""
+
+    def counts(self, labels: jax.Array, weights: jax.Array) -> jax.Array:
+        raise NotImplementedError("a batch has no parts")
+
+
 class _Pairs(NamedTuple):
     """This device's examples beside those of all devices."""
 
@@ -141,7 +153,7 @@ def _pairs(
 
 
 @dataclass(frozen=True)
-class SupCon:
+class SupCon(_OfPairs):
     """Supervised contrastive loss (Khosla et al. 2020, arXiv:2004.11362, eq. 2), (84):
 
         L_i = -1 / |P(i)| sum_{p in P(i)} log( exp(z_i z_p / t) /
@@ -191,7 +203,7 @@ class SimCLR(SupCon):
 
 
 @dataclass(frozen=True)
-class Triplet:
+class Triplet(_OfPairs):
     """Triplet loss with semi-hard negatives (Schroff et al. 2015, arXiv:1503.03832,
     section 3.2), (86).
 

@@ -171,11 +171,15 @@ def one_update(
     extras: Extras = state.extras
     # A resample may have none of the examples of a small batch.
     num_examples = jnp.maximum(exchange.sum_blocks(part.weights.sum()), 1)
+    total = None
+    if learning.micro_batches > 1:  # the mean is over all parts
+        counts = learning.objective.counts(part.labels, part.weights)
+        total = exchange.sum_blocks(counts.sum())
 
     def gradients_of(averages: Params, part: Part):
         def loss(params):
             model = Model(params, averages)
-            return _loss(learning, exchange, model, part, draw, num_examples)
+            return _loss(learning, exchange, model, part, draw, num_examples, total)
 
         return jax.grad(loss, has_aux=True)(state.params)
 
@@ -194,6 +198,8 @@ def one_update(
     average = extras.average
     if learning.average:
         average = _moved(learning.average, average, params, draw.step)
+        if learning.frozen:  # the mean of equal numbers may be rounded
+            average = _where_frozen(learning.frozen, extras.average, average)
     extras = Extras(averages, extras.seed, average)
     new = TrainState(params, opt_state, state.step + 1, extras)
     return new, exchange.sum_blocks(sums)
@@ -206,8 +212,13 @@ def _loss(
     part: Part,
     draw: Draw,
     num_examples: jax.Array,
+    total: jax.Array | None,
 ):
-    """This device's part of the mean loss, its sums, and the averages after it."""
+    """This device's part of the mean loss, its sums, and the averages after it.
+
+    Args:
+      total: of the counts of all parts; None: there is one part.
+    """
     encoder, objective = learning.encoder, learning.objective
     views, keys = objective.views, None
     mixed, features = None, part.features
@@ -222,9 +233,10 @@ def _loss(
     outputs, averages = encoder.outputs(model, features, use)
     targets = Targets(part.labels, part.weights, part.places, mixed)
     terms = objective.terms(outputs, targets, exchange)
-    loss, total = terms.losses.sum(), terms.counts.sum()
+    loss = terms.losses.sum()
     if terms.counts is not part.weights:  # the mean is of other counts
-        total = exchange.sum_blocks(total)
+        if total is None:
+            total = exchange.sum_blocks(terms.counts.sum())
         loss = loss * (num_examples / jnp.maximum(total, jnp.finfo(total.dtype).tiny))
     own = loss_sums_of(outputs, part.labels, part.weights)
     sums = Sums(loss, own.num_examples / views, own.num_correct / views)
@@ -280,9 +292,10 @@ def _where_frozen(pattern: str, before: Params, after: Params) -> Params:
 
 def _moved(decay: float, average: Params, params: Params, step: jax.Array) -> Params:
     """The moving average after an update; the first updates weigh more."""
-    kept = jnp.minimum(decay, (1 + step) / (10 + step))
 
     def moved(a, p):
+        count = step.astype(a.dtype)
+        kept = jnp.minimum(decay, (1 + count) / (10 + count))
         return (kept * a + (1 - kept) * p).astype(a.dtype)
 
     return jax.tree.map(moved, average, params)
