@@ -22,10 +22,11 @@ NETWORKS: dict[str, tuple[str, ...]] = {
 
 
 def make_examples(num: int = 27) -> Examples:
-    """Images of noise around one of three, f64[num, 8, 8]."""
+    """Images of noise around one of three near each other, f64[num, 8, 8]."""
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=num).astype(np.int32)
-    images = rng.normal(size=(num, 8, 8)) + 2 * rng.normal(size=(3, 8, 8))[labels]
+    images = rng.normal(size=(num, 8, 8))
+    images += 0.2 * rng.normal(size=(3, 8, 8))[labels]
     return Examples(images, labels, list("abc"), [str(i) for i in range(num)])
 
 

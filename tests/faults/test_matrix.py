@@ -99,6 +99,8 @@ INPUTS = {
     "B34": "a mirror that is wrong, denied, or no folder of a mirror",
     "B42": "phrases: options out of bounds, targets that exist or are the corpus",
     "B40": "a run at a URL to look up: unfinished, denied, changing, its server away",
+    "B51": "arguments of networks, objectives and schedules: unknown, out of bounds",
+    "B52": "parts of a batch, and objectives, that do not fit each other",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -122,24 +122,27 @@ def contrasts() -> Iterator[dict]:
         learning = update.Learning(encoder, each.objective, augment)
         state = update.initial_state(initial_model(encoder), optimizer)
 
-        def updated(*axes: str, learning=learning) -> Callable:
-            def one(state, part):
-                draw = update.Draw(None, state.step, None)
-                return update.one_update(
-                    learning, optimizer, Exchange(axes), state, part, draw
-                )
-
-            return one
-
         with jax.enable_x64(True):
-            whole = jax.device_get(jax.jit(updated())(state, part))
+            whole = jax.device_get(jax.jit(update_of(learning, optimizer))(state, part))
             for mode, apply in (("sharded", by_mesh), ("pmap", by_pmap)):
-                found = apply(updated("d"), state, part)
+                found = apply(update_of(learning, optimizer, "d"), state, part)
                 yield {
                     "cell": f"{each.name} {mode}",
                     "state": largest_difference(found, whole),
                     "moved": largest_difference(whole[0].params, state.params),
                 }
+
+
+def update_of(
+    learning: update.Learning, optimizer: optax.GradientTransformation, *axes: str
+) -> Callable:
+    """One update of a device, whose examples are sharded along `axes`."""
+
+    def updated(state, part):
+        draw = update.Draw(None, state.step, None)
+        return update.one_update(learning, optimizer, Exchange(axes), state, part, draw)
+
+    return updated
 
 
 def by_mesh(updated: Callable, state, part):
