@@ -104,6 +104,37 @@ def test_optimizers_that_the_oracle_has_not_are_refused():
         subject_of(config, "data.npz", 0)
 
 
+@pytest.mark.row("B51")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("network", "resnet"),
+        ("rate_schedule", "cosine"),
+        ("objective", "supcon"),
+        ("objective_args", ("smoothing=0.1",)),
+        ("class_weights", "balanced"),
+        ("weight_decay", 0.1),
+        ("average", 0.9),
+        ("compute_dtype", "bfloat16"),
+    ],
+)
+def test_settings_that_the_oracle_has_not_are_refused(name, value):
+    given = {"model": "encoder", "optimizer": "sgd", name: value}
+    config = with_options(Config(), **given)
+    with pytest.raises(ValueError, match=f"`{name}` must be .*, got "):
+        subject_of(config, "data.npz", 0)
+
+
+def test_images_are_compared_on_an_mlp(tmp_path):
+    """Where `embedder train` would take another network."""
+    images = np.zeros((4, 8, 8), np.uint8)
+    np.savez(tmp_path / "images.npz", X=images, y=np.arange(4) % 2)
+    config = with_options(Config(), model="encoder", optimizer="sgd")
+    found = subject_of(config, str(tmp_path / "images.npz"), 0)
+    assert found.training().config.encoder.network == "mlp"
+    assert list(encoder_ladder(found, ["loss"]))
+
+
 def test_an_encoder_has_no_demo_corpus():
     config = with_options(Config(), model="encoder")
     with pytest.raises(ValueError, match="`corpus` must be given for an encoder"):
