@@ -5,7 +5,7 @@ import sys
 
 def main(arguments: list[str]) -> None:
     """Runs the bench named in `arguments`."""
-    # The first three run without tyro and the packages of other benches.
+    # The first four run without tyro and the packages of other benches.
     if arguments[:1] == ["gpu"]:
         from bench import gpu
 
@@ -18,6 +18,10 @@ def main(arguments: list[str]) -> None:
         from bench import gpu_replicas
 
         gpu_replicas.main(arguments[1:])
+    elif arguments[:1] == ["gpu-networks"]:
+        from bench import gpu_networks
+
+        gpu_networks.main(arguments[1:])
     else:
         from bench import commands
 

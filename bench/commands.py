@@ -503,7 +503,9 @@ BENCHES: dict[str, Callable[..., None]] = {
     "spirals": spirals_bench,
     "encoder-busy": encoder_busy_bench,
 }
-"""All benches but `gpu`, `gpu-offline` and `gpu-replicas`, by name."""
+"""All benches but those of `OWN_COMMANDS`, by name."""
+OWN_COMMANDS = "gpu", "gpu-offline", "gpu-replicas", "gpu-networks"
+"""Benches that run without the packages of others."""
 
 
 def main(arguments: list[str]) -> None:
@@ -511,7 +513,6 @@ def main(arguments: list[str]) -> None:
     tyro.extras.subcommand_cli_from_dict(
         BENCHES | {"render": render.render_tables},
         prog="python -m bench",
-        description="Benches; `gpu`, `gpu-offline` and `gpu-replicas` have their own "
-        "--help.",
+        description=f"Benches; {', '.join(OWN_COMMANDS)} have their own --help.",
         args=arguments,
     )

@@ -19,7 +19,8 @@ def lowered_networks(case: dict[str, Any]):
     import numpy as np
 
     from embedder.config import Config, with_options
-    from embedder.encoders.networks import MLP, initial_params
+    from embedder.encoders.networks.encoder import initial_model
+    from embedder.encoders.networks.mlp import MLP
     from embedder.encoders.training import make_encoder_program
     from embedder.encoders.update import Batches, initial_state, replica_axes
     from embedder.engine.layout import Layout
@@ -37,7 +38,7 @@ def lowered_networks(case: dict[str, Any]):
         is_resident=True,
         has_replicas=case["replicas"] > 1,
     )
-    state = initial_state(initial_params(program.encoder), program.optimizer)
+    state = initial_state(initial_model(program.encoder), program.optimizer)
 
     def shape(*axes: int, dtype: type = np.float32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(axes, dtype)

@@ -129,6 +129,7 @@ def make_config(values: dict[str, Any]) -> Config:
     """
     values = _with_names_of_now(values)
     model = RunOptions(model=values.get("model", "tokens")).model
+    values = {"optimizer": FAMILIES[model].default_optimizer} | values
     made = {}
     for name, section in _sections(model).items():
         own = [f.name for f in dataclasses.fields(section)]
@@ -190,6 +191,8 @@ def with_options(config: Config, **options: Any) -> Config:
     model = RunOptions(model=given.get("model", config.run.model)).model
     if model != config.run.model:
         before = {name: before[name] for name in before if name in _shared_names()}
+        if before["optimizer"] == FAMILIES[config.run.model].default_optimizer:
+            del before["optimizer"]
     return make_config(before | given)
 
 

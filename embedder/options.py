@@ -45,7 +45,7 @@ class RunOptions:
     """Type of the vectors and of all arithmetic on them."""
     optimizer: str = setting("sgd", text, formerly_in="encoder")
     """Optimizer. For tokens: sgd or adagrad. For an encoder: an optimizer of optax by
-    name, such as sgd, adam, adamw, rmsprop or lion."""
+    name, such as sgd, adam, adamw, rmsprop or lion; adam if none is given."""
     loader: Literal["auto", "tfdata", "memory"] = setting(
         "auto", changes_vectors=False, is_per_host=True
     )

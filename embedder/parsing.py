@@ -180,6 +180,10 @@ def _with_default_blocks(arguments: list[str], run: "Workdir") -> Config:
 
 
 def _parse(arguments: list[str], defaults: Config) -> Verb:
+    model = _flag_value(arguments, "--model", str)
+    if model in FAMILIES and model != defaults.run.model:
+        defaults = with_options(defaults, model=model)
+    arguments = _with_flags_of_family(arguments, defaults.run.model)
     sections = _sections(defaults)
     arguments = _without_defaults(arguments, sections)
     parity = {name: value for name, value in sections.items() if name != "save"}
@@ -314,6 +318,23 @@ def _with_flags_of_now(arguments: list[str], verb: type) -> list[str]:
             )
         value = values.get(before, {}).get(value, value)
         found.append((before if flag in former else name) + equals + value)
+    return found + arguments[end:]
+
+
+def _with_flags_of_family(arguments: list[str], model: str) -> list[str]:
+    """`arguments` with flags of another family replaced by those that the family of the
+    run has for the same thing, as --vector-size of an encoder."""
+    own = {
+        _flag(f.metadata["also"]): _flag(f.name)
+        for f in dataclasses.fields(FAMILIES[model])
+        if f.metadata["also"]
+    }
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    found = []
+    for argument in arguments[:end]:
+        name, equals, value = argument.partition("=")
+        flag = _flag(name) if name.startswith("--") else name
+        found.append(own.get(flag, name) + equals + value)
     return found + arguments[end:]
 
 

@@ -33,6 +33,7 @@ def setting(
     formerly: str = "",
     formerly_in: str = "",
     former_values: Mapping[str, str] | None = None,
+    also: str = "",
 ) -> Any:
     """A field of a section.
 
@@ -45,8 +46,11 @@ def setting(
       formerly: its name in earlier versions, which is still accepted.
       formerly_in: the table of TOML files that had it in earlier versions.
       former_values: values of earlier versions, still accepted -> values now.
+      also: the name that another family has for the same thing; as a flag it is
+        accepted for both.
     """
     metadata = {
+        "also": also,
         "rule": rule,
         "changes": changes_vectors,
         "per_host": is_per_host,

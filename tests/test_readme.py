@@ -125,7 +125,7 @@ def test_commands_are_found():
 def test_benches_exist(path):
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r"python -m bench ([a-z][\w-]*)", text))
-    alone = "gpu", "gpu-offline", "gpu-replicas", "render"
+    alone = "gpu", "gpu-offline", "gpu-replicas", "gpu-networks", "render"
     assert named <= {*commands.BENCHES, *alone}
 
 

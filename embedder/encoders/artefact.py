@@ -23,7 +23,8 @@ import numpy as np
 
 from embedder.disk.arrays import read_stored_array
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
-from embedder.encoders.networks import Network, network_in
+from embedder.encoders.networks.network import Network
+from embedder.encoders.networks.registry import network_in
 from embedder.encoders.options import EncoderOptions
 from embedder.engine.replicas import unstack_states
 from embedder.errors import InputError, InputNotFoundError

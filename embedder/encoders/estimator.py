@@ -26,10 +26,17 @@ from embedder.encoders.artefact import (
 )
 from embedder.encoders.examples import Examples
 from embedder.encoders.feature_ensemble import FeatureEnsemble
-from embedder.encoders.networks import MLP, Layer, arrays_of, layers_in, layers_of
+from embedder.encoders.networks.mlp import (
+    MLP,
+    Layer,
+    arrays_of,
+    layers_in,
+    layers_of,
+)
 from embedder.encoders.outputs import embed, load_encoder, probabilities, scores
 from embedder.encoders.predictor import Predictor
 from embedder.encoders.training import EncoderTraining
+from embedder.encoders.update import model_of
 from embedder.encoders.validation import DTYPES, features_for, flat
 from embedder.engine.epochs import Status, run_epochs
 from embedder.engine.replicas import stack_states, unstack_states
@@ -172,7 +179,8 @@ class FeatureEncoder(
             self._set([layers_of(end.state.params)], shape, x.dtype.name, None)
             return self
         params = unstack_states(end.state.params)
-        predictor = Predictor(training.program.encoder, end.state.params, True)
+        encoder = training.program.encoder
+        predictor = Predictor(encoder, model_of(end.state), True)
         rotations = predictor.rotations(x)
         self._set([*map(layers_of, params)], shape, x.dtype.name, rotations)
         return self

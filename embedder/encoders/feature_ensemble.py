@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from embedder.encoders.evaluation import Evaluation, evaluate_labelled
-from embedder.encoders.networks import MLP, arrays_of, params_of
+from embedder.encoders.networks.mlp import MLP, arrays_of, params_of
+from embedder.encoders.networks.network import Model
 from embedder.encoders.outputs import load_encoder
 from embedder.encoders.predictor import Predictor
 from embedder.encoders.uncertainty import EntropySplit
@@ -89,8 +90,8 @@ class FeatureEnsemble:
         layers = [member.layers_ for member in self.members]
         arrays = arrays_of(layers[0])
         encoder, _ = load_encoder(MLP.of_arrays(arrays), arrays)
-        params = stack_states([params_of(each) for each in layers])
-        return Predictor(encoder, params, has_replicas=True)
+        models = stack_states([Model(params_of(each)) for each in layers])
+        return Predictor(encoder, models, has_replicas=True)
 
     def _features(self, X) -> np.ndarray:
         return features_for(self.members[0], X)

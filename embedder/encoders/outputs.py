@@ -1,7 +1,7 @@
 """Outputs of an encoder: embeddings, class probabilities, loss and accuracy.
 
 Examples are passed to the compiled functions in groups of one size, the last one
-padded. K replicas, whose parameters have K first, compute a group in one call: as many
+padded. K replicas, whose models have K first, compute a group in one call: as many
 of them at once, by `vmap`, as memory allows.
 
 Axis letters: K replicas, n examples, m examples of a group, E values of an embedding,
@@ -15,13 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 import jax
 import numpy as np
 
-from embedder.encoders.networks import (
-    Array,
-    Encoder,
-    Network,
-    Params,
-    make_encoder,
-)
+from embedder.encoders.networks.encoder import Encoder, make_encoder
+from embedder.encoders.networks.network import Array, Model, Network
 from embedder.encoders.update import Sums, loss_sums
 from embedder.threads import use_threads
 
@@ -33,11 +28,11 @@ _HELD_VALUES = 2**26  # of the outputs of all replicas for a group
 
 def load_encoder(
     network: Network, arrays: Mapping[str, np.ndarray]
-) -> tuple[Encoder, Params]:
+) -> tuple[Encoder, Model]:
     """The encoder of `network` with its parameters as `arrays` of an encoder file."""
     use_threads()
     dtype = next(iter(arrays.values())).dtype.name
-    return _encoder(network, dtype), network.to_params(arrays)
+    return _encoder(network, dtype), network.to_model(arrays)
 
 
 @functools.lru_cache(maxsize=8)
@@ -46,19 +41,19 @@ def _encoder(network: Network, dtype: str) -> Encoder:
     return make_encoder(network, dtype=dtype, seed=0)
 
 
-def embed(encoder: Encoder, params: Params, features: np.ndarray) -> np.ndarray:
+def embed(encoder: Encoder, model: Model, features: np.ndarray) -> np.ndarray:
     """Embeddings of examples, the last hidden layer, [n, E] in the encoder's dtype."""
-    return _apply(encoder, _embed, params, features, encoder.network.vector_size)
+    return _apply(encoder, _embed, model, features, encoder.network.vector_size)
 
 
-def scores(encoder: Encoder, params: Params, features: np.ndarray) -> np.ndarray:
+def scores(encoder: Encoder, model: Model, features: np.ndarray) -> np.ndarray:
     """Scores (logits) of the classes of examples, [n, C] in the encoder's dtype."""
-    return _apply(encoder, _scores, params, features, encoder.network.num_classes)
+    return _apply(encoder, _scores, model, features, encoder.network.num_classes)
 
 
-def probabilities(encoder: Encoder, params: Params, features: np.ndarray) -> np.ndarray:
+def probabilities(encoder: Encoder, model: Model, features: np.ndarray) -> np.ndarray:
     """Probabilities of the classes of examples, [n, C]: softmax of the scores."""
-    return softmax(scores(encoder, params, features))
+    return softmax(scores(encoder, model, features))
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
@@ -71,48 +66,48 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def embed_replicas(
-    encoder: Encoder, params: Params, features: np.ndarray
+    encoder: Encoder, model: Model, features: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Embeddings of one group of examples after the other, [K, m, E]."""
-    return _groups(_replica_embed, encoder, params, features)
+    return _groups(_replica_embed, encoder, model, features)
 
 
 def score_replicas(
-    encoder: Encoder, params: Params, features: np.ndarray
+    encoder: Encoder, model: Model, features: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Scores of the classes of one group of examples after the other, [K, m, C]."""
-    return _groups(_replica_scores, encoder, params, features)
+    return _groups(_replica_scores, encoder, model, features)
 
 
 def evaluate(
     encoder: Encoder,
-    params: Params,
+    model: Model,
     features: np.ndarray,
     labels: np.ndarray,
     ids: np.ndarray,
 ) -> tuple[float, float]:
     """Mean cross entropy and accuracy of the examples `ids`, i64[n]."""
     data = features, labels, ids
-    return _evaluate(_batch_sums, encoder, _on_one_device(params), *data)
+    return _evaluate(_batch_sums, encoder, _on_one_device(model), *data)
 
 
 def evaluate_replicas(
     encoder: Encoder,
-    params: Params,
+    model: Model,
     features: np.ndarray,
     labels: np.ndarray,
     ids: np.ndarray,
 ) -> tuple[float, float]:
-    """Means over K replicas of what `evaluate` returns; `params` have K first."""
+    """Means over K replicas of what `evaluate` returns; `model` have K first."""
     sums = functools.partial(_replica_sums, _num_at_once(encoder.network))
     data = features, labels, ids
-    return _evaluate(sums, encoder, _on_one_device(params), *data)
+    return _evaluate(sums, encoder, _on_one_device(model), *data)
 
 
 def _evaluate(
     batch_sums: Callable[..., Sums],
     encoder: Encoder,
-    params: Params,
+    model: Model,
     features: np.ndarray,
     labels: np.ndarray,
     ids: np.ndarray,
@@ -123,51 +118,51 @@ def _evaluate(
             group = ids[start : start + _GROUP]
             rows = features[group], labels[group], np.ones(len(group), encoder.dtype)
             batch = (_padded(each, _GROUP) for each in rows)
-            sums = jax.device_get(batch_sums(encoder, params, *batch))
+            sums = jax.device_get(batch_sums(encoder, model, *batch))
             total += [float(np.sum(x, dtype=np.float64)) for x in sums]
     return float(total[0] / total[1]), float(total[2] / total[1])
 
 
 def _apply(
     encoder: Encoder,
-    function: Callable[[Encoder, Params, Array], jax.Array],
-    params: Params,
+    function: Callable[[Encoder, Model, Array], jax.Array],
+    model: Model,
     features: np.ndarray,
     width: int,
 ) -> np.ndarray:
     outputs = np.empty((len(features), width), encoder.dtype)
-    params = _on_one_device(params)
+    model = _on_one_device(model)
     with jax.enable_x64(encoder.dtype == np.float64):
         for start in range(0, len(features), _GROUP):
             group = _padded(np.asarray(features[start : start + _GROUP]), _GROUP)
             rows = outputs[start : start + _GROUP]
-            rows[:] = np.asarray(function(encoder, params, group))[: len(rows)]
+            rows[:] = np.asarray(function(encoder, model, group))[: len(rows)]
     return outputs
 
 
 def _groups(
     function: Callable[..., jax.Array],
     encoder: Encoder,
-    params: Params,
+    model: Model,
     features: np.ndarray,
 ) -> Iterator[np.ndarray]:
     """The outputs of K replicas for one group of examples after the other, [K, m, .]"""
-    size, at_once = _group_size(encoder.network, params), _num_at_once(encoder.network)
+    size, at_once = _group_size(encoder.network, model), _num_at_once(encoder.network)
     is_float64 = encoder.dtype == np.float64
     with jax.enable_x64(is_float64):
-        params = jax.device_put(_on_one_device(params))  # else for every group
+        model = jax.device_put(_on_one_device(model))  # else for every group
     for start in range(0, len(features), size):
         rows = np.asarray(features[start : start + size])
         with jax.enable_x64(is_float64):  # not across the yield
             group = _padded(rows, size)
-            found = np.asarray(function(at_once, encoder, params, group))
+            found = np.asarray(function(at_once, encoder, model, group))
         yield found[:, : len(rows)]
 
 
-def _group_size(network: Network, params: Params) -> int:
+def _group_size(network: Network, model: Model) -> int:
     """Number of examples of a group of all replicas, whose outputs are held at once."""
     outputs = network.vector_size + network.num_classes
-    num_replicas = len(jax.tree.leaves(params)[0])
+    num_replicas = len(jax.tree.leaves(model)[0])
     return max(1, min(_GROUP, _HELD_VALUES // (num_replicas * outputs)))
 
 
@@ -185,32 +180,30 @@ def _padded(rows: np.ndarray, size: int) -> np.ndarray:
     return np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
 
 
-_embed = jax.jit(lambda encoder, params, x: encoder.embed(params, x), static_argnums=0)
-_scores = jax.jit(
-    lambda encoder, params, x: encoder.scores(params, x), static_argnums=0
-)
+_embed = jax.jit(lambda encoder, model, x: encoder.embed(model, x), static_argnums=0)
+_scores = jax.jit(lambda encoder, model, x: encoder.scores(model, x), static_argnums=0)
 _batch_sums = jax.jit(loss_sums, static_argnums=0)
 
 
 def _of_each(function: Callable) -> Callable:
     """`function` of each of K replicas, `at_once` of them by one `vmap`, compiled."""
 
-    def call(at_once: int, encoder: Encoder, params: Params, *batch: Array):
-        def of_one(one: Params):
+    def call(at_once: int, encoder: Encoder, model: Model, *batch: Array):
+        def of_one(one: Model):
             return function(encoder, one, *batch)
 
-        return jax.lax.map(of_one, params, batch_size=at_once)
+        return jax.lax.map(of_one, model, batch_size=at_once)
 
     return jax.jit(call, static_argnums=(0, 1))
 
 
-_replica_embed = _of_each(lambda encoder, params, x: encoder.embed(params, x))
-_replica_scores = _of_each(lambda encoder, params, x: encoder.scores(params, x))
+_replica_embed = _of_each(lambda encoder, model, x: encoder.embed(model, x))
+_replica_scores = _of_each(lambda encoder, model, x: encoder.scores(model, x))
 _replica_sums = _of_each(loss_sums)
 
 
-def _on_one_device(params: Params) -> Params:
+def _on_one_device(model: Model) -> Model:
     """The parameters, replicated on every device, on one device of this process."""
     return jax.tree.map(
-        lambda x: x.addressable_data(0) if isinstance(x, jax.Array) else x, params
+        lambda x: x.addressable_data(0) if isinstance(x, jax.Array) else x, model
     )

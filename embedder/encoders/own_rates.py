@@ -13,8 +13,13 @@ import numpy as np
 import optax
 
 from embedder.config import Config
-from embedder.encoders.options import parse_arguments
-from embedder.engine.rules import optimizer_by_name
+from embedder.encoders.optimizers import (
+    Schedule,
+    arguments_of,
+    learning_rate,
+    make_optimizer,
+)
+from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError
 
 _RATE = "learning_rate"
@@ -27,11 +32,14 @@ class Varied(NamedTuple):
     names: tuple[str, ...]  # of the P numbers that differ
     constants: tuple[tuple[str, float | bool], ...]
 
-    def optimizer_of(self, rates: Any) -> optax.GradientTransformation:
+    def optimizer_of(
+        self, rates: Any, options: EncoderOptions, schedule: Schedule | None = None
+    ) -> optax.GradientTransformation:
         """The optimizer with these numbers, f[P]; JAX may trace them."""
         numbers = dict(zip(self.names, rates, strict=True))
         arguments: dict[str, Any] = dict(self.constants) | numbers
-        return optimizer_by_name(self.optimizer, arguments.pop(_RATE), arguments)
+        rate = arguments.pop(_RATE)
+        return make_optimizer(self.optimizer, rate, arguments, options, schedule)
 
 
 def own_rates(
@@ -57,20 +65,23 @@ def own_rates(
     constants = {name: x for name, x in first.items() if name not in names}
     optimizer = models[0].run.optimizer
     varied = Varied(optimizer, tuple(names), tuple(constants.items()))
-    _check_traceable(varied)
+    _check_traceable(varied, models[0].encoder)
     return varied, np.array([[x[name] for x in each] for name in names], np.float64)
 
 
-def own_optimizer(model: Config) -> optax.GradientTransformation:
+def own_optimizer(
+    model: Config, schedule: Schedule | None = None
+) -> optax.GradientTransformation:
     """The optimizer of one of the networks."""
     arguments = _arguments(model)
-    rate = arguments.pop(_RATE)
-    return optimizer_by_name(model.run.optimizer, rate, arguments)
+    rate, name = arguments.pop(_RATE), model.run.optimizer
+    return make_optimizer(name, rate, arguments, model.encoder, schedule)
 
 
 def _arguments(model: Config) -> dict[str, float | bool]:
     options = model.encoder
-    return {_RATE: options.learning_rate, **parse_arguments(options.optimizer_args)}
+    rate = learning_rate(options, model.run.optimizer)
+    return {_RATE: rate, **arguments_of(options)}
 
 
 def _kinds(arguments: dict[str, float | bool]) -> dict[str, bool | None]:
@@ -78,9 +89,10 @@ def _kinds(arguments: dict[str, float | bool]) -> dict[str, bool | None]:
     return {n: x if isinstance(x, bool) else None for n, x in arguments.items()}
 
 
-def _check_traceable(varied: Varied) -> None:
+def _check_traceable(varied: Varied, options: EncoderOptions) -> None:
     def update(rates):
-        optimizer, params = varied.optimizer_of(rates), {"w": jnp.zeros((4, 4))}
+        optimizer = varied.optimizer_of(rates, options)
+        params = {"w": jnp.zeros((4, 4))}
         return optimizer.update(params, optimizer.init(params), params)
 
     try:

@@ -8,7 +8,8 @@ import numpy as np
 
 from embedder.encoders.alignment import rotated_mean, rotations_to_first
 from embedder.encoders.artefact import EncoderFile
-from embedder.encoders.networks import Encoder, Params
+from embedder.encoders.networks.encoder import Encoder
+from embedder.encoders.networks.network import Model
 from embedder.encoders.outputs import (
     embed,
     embed_replicas,
@@ -42,13 +43,13 @@ class Predictor(NamedTuple):
     """
 
     encoder: Encoder
-    params: Params  # of replicas with K first
+    model: Model  # of replicas with K first
     has_replicas: bool
 
     @property
     def num_networks(self) -> int:
         """K."""
-        return len(jax.tree.leaves(self.params)[0]) if self.has_replicas else 1
+        return len(jax.tree.leaves(self.model)[0]) if self.has_replicas else 1
 
     def predict(self, features: np.ndarray) -> EntropySplit:
         """Mean class probabilities and entropies; of one network its own, model 0."""
@@ -74,13 +75,13 @@ class Predictor(NamedTuple):
         """What aligns embeddings of replicas, [K, E, E]; None: one network."""
         if not self.has_replicas:
             return None
-        return rotations_to_first(embed_replicas(self.encoder, self.params, features))
+        return rotations_to_first(embed_replicas(self.encoder, self.model, features))
 
     def vectors(self, features: np.ndarray, rotations: np.ndarray | None) -> np.ndarray:
         """Embeddings, [n, E]; of replicas the mean of those that `rotations` align."""
         if rotations is None:
-            return embed(self.encoder, self.params, features)
-        groups = embed_replicas(self.encoder, self.params, features)
+            return embed(self.encoder, self.model, features)
+        groups = embed_replicas(self.encoder, self.model, features)
         return np.concatenate([rotated_mean(each, rotations) for each in groups])
 
     def each_vectors(self, features: np.ndarray, rotations: np.ndarray) -> np.ndarray:
@@ -94,7 +95,7 @@ class Predictor(NamedTuple):
         needed = int(np.prod(shape)) * self.encoder.dtype.itemsize
         check_room(needed, f"Embeddings of {num} networks take", "give fewer examples")
         found, start = np.empty(shape, self.encoder.dtype), 0
-        for each in embed_replicas(self.encoder, self.params, features):
+        for each in embed_replicas(self.encoder, self.model, features):
             stop = start + each.shape[1]
             np.matmul(each, rotations, out=found[:, start:stop])
             start = stop
@@ -103,8 +104,8 @@ class Predictor(NamedTuple):
     def _scores(self, features: np.ndarray) -> Iterator[np.ndarray]:
         """Scores of one group of examples after the other, [K, m, C]."""
         if self.has_replicas:
-            return score_replicas(self.encoder, self.params, features)
-        return iter([scores(self.encoder, self.params, features)[np.newaxis]])
+            return score_replicas(self.encoder, self.model, features)
+        return iter([scores(self.encoder, self.model, features)[np.newaxis]])
 
 
 def predictor_of(model: EncoderFile) -> Predictor:
@@ -112,5 +113,5 @@ def predictor_of(model: EncoderFile) -> Predictor:
     networks = [load_encoder(model.network, each) for each in model.replicas]
     if model.rotations is None:
         return Predictor(*networks[0], has_replicas=False)
-    params = stack_states([params for _, params in networks])
-    return Predictor(networks[0][0], params, has_replicas=True)
+    models = stack_states([model for _, model in networks])
+    return Predictor(networks[0][0], models, has_replicas=True)

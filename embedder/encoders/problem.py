@@ -10,10 +10,11 @@ from embedder.config import Config, common_config, options_of
 from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
 from embedder.encoders.formats import DESCRIPTION, open_examples
 from embedder.encoders.labels import write_labels
-from embedder.encoders.networks import Params
+from embedder.encoders.networks.network import Model
 from embedder.encoders.options import parse_arguments
 from embedder.encoders.predictor import Predictor
 from embedder.encoders.training import EncoderTraining
+from embedder.encoders.update import model_of
 from embedder.engine.epochs import Snapshot
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.engine.state import TrainState
@@ -81,14 +82,14 @@ class EncoderProblem:
 
 
 def _predictor(training: EncoderTraining, end: Snapshot) -> Predictor:
-    encoder, params = training.program.encoder, end.state.params
-    return Predictor(encoder, params, training.has_replicas)
+    encoder, model = training.program.encoder, model_of(end.state)
+    return Predictor(encoder, model, training.has_replicas)
 
 
-def _networks(training: EncoderTraining, end: Snapshot) -> list[Params]:
-    """The parameters of each network."""
-    params = end.state.params
-    return unstack_states(params) if training.has_replicas else [params]
+def _networks(training: EncoderTraining, end: Snapshot) -> list[Model]:
+    """The model of each network."""
+    model = model_of(end.state)
+    return unstack_states(model) if training.has_replicas else [model]
 
 
 def _model(
@@ -97,6 +98,10 @@ def _model(
     names, examples = training.metrics, training.examples
     arrays = [training.network.to_arrays(each) for each in _networks(training, end)]
     settings = model_settings(training.config) | training.network.settings
+    options = training.config.encoder
+    if options.objective == "arcface":  # its last layer is of cosines
+        arguments = options.objective_args
+        settings |= {"objective": options.objective, "objective_args": arguments}
     if training.has_replicas:
         settings["replicas"] = len(arrays)
     return EncoderFile(

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -22,23 +22,31 @@ from embedder.encoders.batches import (
 )
 from embedder.encoders.examples import Examples
 from embedder.encoders.loaders import choose_loader
-from embedder.encoders.networks import (
-    Array,
+from embedder.encoders.networks.encoder import (
     Encoder,
-    Network,
-    initial_params,
+    initial_model,
     make_encoder,
-    network_for,
+    num_params,
 )
-from embedder.encoders.options import EncoderOptions, parse_arguments
+from embedder.encoders.networks.network import Array, Model, Network
+from embedder.encoders.networks.registry import network_for, network_name
+from embedder.encoders.objectives import objective_for
+from embedder.encoders.optimizers import (
+    Schedule,
+    arguments_of,
+    learning_rate,
+    make_optimizer,
+)
+from embedder.encoders.options import EncoderOptions
 from embedder.encoders.outputs import evaluate, evaluate_replicas
 from embedder.encoders.own_rates import Varied, own_optimizer, own_rates
 from embedder.encoders.update import (
     AXES,
     AXES_OF_IDS,
     Batches,
-    initial_replicas,
+    Learning,
     initial_state,
+    model_of,
     pad_batches,
     replica_axes,
     updates_function,
@@ -51,7 +59,6 @@ from embedder.engine.layout import Layout, mesh_of
 from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.program import PlacedState, Placement, Program, place_updates
 from embedder.engine.replicas import stack_states, vmap_updates
-from embedder.engine.rules import optimizer_by_name
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
 
@@ -60,8 +67,13 @@ from embedder.errors import InputError
 class EncoderProgram(Program):
     """The compiled updates of an encoder."""
 
-    encoder: Encoder
+    learning: Learning
     optimizer: optax.GradientTransformation
+
+    @property
+    def encoder(self) -> Encoder:
+        """The network as functions."""
+        return self.learning.encoder
 
 
 class EncoderTraining:
@@ -87,11 +99,14 @@ class EncoderTraining:
         epochs: range,
         models: Sequence[Config] = (),
     ):
-        options = config.encoder
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
+        config = resolved(config, shape)
+        models = [resolved(each, shape) for each in models]
+        options = config.encoder
         self.network = network_for(options, shape, num_classes)
         self.loader: Literal["tfdata", "memory"] = choose_loader(config.run, examples)
         self.config = with_options(config, **self.network.settings, loader=self.loader)
+        self.start: Callable[[Model], Model] | None = None
         self.replicas = [*models] or replicas_of(self.config)
         self.may_diverge = bool(models)
         self._rates: np.ndarray | None
@@ -127,6 +142,12 @@ class EncoderTraining:
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
         self._is_resident = self.loader == "memory"
         self._check_device()
+        self._check_parts()
+        self.schedule = Schedule(
+            options,
+            len(epochs) * self.source.num_batches,
+            self.source.num_batches,
+        )
         self.program = make_encoder_program(
             self.network,
             dataclasses.replace(self.config.encoder, **_READ_FROM_BATCHES)
@@ -140,6 +161,8 @@ class EncoderTraining:
             self.has_replicas,
             config.run.bootstrap,
             varied,
+            self.schedule,
+            self._class_weights(train),
         )
         self._resident: tuple[jax.Array, jax.Array] | None = None
 
@@ -211,23 +234,36 @@ class EncoderTraining:
         return of_replicas | {shared: self.memory[shared]}
 
     def rate(self, progress: float) -> float:
-        """Learning rate, the same at any progress."""
-        return self.config.encoder.learning_rate
+        """Learning rate at `progress` in [0, 1]."""
+        rate = learning_rate(self.config.encoder, self.config.run.optimizer)
+        if self.schedule.is_constant:
+            return rate
+        return rate * float(self.schedule.share(progress * self.schedule.num_updates))
 
     def initial_state(self) -> TrainState:
         """The state before the first update; of replicas with a first axis K."""
-        optimizer = self.program.optimizer
         if not self.has_replicas:
-            return initial_state(initial_params(self.program.encoder), optimizer)
-        encoders = (
-            make_encoder(self.network, dtype=each.run.dtype, seed=each.run.seed)
-            for each in self.replicas
+            return self._initial_state(self.config, self.program.optimizer)
+        states = []
+        for each in self.replicas:
+            optimizer = self.program.optimizer
+            if self._rates is not None:  # their states may differ, too
+                optimizer = own_optimizer(each, self.schedule)
+            states.append(self._initial_state(each, optimizer))
+        return stack_states(states)
+
+    def _initial_state(
+        self, config: Config, optimizer: optax.GradientTransformation
+    ) -> TrainState:
+        seed, learning = config.run.seed, self.program.learning
+        encoder = make_encoder(self.network, dtype=config.run.dtype, seed=seed)
+        model = initial_model(encoder)
+        if self.start is not None:
+            model = self.start(model)
+        draws = self.network.needs_keys or learning.augment is not None
+        return initial_state(
+            model, optimizer, seed if draws else None, learning.average > 0
         )
-        params = [*map(initial_params, encoders)]
-        if self._rates is None:
-            return initial_replicas(params, optimizer)
-        optimizers = map(own_optimizer, self.replicas)  # their states may differ, too
-        return stack_states([*map(initial_state, params, optimizers)])
 
     @property
     def has_replicas(self) -> bool:
@@ -296,13 +332,13 @@ class EncoderTraining:
         there are none."""
         if not len(self.validation):
             return None, None
-        evaluate_all, params = evaluate, state.params
+        evaluate_all, model = evaluate, model_of(state)
         if self.has_replicas:  # devices may have some of them each
-            params = self.program.whole_state(state).params
+            model = model_of(self.program.whole_state(state))
             evaluate_all = evaluate_replicas
         return evaluate_all(
             self.program.encoder,
-            params,
+            model,
             self.examples.features,
             self.examples.labels,
             self.validation,
@@ -362,7 +398,50 @@ class EncoderTraining:
     @property
     def _parameter_bytes(self) -> int:
         """Of the parameters of all replicas."""
-        return self.network.num_params * self._itemsize * len(self.replicas)
+        return num_params(self.network) * self._itemsize * len(self.replicas)
+
+    def _check_parts(self) -> None:
+        """Checks that the examples of an update can be cut into parts."""
+        options, num = self.config.encoder, self.config.encoder.micro_batches
+        if num == 1:
+            return
+        if options.batch_size % (num * self.layout.block_devices):
+            raise InputError(
+                f"`micro_batches` {num} on {self.layout.block_devices} devices must "
+                f"divide `batch_size` {options.batch_size}."
+            )
+        if objective_for(options).needs_whole_batch:
+            raise InputError(
+                f"`micro_batches` must be 1 for `objective` {options.objective}, which "
+                f"compares the examples of a batch, got {num}."
+            )
+
+    def _class_weights(self, train: np.ndarray) -> tuple[float, ...]:
+        """The weight of each class in the loss; (): all are 1."""
+        if self.config.encoder.class_weights == "equal":
+            return ()
+        counts = np.bincount(self.examples.labels[train], minlength=self._num_classes)
+        weights = counts.sum() / (self._num_classes * np.maximum(counts, 1))
+        return tuple(weights.tolist())
+
+    @property
+    def _num_classes(self) -> int:
+        return self.network.num_classes
+
+
+def resolved(config: Config, example_shape: tuple[int, ...]) -> Config:
+    """`config` with open settings as they follow from the examples and the others."""
+    options = config.encoder
+    name = network_name(options, example_shape)
+    schedule = options.rate_schedule
+    if schedule == "auto":
+        schedule = "constant" if name == "mlp" else "cosine"
+    return with_options(
+        config,
+        network=name,
+        rate_schedule=schedule,
+        learning_rate=learning_rate(options, config.run.optimizer),
+    )
 
 
 _READ_FROM_BATCHES: dict[str, Any] = {"learning_rate": 0.01, "optimizer_args": ()}
@@ -381,6 +460,8 @@ def make_encoder_program(
     has_replicas: bool = False,
     bootstrap: bool = False,
     varied: Varied | None = None,
+    schedule: Schedule | None = None,
+    class_weights: tuple[float, ...] = (),
 ) -> EncoderProgram:
     """The compiled updates of `network`; cached, so that they compile only once.
 
@@ -391,20 +472,34 @@ def make_encoder_program(
       bootstrap: whether these have weights of their own.
       varied: the numbers of the optimizer that these read from their batches; its
         `optimizer` then has others.
+      schedule: None: the learning rate is constant.
+      class_weights: as of `objective_for`.
     """
     enable_compilation_cache()
-    encoder = make_encoder(network, dtype=dtype, seed=seed, precision=options.precision)
+    inner = None if options.compute_dtype == "same" else options.compute_dtype
+    learning = Learning(
+        make_encoder(
+            network,
+            dtype=dtype,
+            seed=seed,
+            precision=options.precision,
+            compute_dtype=inner,
+        ),
+        objective_for(options, class_weights),
+        None,
+        options.micro_batches,
+        options.average,
+        options.freeze_modules,
+    )
 
     def optimizer_of(rates: Any = None) -> optax.GradientTransformation:
         if varied is not None and rates is not None:
-            return varied.optimizer_of(rates)
-        return optimizer_by_name(
-            optimizer_name,
-            options.learning_rate,
-            parse_arguments(options.optimizer_args),
-        )
+            return varied.optimizer_of(rates, options, schedule)
+        rate = learning_rate(options, optimizer_name)
+        arguments = arguments_of(options)
+        return make_optimizer(optimizer_name, rate, arguments, options, schedule)
 
-    updates = updates_function(encoder, optimizer_of, layout.exchange)
+    updates = updates_function(learning, optimizer_of, layout.exchange)
     placement = Placement(
         AXES_OF_IDS if is_resident else AXES,
         0,  # all arrays of the state are replicated
@@ -416,4 +511,4 @@ def make_encoder_program(
         axes = replica_axes(is_resident, bootstrap)
         updates, placement = vmap_updates(updates, placement, axes)
     program = place_updates(updates, layout, placement)
-    return EncoderProgram(encoder=encoder, optimizer=optimizer_of(), **vars(program))
+    return EncoderProgram(learning=learning, optimizer=optimizer_of(), **vars(program))

@@ -1,16 +1,18 @@
 """Updates of an encoder, several of them in one compiled call."""
 
-from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+import fnmatch
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from embedder.encoders.networks import Array, Encoder, Params
+from embedder.encoders.networks.encoder import Encoder, Outputs
+from embedder.encoders.networks.network import Array, Model, Params, Pass
+from embedder.encoders.objectives import Objective, Softmax, Targets
 from embedder.engine.exchange import Exchange
-from embedder.engine.replicas import stack_states
 from embedder.engine.state import TrainState
 
 Leaf = TypeVar("Leaf")
@@ -33,11 +35,13 @@ class Batches(NamedTuple, Generic[Leaf]):
     weights: Leaf  # [S, B], 1, or of a resample; 0 for padding
     num: Leaf  # i32[1]: how many of the S updates are real, the first ones
     rates: Leaf | None = None  # f[P] or f[P, K], see `own_rates`; None: none differ
+    rows: Leaf | None = None  # i32[S, B], of the examples, for `augment`; None: unused
+    epoch: Leaf | None = None  # i32[1]
 
 
-AXES: Batches[int | None] = Batches(1, 1, None, 1, None)
+AXES: Batches[int | None] = Batches(1, 1, None, 1, None, None, 1)
 """For each array, the axis that is sharded over devices; None: replicated."""
-AXES_OF_IDS: Batches[int | None] = Batches(None, None, 1, 1, None)
+AXES_OF_IDS: Batches[int | None] = Batches(None, None, 1, 1, None, None, 1)
 """The same where the whole set is replicated on the devices."""
 
 
@@ -50,20 +54,57 @@ def replica_axes(is_resident: bool, bootstrap: bool) -> Batches[int | None]:
     """
     weights = 2 if bootstrap else None
     if is_resident:
-        return Batches(None, None, 2, weights, None, 1)
-    return Batches(2, 2, None, weights, None, 1)
+        return Batches(None, None, 2, weights, None, 1, 2)
+    return Batches(2, 2, None, weights, None, 1, 2)
 
 
 class Sums(NamedTuple):
     """Sums over the examples of an update, with the parameters before it."""
 
-    loss: jax.Array
+    loss: jax.Array  # the mean loss times `num_examples`
     num_examples: jax.Array
     num_correct: jax.Array
 
 
+class Extras(NamedTuple):
+    """What a state has besides parameters; {} and None: the network has no such."""
+
+    averages: Params  # of batch normalisation
+    seed: Any = None  # u32[2], of the random numbers of updates
+    average: Any = None  # moving average of the parameters
+
+
+class Learning(NamedTuple):
+    """What an update does besides the rule of the optimizer. It is a key of caches."""
+
+    encoder: Encoder
+    objective: Objective = Softmax()
+    augment: Any = None
+    micro_batches: int = 1
+    average: float = 0.0  # decay of the moving average of the parameters; 0: none
+    frozen: str = ""  # pattern of the modules that stay as they are
+
+
+class Part(NamedTuple):
+    """Examples of one update: those of a device, or some of them."""
+
+    features: jax.Array  # [B, ...]
+    labels: jax.Array  # i32[B]
+    weights: jax.Array  # [B]
+    places: jax.Array  # i32[B], in the batch of all devices
+    rows: jax.Array | None  # i32[B]
+
+
+class Draw(NamedTuple):
+    """What the random numbers of an update follow from."""
+
+    seed: jax.Array | None  # u32[2]; None: no random numbers
+    step: jax.Array  # i32[]
+    epoch: jax.Array | None  # i32[]
+
+
 def updates_function(
-    encoder: Encoder,
+    learning: Learning,
     optimizer_of: Callable[[jax.Array | None], optax.GradientTransformation],
     exchange: Exchange,
 ) -> Callable[[TrainState, Batches[jax.Array]], tuple[TrainState, Sums]]:
@@ -83,9 +124,10 @@ def updates_function(
 
         def body(number, carry):
             state, all_sums = carry
-            state, sums = one_update(
-                encoder, optimizer, exchange, state, *batch_at(batches, number)
-            )
+            part = batch_at(batches, number, exchange)
+            epoch = None if batches.epoch is None else batches.epoch[0]
+            draw = Draw(state.extras.seed, first + number, epoch)
+            state, sums = one_update(learning, optimizer, exchange, state, part, draw)
             # Of K networks each array that is written takes kernels on a GPU: the sums
             # are one array, and the steps are counted after the loop.
             state = state._replace(step=first)
@@ -100,70 +142,209 @@ def updates_function(
 
 
 def batch_at(
-    batches: Batches[jax.Array], number: int | jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Features [B, ...], labels [B] and weights [B] of update `number`."""
+    batches: Batches[jax.Array],
+    number: int | jax.Array,
+    exchange: Exchange = Exchange(),  # noqa: B008 - it is immutable
+) -> Part:
+    """This device's examples of update `number`."""
     weights = batches.weights[number]
+    places = jnp.arange(len(weights), dtype=np.int32)
+    if exchange.blocks:
+        places += jax.lax.axis_index(exchange.blocks) * len(weights)
     if batches.ids is None:
-        return batches.features[number], batches.labels[number], weights
+        features, labels = batches.features[number], batches.labels[number]
+        rows = None if batches.rows is None else batches.rows[number]
+        return Part(features, labels, weights, places, rows)
     ids = batches.ids[number]
-    return batches.features[ids], batches.labels[ids], weights
+    return Part(batches.features[ids], batches.labels[ids], weights, places, ids)
 
 
 def one_update(
-    encoder: Encoder,
+    learning: Learning,
     optimizer: optax.GradientTransformation,
     exchange: Exchange,
     state: TrainState,
-    features: jax.Array,
-    labels: jax.Array,
-    weights: jax.Array,
+    part: Part,
+    draw: Draw,
 ) -> tuple[TrainState, Sums]:
     """The state after one update on a batch, and the sums over all its examples."""
+    extras: Extras = state.extras
     # A resample may have none of the examples of a small batch.
-    num_examples = jnp.maximum(exchange.sum_blocks(weights.sum()), 1)
+    num_examples = jnp.maximum(exchange.sum_blocks(part.weights.sum()), 1)
+    total = None
+    if learning.micro_batches > 1:  # the mean is over all parts
+        counts = learning.objective.counts(part.labels, part.weights)
+        total = exchange.sum_blocks(counts.sum())
 
-    def mean_loss(params):
-        sums = loss_sums(encoder, params, features, labels, weights)
-        return sums.loss / num_examples, sums
+    def gradients_of(averages: Params, part: Part):
+        def loss(params):
+            model = Model(params, averages)
+            return _loss(learning, exchange, model, part, draw, num_examples, total)
 
-    gradients, sums = jax.grad(mean_loss, has_aux=True)(state.params)
+        return jax.grad(loss, has_aux=True)(state.params)
+
+    if learning.micro_batches == 1:
+        gradients, (sums, averages) = gradients_of(extras.averages, part)
+    else:
+        gradients, sums, averages = _in_parts(
+            gradients_of, learning.micro_batches, state.params, extras.averages, part
+        )
     gradients = exchange.sum_blocks(gradients)
     deltas, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     params = optax.apply_updates(state.params, deltas)
-    return TrainState(params, opt_state, state.step + 1), exchange.sum_blocks(sums)
+    if learning.frozen:
+        params = _where_frozen(learning.frozen, state.params, params)
+        averages = _where_frozen(learning.frozen, extras.averages, averages)
+    average = extras.average
+    if learning.average:
+        average = _moved(learning.average, average, params, draw.step)
+        if learning.frozen:  # the mean of equal numbers may be rounded
+            average = _where_frozen(learning.frozen, extras.average, average)
+    extras = Extras(averages, extras.seed, average)
+    new = TrainState(params, opt_state, state.step + 1, extras)
+    return new, exchange.sum_blocks(sums)
+
+
+def _loss(
+    learning: Learning,
+    exchange: Exchange,
+    model: Model,
+    part: Part,
+    draw: Draw,
+    num_examples: jax.Array,
+    total: jax.Array | None,
+):
+    """This device's part of the mean loss, its sums, and the averages after it.
+
+    Args:
+      total: of the counts of all parts; None: there is one part.
+    """
+    encoder, objective = learning.encoder, learning.objective
+    views, keys = objective.views, None
+    mixed, features = None, part.features
+    if learning.augment is not None:
+        features, mixed = learning.augment.batch(
+            part, draw, views, exchange, encoder.dtype, encoder.network.num_classes
+        )
+    part = _seen_often(part, views)
+    if encoder.network.needs_keys and draw.seed is not None:
+        keys = place_keys(draw, part.places)
+    use = Pass(True, keys, part.weights, exchange, not objective.trains_head)
+    outputs, averages = encoder.outputs(model, features, use)
+    targets = Targets(part.labels, part.weights, part.places, mixed)
+    terms = objective.terms(outputs, targets, exchange)
+    loss = terms.losses.sum()
+    if terms.counts is not part.weights:  # the mean is of other counts
+        if total is None:
+            total = exchange.sum_blocks(terms.counts.sum())
+        loss = loss * (num_examples / jnp.maximum(total, jnp.finfo(total.dtype).tiny))
+    own = loss_sums_of(outputs, part.labels, part.weights)
+    sums = Sums(loss, own.num_examples / views, own.num_correct / views)
+    if not objective.trains_head:  # a classifier of embeddings, which it leaves alone
+        loss = loss + own.loss / views
+    return loss / num_examples, (sums, averages)
+
+
+def _in_parts(gradients_of, num: int, params: Params, averages: Params, part: Part):
+    """The sums of `gradients_of` over `num` parts of the examples, one by one."""
+    # Examples are dealt to parts in turn, so that padding, the last, is spread.
+    parts = jax.tree.map(
+        lambda x: jnp.moveaxis(x.reshape(-1, num, *x.shape[1:]), 1, 0), part
+    )
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    dtype = part.weights.dtype
+    none = Sums(*(jnp.zeros((), dtype) for _ in Sums._fields))
+
+    def add(carry, part: Part):
+        gradients, sums, averages = carry
+        more, (new, averages) = gradients_of(averages, part)
+        added = jax.tree.map(jnp.add, (gradients, sums), (more, new))
+        return (*added, averages), None
+
+    (gradients, sums, averages), _ = jax.lax.scan(add, (zeros, none, averages), parts)
+    return gradients, sums, averages
+
+
+def _seen_often(part: Part, views: int) -> Part:
+    """`part` with each example `views` times, one after the other."""
+    if views == 1:
+        return part
+    repeated = jax.tree.map(lambda x: jnp.repeat(x, views, axis=0), part)
+    view = jnp.tile(jnp.arange(views, dtype=np.int32), len(part.places))
+    return repeated._replace(places=repeated.places * views + view)
+
+
+def place_keys(draw: Draw, places: jax.Array) -> jax.Array:
+    """A key for each place of a batch, [B], folded from (seed, step, place)."""
+    assert draw.seed is not None
+    key = jax.random.wrap_key_data(draw.seed, impl="threefry2x32")
+    key = jax.random.fold_in(key, draw.step)
+    return jax.vmap(lambda place: jax.random.fold_in(key, place))(places)
+
+
+def _where_frozen(pattern: str, before: Params, after: Params) -> Params:
+    """`after`, with the modules whose names fit `pattern` as `before`."""
+    return {
+        module: before[module] if fnmatch.fnmatchcase(module, pattern) else values
+        for module, values in after.items()
+    }
+
+
+def _moved(decay: float, average: Params, params: Params, step: jax.Array) -> Params:
+    """The moving average after an update; the first updates weigh more."""
+
+    def moved(a, p):
+        count = step.astype(a.dtype)
+        kept = jnp.minimum(decay, (1 + count) / (10 + count))
+        return (kept * a + (1 - kept) * p).astype(a.dtype)
+
+    return jax.tree.map(moved, average, params)
 
 
 def loss_sums(
-    encoder: Encoder, params: Params, features: Array, labels: Array, weights: Array
+    encoder: Encoder, model: Model, features: Array, labels: Array, weights: Array
 ) -> Sums:
     """Weighted sums over examples of their cross entropy, and of those predicted right.
 
     The cross entropy of scores s and label y is log(sum_c exp(s_c)) - s_y.
     """
-    scores = encoder.scores(params, features)
+    outputs, _ = encoder.outputs(model, features, Pass())
+    return loss_sums_of(outputs, labels, weights)
+
+
+def loss_sums_of(outputs: Outputs, labels: Array, weights: Array) -> Sums:
+    """`loss_sums` of outputs."""
+    scores = outputs.scores
     losses = optax.softmax_cross_entropy_with_integer_labels(scores, labels)
     correct = (scores.argmax(axis=1) == labels).astype(weights.dtype)
     return Sums((losses * weights).sum(), weights.sum(), (correct * weights).sum())
 
 
+def model_of(state: TrainState) -> Model:
+    """What a state predicts with: its parameters, or their moving average."""
+    extras: Extras = state.extras
+    params = state.params if extras.average is None else extras.average
+    return Model(params, extras.averages)
+
+
 def initial_state(
-    params: Params, optimizer: optax.GradientTransformation
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    seed: int | None = None,
+    has_average: bool = False,
 ) -> TrainState:
-    """The state with these parameters before the first update; arrays of NumPy."""
-    with jax.enable_x64(True):
-        opt_state = jax.tree.map(np.asarray, optimizer.init(params))
-    return TrainState(params, opt_state, np.zeros((), np.int32))
+    """The state with these parameters before the first update; arrays of NumPy.
 
-
-def initial_replicas(
-    params: Sequence[Params], optimizer: optax.GradientTransformation
-) -> TrainState:
-    """The state of K replicas with these parameters, each array with a first axis K."""
-    stacked = stack_states(params)
+    Args:
+      seed: of the random numbers of updates, if they draw any.
+      has_average: whether it keeps a moving average of the parameters.
+    """
     with jax.enable_x64(True):
-        opt_state = jax.tree.map(np.asarray, jax.vmap(optimizer.init)(stacked))
-    return TrainState(stacked, opt_state, np.zeros(len(params), np.int32))
+        opt_state = jax.tree.map(np.asarray, optimizer.init(model.params))
+    key = None if seed is None else np.array([seed >> 32, seed % 2**32], np.uint32)
+    average = jax.tree.map(np.copy, model.params) if has_average else None
+    extras = Extras(model.averages, key, average)
+    return TrainState(model.params, opt_state, np.zeros((), np.int32), extras)
 
 
 def pad_batches(batches: Batches[np.ndarray], size: int) -> Batches[np.ndarray]:
@@ -175,6 +356,8 @@ def pad_batches(batches: Batches[np.ndarray], size: int) -> Batches[np.ndarray]:
     def padded(x: np.ndarray) -> np.ndarray:
         return np.pad(x, [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2))
 
+    if batches.rows is not None:
+        batches = batches._replace(rows=padded(batches.rows))
     if batches.ids is None:
         batches = batches._replace(
             features=padded(batches.features), labels=padded(batches.labels)

@@ -16,6 +16,7 @@ class TrainState(NamedTuple):
     params: Any  # of Haiku: {module: {name: array}}
     opt_state: optax.OptState
     step: jax.Array | np.ndarray  # i32[], updates applied so far
+    extras: Any = ()  # what a family has besides, as moving averages
 
 
 def device_state(state: TrainState) -> TrainState:

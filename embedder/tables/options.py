@@ -77,6 +77,7 @@ _FILES: dict[str, tuple[str, ...]] = {
 class TablesOptions:
     """Vectors of tokens: vocabulary, blocks of text, objective, and updates."""
 
+    default_optimizer: ClassVar[str] = "sgd"
     best_needs: ClassVar[str] = "best_by"
     """The option that `result` best and `patience` need."""
     scored_by: ClassVar[tuple[str, ...]] = ("holdout", "best_by")

@@ -168,7 +168,7 @@ class Training:
 
     def score_text(self, score: float) -> str:
         """A score with the name that the log has."""
-        return f"{best_score(self.config.tables)} {score:.4f}"
+        return f"{self._measures.best} {score:.4f}"
 
     @property
     def description(self) -> list[str]:

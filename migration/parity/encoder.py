@@ -14,13 +14,15 @@ import legacy
 from embedder.config import Config, with_options
 from embedder.encoders import update as classify
 from embedder.encoders.examples import Examples
-from embedder.encoders.networks import layers_of, params_of
+from embedder.encoders.networks.mlp import layers_of, params_of
+from embedder.encoders.networks.network import Model
 from embedder.encoders.problem import model_settings
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.difference import Difference, difference, worst
+from migration.parity.encoder_objectives import objectives_rung
 from migration.parity.encoder_subject import (
     EncoderSubject,
     dtypes_of,
@@ -238,7 +240,8 @@ def _case(subject: EncoderSubject, dtype: str) -> _Case:
 def _sums(case: _Case, params) -> classify.Sums:
     weights = np.ones(len(case.y), case.training.config.run.dtype)
     network_of_port = case.training.program.encoder
-    return classify.loss_sums(network_of_port, params, case.raw, case.y, weights)
+    model = Model(params)
+    return classify.loss_sums(network_of_port, model, case.raw, case.y, weights)
 
 
 def _with_classes(examples: Examples) -> tuple[np.ndarray, np.ndarray]:
@@ -262,5 +265,6 @@ ENCODER_RUNGS: dict[str, Callable[[EncoderSubject], Iterator[Difference]]] = {
     "whole epoch": epoch_rung,
     "replicas": replicas_rung,
     "bootstrap": bootstrap_rung,
+    "objectives": objectives_rung,
     "files": files_rung,
 }

@@ -8,6 +8,7 @@ import numpy as np
 from embedder.config import Config, with_options
 from embedder.encoders.examples import Examples
 from embedder.encoders.formats import open_examples
+from embedder.encoders.options import EncoderOptions
 from embedder.encoders.training import EncoderTraining
 from embedder.errors import InputError
 from legacy import network
@@ -43,12 +44,44 @@ def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubj
             f"`optimizer` must be one of the NumPy trainer's, "
             f"{' or '.join(network.OPTIMIZERS)}, got {config.run.optimizer!r}."
         )
+    config = _of_the_oracle(config)
     read = open_examples(source, config.encoder, config.run.workers).read(None)
     num = min(num or _EVERY, len(read.labels))
     first = read._replace(
         features=read.features[:num], labels=read.labels[:num], keys=read.keys[:num]
     )
     return EncoderSubject(config, first, source)
+
+
+_ONLY_DEFAULT = (
+    *("objective", "objective_args", "class_weights", "augment", "warmup"),
+    *("weight_decay", "clip_norm", "average", "compute_dtype"),
+    *("init_network", "freeze_modules"),
+)
+"""Settings that the NumPy trainer does not have."""
+
+
+def _of_the_oracle(config: Config) -> Config:
+    """`config` with the network of the NumPy trainer.
+
+    Raises:
+      InputError: it has settings that the NumPy trainer does not have.
+    """
+    given, default = config.encoder, EncoderOptions()
+    for name in _ONLY_DEFAULT:
+        value, expected = getattr(given, name), getattr(default, name)
+        if value != expected:
+            raise InputError(
+                f"`{name}` must be its default, {expected!r}, to compare with the "
+                f"NumPy trainer, got {value!r}."
+            )
+    for name, known in (("network", "mlp"), ("rate_schedule", "constant")):
+        value = getattr(given, name)
+        if value not in ("auto", known):
+            raise InputError(
+                f"`{name}` must be {known}, the NumPy trainer's, got {value!r}."
+            )
+    return with_options(config, network="mlp", rate_schedule="constant")
 
 
 def layer_lines(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.encoders.networks import layers_of
+from embedder.encoders.networks.mlp import layers_of
 from embedder.encoders.options import parse_arguments
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.replicas import unstack_states

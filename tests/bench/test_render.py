@@ -33,7 +33,7 @@ def test_results_have_a_table(name):
 
 
 def test_every_bench_has_a_table():
-    for bench in {*commands.BENCHES, "gpu", "gpu-offline", "gpu-replicas"} - NO_TABLE:
+    for bench in {*commands.BENCHES, *commands.OWN_COMMANDS} - NO_TABLE:
         names = [name for name in render.TABLES if f"{name}-".startswith(f"{bench}-")]
         assert names, bench
 

@@ -248,12 +248,21 @@ SMOKE = {
         writes="" if HAS_PLUGIN else "-",
         slow=HAS_PLUGIN,
     ),
+    "gpu-networks": Smoke(
+        "--networks conv-small --batch-size 8 --examples 50",
+        ["conv-small | 28 x 28 | float32", "conv-small | 28 x 28 | bfloat16"]
+        if HAS_PLUGIN
+        else [],
+        positive=(3, 5, 9) if HAS_PLUGIN else (),
+        writes="" if HAS_PLUGIN else "-",
+        slow=HAS_PLUGIN,
+    ),
 }
-"""One run of each bench; two have a table only where a plugin is installed."""
+"""One run of each bench; three have a table only where a plugin is installed."""
 
 
 def test_every_bench_has_a_smoke_run():
-    assert {*SMOKE} == {*commands.BENCHES, "gpu", "gpu-offline", "gpu-replicas"}
+    assert {*SMOKE} == {*commands.BENCHES, *commands.OWN_COMMANDS}
 
 
 @pytest.mark.parametrize(

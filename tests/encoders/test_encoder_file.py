@@ -11,7 +11,7 @@ from embedder.encoders.artefact import (
     write_encoder,
 )
 from embedder.encoders.estimator import FeatureEncoder
-from embedder.encoders.networks import MLP, arrays_of
+from embedder.encoders.networks.mlp import MLP, arrays_of
 from embedder.encoders.problem import model_settings
 from embedder.errors import InputError
 

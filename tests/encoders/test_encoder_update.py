@@ -3,9 +3,12 @@ import numpy as np
 import optax
 import pytest
 
-from embedder.encoders.networks import MLP, initial_params, make_encoder
+from embedder.encoders.networks.encoder import initial_model, make_encoder
+from embedder.encoders.networks.mlp import MLP
+from embedder.encoders.networks.network import Model
 from embedder.encoders.update import (
     Batches,
+    Learning,
     initial_state,
     loss_sums,
     pad_batches,
@@ -15,7 +18,9 @@ from embedder.engine.exchange import Exchange
 
 ENCODER = make_encoder(MLP((3, 5, 2)), dtype="float64", seed=1)
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
-UPDATES = jax.jit(updates_function(ENCODER, lambda rates: OPTIMIZER, Exchange()))
+UPDATES = jax.jit(
+    updates_function(Learning(ENCODER), lambda rates: OPTIMIZER, Exchange())
+)
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(9, 3))
 LABELS = RNG.integers(2, size=9).astype(np.int32)
@@ -23,7 +28,7 @@ IDS = RNG.permutation(9)[:8].reshape(2, 4).astype(np.int32)  # two updates of fo
 
 
 def first_state():
-    return initial_state(initial_params(ENCODER), OPTIMIZER)
+    return initial_state(initial_model(ENCODER), OPTIMIZER)
 
 
 def batches(ids=IDS, num: int | None = None, weights=None) -> Batches:
@@ -97,10 +102,10 @@ def test_two_calls_equal_one():
 def test_padding_is_not_in_the_sums():
     weights, sums = np.array([1.0, 0.0, 1.0, 0.0]), jax.jit(loss_sums, static_argnums=0)
     with jax.enable_x64(True):
-        params = first_state().params
+        model = Model(first_state().params)
         part = FEATURES[:4], LABELS[:4], weights
         some, kept = (
-            jax.device_get(sums(ENCODER, params, *(x[::step] for x in part)))
+            jax.device_get(sums(ENCODER, model, *(x[::step] for x in part)))
             for step in (1, 2)
         )
     assert_same(some, kept, rtol=1e-12)

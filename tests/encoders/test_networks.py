@@ -2,20 +2,22 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.encoders.networks import (
-    MLP,
-    _HeUniform,
-    arrays_of,
-    initial_params,
-    layers_in,
-    layers_of,
+from embedder.encoders.networks.encoder import (
+    initial_model,
     make_encoder,
-    module_names,
-    network_for,
-    network_in,
-    params_of,
+    num_params,
     scaled,
 )
+from embedder.encoders.networks.mlp import (
+    MLP,
+    arrays_of,
+    layers_in,
+    layers_of,
+    module_names,
+    params_of,
+)
+from embedder.encoders.networks.network import Draws, Model
+from embedder.encoders.networks.registry import network_for, network_in
 from embedder.encoders.options import EncoderOptions
 from legacy import network as oracle
 
@@ -44,7 +46,7 @@ def features(dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("seed", [0, 7, 2**64 - 1])
 def test_initial_params_equal_those_of_the_oracle(dtype, seed):
     actual = layers_of(
-        initial_params(make_encoder(MLP(WIDTHS), dtype=dtype, seed=seed))
+        initial_model(make_encoder(MLP(WIDTHS), dtype=dtype, seed=seed)).params
     )
     for ours, theirs in zip(
         actual, oracle.initial_layers(WIDTHS, dtype, seed), strict=True
@@ -54,7 +56,7 @@ def test_initial_params_equal_those_of_the_oracle(dtype, seed):
 
 
 def test_initial_params_are_of_numpy_and_named_by_module():
-    params = initial_params(make_encoder(MLP(WIDTHS), dtype="float32", seed=1))
+    params = initial_model(make_encoder(MLP(WIDTHS), dtype="float32", seed=1)).params
     assert module_names(3) == ["hidden/~/linear_0", "hidden/~/linear_1", "classes"]
     assert {*params} == {*module_names(3)}
     assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(params))
@@ -68,7 +70,7 @@ def test_an_encoder_equals_the_oracle(dtype, name, layer):
         random_layers(dtype),
     )
     with jax.enable_x64(dtype == "float64"):
-        actual = getattr(encoder, name)(params_of(layers), features(dtype))
+        actual = getattr(encoder, name)(Model(params_of(layers)), features(dtype))
     desired = oracle.activations(layers, features(dtype))[layer]
     assert actual.dtype == dtype
     np.testing.assert_allclose(actual, desired, **TOLERANCE[dtype])
@@ -76,7 +78,7 @@ def test_an_encoder_equals_the_oracle(dtype, name, layer):
 
 def test_rows_do_not_affect_each_other():
     encoder = make_encoder(MLP(WIDTHS), dtype="float32", seed=0)
-    params, x = params_of(random_layers("float32")), features("float32")
+    params, x = Model(params_of(random_layers("float32"))), features("float32")
     whole = encoder.scores(params, x)
     np.testing.assert_allclose(encoder.scores(params, x[2:3]), whole[2:3], rtol=1e-6)
 
@@ -118,22 +120,22 @@ def test_more_than_ten_layers_stay_in_order():
 def test_the_network_of_an_encoder_file_is_found_by_its_arrays():
     network = MLP(WIDTHS)
     params = params_of(random_layers("float32"))
-    arrays = network.to_arrays(params)
+    arrays = network.to_arrays(Model(params))
     assert network_in(EncoderOptions(), arrays, (2, 3)) == network
-    again = network.to_params(arrays)
+    again = network.to_model(arrays).params
     assert all(again[m][n] is params[m][n] for m in params for n in params[m])
 
 
 def test_num_params_is_the_number_of_their_values():
-    params = initial_params(make_encoder(MLP(WIDTHS), dtype="float32", seed=1))
-    assert MLP(WIDTHS).num_params == sum(x.size for x in jax.tree.leaves(params))
+    params = initial_model(make_encoder(MLP(WIDTHS), dtype="float32", seed=1)).params
+    assert num_params(MLP(WIDTHS)) == sum(x.size for x in jax.tree.leaves(params))
 
 
 @pytest.mark.parametrize(
     ("shape", "fan_in"), [((50, 400), 50), ((3, 5, 4, 400), 60)], ids=["linear", "conv"]
 )
 def test_initial_weights_have_variance_2_by_fan_in(shape, fan_in):
-    weights = np.asarray(_HeUniform(1)(shape, np.dtype("float32")))
+    weights = np.asarray(Draws(1)(shape, np.dtype("float32")))
     bound = (6 / fan_in) ** 0.5
     assert 0.99 * bound < np.abs(weights).max() <= bound
     assert weights.var() == pytest.approx(2 / fan_in, rel=0.02)

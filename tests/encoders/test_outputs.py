@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from embedder.encoders import outputs
-from embedder.encoders.networks import MLP, initial_params, make_encoder
+from embedder.encoders.networks.encoder import initial_model, make_encoder
+from embedder.encoders.networks.mlp import MLP
 from embedder.encoders.outputs import (
     embed,
     embed_replicas,
@@ -25,7 +26,7 @@ K, NETWORK = 4, MLP((6, 9, 5, 3))
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(50, 6)), RNG.integers(3, size=50).astype(np.int32)
 NETWORKS = [make_encoder(NETWORK, dtype="float64", seed=seed) for seed in range(K)]
-EACH = [initial_params(encoder) for encoder in NETWORKS]
+EACH = [initial_model(encoder) for encoder in NETWORKS]
 ENCODER, PARAMS = NETWORKS[0], stack_states(EACH)
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-12}
 

@@ -56,6 +56,7 @@ FAULTS = {
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
     "F46": "kill -9 of a finished run while it gets longer",
     "F45": "kill -9 during an evaluation while training, and between two",
+    "F47": "networks with state and random numbers: several devices, kill -9, replicas",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -105,6 +106,8 @@ INPUTS = {
     "B50": "a sheet of images: data that are changed, missing, no images; hostile keys",
     "B46": "an archive of images: cut, damaged, hostile names, sizes that are claimed",
     "B47": "augmentations that are unknown, out of bounds or larger than images",
+    "B51": "arguments of networks, objectives and schedules: unknown, out of bounds",
+    "B52": "parts of a batch, and objectives, that do not fit each other",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -39,7 +39,7 @@ from embedder.encoders.artefact import (
 )
 from embedder.encoders.idx import read_idx
 from embedder.encoders.images import decoded, read_image
-from embedder.encoders.networks import arrays_of
+from embedder.encoders.networks.mlp import arrays_of
 from embedder.encoders.new_examples import features_in
 from embedder.encoders.npz import read_npz
 from embedder.encoders.parquet import read_parquet

@@ -44,6 +44,12 @@ from migration.parity.updates import (  # noqa: E402
     updates_rung,
 )
 from tests.encoders.replica_cases import make_config, make_examples  # noqa: E402
+from tests.parallel.network_cells import (  # noqa: E402, F401 - parts by their names
+    contrasts,
+    each_network,
+    objectives,
+    one_network,
+)
 from tests.parity.cases import Case  # noqa: E402
 from tests.parity.encoder_cases import subject  # noqa: E402
 

@@ -105,6 +105,53 @@ def test_an_encoder_is_the_same_on_any_devices(num_devices):
         assert [4] in each["moved"] or [5, 4] in each["moved"], each
 
 
+@pytest.mark.row("F47")
+def test_a_network_is_the_same_on_two_devices():
+    """Parameters, averages of batch normalisation, moving average, and history; the
+    last batch has padding. Statistics or random numbers of a device are noticed."""
+    found, *planted = run(2, "one_network")
+    assert found["updates"] == 8
+    assert found["state"] < 1e-10 and found["history"] < 1e-10, found
+    assert [each["planted"] for each in planted] == [
+        "statistics of a device",
+        "keys of a device",
+    ]
+    for each in planted:
+        assert each["state"] > 1e-4, each
+
+
+@pytest.mark.row("F47")
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_each_network_is_the_same_on_any_devices(num_devices):
+    """By both modes and loaders; 4 devices do not divide batches of 6."""
+    cells = run(num_devices, "each_network")
+    assert len(cells) == {2: 8, 4: 6}[num_devices]
+    for each in cells:
+        assert each["updates"] == 8
+        assert each["state"] < 1e-10 and each["history"] < 1e-10, each
+
+
+@pytest.mark.row("F47")
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_each_objective_is_the_same_on_any_devices(num_devices):
+    """The examples of all devices are compared, with padding in the last batch."""
+    cells = run(num_devices, "objectives")
+    assert len(cells) == 9
+    for each in cells:
+        assert each["state"] < 1e-10 and each["history"] < 1e-10, each
+
+
+@pytest.mark.row("F47")
+@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_an_update_of_each_objective_is_the_same_on_any_devices(num_devices):
+    cells = run(num_devices, "contrasts")
+    assert len(cells) == 10
+    for each in cells:
+        assert each["state"] < 1e-12 and each["moved"] > 1e-3, each
+
+
 @pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_replicas_are_the_models_that_runs_of_their_seeds_train(num_devices):
     """Where devices have replicas of their own, and where they share all of them."""

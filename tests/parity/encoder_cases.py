@@ -36,6 +36,12 @@ def subject(
         model="encoder",
         layers=(int(np.prod(shape)), *hidden, classes),
         validation_fraction=0.1,
-        **{"loader": "memory", "batch_size": 8, "learning_rate": 0.05} | options,
+        **{
+            "loader": "memory",
+            "optimizer": "sgd",
+            "batch_size": 8,
+            "learning_rate": 0.05,
+        }
+        | options,
     )
     return EncoderSubject(config, examples, "made here")

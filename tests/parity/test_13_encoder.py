@@ -5,13 +5,14 @@ import functools
 import numpy as np
 import pytest
 
+import embedder.encoders.optimizers
 import embedder.encoders.outputs
 import embedder.encoders.training
 from embedder.config import Config, with_options
-from embedder.encoders import batches
-from embedder.encoders import networks as encoder
+from embedder.encoders import batches, objectives
 from embedder.encoders import update as classify
 from embedder.encoders.estimator import FeatureEncoder
+from embedder.encoders.networks import encoder, network
 from embedder.encoders.options import EncoderOptions
 from migration.parity import encoder as rungs
 from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
@@ -103,6 +104,37 @@ def test_optimizers_that_the_oracle_has_not_are_refused():
         subject_of(config, "data.npz", 0)
 
 
+@pytest.mark.row("B51")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("network", "resnet"),
+        ("rate_schedule", "cosine"),
+        ("objective", "supcon"),
+        ("objective_args", ("smoothing=0.1",)),
+        ("class_weights", "balanced"),
+        ("weight_decay", 0.1),
+        ("average", 0.9),
+        ("compute_dtype", "bfloat16"),
+    ],
+)
+def test_settings_that_the_oracle_has_not_are_refused(name, value):
+    given = {"model": "encoder", "optimizer": "sgd", name: value}
+    config = with_options(Config(), **given)
+    with pytest.raises(ValueError, match=f"`{name}` must be .*, got "):
+        subject_of(config, "data.npz", 0)
+
+
+def test_images_are_compared_on_an_mlp(tmp_path):
+    """Where `embedder train` would take another network."""
+    images = np.zeros((4, 8, 8), np.uint8)
+    np.savez(tmp_path / "images.npz", X=images, y=np.arange(4) % 2)
+    config = with_options(Config(), model="encoder", optimizer="sgd")
+    found = subject_of(config, str(tmp_path / "images.npz"), 0)
+    assert found.training().config.encoder.network == "mlp"
+    assert list(encoder_ladder(found, ["loss"]))
+
+
 def test_an_encoder_has_no_demo_corpus():
     config = with_options(Config(), model="encoder")
     with pytest.raises(ValueError, match="`corpus` must be given for an encoder"):
@@ -139,8 +171,13 @@ def mean_of_two(original, network, params, features, labels, weights):
     return sums._replace(loss=sums.loss * 1.0001)
 
 
-def no_gradient_of_biases(original, network, optimizer, exchange, state, *batch):
-    after, sums = original(network, optimizer, exchange, state, *batch)
+def padding_is_learned(original, self, outputs, targets, exchange):
+    everything = targets._replace(weights=targets.weights * 0 + 1)
+    return original(self, outputs, everything, exchange)
+
+
+def no_gradient_of_biases(original, learning, optimizer, exchange, state, *batch):
+    after, sums = original(learning, optimizer, exchange, state, *batch)
     first = next(iter(after.params))
     layer = {**after.params[first], "b": state.params[first]["b"]}
     return after._replace(params={**after.params, first: layer}), sums
@@ -167,8 +204,8 @@ def order_of_one_seed(original, self, seed, epoch):
     return original(self, self.seeds[0], epoch)
 
 
-def first_networks_in_reverse(original, params, optimizer):
-    return original(params[::-1], optimizer)
+def first_networks_in_reverse(original, states):
+    return original(states[::-1])
 
 
 def times_of_others(original, *arguments):
@@ -188,15 +225,15 @@ def layers_swapped(original, path):
 PLANTED = [
     ("batches", batches.BatchSource, "order", shifted_order),
     ("batches", embedder.encoders.training, "epoch_updates", last_batch_lost),
-    ("batches", encoder._HeUniform, "__call__", other_seed),
+    ("batches", network.Draws, "__call__", other_seed),
     ("loss", encoder, "scaled", unscaled),
     ("loss", classify, "loss_sums", mean_of_two),
     ("gradients", encoder, "scaled", unscaled),
     ("gradients", classify, "loss_sums", mean_of_two),
     ("one update", classify, "one_update", no_gradient_of_biases),
-    ("one update", embedder.encoders.training, "optimizer_by_name", twice_the_rate),
-    ("100 updates", embedder.encoders.training, "optimizer_by_name", no_arguments),
-    ("100 updates", classify, "loss_sums", padding_counts),
+    ("one update", embedder.encoders.optimizers, "optimizer_by_name", twice_the_rate),
+    ("100 updates", embedder.encoders.optimizers, "optimizer_by_name", no_arguments),
+    ("100 updates", objectives.Softmax, "terms", padding_is_learned),
     (
         "whole epoch",
         embedder.encoders.training,
@@ -208,7 +245,7 @@ PLANTED = [
     (
         "replicas",
         embedder.encoders.training,
-        "initial_replicas",
+        "stack_states",
         first_networks_in_reverse,
     ),
     ("replicas", batches.BatchSource, "_order", order_of_one_seed),
@@ -261,6 +298,5 @@ def test_encoder_rung_catches(monkeypatch, fresh_programs, rung, module, name, w
 def test_the_default_encoder_is_that_of_the_oracle():
     own = FeatureEncoder().get_params()
     options = EncoderOptions()
-    assert own["learning_rate"] == options.learning_rate
     assert own["batch_size"] == options.batch_size
     assert own == vars(rungs.FeatureEncoder())

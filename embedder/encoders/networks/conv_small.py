@@ -1,0 +1,64 @@
+"""conv-small: three convolutions, for small images and small machines."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from embedder.encoders.networks.layers import BatchNorm, Conv, as_images, dropout
+from embedder.encoders.networks.network import BaseNetwork, Draws, Forward, Pass
+from embedder.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvSmall(BaseNetwork):
+    """[B, H, W] or [B, H, W, C] -> [B, size], in the dtype of the parameters.
+
+    Three times a convolution of 3 x 3, batch normalisation, ReLU and the maximum of 2 x
+    2; then a linear layer of all that is left, with ReLU.
+    """
+
+    name: ClassVar[str] = "conv-small"
+
+    width: int = 32  # channels of the first convolution; the others have 2 and 4 times
+    size: int = 128  # values of the embedding
+    dropout: float = 0.0  # share of the last convolution's values
+
+    def __post_init__(self):
+        if len(self.example_shape) not in (2, 3) or min(self.example_shape[:2]) < 8:
+            raise InputError(
+                "`network` conv-small needs images of 8 x 8 or larger, got examples "
+                f"{list(self.example_shape)}."
+            )
+
+    @property
+    def hidden_size(self) -> int:
+        return self.size
+
+    @property
+    def needs_keys(self) -> bool:
+        return self.dropout > 0
+
+    def hidden(self, draws: Draws) -> Forward:
+        def forward(x: jax.Array, use: Pass) -> jax.Array:
+            x = as_images(x, self.example_shape)
+            for number in range(3):
+                x = Conv(self.width * 2**number, 3, draws, f"conv_{number}")(x)
+                x = jax.nn.relu(BatchNorm(f"norm_{number}")(x, use))
+                x = largest_of_squares(x)
+            x = dropout(x.reshape(len(x), -1), self.dropout, use, 0)
+            x = hk.Linear(self.size, with_bias=False, w_init=draws, name="dense")(x)
+            return jax.nn.relu(BatchNorm("norm_dense")(x, use))
+
+        return forward
+
+
+def largest_of_squares(x: jax.Array) -> jax.Array:
+    """[B, H, W, C] -> [B, H // 2, W // 2, C], the maximum of each 2 x 2; what is left
+    over at the ends is dropped."""
+    height, width = x.shape[1] // 2, x.shape[2] // 2
+    squares = x[:, : 2 * height, : 2 * width]
+    parts = squares.reshape(len(x), height, 2, width, 2, x.shape[3])
+    return jnp.max(parts, (2, 4))

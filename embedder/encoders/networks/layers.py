@@ -1,0 +1,163 @@
+"""Layers that networks share, as functions and modules of Haiku.
+
+Axis letters: B examples, H height, W width, C channels, T tokens.
+"""
+
+import math
+from collections.abc import Callable
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from embedder.encoders.networks.network import Draws, Pass
+
+_KEEP = 0.9  # of a moving average, at each update
+_EPSILON = 1e-5
+
+
+class Conv(hk.Module):
+    """Convolution [B, H, W, C] -> [B, H', W', num], without bias, padding SAME.
+
+    On a CPU it is one matrix product of all patches of the images, which XLA computes
+    faster than a convolution: bench/README.md#convolutions.
+    """
+
+    def __init__(self, num: int, size: int, draws: Draws, name: str, stride: int = 1):
+        super().__init__(name=name)
+        self.num, self.size, self.stride, self.draws = num, size, stride, draws
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        shape = self.size, self.size, x.shape[-1], self.num
+        kernel = hk.get_parameter("w", shape, x.dtype, init=self.draws)
+        return convolution(x, kernel, self.stride)
+
+
+def convolution(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
+    """[B, H, W, C] by a kernel [h, w, C, N] -> [B, H / stride, W / stride, N].
+
+    Padding is SAME, as XLA's: a pixel that cannot be shared goes to the end.
+    """
+    if jax.default_backend() == "cpu":
+        return _by_patches(x, kernel, stride)
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        (stride, stride),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+
+
+def _by_patches(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    height, width, channels, num = kernel.shape
+    rows = [-(-length // stride) for length in x.shape[1:3]]
+    pads = []
+    for length, size, count in zip(x.shape[1:3], (height, width), rows, strict=True):
+        total = max((count - 1) * stride + size - length, 0)
+        pads.append((total // 2, total - total // 2))
+    padded = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    ends = [(count - 1) * stride + 1 for count in rows]
+    shifted = [
+        padded[:, i : i + ends[0] : stride, j : j + ends[1] : stride]
+        for i in range(height)
+        for j in range(width)
+    ]
+    patches = shifted[0] if len(shifted) == 1 else jnp.concatenate(shifted, -1)
+    product = patches.reshape(-1, height * width * channels) @ kernel.reshape(-1, num)
+    return product.reshape(len(x), *rows, num)
+
+
+class BatchNorm(hk.Module):
+    """Batch normalisation over all axes but the last (Ioffe and Szegedy 2015,
+    arXiv:1502.03167).
+
+    In training, means and variances are those of the batch on all devices; examples of
+    weight 0, such as padding, do not count. Else they are the moving averages.
+    """
+
+    def __init__(self, name: str, scale: float = 1.0):
+        super().__init__(name=name)
+        self.scale = scale
+
+    def __call__(self, x: jax.Array, use: Pass) -> jax.Array:
+        size = x.shape[-1:]
+        scale = hk.get_parameter(
+            "scale", size, x.dtype, init=hk.initializers.Constant(self.scale)
+        )
+        offset = hk.get_parameter("offset", size, x.dtype, init=jnp.zeros)
+        # Half precision has too few digits for sums over a batch.
+        exact = jnp.promote_types(x.dtype, jnp.float32)
+        kept_mean = hk.get_state("mean", size, exact, init=jnp.zeros)
+        kept_variance = hk.get_state("variance", size, exact, init=jnp.ones)
+        if use.is_training:
+            mean, variance = _moments(x.astype(exact), use)
+            hk.set_state("mean", _moved(kept_mean, mean))
+            hk.set_state("variance", _moved(kept_variance, variance))
+        else:
+            mean, variance = kept_mean, kept_variance
+        factor = jax.lax.rsqrt(variance + _EPSILON) * scale
+        centred = x - _as_last(mean, x)
+        return (centred * _as_last(factor, x) + _as_last(offset, x)).astype(x.dtype)
+
+
+def _as_last(values: jax.Array, x: jax.Array) -> jax.Array:
+    """`values` [C] with as many axes as `x` [..., C]."""
+    return values.reshape(*(1,) * (x.ndim - 1), -1)
+
+
+def _moved(kept: jax.Array, now: jax.Array) -> jax.Array:
+    return (_KEEP * kept + (1 - _KEEP) * now).astype(kept.dtype)
+
+
+def _moments(x: jax.Array, use: Pass) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of the last axis over the examples of all devices."""
+    axes = tuple(range(x.ndim - 1))
+    weights = jnp.ones(len(x), x.dtype) if use.weights is None else use.weights
+    weights = weights.astype(x.dtype)
+    places = math.prod(x.shape[1:-1])
+    total = use.exchange.sum_blocks(weights.sum()) * places
+    shares = (weights / jnp.maximum(total, 1)).reshape(-1, *(1,) * (x.ndim - 1))
+    mean = use.exchange.sum_blocks((x * shares).sum(axes))
+    squares = (x - _as_last(mean, x)) ** 2
+    return mean, use.exchange.sum_blocks((squares * shares).sum(axes))
+
+
+def dropout(x: jax.Array, rate: float, use: Pass, place: int) -> jax.Array:
+    """`x` [B, ...] with values set to 0 with probability `rate`, the others scaled by
+    1 / (1 - rate), in training (Srivastava et al. 2014, JMLR 15).
+
+    Args:
+      place: a number of this layer, folded into the keys of the examples.
+    """
+    return _masked(x, rate, use, place, x.shape[1:])
+
+
+def drop_path(x: jax.Array, rate: float, use: Pass, place: int) -> jax.Array:
+    """The same with whole examples: stochastic depth (Huang et al. 2016,
+    arXiv:1603.09382)."""
+    return _masked(x, rate, use, place, (1,) * (x.ndim - 1))
+
+
+def _masked(
+    x: jax.Array, rate: float, use: Pass, place: int, shape: tuple[int, ...]
+) -> jax.Array:
+    if not use.is_training or rate == 0 or use.keys is None:
+        return x
+
+    def mask(key: jax.Array) -> jax.Array:
+        return jax.random.bernoulli(jax.random.fold_in(key, place), 1 - rate, shape)
+
+    return jnp.where(jax.vmap(mask)(use.keys), x / (1 - rate), 0).astype(x.dtype)
+
+
+def as_images(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Features [B, ...] of examples [H, W] or [H, W, C] as [B, H, W, C]."""
+    height, width, *channels = shape
+    return x.reshape(len(x), height, width, *(channels or [1]))
+
+
+def rematerialised(function: Callable, is_on: bool) -> Callable:
+    """`function`, whose activations are computed again for the gradient if `is_on`
+    (Chen et al. 2016, arXiv:1604.06174)."""
+    return hk.remat(function) if is_on else function

@@ -1,0 +1,134 @@
+"""The optimizer of an encoder: a rule of optax, its schedule, decay and clipping."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from embedder.encoders.options import EncoderOptions, parse_arguments
+from embedder.engine.rules import optimizer_by_name, optimizers
+from embedder.settings import read_interval
+
+RATES = {"sgd": 0.01, "lion": 1e-4}
+"""Learning rate of a rule, if none is given."""
+
+_RATE = 1e-3  # of every other rule
+
+_STEPS = (0.5, 0.75)  # shares of the run after which `step` divides the rate by 10
+_FINAL = 0.0  # of cosine and linear, as a share of the rate
+
+
+def learning_rate(options: EncoderOptions, optimizer: str) -> float:
+    """The highest learning rate: that of the settings, or the default of the rule."""
+    if options.learning_rate is not None:
+        return options.learning_rate
+    return RATES.get(optimizer, _RATE)
+
+
+class Schedule:
+    """The share of the learning rate at each update."""
+
+    def __init__(self, options: EncoderOptions, num_updates: int, epoch_updates: int):
+        """Args:
+        num_updates: of the whole run.
+        epoch_updates: of an epoch.
+        """
+        interval = read_interval(options.warmup) if options.warmup != "0" else None
+        warmup = 0.0
+        if interval is not None:
+            updates, epochs = interval.updates, interval.epochs
+            warmup = updates if updates < float("inf") else epochs * epoch_updates
+        self.kind = options.rate_schedule
+        self.warmup = int(min(warmup, num_updates))
+        self.num_updates = max(1, num_updates)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple:
+        return (self.kind, self.warmup, self.num_updates)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the share is 1 at each update."""
+        return self.kind == "constant" and not self.warmup
+
+    def share(self, count: Any) -> Any:
+        """The share before update `count`, from 0; JAX may trace it.
+
+        cosine: (1 + cos(pi x)) / 2 (Loshchilov and Hutter 2016, arXiv:1608.03983,
+        without restarts) and linear: 1 - x, with x the part of the updates after
+        warm-up that is done. step: 1, 0.1 and 0.01, from 1/2 and 3/4 of them on. In the
+        warm-up it rises linearly to 1.
+        """
+        count = jnp.asarray(count, jnp.result_type(float))
+        rest = max(1, self.num_updates - self.warmup)
+        done = jnp.clip((count - self.warmup) / rest, 0, 1)
+        match self.kind:
+            case "cosine":
+                share = (1 + jnp.cos(jnp.pi * done)) / 2
+            case "linear":
+                share = 1 - done
+            case "step":
+                passed = jnp.stack([done >= x for x in _STEPS]).sum()
+                share = 0.1**passed
+            case _:
+                share = jnp.ones_like(done)
+        if not self.warmup:
+            return share
+        return jnp.where(count < self.warmup, (count + 1) / self.warmup, share)
+
+
+def make_optimizer(
+    name: str,
+    rate: Any,
+    arguments: Mapping[str, Any],
+    options: EncoderOptions,
+    schedule: Schedule | None = None,
+) -> optax.GradientTransformation:
+    """The rule `name` of optax, after clipping and with weight decay.
+
+    Weight decay applies to weights, arrays of two axes or more; biases and scales of
+    norms have none. Rules that have a decay of their own (adamw, lion) get it; for
+    others it is added to the gradient.
+
+    Raises:
+      InputError: there is no such rule, or no such argument.
+    """
+    given: Any = rate
+    if schedule is not None and not schedule.is_constant:
+        given = lambda count: rate * schedule.share(count)  # noqa: E731
+    arguments, before = dict(arguments), []
+    if options.clip_norm:
+        before.append(optax.clip_by_global_norm(options.clip_norm))
+    if options.weight_decay:
+        if _has_decay(name):
+            arguments |= {"weight_decay": options.weight_decay, "mask": is_weight}
+        else:
+            before.append(optax.add_decayed_weights(options.weight_decay, is_weight))
+    rule = optimizer_by_name(name, given, arguments)
+    return optax.chain(*before, rule) if before else rule
+
+
+def _has_decay(name: str) -> bool:
+    """Whether a rule has weight decay, with a mask, of its own."""
+    rule = optimizers().get(name)
+    names = inspect.signature(rule).parameters if rule else {}
+    return {"weight_decay", "mask"} <= {*names}
+
+
+def is_weight(params: Any) -> Any:
+    """Whether each array is a matrix or a kernel: True for those that decay."""
+    return jax.tree.map(lambda array: array.ndim > 1, params)
+
+
+def arguments_of(options: EncoderOptions) -> dict[str, float | bool]:
+    """The arguments of the rule in the settings."""
+    return parse_arguments(options.optimizer_args)

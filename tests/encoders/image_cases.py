@@ -1,0 +1,74 @@
+"""Tiny networks of each kind on small images, with all that updates can have."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from embedder.config import Config, with_options
+from embedder.encoders.examples import Examples
+from embedder.encoders.training import EncoderTraining
+from embedder.engine.epochs import Snapshot, run_epochs
+
+SEED = 5
+NETWORKS: dict[str, tuple[str, ...]] = {
+    "conv-small": ("width=2", "size=5", "dropout=0.3"),
+    "resnet": ("depth=18", "width=2", "drop_path=0.4"),
+    "wide-resnet": ("depth=10", "width=1", "dropout=0.3"),
+    "vit": ("width=8", "depth=2", "heads=2", "dropout=0.2", "drop_path=0.3"),
+    "mlp": (),
+}
+"""Arguments of each network."""
+
+
+def make_examples(num: int = 27) -> Examples:
+    """Images of noise around one of three near each other, f64[num, 8, 8]."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=num).astype(np.int32)
+    images = rng.normal(size=(num, 8, 8))
+    images += 0.2 * rng.normal(size=(3, 8, 8))[labels]
+    return Examples(images, labels, list("abc"), [str(i) for i in range(num)])
+
+
+def make_training(
+    network: str, epochs: int = 2, models: list[Config] | None = None, **options: Any
+) -> EncoderTraining:
+    """Batches of 6 by SGD in float64; the last of an epoch has 4 of 22 examples."""
+    config = make_config(network, **options)
+    return EncoderTraining(config, make_examples(), range(epochs), models or ())
+
+
+def make_config(network: str, **options: Any) -> Config:
+    given: dict[str, Any] = {
+        "model": "encoder",
+        "network": network,
+        "network_args": NETWORKS[network],
+        "loader": "memory",
+        "dtype": "float64",
+        "optimizer": "sgd",
+        "optimizer_args": ("momentum=0.9",),
+        "learning_rate": 0.02,
+        "batch_size": 6,
+        "average": 0.9,
+        "validation_fraction": 0.2,
+        "seed": SEED,
+        "mode": "jit",
+    }
+    return with_options(Config(), **given | options)
+
+
+def trained(network: str, **options: Any) -> Snapshot:
+    training = make_training(network, **options)
+    return run_epochs(training, training.initial_state())
+
+
+def largest_difference(actual: Any, desired: Any) -> float:
+    """Between the arrays of two trees, relative to 1 or to what is larger."""
+    assert jax.tree.structure(actual) == jax.tree.structure(desired)
+    found = 0.0
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(desired), strict=True):
+        assert np.shape(a) == np.shape(b)
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        gap = np.abs(a - b) / np.maximum(np.abs(b), 1)
+        found = max(found, float(np.max(gap, initial=0)))
+    return found
