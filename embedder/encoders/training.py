@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -25,9 +25,11 @@ from embedder.encoders.networks.encoder import (
     Encoder,
     initial_model,
     make_encoder,
+    model_shapes,
+    num_operations,
     num_params,
 )
-from embedder.encoders.networks.network import Array, Model, Network
+from embedder.encoders.networks.network import Array, Network
 from embedder.encoders.networks.registry import network_for, network_name
 from embedder.encoders.objectives import objective_for
 from embedder.encoders.optimizers import (
@@ -39,6 +41,7 @@ from embedder.encoders.optimizers import (
 from embedder.encoders.options import EncoderOptions
 from embedder.encoders.outputs import evaluate, evaluate_replicas
 from embedder.encoders.own_rates import Varied, own_optimizer, own_rates
+from embedder.encoders.start import Start
 from embedder.encoders.update import (
     AXES,
     AXES_OF_IDS,
@@ -97,6 +100,7 @@ class EncoderTraining:
         examples: Examples,
         epochs: range,
         models: Sequence[Config] = (),
+        start: Start | None = None,
     ):
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         config = resolved(config, shape)
@@ -107,7 +111,7 @@ class EncoderTraining:
             "memory" if config.run.loader == "memory" else "tfdata"
         )
         self.config = with_options(config, **self.network.settings, loader=self.loader)
-        self.start: Callable[[Model], Model] | None = None
+        self._start = start
         self.replicas = [*models] or replicas_of(self.config)
         self.may_diverge = bool(models)
         self._rates: np.ndarray | None
@@ -198,9 +202,19 @@ class EncoderTraining:
     def description(self) -> list[str]:
         """Numbers of examples, classes and updates, as lines of text."""
         source, examples = self.source, self.examples
+        num, operations = num_params(self.network), num_operations(self.network)
+        model = model_shapes(self.network)
+        lines = [
+            f"network: {self.config.encoder.network}, {num} parameters, "
+            f"{_shown_operations(operations)} to score an example"
+        ]
+        if self._start is not None:
+            lines.append(self._start.coverage(model))
         return [
+            *lines,
             f"examples: {len(examples.labels)} of {len(examples.classes)} classes, "
-            f"{len(source.train)} to train on, in {source.num_batches} updates an epoch"
+            f"{len(source.train)} to train on, in {source.num_batches} updates an "
+            "epoch",
         ]
 
     @property
@@ -259,8 +273,8 @@ class EncoderTraining:
         seed, learning = config.run.seed, self.program.learning
         encoder = make_encoder(self.network, dtype=config.run.dtype, seed=seed)
         model = initial_model(encoder)
-        if self.start is not None:
-            model = self.start(model)
+        if self._start is not None:
+            model = self._start.into(model)
         draws = self.network.needs_keys or learning.augment is not None
         return initial_state(
             model, optimizer, seed if draws else None, learning.average > 0
@@ -424,6 +438,15 @@ class EncoderTraining:
     @property
     def _num_classes(self) -> int:
         return self.network.num_classes
+
+
+def _shown_operations(num: float) -> str:
+    """A number of floating point operations, as 1.5 MFLOP."""
+    for unit in ("", "k", "M", "G"):
+        if num < 1000:
+            return f"{num:.3g} {unit}FLOP"
+        num /= 1000
+    return f"{num:.3g} TFLOP"
 
 
 def resolved(config: Config, example_shape: tuple[int, ...]) -> Config:

@@ -76,8 +76,8 @@ def test_the_members_and_settings_of_an_mlp_stay(path):
             *("weights_0", "weights_1", "biases_0", "biases_1"),
         ]
         assert members["settings"].tobytes() == (
-            b'{"layers": [6, 4, 2], "optimizer": "sgd", "optimizer_args": null, '
-            b'"learning_rate": 0.01, "batch_size": 32, "epochs": 5, '
+            b'{"layers": [6, 4, 2], "optimizer": "adam", "optimizer_args": null, '
+            b'"learning_rate": 0.001, "batch_size": 32, "epochs": 5, '
             b'"validation_fraction": 0.0, "seed": 1, "workers": 1, "dtype": "float32"}'
         )
 
