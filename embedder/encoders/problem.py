@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from embedder.config import Config, common_config, options_of
-from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
+from embedder.encoders.artefact import (
+    ENCODER_SETTINGS,
+    NETWORK_SETTINGS,
+    EncoderFile,
+    write_encoder,
+)
 from embedder.encoders.formats import DESCRIPTION, open_examples
 from embedder.encoders.labels import write_labels
 from embedder.encoders.networks.network import Model
@@ -110,9 +115,8 @@ def _model(
     arrays = [training.network.to_arrays(each) for each in _networks(training, end)]
     settings = model_settings(training.config) | training.network.settings
     options = training.config.encoder
-    if options.objective == "arcface":  # its last layer is of cosines
-        arguments = options.objective_args
-        settings |= {"objective": options.objective, "objective_args": arguments}
+    if options.network != "mlp" or options.objective != "softmax":
+        settings |= {name: getattr(options, name) for name in NETWORK_SETTINGS}
     if training.has_replicas:
         settings["replicas"] = len(arrays)
     return EncoderFile(

@@ -34,6 +34,7 @@ from embedder.encoders.networks.registry import network_for, network_name
 from embedder.encoders.objectives import objective_for
 from embedder.encoders.optimizers import (
     Schedule,
+    after_options,
     arguments_of,
     learning_rate,
     make_optimizer,
@@ -101,6 +102,7 @@ class EncoderTraining:
         epochs: range,
         models: Sequence[Config] = (),
         start: Start | None = None,
+        optimizer: optax.GradientTransformation | None = None,
     ):
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         config = resolved(config, shape)
@@ -168,6 +170,7 @@ class EncoderTraining:
             varied,
             self.schedule,
             self._class_weights(train),
+            optimizer,
         )
         self._resident: tuple[jax.Array, jax.Array] | None = None
 
@@ -482,6 +485,7 @@ def make_encoder_program(
     varied: Varied | None = None,
     schedule: Schedule | None = None,
     class_weights: tuple[float, ...] = (),
+    optimizer: optax.GradientTransformation | None = None,
 ) -> EncoderProgram:
     """The compiled updates of `network`; cached, so that they compile only once.
 
@@ -494,6 +498,7 @@ def make_encoder_program(
         `optimizer` then has others.
       schedule: None: the learning rate is constant.
       class_weights: as of `objective_for`.
+      optimizer: in place of the one that the settings name.
     """
     enable_compilation_cache()
     inner = None if options.compute_dtype == "same" else options.compute_dtype
@@ -515,6 +520,8 @@ def make_encoder_program(
     def optimizer_of(rates: Any = None) -> optax.GradientTransformation:
         if varied is not None and rates is not None:
             return varied.optimizer_of(rates, options, schedule)
+        if optimizer is not None:
+            return after_options(optimizer, options)
         rate = learning_rate(options, optimizer_name)
         arguments = arguments_of(options)
         return make_optimizer(optimizer_name, rate, arguments, options, schedule)

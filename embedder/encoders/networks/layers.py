@@ -97,7 +97,13 @@ class BatchNorm(hk.Module):
         else:
             mean, variance = kept_mean, kept_variance
         factor = jax.lax.rsqrt(variance + _EPSILON) * scale
+        mean, factor, offset = (_last(each, x) for each in (mean, factor, offset))
         return ((x - mean) * factor + offset).astype(x.dtype)
+
+
+def _last(values: jax.Array, x: jax.Array) -> jax.Array:
+    """[C] as [1, ..., C], with as many axes as `x`."""
+    return values.reshape(*(1,) * (x.ndim - 1), -1)
 
 
 def _moved(kept: jax.Array, now: jax.Array) -> jax.Array:
@@ -113,7 +119,8 @@ def _moments(x: jax.Array, use: Pass) -> tuple[jax.Array, jax.Array]:
     total = use.exchange.sum_blocks(weights.sum()) * places
     shares = (weights / jnp.maximum(total, 1)).reshape(-1, *(1,) * (x.ndim - 1))
     mean = use.exchange.sum_blocks((x * shares).sum(axes))
-    return mean, use.exchange.sum_blocks(((x - mean) ** 2 * shares).sum(axes))
+    squares = (x - _last(mean, x)) ** 2
+    return mean, use.exchange.sum_blocks((squares * shares).sum(axes))
 
 
 def dropout(x: jax.Array, rate: float, use: Pass, place: int) -> jax.Array:
