@@ -32,7 +32,7 @@ def open_problem(
         case "tokens":
             return TablesProblem(source, base, config.tables, cache, workdir)
         case "encoder" if base is None:
-            return EncoderProblem(config, source, cache)
+            return EncoderProblem(config, source, cache, workdir)
     raise InputError(
         f"`resume` applies only to `model` = 'tokens', got {config.run.model!r} and "
         f"{base and base.path}."

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
+import optax
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -119,8 +120,13 @@ def test_no_epochs_give_the_first_layers_of_the_oracle(dtype):
 
 
 def test_signature_equals_the_oracles():
-    port, oracle = (inspect.signature(cls) for cls in CLASSES)
-    assert port == oracle
+    """The port has more parameters, after those of the oracle and by name only."""
+    port, oracle = (inspect.signature(cls).parameters for cls in CLASSES)
+    assert [*port][: len(oracle)] == [*oracle]
+    for name, theirs in oracle.items():
+        assert (port[name].default, port[name].kind) == (theirs.default, theirs.kind)
+    more = [port[name] for name in [*port][len(oracle) :]]
+    assert {each.kind for each in more} == {inspect.Parameter.KEYWORD_ONLY}
 
 
 @pytest.mark.parametrize("name", ["adamw", "lion", "rmsprop"])
@@ -387,3 +393,64 @@ def test_concurrent_fits_run_one_after_the_other(monkeypatch):
         list(pool.map(train, range(3)))
     assert most == [1, 1, 1] and len(encoder.history_) == 3
     assert_same_layers(encoder, fitted())
+
+
+# --- networks of images, and objects of optax
+
+IMAGES = np.random.default_rng(3).integers(256, size=(60, 8, 8), dtype=np.uint8)
+KINDS = np.arange(60) % 3
+IMAGES[KINDS == 1, :4] //= 8  # dark at the top
+IMAGES[KINDS == 2, 4:] //= 8  # dark at the bottom
+CONV = {"network": "conv-small", "network_args": {"width": 2, "size": 6}}
+CONV |= {"optimizer": "adam", "learning_rate": 0.01, "batch_size": 10}
+
+
+def test_a_network_of_images_is_fitted_saved_and_loaded(tmp_path):
+    encoder = FeatureEncoder(**CONV, epochs=8).fit(IMAGES, KINDS)
+    assert encoder.score(IMAGES, KINDS) > 0.9
+    assert encoder.transform(IMAGES).shape == (60, 6)
+    assert not hasattr(encoder, "layers_")
+    encoder.save(tmp_path / "e.npz")
+    again = FeatureEncoder.load(tmp_path / "e.npz")
+    np.testing.assert_array_equal(again.transform(IMAGES), encoder.transform(IMAGES))
+    assert again.network == "conv-small"
+    flat = IMAGES.reshape(60, 64)
+    np.testing.assert_array_equal(again.predict(flat), encoder.predict(IMAGES))
+
+
+def test_vector_size_is_that_of_the_embeddings():
+    encoder = FeatureEncoder(**CONV, vector_size=5, epochs=1).fit(IMAGES, KINDS)
+    assert encoder.transform(IMAGES).shape == (60, 5)
+    assert encoder.get_feature_names_out().shape == (5,)
+
+
+@pytest.mark.parametrize("rule", ["an optimizer", "a schedule"])
+def test_objects_of_optax_equal_the_same_by_name(rule):
+    schedule = optax.constant_schedule(0.05)
+    given = {
+        "an optimizer": {"optimizer": optax.sgd(0.05, momentum=0.5)},
+        "a schedule": {"learning_rate": schedule, "optimizer_args": {"momentum": 0.5}},
+    }[rule]
+    by_name = fitted(learning_rate=0.05, optimizer_args={"momentum": 0.5})
+    found = FeatureEncoder(**SMALL | {"learning_rate": 0.05} | given).fit(X, Y)
+    for ours, theirs in zip(found.layers_, by_name.layers_, strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"network": "lenet"}, "`network` must be .*'lenet'"),
+        ({"network": "vit"}, "`network` vit needs images"),
+        ({"objective": "triplet", "objective_args": {"t": 1}}, "must be of margin"),
+        ({"objective": "simclr"}, "`objective` simclr compares views"),
+        ({"network_args": "depth=2"}, "`network_args` must be a dict"),
+        ({"schedule": "fast"}, "`rate_schedule` must be"),
+        ({"micro_batches": 3}, "`micro_batches` must divide `batch_size` 8, got 3"),
+        ({"optimizer": optax.sgd(1), "optimizer_args": {"b": 1}}, "must be None with"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_networks_and_objectives_are_one_line(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        FeatureEncoder(**SMALL | {"layers": None} | options).fit(X, Y)

@@ -39,6 +39,10 @@ _TRAINING = (
 )
 ENCODER_SETTINGS = ("layers", *_TRAINING)
 """Settings that every file holds: the arguments of `FeatureEncoder`."""
+NETWORK_SETTINGS = (
+    *("network", "network_args", "embedding_size", "objective", "objective_args"),
+)
+"""Settings that the file of another network than an MLP holds, too."""
 _REPLICAS = "replicas"  # the setting of files with several networks
 
 

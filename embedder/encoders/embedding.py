@@ -48,16 +48,19 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
     )
 
 
-def read_model(run: Path) -> EncoderFile:
+def read_model(run: Path, argument: str = "RUN") -> EncoderFile:
     """The encoder of a run, or in an encoder file.
+
+    Args:
+      argument: what names it, for messages.
 
     Raises:
       InputNotFoundError: there is none.
       InputError: it is damaged, or the run is of tables.
     """
     if not run.exists():
-        raise InputNotFoundError(f"RUN {run} does not exist.")
+        raise InputNotFoundError(f"{argument} {run} does not exist.")
     if run.is_dir():
-        check_has_one_model(Workdir(run), "RUN")
+        check_has_one_model(Workdir(run), argument)
         return read_encoder(Workdir(run).model)
     return read_encoder(run)

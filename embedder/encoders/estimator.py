@@ -4,8 +4,11 @@ import math
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import jax
 import numpy as np
+import optax
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -20,26 +23,23 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from embedder.config import Config, replicas_of, with_options
 from embedder.encoders.artefact import (
     ENCODER_SETTINGS,
+    NETWORK_SETTINGS,
     EncoderFile,
     read_encoder,
     write_encoder,
 )
 from embedder.encoders.examples import Examples
 from embedder.encoders.feature_ensemble import FeatureEnsemble
-from embedder.encoders.networks.mlp import (
-    MLP,
-    Layer,
-    arrays_of,
-    layers_in,
-    layers_of,
-)
-from embedder.encoders.outputs import embed, load_encoder, probabilities, scores
+from embedder.encoders.networks.mlp import MLP, Layer, arrays_of, layers_of
+from embedder.encoders.networks.network import Model, Network
+from embedder.encoders.outputs import embed, load_model, probabilities, scores
 from embedder.encoders.predictor import Predictor
 from embedder.encoders.training import EncoderTraining
 from embedder.encoders.update import model_of
 from embedder.encoders.validation import DTYPES, features_for, flat
 from embedder.engine.epochs import Status, run_epochs
 from embedder.engine.replicas import stack_states, unstack_states
+from embedder.engine.rules import optimizer_by_name
 from embedder.errors import InputError, InputTypeError
 from embedder.settings import integer
 from embedder.threads import in_turn
@@ -48,41 +48,69 @@ from embedder.threads import in_turn
 class FeatureEncoder(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator
 ):
-    """A ReLU network that classifies; `transform` returns its last hidden layer.
+    """A network that classifies; `transform` returns its embeddings.
+
+    Its defaults are those of `legacy.FeatureEncoder`: an MLP, trained by SGD.
 
     Args:
-      layers: widths of all layers, from features to classes, as (784, 512, 10); None:
-        one hidden layer of 128.
-      optimizer, optimizer_args: an optimizer of optax by name, and its arguments.
-      learning_rate: of every update.
+      layers: widths of all layers of an MLP, from features to classes, as (784, 512,
+        10); None: one hidden layer of 128.
+      optimizer: a rule of optax by name, or any `optax.GradientTransformation`, which
+        has a learning rate of its own.
+      optimizer_args: arguments of a rule by name.
+      learning_rate: the highest of the schedule; None: the default of the rule; or a
+        schedule of optax, a function of the number of the update.
       batch_size: examples of an update; the last of an epoch may have fewer.
       epochs: passes over the training examples.
       validation_fraction: fraction of the examples to validate on, the last ones.
       seed: of the initial weights and the order of examples.
       workers: ignored; `legacy` has it for its processes.
       dtype: "float32" or "float64", of parameters and arithmetic.
+      network: "mlp", or for images [n, h, w] or [n, h, w, c] "conv-small", "resnet",
+        "wide-resnet" or "vit".
+      network_args: its arguments by name, as {"depth": 28}.
+      vector_size: E; 0: the layer before the classes, see `embedding_size`.
+      objective, objective_args: as of the settings; arguments by name.
+      augment: random changes of images, as ("crop=4", "flip").
+      schedule, warmup, weight_decay, clip_norm, average, class_weights, micro_batches:
+        as the settings of these names (`rate_schedule`).
 
     Attributes:
       classes_: the classes, sorted. n_features_in_: number of features.
-      layers_: weights [in, out] and biases [out] of each layer.
+      layers_: of an MLP, weights [in, out] and biases [out] of each layer.
       history_: train_loss, train_accuracy, val_loss, val_accuracy of each epoch; in
         training before each update, and None without validation.
       ensemble_: after `fit_ensemble`, all its networks.
     """
 
+    layers_: list[Layer]
+
     def __init__(
         self,
         layers: tuple[int, ...] | None = None,
         *,
-        optimizer: str = "sgd",
+        optimizer: str | optax.GradientTransformation = "sgd",
         optimizer_args: dict[str, float] | None = None,
-        learning_rate: float = 0.01,
+        learning_rate: float | optax.Schedule | None = 0.01,
         batch_size: int = 32,
         epochs: int = 5,
         validation_fraction: float = 0.0,
         seed: int = 1,
         workers: int = 1,
         dtype: str = "float32",
+        network: str = "mlp",
+        network_args: dict[str, Any] | None = None,
+        vector_size: int = 0,
+        objective: str = "softmax",
+        objective_args: dict[str, float] | None = None,
+        augment: tuple[str, ...] = (),
+        schedule: str = "auto",
+        warmup: str | int = 0,
+        weight_decay: float = 0.0,
+        clip_norm: float = 0.0,
+        average: float = 0.0,
+        class_weights: str = "equal",
+        micro_batches: int = 1,
     ):
         self.layers = layers
         self.optimizer = optimizer
@@ -94,6 +122,19 @@ class FeatureEncoder(
         self.seed = seed
         self.workers = workers
         self.dtype = dtype
+        self.network = network
+        self.network_args = network_args
+        self.vector_size = vector_size
+        self.objective = objective
+        self.objective_args = objective_args
+        self.augment = augment
+        self.schedule = schedule
+        self.warmup = warmup
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.average = average
+        self.class_weights = class_weights
+        self.micro_batches = micro_batches
 
     @in_turn
     def fit(self, X, y) -> "FeatureEncoder":
@@ -165,8 +206,11 @@ class FeatureEncoder(
         classes, labels = np.unique(y, return_inverse=True)
         names = [str(each) for each in classes]
         keys = [str(i) for i in range(len(x))]
-        examples = Examples(x, labels.astype(np.int32), names, keys)
-        training = EncoderTraining(config, examples, range(self.epochs))
+        features = x.reshape(len(x), *shape)  # networks of images need the shape
+        examples = Examples(features, labels.astype(np.int32), names, keys)
+        epochs = range(self.epochs)
+        rule = self._rule()
+        training = EncoderTraining(config, examples, epochs, optimizer=rule)
         history: list[dict[str, float | None]] = []
 
         def keep(status: Status) -> None:
@@ -175,14 +219,14 @@ class FeatureEncoder(
 
         end = run_epochs(training, training.initial_state(), keep)
         self.classes_, self.history_ = classes, history
+        model, network = model_of(end.state), training.network
         if not training.has_replicas:
-            self._set([layers_of(end.state.params)], shape, x.dtype.name, None)
+            self._set(network, [model], shape, x.dtype.name, None)
             return self
-        params = unstack_states(end.state.params)
-        encoder = training.program.encoder
-        predictor = Predictor(encoder, model_of(end.state), True)
-        rotations = predictor.rotations(x)
-        self._set([*map(layers_of, params)], shape, x.dtype.name, rotations)
+        predictor = Predictor(training.program.encoder, model, True)
+        rotations = predictor.rotations(features)
+        models = unstack_states(model)
+        self._set(network, models, shape, x.dtype.name, rotations)
         return self
 
     def predict(self, X) -> np.ndarray:
@@ -195,24 +239,31 @@ class FeatureEncoder(
         return self._outputs(probabilities, X)
 
     def transform(self, X) -> np.ndarray:
-        """The embedding of each row, [n, layers[-2]]: the last hidden layer."""
+        """The embedding of each row, [n, E]: the layer before the classes."""
         return self._outputs(embed, X)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the fitted encoder to one `.npz` file, which `legacy` reads too.
 
-        After `fit_ensemble` the file has all networks; `legacy` reads no such file.
+        `legacy` reads no file of another network than an MLP, nor of an ensemble.
         """
         check_is_fitted(self)
+        network, model = self._trained
         settings = {name: getattr(self, name) for name in ENCODER_SETTINGS}
-        settings["dtype"] = self._dtype
-        arrays, rotations = arrays_of(self.layers_), None
+        if not isinstance(settings["optimizer"], str):
+            settings |= {"optimizer": _CUSTOM}
+        if callable(settings["learning_rate"]):
+            settings |= {"learning_rate": None}
+        settings |= {"dtype": self._dtype} | self._file_settings()
+        arrays, rotations = network.to_arrays(model), None
         ensemble = vars(self).get("_ensemble")  # not in former pickles
         if ensemble is not None:
             members, rotations = ensemble.members, ensemble.rotations
             settings["replicas"] = len(members)
-            arrays = stack_states([arrays_of(each.layers_) for each in members])
-        model = EncoderFile(
+            arrays = stack_states(
+                [network.to_arrays(each._trained[1]) for each in members]
+            )
+        file = EncoderFile(
             settings,
             self.classes_,
             arrays,
@@ -221,7 +272,14 @@ class FeatureEncoder(
             self._kind,
             rotations,
         )
-        write_encoder(Path(path), model)
+        write_encoder(Path(path), file)
+
+    def _file_settings(self) -> dict[str, Any]:
+        """The settings of a file that `ENCODER_SETTINGS` lacks, as of runs."""
+        options = self._config().encoder
+        if options.network in ("auto", "mlp") and options.objective == "softmax":
+            return {}
+        return {name: getattr(options, name) for name in NETWORK_SETTINGS}
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "FeatureEncoder":
@@ -231,73 +289,91 @@ class FeatureEncoder(
 
         Raises:
           InputNotFoundError: there is no such file.
-          InputError: it is not an encoder file, it is damaged, or its network is not an
-            `MLP`.
+          InputError: it is not an encoder file, or it is damaged.
         """
-        model = read_encoder(Path(path))
-        model.settings.pop("replicas", None)  # the number of its networks
-        if other := sorted(model.settings.keys() - set(ENCODER_SETTINGS)):
-            raise InputError(
-                f"{path} has a network that FeatureEncoder does not have, by "
-                f"{', '.join(f'`{name}`' for name in other)}: use `embedder embed`."
-            )
-        encoder = cls(**model.settings)
-        encoder.classes_, encoder.history_ = model.classes, model.history
-        encoder.n_features_in_ = math.prod(model.example_shape)
-        layers = [layers_in(each) for each in model.replicas]
-        shape, kind = model.example_shape, model.example_dtype
-        encoder._set(layers, shape, kind, model.rotations)
+        file = read_encoder(Path(path))
+        file.settings.pop("replicas", None)  # the number of its networks
+        encoder = cls(**_arguments_of(file.settings, path))
+        encoder.classes_, encoder.history_ = file.classes, file.history
+        encoder.n_features_in_ = math.prod(file.example_shape)
+        network = file.network
+        models = [network.to_model(each) for each in file.replicas]
+        shape, kind = file.example_shape, file.example_dtype
+        encoder._set(network, models, shape, kind, file.rotations)
         return encoder
 
     @property
     def _n_features_out(self) -> int:
-        return self.layers_[-1][0].shape[0]
+        return self._trained[0].vector_size
 
     @property
     def _dtype(self) -> str:
-        """The dtype of the layers; the argument may have changed since."""
-        return self.layers_[0][0].dtype.name
+        """The dtype of the parameters; the argument may have changed since."""
+        return jax.tree.leaves(self._trained[1].params)[0].dtype.name
+
+    @property
+    def _trained(self) -> tuple[Network, Model]:
+        """The network and its model; of a former pickle by its layers."""
+        if "_model" not in vars(self):
+            arrays = arrays_of(self.layers_)
+            network = MLP.of_arrays(arrays)
+            return network, network.to_model(arrays)
+        return self._network, self._model
 
     def _set(
         self,
-        networks: list[list[Layer]],
+        network: Network,
+        models: list[Model],
         shape: tuple[int, ...],
         kind: str,
         rotations: np.ndarray | None,
     ) -> None:
-        """Keeps the layers of one network; with `rotations`, those of an ensemble."""
-        self.layers_, self._shape, self._kind = networks[0], shape, kind
+        """Keeps one trained network; with `rotations`, those of an ensemble."""
+        self._network, self._model = network, models[0]
+        self._shape, self._kind = shape, kind
+        if "layers_" in vars(self):  # of a former training
+            del self.layers_
+        if isinstance(network, MLP) and not network.head:
+            self.layers_ = layers_of(models[0].params)
         self._ensemble: FeatureEnsemble | None = None
         if rotations is not None:
-            config = self._config(replicas=len(networks))
+            config = self._config(replicas=len(models))
             seeds = (each.run.seed for each in replicas_of(config))
-            members = map(self._member, seeds, networks)
+            members = map(self._member, seeds, models)
             self._ensemble = FeatureEnsemble([*members], rotations)
 
-    def _member(self, seed: int, layers: list[Layer]) -> "FeatureEncoder":
+    def _member(self, seed: int, model: Model) -> "FeatureEncoder":
         """The encoder of one network of the ensemble."""
         member = clone(self).set_params(seed=seed)
         for name in ("classes_", "history_", "n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(member, name, getattr(self, name))
-        member._set([layers], self._shape, self._kind, None)
+        member._set(self._network, [model], self._shape, self._kind, None)
         return member
 
     def _config(self, replicas: int = 1, bootstrap: bool = False) -> Config:
-        arguments = {} if self.optimizer_args is None else self.optimizer_args
-        if not isinstance(arguments, dict):
-            raise InputTypeError(
-                "`optimizer_args` must be a dict of values by their names, got "
-                f"{arguments!r}."
-            )
+        has_rule = self._rule() is not None
         return with_options(
             Config(),
             model="encoder",
             loader="memory",
             layers=() if self.layers is None else self.layers,
-            optimizer=self.optimizer,
-            optimizer_args=tuple(f"{k}={v}" for k, v in arguments.items()),
-            learning_rate=self.learning_rate,
+            optimizer="sgd" if has_rule else self.optimizer,
+            optimizer_args=() if has_rule else self._texts("optimizer_args"),
+            learning_rate=None if has_rule else self.learning_rate,
+            network=self.network,
+            network_args=self._texts("network_args"),
+            embedding_size=self.vector_size,
+            objective=self.objective,
+            objective_args=self._texts("objective_args"),
+            augment=self.augment,
+            rate_schedule=self.schedule,
+            warmup=self.warmup,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            average=self.average,
+            class_weights=self.class_weights,
+            micro_batches=self.micro_batches,
             batch_size=self.batch_size,
             epochs=self.epochs,
             validation_fraction=self.validation_fraction,
@@ -308,10 +384,41 @@ class FeatureEncoder(
             bootstrap=bootstrap,
         )
 
+    def _rule(self) -> optax.GradientTransformation | None:
+        """The optimizer, if it is given as an object of optax or with a schedule; None:
+        the settings tell it.
+
+        Raises:
+          InputError: there is no such rule.
+        """
+        if isinstance(self.optimizer, optax.GradientTransformation):
+            if self.optimizer_args is not None:
+                raise InputError(
+                    "`optimizer_args` must be None with an optimizer of optax, got "
+                    f"{self.optimizer_args!r}."
+                )
+            return self.optimizer
+        if callable(self.learning_rate) and isinstance(self.optimizer, str):
+            arguments = self.optimizer_args or {}
+            return optimizer_by_name(self.optimizer, self.learning_rate, arguments)
+        return None
+
+    def _texts(self, name: str) -> tuple[str, ...]:
+        """The arguments `name` as texts NAME=VALUE."""
+        arguments = getattr(self, name)
+        if arguments is None:
+            return ()
+        if not isinstance(arguments, dict):
+            raise InputTypeError(
+                f"`{name}` must be a dict of values by their names, got {arguments!r}."
+            )
+        return tuple(f"{k}={v}" for k, v in arguments.items())
+
     def _outputs(self, function, X) -> np.ndarray:
         x = features_for(self, X)
-        arrays = arrays_of(self.layers_)
-        return function(*load_encoder(MLP.of_arrays(arrays), arrays), x)
+        network, model = self._trained
+        encoder, model = load_model(network, model)
+        return function(encoder, model, x)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -319,4 +426,27 @@ class FeatureEncoder(
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "layers_")
+        return "_shape" in vars(self)
+
+
+_CUSTOM = "custom"  # in files: an optimizer that was given as an object
+
+
+def _arguments_of(settings: dict[str, Any], path: str | os.PathLike) -> dict[str, Any]:
+    """The arguments of `FeatureEncoder` for the settings of a file.
+
+    Raises:
+      InputError: it has no such argument.
+    """
+    known = {*ENCODER_SETTINGS, *NETWORK_SETTINGS}
+    if other := sorted(settings.keys() - known):
+        raise InputError(
+            f"{path} has settings that FeatureEncoder does not have, "
+            f"{', '.join(f'`{name}`' for name in other)}: use `embedder embed`."
+        )
+    names = {"embedding_size": "vector_size", "rate_schedule": "schedule"}
+    found = {names.get(name, name): value for name, value in settings.items()}
+    for name in ("network_args", "objective_args"):
+        if texts := found.pop(name, None):
+            found[name] = dict(text.split("=", 1) for text in texts)
+    return found

@@ -10,9 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from embedder.encoders.evaluation import Evaluation, evaluate_labelled
-from embedder.encoders.networks.mlp import MLP, arrays_of, params_of
-from embedder.encoders.networks.network import Model
-from embedder.encoders.outputs import load_encoder
+from embedder.encoders.outputs import load_model
 from embedder.encoders.predictor import Predictor
 from embedder.encoders.uncertainty import EntropySplit
 from embedder.encoders.validation import features_for
@@ -87,10 +85,9 @@ class FeatureEnsemble:
 
     @property
     def _predictor(self) -> Predictor:
-        layers = [member.layers_ for member in self.members]
-        arrays = arrays_of(layers[0])
-        encoder, _ = load_encoder(MLP.of_arrays(arrays), arrays)
-        models = stack_states([Model(params_of(each)) for each in layers])
+        each = [member._trained for member in self.members]
+        encoder, _ = load_model(*each[0])
+        models = stack_states([model for _, model in each])
         return Predictor(encoder, models, has_replicas=True)
 
     def _features(self, X) -> np.ndarray:

@@ -105,16 +105,31 @@ def make_optimizer(
     given: Any = rate
     if schedule is not None and not schedule.is_constant:
         given = lambda count: rate * schedule.share(count)  # noqa: E731
-    arguments, before = dict(arguments), []
-    if options.clip_norm:
-        before.append(optax.clip_by_global_norm(options.clip_norm))
+    if not (options.weight_decay and _has_decay(name)):
+        return after_options(optimizer_by_name(name, given, arguments), options)
+    decay = {"weight_decay": options.weight_decay, "mask": is_weight}
+    rule = optimizer_by_name(name, given, {**arguments, **decay})
+    return _after_clipping(rule, options)
+
+
+def after_options(
+    rule: optax.GradientTransformation, options: EncoderOptions
+) -> optax.GradientTransformation:
+    """`rule` after clipping and with the weight decay of the settings, which is added
+    to the gradient."""
     if options.weight_decay:
-        if _has_decay(name):
-            arguments |= {"weight_decay": options.weight_decay, "mask": is_weight}
-        else:
-            before.append(optax.add_decayed_weights(options.weight_decay, is_weight))
-    rule = optimizer_by_name(name, given, arguments)
-    return optax.chain(*before, rule) if before else rule
+        rule = optax.chain(
+            optax.add_decayed_weights(options.weight_decay, is_weight), rule
+        )
+    return _after_clipping(rule, options)
+
+
+def _after_clipping(
+    rule: optax.GradientTransformation, options: EncoderOptions
+) -> optax.GradientTransformation:
+    if not options.clip_norm:
+        return rule
+    return optax.chain(optax.clip_by_global_norm(options.clip_norm), rule)
 
 
 def _has_decay(name: str) -> bool:

@@ -30,9 +30,13 @@ def load_encoder(
     network: Network, arrays: Mapping[str, np.ndarray]
 ) -> tuple[Encoder, Model]:
     """The encoder of `network` with its parameters as `arrays` of an encoder file."""
+    return load_model(network, network.to_model(arrays))
+
+
+def load_model(network: Network, model: Model) -> tuple[Encoder, Model]:
+    """The encoder of `network` for a model in NumPy, which it returns, too."""
     use_threads()
-    dtype = next(iter(arrays.values())).dtype.name
-    return _encoder(network, dtype), network.to_model(arrays)
+    return _encoder(network, jax.tree.leaves(model.params)[0].dtype.name), model
 
 
 @functools.lru_cache(maxsize=8)

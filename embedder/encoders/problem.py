@@ -7,12 +7,18 @@ from typing import Any
 import numpy as np
 
 from embedder.config import Config, common_config, options_of
-from embedder.encoders.artefact import ENCODER_SETTINGS, EncoderFile, write_encoder
+from embedder.encoders.artefact import (
+    ENCODER_SETTINGS,
+    NETWORK_SETTINGS,
+    EncoderFile,
+    write_encoder,
+)
 from embedder.encoders.formats import DESCRIPTION, open_examples
 from embedder.encoders.labels import write_labels
 from embedder.encoders.networks.network import Model
 from embedder.encoders.options import parse_arguments
 from embedder.encoders.predictor import Predictor
+from embedder.encoders.start import Start, read_start, write_start
 from embedder.encoders.training import EncoderTraining
 from embedder.encoders.update import model_of
 from embedder.engine.epochs import Snapshot
@@ -31,10 +37,21 @@ class EncoderProblem:
       InputNotFoundError, InputError: there are none at `source`.
     """
 
-    def __init__(self, config: Config, source: str | None, cache: Path | None = None):
+    def __init__(
+        self,
+        config: Config,
+        source: str | None,
+        cache: Path | None = None,
+        workdir: Path | None = None,
+    ):
         if source is None:
             raise InputError(f"DATA must be given for an encoder: {DESCRIPTION}.")
-        self.base = None
+        self.base: dict[str, Any] | None = None
+        self._start: Start | None = None
+        if config.encoder.init_network:
+            run = Workdir(workdir or Path())
+            self._start = read_start(config.encoder.init_network, cache, run)
+            self.base = {"path": None, "grow": False, "sha256": ""} | self._start.facts
         self._set = open_examples(source, config.encoder, config.run.workers, cache)
         self.name = self._set.name
         self.manifest = self._set.manifest
@@ -53,10 +70,13 @@ class EncoderProblem:
         """
         examples = self._set.read(cache)
         common = common_config(models) if models else config
-        return EncoderTraining(common, examples, range(config.run.epochs), models)
+        epochs = range(config.run.epochs)
+        return EncoderTraining(common, examples, epochs, models, self._start)
 
     def begin(self, run: Workdir, training: EncoderTraining) -> None:
-        """Writes nothing: results are known after the training only."""
+        """Keeps the start, if there is one."""
+        if self._start is not None:
+            write_start(run, self._start)
 
     def end_state(self, run: Workdir, training: EncoderTraining) -> TrainState | None:
         """None: results of an encoder do not have the optimizer's state."""
@@ -99,9 +119,8 @@ def _model(
     arrays = [training.network.to_arrays(each) for each in _networks(training, end)]
     settings = model_settings(training.config) | training.network.settings
     options = training.config.encoder
-    if options.objective == "arcface":  # its last layer is of cosines
-        arguments = options.objective_args
-        settings |= {"objective": options.objective, "objective_args": arguments}
+    if options.network != "mlp" or options.objective != "softmax":
+        settings |= {name: getattr(options, name) for name in NETWORK_SETTINGS}
     if training.has_replicas:
         settings["replicas"] = len(arrays)
     return EncoderFile(

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -26,13 +26,16 @@ from embedder.encoders.networks.encoder import (
     Encoder,
     initial_model,
     make_encoder,
+    model_shapes,
+    num_operations,
     num_params,
 )
-from embedder.encoders.networks.network import Array, Model, Network
+from embedder.encoders.networks.network import Array, Network
 from embedder.encoders.networks.registry import network_for, network_name
 from embedder.encoders.objectives import objective_for
 from embedder.encoders.optimizers import (
     Schedule,
+    after_options,
     arguments_of,
     learning_rate,
     make_optimizer,
@@ -40,6 +43,7 @@ from embedder.encoders.optimizers import (
 from embedder.encoders.options import EncoderOptions
 from embedder.encoders.outputs import evaluate, evaluate_replicas
 from embedder.encoders.own_rates import Varied, own_optimizer, own_rates
+from embedder.encoders.start import Start
 from embedder.encoders.update import (
     AXES,
     AXES_OF_IDS,
@@ -98,6 +102,8 @@ class EncoderTraining:
         examples: Examples,
         epochs: range,
         models: Sequence[Config] = (),
+        start: Start | None = None,
+        optimizer: optax.GradientTransformation | None = None,
     ):
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         config = resolved(config, shape)
@@ -106,7 +112,7 @@ class EncoderTraining:
         self.network = network_for(options, shape, num_classes)
         self.loader: Literal["tfdata", "memory"] = choose_loader(config.run, examples)
         self.config = with_options(config, **self.network.settings, loader=self.loader)
-        self.start: Callable[[Model], Model] | None = None
+        self._start = start
         self.replicas = [*models] or replicas_of(self.config)
         self.may_diverge = bool(models)
         self._rates: np.ndarray | None
@@ -163,6 +169,7 @@ class EncoderTraining:
             varied,
             self.schedule,
             self._class_weights(train),
+            optimizer,
         )
         self._resident: tuple[jax.Array, jax.Array] | None = None
 
@@ -197,9 +204,19 @@ class EncoderTraining:
     def description(self) -> list[str]:
         """Numbers of examples, classes and updates, as lines of text."""
         source, examples = self.source, self.examples
+        num, operations = num_params(self.network), num_operations(self.network)
+        model = model_shapes(self.network)
+        lines = [
+            f"network: {self.config.encoder.network}, {num} parameters, "
+            f"{_shown_operations(operations)} to score an example"
+        ]
+        if self._start is not None:
+            lines.append(self._start.coverage(model))
         return [
+            *lines,
             f"examples: {len(examples.labels)} of {len(examples.classes)} classes, "
-            f"{len(source.train)} to train on, in {source.num_batches} updates an epoch"
+            f"{len(source.train)} to train on, in {source.num_batches} updates an "
+            "epoch",
         ]
 
     @property
@@ -258,8 +275,8 @@ class EncoderTraining:
         seed, learning = config.run.seed, self.program.learning
         encoder = make_encoder(self.network, dtype=config.run.dtype, seed=seed)
         model = initial_model(encoder)
-        if self.start is not None:
-            model = self.start(model)
+        if self._start is not None:
+            model = self._start.into(model)
         draws = self.network.needs_keys or learning.augment is not None
         return initial_state(
             model, optimizer, seed if draws else None, learning.average > 0
@@ -429,6 +446,15 @@ class EncoderTraining:
         return self.network.num_classes
 
 
+def _shown_operations(num: float) -> str:
+    """A number of floating point operations, as 1.5 MFLOP."""
+    for unit in ("", "k", "M", "G"):
+        if num < 1000:
+            return f"{num:.3g} {unit}FLOP"
+        num /= 1000
+    return f"{num:.3g} TFLOP"
+
+
 def resolved(config: Config, example_shape: tuple[int, ...]) -> Config:
     """`config` with open settings as they follow from the examples and the others."""
     options = config.encoder
@@ -462,6 +488,7 @@ def make_encoder_program(
     varied: Varied | None = None,
     schedule: Schedule | None = None,
     class_weights: tuple[float, ...] = (),
+    optimizer: optax.GradientTransformation | None = None,
 ) -> EncoderProgram:
     """The compiled updates of `network`; cached, so that they compile only once.
 
@@ -474,6 +501,7 @@ def make_encoder_program(
         `optimizer` then has others.
       schedule: None: the learning rate is constant.
       class_weights: as of `objective_for`.
+      optimizer: in place of the one that the settings name.
     """
     enable_compilation_cache()
     inner = None if options.compute_dtype == "same" else options.compute_dtype
@@ -495,6 +523,8 @@ def make_encoder_program(
     def optimizer_of(rates: Any = None) -> optax.GradientTransformation:
         if varied is not None and rates is not None:
             return varied.optimizer_of(rates, options, schedule)
+        if optimizer is not None:
+            return after_options(optimizer, options)
         rate = learning_rate(options, optimizer_name)
         arguments = arguments_of(options)
         return make_optimizer(optimizer_name, rate, arguments, options, schedule)

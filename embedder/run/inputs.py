@@ -34,7 +34,7 @@ COLUMNS = frozenset(
 )
 """Settings that name columns; the manifest has those that were found, too."""
 
-START_FILES = frozenset({"init_from", "freeze"})
+START_FILES = frozenset({"init_from", "freeze", "init_network"})
 """Settings that name what a run starts from; the base has digests of it, and a run
 that has moved reads what it kept."""
 
@@ -301,6 +301,7 @@ _STARTS = {
     "sha256": "`resume` of another run",
     "init_from": "`init_from` of other vectors",
     "freeze": "`freeze` of other rows",
+    "init_network": "`init_from` of another encoder",
 }
 """What differs, by the fact of a base in which two runs differ."""
 

@@ -14,7 +14,6 @@ from embedder.cli import main
 from embedder.encoders.artefact import read_encoder
 from embedder.encoders.networks.network import BaseNetwork
 from embedder.encoders.networks.registry import NETWORKS, named_arrays_shapes
-from embedder.errors import InputError
 from embedder.vectors.export import read_vectors
 
 IMAGES = np.random.default_rng(0).integers(256, size=(20, 4, 3, 2), dtype=np.uint8)
@@ -74,5 +73,7 @@ def test_the_file_of_another_network_has_its_settings(run):
     assert shapes["params/kernel/w"] == (2, 2, 2, 6)
     assert model.settings["network_args"] == ["channels=6"]
     assert 'network = "vit"' in (run / "config.toml").read_text()
-    with pytest.raises(InputError, match="FeatureEncoder does not have"):
-        embedder.FeatureEncoder.load(run / "model.npz")
+    encoder = embedder.FeatureEncoder.load(run / "model.npz")
+    assert (encoder.network, encoder.network_args) == ("vit", {"channels": "6"})
+    trained = read_vectors(run / "vectors.safetensors").matrix
+    np.testing.assert_array_equal(encoder.transform(IMAGES), trained)

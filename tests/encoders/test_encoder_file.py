@@ -15,9 +15,9 @@ from embedder.encoders.networks.mlp import MLP, arrays_of
 from embedder.encoders.problem import model_settings
 from embedder.errors import InputError
 
-SETTINGS = model_settings(with_options(Config(), model="encoder")) | {
-    "layers": (6, 4, 2)
-}
+SETTINGS = model_settings(
+    with_options(Config(), model="encoder", learning_rate=0.001)
+) | {"layers": (6, 4, 2)}
 
 
 def layer(inputs: int, outputs: int, value=0.5) -> tuple[np.ndarray, np.ndarray]:
@@ -76,8 +76,8 @@ def test_the_members_and_settings_of_an_mlp_stay(path):
             *("weights_0", "weights_1", "biases_0", "biases_1"),
         ]
         assert members["settings"].tobytes() == (
-            b'{"layers": [6, 4, 2], "optimizer": "sgd", "optimizer_args": null, '
-            b'"learning_rate": 0.01, "batch_size": 32, "epochs": 5, '
+            b'{"layers": [6, 4, 2], "optimizer": "adam", "optimizer_args": null, '
+            b'"learning_rate": 0.001, "batch_size": 32, "epochs": 5, '
             b'"validation_fraction": 0.0, "seed": 1, "workers": 1, "dtype": "float32"}'
         )
 
@@ -124,7 +124,7 @@ def test_settings_of_another_network_are_refused_by_feature_encoder(path):
     """Here `label` takes the part of a setting that a new network adds."""
     rewrite(path, settings=text(json.dumps(SETTINGS | {"label": "y"})))
     assert read_encoder(path).settings["label"] == "y"
-    with pytest.raises(InputError, match="FeatureEncoder does not have, by `label`"):
+    with pytest.raises(InputError, match="FeatureEncoder does not have, `label`"):
         FeatureEncoder.load(path)
 
 

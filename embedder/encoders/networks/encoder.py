@@ -112,20 +112,15 @@ def initial_model(encoder: Encoder) -> Model:
 
 @functools.lru_cache(maxsize=32)
 def model_shapes(network: Network) -> Model:
-    """The shape of each array of the model."""
+    """The shape and dtype of each array of the model, in float32."""
     encoder = make_encoder(network, dtype="float32", seed=0)
     x = jax.ShapeDtypeStruct((1, *network.example_shape), np.float32)
-    return jax.tree.map(lambda array: array.shape, jax.eval_shape(encoder.init, x))
+    return jax.eval_shape(encoder.init, x)
 
 
 def num_params(network: Network) -> int:
     """Number of all values of the parameters."""
-    shapes = jax.tree.leaves(model_shapes(network).params, is_leaf=_is_shape)
-    return sum(map(math.prod, shapes))
-
-
-def _is_shape(x: Any) -> bool:
-    return isinstance(x, tuple) and all(isinstance(size, int) for size in x)
+    return sum(leaf.size for leaf in jax.tree.leaves(model_shapes(network).params))
 
 
 @functools.lru_cache(maxsize=32)
@@ -133,6 +128,6 @@ def num_operations(network: Network) -> float:
     """Floating point operations to score one example, as XLA counts them."""
     encoder = make_encoder(network, dtype="float32", seed=0)
     x = jax.ShapeDtypeStruct((1, *network.example_shape), np.float32)
-    model = jax.eval_shape(encoder.init, x)
+    model = model_shapes(network)
     costs = jax.jit(encoder.scores).lower(model, x).cost_analysis()
     return float((costs or {}).get("flops", math.nan))

@@ -108,10 +108,10 @@ def named_arrays_shapes(network: Network) -> dict[str, tuple[int, ...]]:
     """The shape of each of `named_arrays` of a model of `network`."""
     model: Any = model_shapes(network)
     return {
-        f"{kind}/{module}/{name}": shape
+        f"{kind}/{module}/{name}": array.shape
         for kind, tree in model._asdict().items()
         for module, values in tree.items()
-        for name, shape in values.items()
+        for name, array in values.items()
     }
 
 
