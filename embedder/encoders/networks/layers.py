@@ -10,6 +10,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from embedder.encoders.networks.convolution import convolution
 from embedder.encoders.networks.network import Draws, Pass
 
 _KEEP = 0.9  # of a moving average, at each update
@@ -17,11 +18,7 @@ _EPSILON = 1e-5
 
 
 class Conv(hk.Module):
-    """Convolution [B, H, W, C] -> [B, H', W', num], without bias, padding SAME.
-
-    On a CPU it is one matrix product of all patches of the images, which XLA computes
-    faster than a convolution: bench/README.md#convolutions.
-    """
+    """Convolution [B, H, W, C] -> [B, H', W', num], without bias, padding SAME."""
 
     def __init__(self, num: int, size: int, draws: Draws, name: str, stride: int = 1):
         super().__init__(name=name)
@@ -31,41 +28,6 @@ class Conv(hk.Module):
         shape = self.size, self.size, x.shape[-1], self.num
         kernel = hk.get_parameter("w", shape, x.dtype, init=self.draws)
         return convolution(x, kernel, self.stride)
-
-
-def convolution(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
-    """[B, H, W, C] by a kernel [h, w, C, N] -> [B, H / stride, W / stride, N].
-
-    Padding is SAME, as XLA's: a pixel that cannot be shared goes to the end.
-    """
-    if jax.default_backend() == "cpu":
-        return _by_patches(x, kernel, stride)
-    return jax.lax.conv_general_dilated(
-        x,
-        kernel,
-        (stride, stride),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )
-
-
-def _by_patches(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    height, width, channels, num = kernel.shape
-    rows = [-(-length // stride) for length in x.shape[1:3]]
-    pads = []
-    for length, size, count in zip(x.shape[1:3], (height, width), rows, strict=True):
-        total = max((count - 1) * stride + size - length, 0)
-        pads.append((total // 2, total - total // 2))
-    padded = jnp.pad(x, ((0, 0), *pads, (0, 0)))
-    ends = [(count - 1) * stride + 1 for count in rows]
-    shifted = [
-        padded[:, i : i + ends[0] : stride, j : j + ends[1] : stride]
-        for i in range(height)
-        for j in range(width)
-    ]
-    patches = shifted[0] if len(shifted) == 1 else jnp.concatenate(shifted, -1)
-    product = patches.reshape(-1, height * width * channels) @ kernel.reshape(-1, num)
-    return product.reshape(len(x), *rows, num)
 
 
 class BatchNorm(hk.Module):
