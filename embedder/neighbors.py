@@ -229,7 +229,7 @@ def _check_sheet(args: Neighbors, to: Path) -> None:
 
 def _is_image(word: str) -> bool:
     """Whether `word` may be an image file."""
-    from embedder.encoders.images import IMAGES
+    from embedder.disk.kinds import IMAGES
 
     return word.lower().endswith(IMAGES)
 

@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from embedder.encoders.images import IMAGES, read_image
+from embedder.disk.kinds import IMAGES
+from embedder.encoders.images import read_image
 from embedder.encoders.run_examples import read_examples
 from embedder.encoders.sheet import Cell, as_pixels, check_sheet, write_sheet
 from embedder.errors import InputError, InputNotFoundError

@@ -15,6 +15,7 @@ import numpy as np
 from embedder.disk.files import atomic_file, short_reason
 from embedder.encoders.artefact import EncoderFile
 from embedder.encoders.embedding import read_model
+from embedder.encoders.networks.network import Model
 from embedder.encoders.outputs import load_encoder
 from embedder.encoders.predictor import predictor_of
 from embedder.engine.replicas import stack_states
@@ -30,9 +31,10 @@ _TOLERANCE = 1e-5  # of outputs by ONNX, relative to the largest
 def export_parameters(run: Path, path: Path) -> int:
     """Writes the parameters of a run, or of an encoder file, atomically.
 
-    The arrays of the .safetensors file are named module/name, as Haiku names them; of K
-    replicas they have K first, and `rotations` [K, E, E] align the embeddings. The
-    metadata are texts of JSON: `settings`, `classes`, `example_shape`, `example_dtype`.
+    The arrays of the .safetensors file are named module/name, as Haiku names them, with
+    the moving averages of batch normalisation. Of K replicas they have K first, and
+    `rotations` [K, E, E] align the embeddings. The metadata are texts of JSON:
+    `settings`, `classes`, `example_shape` and `example_dtype`.
 
     Returns:
       Number of values of the parameters.
@@ -43,13 +45,9 @@ def export_parameters(run: Path, path: Path) -> int:
     if path.suffix.lower() != ".safetensors":
         raise InputError(f"`to` must end in .safetensors, got {path}.")
     model = read_model(run)
-    networks = [model.network.to_params(each) for each in model.replicas]
-    params = networks[0] if model.rotations is None else stack_states(networks)
-    arrays = {
-        f"{module}/{name}": np.ascontiguousarray(array)
-        for module, named in params.items()
-        for name, array in named.items()
-    }
+    networks = [_named(model.network.to_model(each)) for each in model.replicas]
+    found = networks[0] if model.rotations is None else stack_states(networks)
+    arrays = {name: np.ascontiguousarray(array) for name, array in found.items()}
     num_values = sum(array.size for array in arrays.values())
     if model.rotations is not None:
         arrays["rotations"] = model.rotations
@@ -81,6 +79,16 @@ def export_onnx(run: Path, path: Path) -> None:
         part.write_bytes(content)
 
 
+def _named(model: Model) -> dict[str, np.ndarray]:
+    """The arrays of a model by module/name."""
+    return {
+        f"{module}/{name}": np.asarray(array)
+        for tree in model
+        for module, named in tree.items()
+        for name, array in named.items()
+    }
+
+
 def _metadata(model: EncoderFile) -> dict[str, str]:
     values = {
         "settings": model.settings,
@@ -99,8 +107,8 @@ def _forward(model: EncoderFile) -> Callable[[jax.Array], tuple[jax.Array, jax.A
     networks = [load_encoder(model.network, each) for each in model.replicas]
 
     def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        vectors = [encoder.embed(params, x) for encoder, params in networks]
-        scores = [encoder.scores(params, x) for encoder, params in networks]
+        vectors = [encoder.embed(own, x) for encoder, own in networks]
+        scores = [encoder.scores(own, x) for encoder, own in networks]
         if model.rotations is not None:
             pairs = zip(vectors, model.rotations, strict=True)
             vectors = [jnp.matmul(v, r, precision="highest") for v, r in pairs]

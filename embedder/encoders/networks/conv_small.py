@@ -48,7 +48,7 @@ class ConvSmall(BaseNetwork):
                 x = Conv(self.width * 2**number, 3, draws, f"conv_{number}")(x)
                 x = jax.nn.relu(BatchNorm(f"norm_{number}")(x, use))
                 x = largest_of_squares(x)
-            x = dropout(x.reshape(len(x), -1), self.dropout, use, 0)
+            x = dropout(x.reshape(x.shape[0], -1), self.dropout, use, 0)
             x = hk.Linear(self.size, with_bias=False, w_init=draws, name="dense")(x)
             return jax.nn.relu(BatchNorm("norm_dense")(x, use))
 
@@ -60,5 +60,5 @@ def largest_of_squares(x: jax.Array) -> jax.Array:
     over at the ends is dropped."""
     height, width = x.shape[1] // 2, x.shape[2] // 2
     squares = x[:, : 2 * height, : 2 * width]
-    parts = squares.reshape(len(x), height, 2, width, 2, x.shape[3])
+    parts = squares.reshape(x.shape[0], height, 2, width, 2, x.shape[3])
     return jnp.max(parts, (2, 4))

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 
 _ORDER = ("NHWC", "HWIO", "NHWC")
-_SMALL_PATCH = 36  # values, up to which patches are faster: bench/README.md#convolutions
+# Values of a patch up to which patches are faster: bench/README.md#convolutions
+_SMALL_PATCH = 36
 
 Pads = list[tuple[int, int]]
 """Pixels before and after, of height and of width."""
@@ -62,7 +63,7 @@ def by_patches(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
     ]
     patches = shifted[0] if len(shifted) == 1 else jnp.concatenate(shifted, -1)
     product = patches.reshape(-1, height * width * channels) @ kernel.reshape(-1, num)
-    return product.reshape(len(x), *rows, num)
+    return product.reshape(x.shape[0], *rows, num)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -75,7 +75,7 @@ def _moved(kept: jax.Array, now: jax.Array) -> jax.Array:
 def _moments(x: jax.Array, use: Pass) -> tuple[jax.Array, jax.Array]:
     """Mean and variance of the last axis over the examples of all devices."""
     axes = tuple(range(x.ndim - 1))
-    weights = jnp.ones(len(x), x.dtype) if use.weights is None else use.weights
+    weights = jnp.ones(x.shape[0], x.dtype) if use.weights is None else use.weights
     weights = weights.astype(x.dtype)
     places = math.prod(x.shape[1:-1])
     total = use.exchange.sum_blocks(weights.sum()) * places
@@ -116,7 +116,7 @@ def _masked(
 def as_images(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Features [B, ...] of examples [H, W] or [H, W, C] as [B, H, W, C]."""
     height, width, *channels = shape
-    return x.reshape(len(x), height, width, *(channels or [1]))
+    return x.reshape(x.shape[0], height, width, *(channels or [1]))
 
 
 def rematerialised(function: Callable, is_on: bool) -> Callable:

@@ -78,7 +78,7 @@ class MLP:
             self.layers[1:-1], w_init=draws, activate_final=True, name="hidden"
         )
         head = head_of(self.head, self.num_classes, draws)
-        return lambda x, use: hidden(x.reshape(len(x), -1)), head
+        return lambda x, use: hidden(x.reshape(x.shape[0], -1)), head
 
     def to_arrays(self, model: Model) -> dict[str, np.ndarray]:
         if self.head:

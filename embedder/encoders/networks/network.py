@@ -204,7 +204,7 @@ class BaseNetwork:
         head = head_of(self.head, self.num_classes, draws)
 
         def embed(x: jax.Array, use: Pass) -> jax.Array:
-            found = hidden(x.reshape(len(x), *self.example_shape), use)
+            found = hidden(x.reshape(x.shape[0], *self.example_shape), use)
             if not self.projection:
                 return found
             return hk.Linear(self.projection, w_init=draws.linear, name="projection")(

@@ -99,7 +99,7 @@ class ViT(BaseNetwork):
                 token = hk.get_parameter(
                     "class_token", (1, 1, self.width), x.dtype, init=draws.small
                 )
-                token = jnp.broadcast_to(token, (len(x), 1, self.width))
+                token = jnp.broadcast_to(token, (x.shape[0], 1, self.width))
                 x = jnp.concatenate([token, x], axis=1)
             shape = 1, x.shape[1], self.width
             x = x + hk.get_parameter("positions", shape, x.dtype, init=draws.small)
@@ -116,8 +116,8 @@ class ViT(BaseNetwork):
         """[B, ...] -> [B, T, patch * patch * C], from the top left, by rows."""
         x, size = as_images(x, self.example_shape), self.patch
         rows, columns = x.shape[1] // size, x.shape[2] // size
-        x = x.reshape(len(x), rows, size, columns, size, x.shape[3])
-        return x.transpose(0, 1, 3, 2, 4, 5).reshape(len(x), rows * columns, -1)
+        x = x.reshape(x.shape[0], rows, size, columns, size, x.shape[3])
+        return x.transpose(0, 1, 3, 2, 4, 5).reshape(x.shape[0], rows * columns, -1)
 
 
 def _attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
