@@ -210,13 +210,16 @@ class Augment:
     operations: tuple[Operation, ...] = ()
     mixup: float = 0.0
 
-    def __call__(self, images: jax.Array, keys: jax.Array) -> jax.Array:
+    def __call__(self, images: jax.Array, keys: jax.Array | None) -> jax.Array:
         """The changed images, in the shape and dtype of `images`.
 
         Args:
           images: f32 or f64 [B, H, W] or [B, H, W, C], from 0 to 1.
-          keys: [B], of each example, see `example_keys`.
+          keys: [B], of each example, see `example_keys`; None: there is no operation.
         """
+        if not self.operations:
+            return images
+        assert keys is not None, "operations draw"
         with_channels = images[..., jnp.newaxis] if images.ndim == 3 else images
         return jax.vmap(self._of_one)(with_channels, keys).reshape(images.shape)
 
@@ -349,16 +352,6 @@ def mixup_weights(alpha: float, keys: jax.Array) -> jax.Array:
         return jax.random.beta(own, alpha, alpha, dtype=jnp.float32)
 
     return jax.vmap(weight)(keys)
-
-
-def mixup_partners(num_examples: int, keys: jax.Array) -> jax.Array:
-    """The example that each example is mixed with, i32[B], uniform below a number."""
-
-    def partner(key: jax.Array) -> jax.Array:
-        own = jax.random.fold_in(key, 7)
-        return jax.random.randint(own, (), 0, num_examples, jnp.int32)
-
-    return jax.vmap(partner)(keys)
 
 
 def mixup(

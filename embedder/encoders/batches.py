@@ -26,7 +26,8 @@ _START = (-1,)  # position before the first batch of an epoch
 class Updates(NamedTuple):
     """S consecutive updates of B examples each, of one network or of K replicas."""
 
-    ids: np.ndarray  # i32[S, B] or [S, B, K], rows of the examples; 0 for padding
+    ids: np.ndarray  # i32[S, B] or [S, B, K], rows of the examples; 0 for padding;
+    # with mixup [..., 2]
     weights: np.ndarray  # f32[S, B], 1, or 0 for padding; see `multiplicity`
     position: np.ndarray  # i64[S, 2]: epoch and batch
     progress: np.ndarray  # f64[S], fraction of the run done before each, in [0, 1)
@@ -53,6 +54,7 @@ class BatchSource:
     epochs: range
     local: range  # the part of each batch to make, in [0, B); B and above is padding
     bootstrap: bool = False  # whether weights are those of a resample
+    has_mixup: bool = False  # whether each example has another that it is mixed with
 
     @property
     def num_batches(self) -> int:
@@ -60,13 +62,19 @@ class BatchSource:
         return -(-len(self.train) // self.batch_size)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Rows of the training examples in the order of `epoch`, i64[n] or [n, K]."""
+        """Rows of the training examples in the order of `epoch`, i64[n] or [n, K].
+
+        With mixup [..., 2]: beside each row another one, uniform over all of them.
+        """
         orders = [self._order(seed, epoch) for seed in self.seeds]
         return np.stack(orders, axis=1) if self.has_replicas else orders[0]
 
     def _order(self, seed: int, epoch: int) -> np.ndarray:
-        rng = np.random.default_rng([seed, epoch])
-        return self.train[rng.permutation(len(self.train))]
+        rng, num = np.random.default_rng([seed, epoch]), len(self.train)
+        order = self.train[rng.permutation(num)]
+        if not self.has_mixup:
+            return order
+        return np.stack([order, self.train[rng.integers(num, size=num)]], axis=1)
 
     @functools.cached_property
     def multiplicity(self) -> np.ndarray:
@@ -84,15 +92,17 @@ class BatchSource:
         return len(self.seeds) > 1
 
     @property
-    def replica_shape(self) -> tuple[int, ...]:
-        """The axis of replicas in the arrays of a batch: (K,), or () for one."""
-        return (len(self.seeds),) if self.has_replicas else ()
+    def example_axes(self) -> tuple[int, ...]:
+        """The axes of ids after S and B: of replicas, if there are several, and of
+        pairs with mixup."""
+        replicas = (len(self.seeds),) if self.has_replicas else ()
+        return (*replicas, 2) if self.has_mixup else replicas
 
     @property
     def update_bytes(self) -> int:
         """Bytes of the features of an update, of all replicas."""
         example = self.examples.features[:1].nbytes
-        return example * self.batch_size * len(self.seeds)
+        return example * self.batch_size * len(self.seeds) * (1 + self.has_mixup)
 
     def updates(self, order: np.ndarray, epoch: int, first: int, size: int) -> Updates:
         """`size` batches from batch `first` of an epoch, past its end all padding.
@@ -107,8 +117,9 @@ class BatchSource:
         ids[~is_real] = 0
         weights = is_real.astype(np.float32)
         if self.bootstrap:
-            weights = self._drawn(ids) * weights.reshape(
-                *weights.shape, *(1,) * (ids.ndim - weights.ndim)
+            drawn = self._drawn(ids[..., 0] if self.has_mixup else ids)
+            weights = drawn * weights.reshape(
+                *weights.shape, *(1,) * (drawn.ndim - weights.ndim)
             )
         num_items = len(self.epochs) * len(order)
         done = (epoch - self.epochs.start) * len(order) + numbers * self.batch_size
@@ -193,7 +204,7 @@ def _by_tfdata(
     failures: list[Exception] = []
     features, labels = source.examples.features, source.examples.labels
     size = firsts.step
-    shape = size, len(source.local), *source.replica_shape
+    shape = size, len(source.local), *source.example_axes
     empty = Gathered(
         np.empty((*shape, *features.shape[1:]), features.dtype),
         np.empty(shape, labels.dtype),

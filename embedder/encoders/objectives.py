@@ -277,13 +277,7 @@ def objective_for(
         arguments["views"] = int(arguments["views"])
     if class_weights and "class_weights" in {f.name for f in fields(kind)}:
         arguments["class_weights"] = class_weights
-    objective: Objective = kind(**arguments)
-    if objective.views > 1 and not options.augment:
-        raise InputError(
-            f"`objective` {options.objective} compares views of an example: give "
-            "`augment`, such as crop=4 flip."
-        )
-    return objective
+    return kind(**arguments)
 
 
 _BOUNDS: dict[str, tuple[str, Any]] = {

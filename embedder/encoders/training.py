@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from embedder.config import Config, replicas_of, with_options
+from embedder.encoders.augment import make_augment
 from embedder.encoders.batches import (
     BatchSource,
     Updates,
@@ -110,6 +111,7 @@ class EncoderTraining:
         models = [resolved(each, shape) for each in models]
         options = config.encoder
         self.network = network_for(options, shape, num_classes)
+        _check_augment(options, shape)
         self.loader: Literal["tfdata", "memory"] = choose_loader(config.run, examples)
         self.config = with_options(config, **self.network.settings, loader=self.loader)
         self._start = start
@@ -143,6 +145,7 @@ class EncoderTraining:
             epochs,
             local_blocks(self.layout, options.batch_size),
             config.run.bootstrap,
+            has_mixup(options),
         )
         limit = config.updates_per_call
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
@@ -321,6 +324,7 @@ class EncoderTraining:
             workers=data.workers,
             after=after,
         )
+        is_augmented = self.program.learning.augment is not None
         for updates, num, gathered in calls:
             features, labels = gathered or self._resident_examples()
             yield (
@@ -335,6 +339,8 @@ class EncoderTraining:
                     rates=None
                     if self._rates is None
                     else self._rates.astype(data.dtype),
+                    rows=updates.ids if is_augmented and gathered else None,
+                    epoch=np.array([epoch], np.int32) if is_augmented else None,
                 ),
             )
 
@@ -446,6 +452,27 @@ class EncoderTraining:
         return self.network.num_classes
 
 
+def has_mixup(options: EncoderOptions) -> bool:
+    """Whether examples are mixed."""
+    return make_augment(options.augment).mixup > 0
+
+
+def _check_augment(options: EncoderOptions, example_shape: tuple[int, ...]) -> None:
+    """Checks that the random changes fit the examples and the objective."""
+    augment = make_augment(options.augment)
+    augment.check(example_shape)
+    if augment.mixup and options.objective != "softmax":
+        raise InputError(
+            "`augment` mixup applies only to `objective` softmax, got "
+            f"{options.objective}."
+        )
+    if objective_for(options).views > 1 and not augment.operations:
+        raise InputError(
+            f"`objective` {options.objective} compares views of an example: give "
+            "`augment`, such as crop=4 flip."
+        )
+
+
 def _shown_operations(num: float) -> str:
     """A number of floating point operations, as 1.5 MFLOP."""
     for unit in ("", "k", "M", "G"):
@@ -514,7 +541,7 @@ def make_encoder_program(
             compute_dtype=inner,
         ),
         objective_for(options, class_weights),
-        None,
+        make_augment(options.augment) if options.augment else None,
         options.micro_batches,
         options.average,
         options.freeze_modules,

@@ -1,21 +1,24 @@
 """Updates of an encoder, several of them in one compiled call."""
 
 import fnmatch
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from embedder.encoders.networks.encoder import Encoder, Outputs
+from embedder.encoders.augment import example_keys, mixup, mixup_weights
+from embedder.encoders.networks.encoder import Encoder, Outputs, scaled
 from embedder.encoders.networks.network import Array, Model, Params, Pass
 from embedder.encoders.objectives import Objective, Softmax, Targets
 from embedder.engine.exchange import Exchange
 from embedder.engine.state import TrainState
 
 Leaf = TypeVar("Leaf")
+
+_AUGMENT = 2**31 - 1  # folded into keys of `augment`: dropout folds the step there
 
 
 class Batches(NamedTuple, Generic[Leaf]):
@@ -27,6 +30,9 @@ class Batches(NamedTuple, Generic[Leaf]):
     Batches of K replicas have K after B in `ids`, or in `features` and `labels` of
     batches; in `weights` where each has a bootstrap resample of its own. The whole set
     and `num` are the same for all replicas.
+
+    With mixup `ids` or `features` and `labels`, and `rows`, have another axis, of 2: an
+    example, and the one that it is mixed with.
     """
 
     features: Leaf  # [S, B, ...]; of the whole set [n, ...]
@@ -35,8 +41,8 @@ class Batches(NamedTuple, Generic[Leaf]):
     weights: Leaf  # [S, B], 1, or of a resample; 0 for padding
     num: Leaf  # i32[1]: how many of the S updates are real, the first ones
     rates: Leaf | None = None  # f[P] or f[P, K], see `own_rates`; None: none differ
-    rows: Leaf | None = None  # i32[S, B], of the examples, for `augment`; None: unused
-    epoch: Leaf | None = None  # i32[1]
+    rows: Leaf | None = None  # i32[S, B], of examples, for `augment`, without `ids`
+    epoch: Leaf | None = None  # i32[1], for `augment`
 
 
 AXES: Batches[int | None] = Batches(1, 1, None, 1, None, None, 1)
@@ -74,12 +80,23 @@ class Extras(NamedTuple):
     average: Any = None  # moving average of the parameters
 
 
+class Changes(Hashable, Protocol):
+    """Random changes of examples while training, as `augment.Augment`."""
+
+    @property
+    def mixup(self) -> float:
+        """The parameter of `augment.mixup_weights`; 0: there is no mixup."""
+
+    def __call__(self, images: jax.Array, keys: jax.Array | None) -> jax.Array:
+        """The changed examples, [A, ...], of keys [A]."""
+
+
 class Learning(NamedTuple):
     """What an update does besides the rule of the optimizer. It is a key of caches."""
 
     encoder: Encoder
     objective: Objective = Softmax()
-    augment: Any = None
+    augment: Changes | None = None
     micro_batches: int = 1
     average: float = 0.0  # decay of the moving average of the parameters; 0: none
     frozen: str = ""  # pattern of the modules that stay as they are
@@ -88,11 +105,16 @@ class Learning(NamedTuple):
 class Part(NamedTuple):
     """Examples of one update: those of a device, or some of them."""
 
-    features: jax.Array  # [B, ...]
-    labels: jax.Array  # i32[B]
+    features: jax.Array  # [B, ...]; with mixup [B, 2, ...]
+    labels: jax.Array  # i32[B] or [B, 2]
     weights: jax.Array  # [B]
     places: jax.Array  # i32[B], in the batch of all devices
-    rows: jax.Array | None  # i32[B]
+    rows: jax.Array | None  # i32[B] or [B, 2]
+
+    @property
+    def own_labels(self) -> jax.Array:
+        """The labels without those of the examples that are mixed in, i32[B]."""
+        return self.labels if self.labels.ndim == 1 else self.labels[:, 0]
 
 
 class Draw(NamedTuple):
@@ -173,7 +195,7 @@ def one_update(
     num_examples = jnp.maximum(exchange.sum_blocks(part.weights.sum()), 1)
     total = None
     if learning.micro_batches > 1:  # the mean is over all parts
-        counts = learning.objective.counts(part.labels, part.weights)
+        counts = learning.objective.counts(part.own_labels, part.weights)
         total = exchange.sum_blocks(counts.sum())
 
     def gradients_of(averages: Params, part: Part):
@@ -221,16 +243,11 @@ def _loss(
     """
     encoder, objective = learning.encoder, learning.objective
     views, keys = objective.views, None
-    mixed, features = None, part.features
-    if learning.augment is not None:
-        features, mixed = learning.augment.batch(
-            part, draw, views, exchange, encoder.dtype, encoder.network.num_classes
-        )
-    part = _seen_often(part, views)
+    part, mixed = _changed(learning, _seen_often(part, views), draw)
     if encoder.network.needs_keys and draw.seed is not None:
         keys = place_keys(draw, part.places)
     use = Pass(True, keys, part.weights, exchange, not objective.trains_head)
-    outputs, averages = encoder.outputs(model, features, use)
+    outputs, averages = encoder.outputs(model, part.features, use)
     targets = Targets(part.labels, part.weights, part.places, mixed)
     terms = objective.terms(outputs, targets, exchange)
     loss = terms.losses.sum()
@@ -272,6 +289,41 @@ def _seen_often(part: Part, views: int) -> Part:
     repeated = jax.tree.map(lambda x: jnp.repeat(x, views, axis=0), part)
     view = jnp.tile(jnp.arange(views, dtype=np.int32), len(part.places))
     return repeated._replace(places=repeated.places * views + view)
+
+
+def _changed(
+    learning: Learning, part: Part, draw: Draw
+) -> tuple[Part, jax.Array | None]:
+    """The examples after their random changes; after mixup also their shares of the
+    classes, [A, C]."""
+    augment, encoder = learning.augment, learning.encoder
+    if augment is None:
+        return part, None
+    features = scaled(part.features, encoder.dtype)
+    if not augment.mixup:
+        keys = None
+        if part.rows is not None:
+            keys = _augment_keys(
+                draw, part.rows, part.places % learning.objective.views
+            )
+        return part._replace(features=augment(features, keys)), None
+    assert part.rows is not None
+    keys = _augment_keys(draw, part.rows.reshape(-1), jnp.zeros((), np.int32))
+    flat = features.reshape(-1, *features.shape[2:])
+    pairs = augment(flat, keys).reshape(features.shape)
+    num_classes = encoder.network.num_classes
+    labels = jax.nn.one_hot(part.labels, num_classes, dtype=encoder.dtype)
+    weights = mixup_weights(augment.mixup, keys[::2])
+    found = mixup(pairs[:, 0], labels[:, 0], pairs[:, 1], labels[:, 1], weights)
+    return part._replace(features=found.images, labels=part.own_labels), found.labels
+
+
+def _augment_keys(draw: Draw, rows: jax.Array, views: jax.Array) -> jax.Array:
+    """A key for each view of an example, [A], folded from (seed, epoch, row, view)."""
+    assert draw.seed is not None and draw.epoch is not None
+    key = jax.random.wrap_key_data(draw.seed, impl="threefry2x32")
+    keys = example_keys(jax.random.fold_in(key, _AUGMENT), draw.epoch, rows)
+    return jax.vmap(jax.random.fold_in)(keys, jnp.broadcast_to(views, rows.shape))
 
 
 def place_keys(draw: Draw, places: jax.Array) -> jax.Array:

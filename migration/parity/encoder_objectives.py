@@ -176,7 +176,7 @@ def first_case(subject: EncoderSubject, dtype: str) -> Case:
 def _viewed(case: Case, views: int) -> Case:
     """`case` with each example as often, one after the other; see `Views`."""
     return Case(
-        _views_of(case.x, views),
+        _views_of(np.repeat(case.x, views, axis=0), views),
         np.repeat(case.labels, views),
         np.repeat(case.weights, views),
         case.num_classes,
@@ -184,16 +184,18 @@ def _viewed(case: Case, views: int) -> Case:
 
 
 def _views_of(x, views: int):
-    """[B, F] -> [B views, F]: the second view of an example is half of the first."""
+    """`x` [A, F] of views one after the other; the second of an example is halved."""
     factors = np.array([0.5**view for view in range(views)], x.dtype)
-    return (x[:, None] * factors[None, :, None]).reshape(-1, x.shape[1])
+    return (x.reshape(-1, views, x.shape[1]) * factors[None, :, None]).reshape(x.shape)
 
 
 class Views(NamedTuple):
     """Stands for random changes of examples, which have no oracle."""
 
-    def batch(self, part: Part, draw: Draw, views: int, *others):
-        return _views_of(part.features, views), None
+    mixup: float = 0.0
+
+    def __call__(self, images: jax.Array, keys: jax.Array | None) -> jax.Array:
+        return _views_of(images, 2)
 
 
 def _inputs(each: Compared, case: Case) -> np.ndarray:
