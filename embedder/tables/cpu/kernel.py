@@ -257,7 +257,7 @@ def _next_state(
         row_state = dict(zip(_ACCUMULATORS, owned, strict=True))
         opt_state = rule.with_row_state(opt_state, row_state)
     step = np.asarray(state.step + num_updates, np.int32)
-    return PlacedState(TrainState._make([{"tables": params}, opt_state, step]))
+    return PlacedState(TrainState({"tables": params}, opt_state, step))
 
 
 class Memory(NamedTuple):
