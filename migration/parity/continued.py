@@ -62,7 +62,8 @@ def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Differenc
         starting = given_start(path, tokens[_FROZEN])
     training = plan(config, sequences_corpus(given), None, starting=starting)
     state, model = initial_state(config, len(tokens)), model_of(base)
-    rows = [tokens.index(token) for token in model.tokens]
+    row_of = {token: row for row, token in enumerate(tokens)}
+    rows = [row_of[token] for token in model.tokens]
     state.tables[:, rows] = model.input, model.output
     yield from _start_lines(rung, training, state, "")
     frozen = state.tables[0, _FROZEN].copy()
