@@ -405,8 +405,9 @@ class Parity:
     rungs: tuple[str, ...] = ()
     """Stages to compare; none: all. For tokens: vocabulary, distributions, blocks,
     loss, "row gradients", "one update", "100 updates", "whole epoch", replicas,
-    bootstrap, resume, converters, neighbours, workers. For an encoder: batches, loss,
-    gradients, "one update", "100 updates", "whole epoch", replicas, bootstrap, files.
+    bootstrap, "row factors", "model update", resume, converters, neighbours, workers.
+    For an encoder: batches, loss, gradients, "one update", "100 updates", "whole
+    epoch", replicas, bootstrap, objectives, files.
     """
     pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """Similarity set to score the whole trainings on. Repeat the flag for several."""

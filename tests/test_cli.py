@@ -104,6 +104,7 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
         (["parity", "--bootstrap"], "`bootstrap` must be False for parity, got True."),
         (["parity", "--weights", "w"], "`weights` must be empty for parity, got 'w'"),
         (["parity", "--holdout", "0.1"], "`holdout` must be 0 for parity, got 0.1."),
+        (["parity", "--replay", "0.1"], "`replay` must be 0 for parity, got 0.1."),
         (
             ["parity", "--patience", "2", "--best-by", "x.tsv"],
             "`patience` must be 0 for parity, got 2",

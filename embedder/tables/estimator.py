@@ -120,7 +120,7 @@ class EmbeddingTrainer:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(_checked(arguments))
         self._loss_history: list[float] = []
-        self._held_out_history: list[float | None] = []
+        self._score_history: list[dict[str, float | None]] = []
         self._vocabulary: Vocabulary | None = None
         self._key_type: KeyType = "text"
         self._block = 0  # tokens of a block, resolved when the vocabulary is made
@@ -255,6 +255,7 @@ class EmbeddingTrainer:
         p: float = 1.0,
         q: float = 1.0,
         walks_fixed: bool = False,
+        holdout: float = 0.0,
         source: str = "",
         target: str = "",
         weight: str = "",
@@ -275,6 +276,8 @@ class EmbeddingTrainer:
           directed: None: as the object says; of a path or a matrix False.
           p, q: of node2vec, ALGORITHM.md (63).
           walks_fixed: make the same walks in each epoch.
+          holdout: share of the edges that no walk takes, the same for every seed,
+            ALGORITHM.md (77); `score_history` has `link_auc` and `link_ap` of them.
           source, target, weight: columns of an edge list; "": by their order.
           replicas: models to train side by side, as `fit_ensemble` does; of several
             `ensemble_` has all. Each has the walks of its own seed.
@@ -293,6 +296,7 @@ class EmbeddingTrainer:
             "walk_length": walk_length,
             "p": p,
             "q": q,
+            "holdout": holdout,
         }
         given |= {"directed": False if directed is None else directed}
         given |= {"walks_fixed": walks_fixed, "min_count": 1}
@@ -415,7 +419,14 @@ class EmbeddingTrainer:
     def held_out_history(self) -> list[float | None]:
         """Log likelihood of held-out pairs after each epoch of the last training, in
         nats (`heldout.log_likelihood`); [] if nothing was held out."""
-        return self._held_out_history
+        return [x["held_out"] for x in self._score_history if "held_out" in x]
+
+    @property
+    def score_history(self) -> list[dict[str, float | None]]:
+        """Scores on what was held out after each epoch of the last training, by their
+        names in metrics.jsonl: `held_out`, of graphs `link_auc` and `link_ap`, (73);
+        None: not finite. [] if nothing was held out."""
+        return self._score_history
 
     def most_similar(
         self,
@@ -487,7 +498,7 @@ class EmbeddingTrainer:
             row_rule(self.optimizer), model.input, model.output, model.row_state
         )
         self._loss_history = model.loss_history
-        self._held_out_history = []
+        self._score_history = []
 
     def _model(self) -> ModelFile:
         vocabulary, table = self._trained(), self.vectors
@@ -580,10 +591,11 @@ class EmbeddingTrainer:
         self._vocabulary = dataclasses.replace(encoded.vocabulary, text_counts=None)
         self._vectors = None
         self._loss_history = history + end.position.losses
-        column = {name: i for i, name in enumerate(training.metrics)}.get("held_out")
-        self._held_out_history = (
-            [] if column is None else [x[column] for x in end.position.history]
-        )
+        self._score_history = [
+            dict(zip(training.scores, scores, strict=True))
+            for _, *scores in end.position.history
+            if training.scores
+        ]
 
     def _trained(self) -> Vocabulary:
         if self._vocabulary is None:

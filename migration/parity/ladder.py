@@ -22,8 +22,9 @@ from embedder.tables.corpus_files import corpus_files
 from embedder.tables.demo import demo_corpus, demo_sequences
 from embedder.tables.encode import encode, encode_cached
 from embedder.tables.encoded import Encoded
+from embedder.tables.row_factors import RowFactors
 from embedder.tables.training import Training
-from migration.parity import data, replicas, training, updates
+from migration.parity import continued, data, replicas, training, updates
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample
 from migration.parity.workers import Score, workers_rung
@@ -158,6 +159,16 @@ def _epoch(subject: Subject) -> Iterator[Difference]:
         yield from training.epoch_rung(config, subject.encoded, subject.sequences)
 
 
+def _row_factors(subject: Subject) -> Iterator[Difference]:
+    """Factors of both tables in some updates, and frozen rows in a training."""
+    factors = updates.random_factors(len(subject.encoded.vocabulary))
+    for config in _dtypes(subject.config):
+        sample = _sample(config, subject.encoded, 100, factors)
+        for line in updates.updates_rung("row factors", sample):
+            yield line._replace(quantity=f"{line.quantity}, 0, 0.3 or 1")
+        yield from continued.frozen_rows_rung(config, subject.sequences)
+
+
 def _workers(subject: Subject) -> Iterator[Difference]:
     config = subject.config
     if config.run.epochs == 0:
@@ -178,6 +189,8 @@ RUNGS: dict[str, Callable[[Subject], Iterator[Difference]]] = {
     "whole epoch": _epoch,
     "replicas": _in_each_dtype(replicas.replicas_rung),
     "bootstrap": _in_each_dtype(replicas.bootstrap_rung),
+    "row factors": _row_factors,
+    "model update": _in_each_dtype(continued.update_rung),
     "resume": _in_each_dtype(training.resume_rung),
     "converters": _in_each_dtype(training.converters_rung),
     "neighbours": _in_each_dtype(training.neighbours_rung),
@@ -191,11 +204,17 @@ def _dtypes(config: Config) -> Iterator[Config]:
         yield with_options(config, dtype=dtype)
 
 
-def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
+def _sample(
+    config: Config,
+    encoded: Encoded,
+    num_updates: int,
+    factors: RowFactors = updates.NO_FACTORS,
+) -> Sample:
     """The first updates of the first epoch, padded to a superblock."""
     row_updates = encoded.vocabulary.row_updates
     config = resolve(config, encoded.num_tokens, None, row_updates)
-    training = Training(config, encoded, range(max(config.run.epochs, 1)))
+    epochs = range(max(config.run.epochs, 1))
+    training = Training(config, encoded, epochs, factors=factors)
     superblocks = loader.epoch_superblocks(
         training.loader,
         training.sources[0],
@@ -216,4 +235,5 @@ def _sample(config: Config, encoded: Encoded, num_updates: int) -> Sample:
         loader.pad(loader.cut(first, 0, num_updates), first.num_updates),
         num_updates,
         *updates.random_tables(shape, config.run.dtype),
+        factors,
     )

@@ -7,7 +7,6 @@ import numpy as np
 import legacy
 import legacy.blocks
 import legacy.noise
-import legacy.trainer
 import legacy.update
 import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
@@ -19,8 +18,17 @@ from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
 from migration.parity.difference import Difference, difference, worst
 from migration.parity.equations import resample
+from migration.parity.short import (
+    Shard,
+    initial_state,
+    named,
+    oracle_updates,
+    split_words,
+    update_shape,
+)
 from migration.parity.tolerances import TOLERANCE
 from migration.parity.training import Sequences, model_of, trainer
+from migration.parity.updates import oracle_step
 
 REPLICAS = 3
 _UPDATES = 100  # in each replica, about as many
@@ -48,12 +56,7 @@ def bootstrap_rung(config: Config, sequences: Sequences) -> Iterator[Difference]
     training, _ = _training(config, sequences, bootstrap=True)
     desired = []
     for alone in oracle_configs(training.config):
-        tables, sums = _oracle_state(alone, training.encoded)
-        named = dict(zip(("input", "output"), tables, strict=True))
-        if sums is not None:
-            pairs = zip(("input", "output"), sums, strict=True)
-            named |= {f"{name}_accumulator": each for name, each in pairs}
-        desired.append(named)
+        desired.append(named(_oracle_state(alone, training.encoded)))
     yield from _compared("bootstrap", training, desired)
 
 
@@ -70,11 +73,9 @@ def _training(
 
     These are the first of `sequences`, with all of their tokens.
     """
-    whole = encode(sequences_corpus(sequences), config.tables.min_count)
-    resolved = resolve(config, whole.num_tokens, None, whole.vocabulary.row_updates)
-    per_update = int(np.prod(resolved.tables.update_size))
-    given = _first_words(sequences, _UPDATES * per_update)
-    _, num_blocks = resolved.tables.update_size
+    block, num_blocks = update_shape(config, sequences)
+    per_update = block * num_blocks
+    given, _ = split_words(sequences, _UPDATES * per_update)
     config = with_options(
         config,
         **{"replicas": REPLICAS, "bootstrap": bootstrap, "min_count": 1, "epochs": 1},
@@ -90,16 +91,6 @@ def _resolved(config: Config, encoded: Encoded) -> Training:
     row_updates = encoded.vocabulary.row_updates
     config = resolve(config, encoded.num_tokens, None, row_updates)
     return Training(config, encoded, range(config.run.epochs))
-
-
-def _first_words(sequences: Sequences, num: int) -> Sequences:
-    found = []
-    for sequence in sequences:
-        if num <= 0:
-            break
-        found.append(sequence[:num])
-        num -= len(sequence)
-    return found
 
 
 def _compared(
@@ -125,24 +116,9 @@ def _compared(
 
 def _oracle_state(config: Config, encoded: Encoded) -> legacy.update.State:
     """What the oracle has after all epochs on the resample of the seed of `config`."""
-    options, run = config.tables, config.run
-    shape = len(encoded.vocabulary), options.vector_size
-    state = legacy.update.State(
-        legacy.trainer.initial_tables(*shape, run.seed, run.dtype)
-    )
-    if run.optimizer == "adagrad":
-        zeros = np.zeros(state.tables.shape[:2], run.dtype)
-        state = state._replace(accumulators=zeros)
+    state = initial_state(config, len(encoded.vocabulary))
     for update, rate in _oracle_updates(config, encoded):
-        legacy.update.apply_update(
-            state,
-            update,
-            rate=rate,
-            cap=options.max_pairs_per_row or np.inf,
-            architecture=options.architecture,
-            window=options.window,
-            negative=options.negative,
-        )
+        oracle_step(state, update, rate, config)
     return state
 
 
@@ -154,38 +130,25 @@ def _oracle_updates(
     Tokens of sequences that were not drawn get an id of their own, V, that subsampling
     leaves out (but for a draw of 0 in 2^32, which no table has a row for).
     """
-    options, seed = config.tables, config.run.seed
-    block, num_blocks = options.update_size
-    counts, sizes = encoded.vocabulary.counts, encoded.shard_tokens
+    options, counts = config.tables, encoded.vocabulary.counts
+    times = resample(encoded.shard_sequences, config.run.seed)
+
+    def read(epoch: int, shard: int) -> Shard:
+        ids, lengths = encoded.read(shard)
+        drawn = np.repeat(times[shard] > 0, lengths)
+        return np.where(drawn, ids, np.int32(len(counts))), lengths
+
     keep_limit = legacy.vocabulary.keep_limit(counts, options.sample)
-    keep_limit = np.append(keep_limit, np.zeros(1, keep_limit.dtype))
-    noise_table = legacy.noise.build_noise_table(counts, options.ns_exponent)
-    times = resample(encoded.shard_sequences, seed)
-    for epoch in range(config.run.epochs):
-        before = 0
-        for shard in legacy.blocks.epoch_order(len(sizes), seed=seed, epoch=epoch):
-            ids, lengths = encoded.read(shard)
-            drawn = np.repeat(times[shard] > 0, lengths)
-            blocks = legacy.blocks.shard_blocks(
-                np.where(drawn, ids, np.int32(len(counts))),
-                lengths.astype(np.int64),
-                **{"seed": seed, "epoch": epoch, "shard": int(shard)},
-                **{"keep_limit": keep_limit, "noise_table": noise_table},
-                **{"window": options.window, "block": block},
-                **{"tile": options.tile, "noise": options.num_noise},
-            )
-            rates = legacy.blocks.learning_rates(
-                len(blocks.ids),
-                **{"alpha": options.alpha, "min_alpha": options.min_alpha},
-                **{"epoch": epoch, "epochs": config.run.epochs},
-                tokens_before=before,
-                shard_tokens=len(ids),
-                corpus_tokens=encoded.num_tokens,
-            )
-            before += len(ids)
-            updates = legacy.blocks.updates(blocks, num_blocks)
-            for update, rate in zip(updates, rates[::num_blocks], strict=True):
-                yield copies(update, times[shard]), rate
+    updates = oracle_updates(
+        config,
+        encoded.shard_tokens,
+        read,
+        keep_limit=np.append(keep_limit, np.zeros(1, keep_limit.dtype)),
+        noise_table=legacy.noise.build_noise_table(counts, options.ns_exponent),
+        epochs=range(config.run.epochs),
+    )
+    for update, rate, shard in updates:
+        yield copies(update, times[shard]), rate
 
 
 def copies(blocks: legacy.blocks.Blocks, times: np.ndarray) -> legacy.blocks.Blocks:

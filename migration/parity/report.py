@@ -125,9 +125,14 @@ def _check(
     for name in ("init_from", "freeze"):
         if path := options_of(config).get(name):
             raise InputError(
-                f"`{name}` must be empty for parity, got {path!r}: the oracle has no "
-                "such start."
+                f"`{name}` must be empty for parity, got {path!r}. Its rung `row "
+                "factors` starts from vectors, and freezes rows."
             )
+    if share := options_of(config).get("replay"):
+        raise InputError(
+            f"`replay` must be 0 for parity, got {share}. Its rung `model update` "
+            "replays a text."
+        )
     if patience := config.run.patience:
         raise InputError(
             f"`patience` must be 0 for parity, got {patience}: the oracle trains all "

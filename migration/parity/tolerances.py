@@ -20,6 +20,14 @@ TOLERANCE = {
     ("replicas", "float32"): 1e-5,
     ("bootstrap", "float64"): 1e-10,
     ("bootstrap", "float32"): 1e-5,
+    # Factors multiply the differences of an update, and are at most 1.
+    ("row factors", "float64"): 1e-10,
+    ("row factors", "float32"): 1e-5,
+    ("model update", "float64"): 1e-10,
+    ("model update", "float32"): 1e-5,
+    # One mean of rows, in float64, which is rounded; all others are copies.
+    ("start", "float64"): 1e-15,
+    ("start", "float32"): 1e-7,
     # Rows of frequent tokens change in every second update, so rounding accumulates.
     # Measured on Wikipedia, largest difference after 2 M and 17 M words: float64 6e-14
     # and 2e-13 (CBOW 2 M: 2e-13), float32 3e-5 and 9e-5 (CBOW 2 M: 1e-4). The ratio of

@@ -23,6 +23,7 @@ from migration.parity.difference import Difference, difference
 from migration.parity.tolerances import TOLERANCE
 
 _DIRECTIONS = 4
+NO_FACTORS = RowFactors()
 
 
 class Sample(NamedTuple):
@@ -34,7 +35,7 @@ class Sample(NamedTuple):
     num_updates: int  # real ones, of S
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [V, D]
-    factors: RowFactors = RowFactors()  # which `program` has
+    factors: RowFactors = NO_FACTORS  # which `program` has
 
     @property
     def dtype(self) -> str:
@@ -73,6 +74,13 @@ def random_tables(shape: tuple[int, int], dtype: str) -> tuple[np.ndarray, np.nd
     rng = np.random.default_rng(1)
     scale = shape[1] ** -0.25
     return tuple((scale * rng.standard_normal(shape)).astype(dtype) for _ in range(2))
+
+
+def random_factors(num_rows: int, seed: int = 0) -> RowFactors:
+    """A third of the rows is frozen, a third is slow, a third has the full rate."""
+    rng = np.random.default_rng(seed)
+    given = (rng.choice([0, 0.3, 1], num_rows).astype(np.float32) for _ in range(2))
+    return RowFactors(*given)
 
 
 def loss_rung(sample: Sample) -> Iterator[Difference]:
@@ -141,7 +149,6 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
 
 def _oracle_state(sample: Sample) -> legacy.update.State:
     """What the oracle has after the updates of `sample`."""
-    options = sample.config.tables
     tables = np.stack([sample.input, sample.output])
     state = legacy.update.State(tables)
     if sample.config.run.optimizer == "adagrad":
@@ -149,18 +156,37 @@ def _oracle_state(sample: Sample) -> legacy.update.State:
         state = state._replace(accumulators=zeros)
     with np.errstate(over="ignore", invalid="ignore"):  # the comparison finds both
         for index in range(sample.num_updates):
-            before = legacy.update.State(*(x.copy() for x in state.arrays))
-            legacy.update.apply_update(
-                state,
-                sample.blocks(index),
-                rate=sample.rates[index],
-                cap=options.max_pairs_per_row,
-                architecture=options.architecture,
-                window=options.window,
-                negative=options.negative,
+            rate = sample.rates[index]
+            oracle_step(
+                state, sample.blocks(index), rate, sample.config, sample.factors
             )
-            _scale_steps(state, before, sample.factors)
     return state
+
+
+def oracle_step(
+    state: legacy.update.State,
+    update: legacy.blocks.Blocks,
+    rate: float,
+    config: Config,
+    factors: RowFactors = NO_FACTORS,
+) -> None:
+    """One update of the oracle, in place, by the resolved settings of `config`."""
+    options = config.tables
+    before = None
+    if factors.tables:
+        before = legacy.update.State(*(x.copy() for x in state.arrays))
+    cap = options.max_pairs_per_row
+    legacy.update.apply_update(
+        state,
+        update,
+        rate=rate,
+        cap=np.inf if cap is None else cap,
+        architecture=options.architecture,
+        window=options.window,
+        negative=options.negative,
+    )
+    if before is not None:
+        _scale_steps(state, before, factors)
 
 
 def _scale_steps(

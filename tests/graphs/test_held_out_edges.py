@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from embedder import EmbeddingTrainer
 from embedder.cli import main
 from embedder.errors import InputError
 from embedder.evaluation.links import sample_non_edges
@@ -230,6 +231,54 @@ def test_held_out_edges_are_no_edges_of_the_training(capsys):
     assert main(["evaluate", "run", "--edges", "edges.tsv"]) == 0
     num = len(encoded().held_out)
     assert f"{num} edges and {num} other pairs" in capsys.readouterr().out
+
+
+SETTINGS = {"vector_size": 6, "block": 32, "epochs": 3, "sample": 0, "alpha": 0.05}
+SETTINGS |= {"noise": None}  # as of the command
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_fit_graph_holds_out_what_the_command_does(directed):
+    """The same edges, so the same vectors and scores."""
+    assert train(*LINKS, *["--directed"] * directed) == 0
+    trainer = EmbeddingTrainer(**SETTINGS)
+    trainer.fit_graph("edges.tsv", 20, 9, directed=directed, holdout=0.3)
+    vectors = read_vectors("run/vectors.safetensors")
+    assert vectors.keys == trainer.index_to_key
+    np.testing.assert_array_equal(vectors.matrix, trainer.vectors)
+    names = "link_auc", "link_ap"
+    expected = [{name: line[name] for name in names} for line in lines()]
+    assert trainer.score_history == expected and len(expected) == 3
+    assert trainer.held_out_history == []
+
+
+def test_a_trainer_keeps_the_scores_of_its_last_training():
+    trainer = EmbeddingTrainer(**SETTINGS | {"epochs": 1})
+    trainer.fit_graph("edges.tsv", 20, 9, holdout=0.3)
+    held_out = trainer.vectors
+    (alone,) = trainer.score_history
+    trainer.fit_graph("edges.tsv", 20, 9, holdout=0.3, replicas=2)
+    (mean,) = trainer.score_history
+    assert [*mean] == [*alone] == ["link_auc", "link_ap"] and mean != alone
+    trainer.fit_graph("edges.tsv", 20, 9)
+    assert trainer.score_history == []
+    assert not np.array_equal(trainer.vectors, held_out)
+
+
+@pytest.mark.row("B39")
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        (1.0, r"`holdout` must be a number in \[0, 1\), got 1.0"),
+        ("0.1", r"`holdout` must be a number in \[0, 1\), got '0.1'"),
+        (1e-9, "`holdout` = 1e-09 holds out none of "),
+    ],
+)
+def test_fit_graph_refuses_a_wrong_share(share, message):
+    trainer = EmbeddingTrainer(**SETTINGS)
+    with pytest.raises(ValueError, match=message):
+        trainer.fit_graph("edges.tsv", 20, 9, holdout=share)
+    assert trainer.loss_history == [] == trainer.score_history
 
 
 REFUSED = {

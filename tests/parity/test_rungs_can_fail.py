@@ -10,6 +10,7 @@ import pytest
 
 import embedder.tables.training
 import legacy.vocabulary
+import tests.parity.cases
 from embedder.config import Config, with_options
 from embedder.engine import loop, rules
 from embedder.tables import (
@@ -19,16 +20,21 @@ from embedder.tables import (
     estimator,
     noise,
     prepare,
+    problem,
+    replay,
     shards,
     skipgram,
+    starting,
     update,
+    updating,
     vocabulary,
 )
 from embedder.tables.blocks import BlockShape, block_source
 from embedder.tables.corpus import sequences_corpus
+from embedder.tables.row_factors import RowFactors
 from embedder.vectors import vectors
 from migration import convert
-from migration.parity import data, replicas, training, updates, workers
+from migration.parity import continued, data, replicas, training, updates, workers
 from tests.parity.cases import Case
 
 SEQUENCES = [["a", "b", "c"], ["a", "b", "c", "d"], ["e", "a"] * 40]
@@ -51,6 +57,7 @@ EIGHT_TOPICS = [
     for n in range(40)
 ]
 
+GROWING = with_options(CONFIG, min_count=5)
 REPLICAS = with_options(CONFIG, max_pairs_per_row=4.0, alpha=0.1)
 
 
@@ -102,6 +109,19 @@ def replicas_rung():
 
 def bootstrap_rung():
     return replicas.bootstrap_rung(REPLICAS, EIGHT_TOPICS)
+
+
+def factors_rung():
+    sample = TWO_BLOCKS.sample(factors=updates.random_factors(TWO_BLOCKS.num_rows))
+    return updates.updates_rung("row factors", sample)
+
+
+def frozen_rows_rung():
+    return continued.frozen_rows_rung(REPLICAS, EIGHT_TOPICS)
+
+
+def model_update_rung():
+    return continued.update_rung(GROWING, EIGHT_TOPICS)
 
 
 def resume_rung():
@@ -295,6 +315,79 @@ def weights_without_times(original, pairs, **options):
     return original(pairs._replace(weight=None), **options)
 
 
+def factors_squared(original, deltas, factors):
+    squares = {name: factor**2 for name, factor in (factors or {}).items()}
+    return original(deltas, squares)
+
+
+def factors_of_the_other_table(original, program, factors):
+    return original(program, RowFactors(factors.output, factors.input))
+
+
+def factors_of_other_rows(original, program, factors):
+    rolled = {name: np.roll(x, 1) for name, x in factors.arrays.items()}
+    return original(program, RowFactors(**rolled))
+
+
+def slightly_thawed(original, *arguments):
+    rows, factors = original(*arguments)
+    return rows, RowFactors(input=np.maximum(factors.input, np.float32(1e-4)))
+
+
+def output_frozen(original, *arguments):
+    rows, factors = original(*arguments)
+    return rows, RowFactors(factors.input, factors.input)
+
+
+def only_input_starts(original, *arguments):
+    found = original(*arguments)
+    return found._replace(rows={"input": found.rows["input"]})
+
+
+def in_the_order_of_the_file(original, tokens, keys):
+    ids, numbers = original(tokens, keys)
+    return ids, np.sort(numbers)
+
+
+def keeps_less(original, old_counts, new_counts):
+    """1 in the place of the 10 of (69)."""
+    return original(old_counts // 10, new_counts)
+
+
+def counts_of_all_texts(original, encoded, counts):
+    return original(encoded, encoded.vocabulary.counts)
+
+
+def new_output_rows_of_zero(original, base, num_rows):
+    found, num_old = original(base, num_rows), len(base.output)
+    found.output[num_old:] = 0
+    return found
+
+
+def unfactored(original, frozen, of_update):
+    return frozen
+
+
+def same_draws_in_each_epoch(original, seed, epoch, *arguments):
+    return original(seed, 0, *arguments)
+
+
+def new_tokens_by_chance(original, shard, num_old):
+    return np.zeros_like(original(shard, num_old))
+
+
+def earlier_counts_forgotten(original, *arguments):
+    return {}
+
+
+def counts_without_replay(original, self):
+    return self.new.occurrences()
+
+
+def sizes_without_replay(original, self, name):
+    return getattr(self.new, name)
+
+
 def epochs_forgotten(original, path):
     """Draws start again at epoch 0."""
     return original(path)._replace(loss_history=[])
@@ -364,6 +457,33 @@ PLANTED = [
     (bootstrap_rung, blocks, "multiplicities", times_of_others),
     (bootstrap_rung, blocks.BlockSource, "_weights", drawn_or_not),
     (bootstrap_rung, skipgram, "row_weights", weights_without_times),
+    (factors_rung, update, "scale", factors_squared),
+    (
+        factors_rung,
+        tests.parity.cases,
+        "factored_program",
+        factors_of_the_other_table,
+    ),
+    (factors_rung, tests.parity.cases, "factored_program", factors_of_other_rows),
+    (
+        frozen_rows_rung,
+        embedder.tables.training,
+        "factored_program",
+        factors_of_other_rows,
+    ),
+    (frozen_rows_rung, starting, "_with_frozen_rows", slightly_thawed),
+    (frozen_rows_rung, starting, "_with_frozen_rows", output_frozen),
+    (frozen_rows_rung, starting, "_first_rows", only_input_starts),
+    (frozen_rows_rung, starting, "common_ids", in_the_order_of_the_file),
+    (model_update_rung, updating, "row_factors", keeps_less),
+    (model_update_rung, updating, "_drawn_by", counts_of_all_texts),
+    (model_update_rung, updating, "with_output_rows", new_output_rows_of_zero),
+    (model_update_rung, problem, "joined_factors", unfactored),
+    (model_update_rung, problem, "counts_in", earlier_counts_forgotten),
+    (model_update_rung, replay, "drawn_sequences", same_draws_in_each_epoch),
+    (model_update_rung, replay, "has_new_token", new_tokens_by_chance),
+    (model_update_rung, replay.Replay, "counts", counts_without_replay),
+    (model_update_rung, replay.Replay, "_expected", sizes_without_replay),
     (resume_rung, estimator, "read_model", epochs_forgotten),
     (resume_rung, estimator, "read_model", output_forgotten),
     (converters_rung, estimator, "read_model", tables_swapped),

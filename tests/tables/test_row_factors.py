@@ -12,6 +12,7 @@ from embedder.tables.row_factors import (
     with_factors,
 )
 from embedder.tables.update import host_state, make_updates
+from migration.parity.updates import random_factors as factors
 from migration.parity.updates import updates_rung
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
@@ -19,13 +20,6 @@ ARCHITECTURES = ["skipgram", "cbow"]
 OPTIMIZERS = ["sgd", "adagrad"]
 CASE = Case("several", 20, (3, 2, 16), tile=4, noise=6, padding=3)
 FEW = [case for case in CASES if case.name in ("several_blocks", "repeated_centre")]
-
-
-def factors(num_rows: int, seed: int = 0) -> RowFactors:
-    """A third of the rows is frozen, a third is slow, a third has the full rate."""
-    rng = np.random.default_rng(seed)
-    given = (rng.choice([0, 0.3, 1], num_rows).astype(np.float32) for _ in range(2))
-    return RowFactors(*given)
 
 
 def only(name: str, num_rows: int) -> RowFactors:

@@ -208,8 +208,10 @@ def test_the_trainer_holds_out_and_scores():
     trainer = EmbeddingTrainer(**options).fit(text, holdout=0.1)
     assert len(trainer.held_out_history) == 3
     np.testing.assert_allclose(trainer.held_out_history, -np.log(9), atol=0.1)
+    scores = [{"held_out": score} for score in trainer.held_out_history]
+    assert trainer.score_history == scores
     whole = EmbeddingTrainer(**options).fit(text)
-    assert whole.held_out_history == []
+    assert whole.held_out_history == whole.score_history == []
     assert not np.array_equal(trainer.vectors, whole.vectors)
     trainer.fit_ensemble(text, 2, holdout=0.1)
     assert len(trainer.held_out_history) == 3
