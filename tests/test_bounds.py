@@ -67,6 +67,7 @@ ENCODERS = {
     "dtype": ("'?float32'? or '?float64'?", ["float16", "f4", ""]),
 }
 OPTIONAL = ("alpha", "block", "blocks_per_update", "cap", "max_pairs_per_row", "noise")
+OPTIONAL += ("learning_rate",)  # of the port; the oracle has no rules with other rates
 X = np.random.default_rng(0).normal(size=(8, 3))
 
 
@@ -128,6 +129,11 @@ def test_values_out_of_bounds_are_refused(use, name, rule, values):
 def test_values_of_the_wrong_type_are_refused(use, name, rule, values):
     for value in wrong_types(name, rule):
         check_refused(use, name, rule, value, TypeError)
+
+
+def test_the_oracle_needs_a_learning_rate():
+    with pytest.raises(TypeError, match="`learning_rate` must be .* got None"):
+        fit_encoder(legacy.FeatureEncoder, {"learning_rate": None})
 
 
 @pytest.mark.row("B8")

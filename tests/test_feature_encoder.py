@@ -407,8 +407,8 @@ CONV |= {"optimizer": "adam", "learning_rate": 0.01, "batch_size": 10}
 
 @pytest.fixture
 def whole_compilation():
-    """Without its optimizations XLA (of jax 0.10.2) makes NaN of convolutions as patches in a
-    loop; with them it does not."""
+    """Without its optimizations XLA (of jax 0.10.2) makes NaN of convolutions as
+    patches in a loop; with them it does not."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)

@@ -1,6 +1,7 @@
 """Training of an encoder on examples in memory; it reads and writes no files."""
 
 import dataclasses
+import fnmatch
 import functools
 import hashlib
 import math
@@ -152,6 +153,7 @@ class EncoderTraining:
         self._is_resident = self.loader == "memory"
         self._check_device()
         self._check_parts()
+        _check_frozen(options.freeze_modules, self.network)
         self.schedule = Schedule(
             options,
             len(epochs) * self.source.num_batches,
@@ -470,6 +472,22 @@ def _check_augment(options: EncoderOptions, example_shape: tuple[int, ...]) -> N
         raise InputError(
             f"`objective` {options.objective} compares views of an example: give "
             "`augment`, such as crop=4 flip."
+        )
+
+
+def _check_frozen(pattern: str, network: Network) -> None:
+    """Checks that a pattern of frozen modules is that of some, and not of all.
+
+    Raises:
+      InputError: it is not.
+    """
+    modules = [*model_shapes(network).params]
+    frozen = fnmatch.filter(modules, pattern)
+    if pattern and len(frozen) in (0, len(modules)):
+        which = "all" if frozen else "none"
+        raise InputError(
+            f"`freeze` must be a pattern of some modules of the network, got "
+            f"{pattern!r}, which is that of {which}: they are {', '.join(modules)}."
         )
 
 

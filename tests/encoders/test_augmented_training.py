@@ -1,4 +1,4 @@
-"""Random changes of images while an encoder trains: by hand, by both loaders, replicas."""
+"""Random changes of images while an encoder trains."""
 
 import jax
 import jax.numpy as jnp
@@ -64,9 +64,7 @@ def _model(training: EncoderTraining):
 
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
 def test_an_epoch_is_that_of_the_changed_images(loader):
-    training = make_training(
-        "mlp", epochs=1, loader=loader, augment=CHANGED, **PLAIN
-    )
+    training = make_training("mlp", epochs=1, loader=loader, augment=CHANGED, **PLAIN)
     examples = training.examples
 
     def loss(params, rows):

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -155,17 +156,13 @@ def test_one_replica_that_diverges_ends_the_run_with_the_setting(
 
 @pytest.mark.row("F38")
 def test_one_encoder_that_diverges_ends_the_run_with_the_setting(capsys, monkeypatch):
-    original, number = encoders.initial_params, iter(range(REPLICAS))
+    original, number = encoders.initial_model, iter(range(REPLICAS))
 
     def huge_for_one(encoder):
         factor = np.float32(1e38 if next(number) == 1 else 1)
-        params = original(encoder)
-        return {
-            layer: {name: x * factor for name, x in arrays.items()}
-            for layer, arrays in params.items()
-        }
+        return jax.tree.map(lambda x: x * factor, original(encoder))
 
-    monkeypatch.setattr(encoders, "initial_params", huge_for_one)
+    monkeypatch.setattr(encoders, "initial_model", huge_for_one)
     with np.errstate(over="ignore"):
         assert train(*ENCODER) == 3
     line = error_line(capsys)

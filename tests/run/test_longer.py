@@ -131,7 +131,7 @@ def test_after_no_epoch_it_is_a_run_of_all_epochs():
 
 def test_an_encoder_of_two_parts_is_that_of_one(capsys):
     assert train(*ENCODER, *SAVED, epochs=2) == train(*ENCODER, epochs=5) == 0
-    assert "learning_rate is 0.01 as before" in capsys.readouterr().err
+    assert "learning_rate is 0.001 as before" in capsys.readouterr().err
     assert train(*ENCODER, epochs=5, run="whole") == 0
     names = "model.npz", "vectors.safetensors", "labels.parquet"
     assert all(results("run")[name] == results("whole")[name] for name in names)

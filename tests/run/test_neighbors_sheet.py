@@ -24,7 +24,8 @@ PIXELS = np.broadcast_to(GREYS[:, None, None, None], (40, 4, 6, 3)).copy()
 PIXELS[..., 0] = RNG.integers(256, size=(40, 4, 6))  # red differs, so that vectors do
 FAST = [
     *("--model", "encoder", "--loader", "memory", "--epochs", "1"),
-    *("--batch-size", "8", "--learning-rate", "0.1"),
+    *("--network", "mlp", "--batch-size", "8"),
+    *("--optimizer", "sgd", "--learning-rate", "0.1"),
 ]
 WIDTH, HEIGHT, GAP = sheet._WIDTH, sheet._HEIGHT, sheet._GAP
 

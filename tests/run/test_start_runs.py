@@ -315,10 +315,6 @@ BAD_FLAGS = {
     "--resume given.npz": "`resume` must be a run of tables, or a model file, got "
     "given.npz: if it has vectors, give --init-from given.npz to start from them",
     "--resume short.txt": "got short.txt: if it has vectors, give --init-from",
-    "--model encoder --init-from given.npz": "`init_from` applies only to `model` = "
-    "'tokens'",
-    "--model encoder --freeze all": "`freeze` applies only to `model` = 'tokens', got "
-    "'all'",
 }
 BAD = {
     **{f"--init-from {name}": message for name, message in BAD_FILES.items()},
