@@ -6,7 +6,7 @@
 
 A list is the values to try; a range with `steps` is as many values of it. A range
 without `steps` is searched. For an encoder a name may also be an argument of its
-optimizer, as momentum or weight_decay.
+optimizer, as momentum or b1.
 """
 
 import dataclasses
