@@ -108,7 +108,7 @@ class EncoderOptions:
     objective_args: tuple[str, ...] = setting((), _arguments)
     """Arguments of the objective, e.g. temperature=0.1, margin=0.3 or smoothing=0.1."""
     augment: tuple[str, ...] = setting((), _texts("a list of NAME or NAME=VALUE"))
-    """Random changes of the images while training, in this order, e.g. crop=4 flip."""
+    """Random changes of the images while training, e.g. crop=4 flip."""
     class_weights: Literal["equal", "balanced"] = setting("equal")
     """balanced: the loss of an example is weighted by n / (C n_c), with n_c of the n
     training examples of its class."""
