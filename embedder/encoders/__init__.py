@@ -1,1 +1,1 @@
-"""Encoders: networks over features or images, whose layer before the classes is the vector."""
+"""Encoders: networks over features or images, whose embedding is the vector."""
