@@ -90,9 +90,8 @@ def make_training(name: str, folder: Path) -> EncoderTraining | Training:
             config = resolve(config, encoded.num_tokens)
             return Training(config, encoded, range(_EPOCHS))
         case "encoder":
-            config = with_options(
-                config, model="encoder", backend="auto", layers=(784, 512, 10)
-            )
+            options = {"backend": "auto", "layers": (784, 512, 10), "optimizer": "sgd"}
+            config = with_options(config, model="encoder", **options)
             examples = open_examples(str(data_folder() / "mnist"), config.encoder)
             return EncoderTraining(config, examples.read(None), range(_EPOCHS))
     raise ValueError(f"`name` must be one of {', '.join(TITLES)}, got {name!r}.")

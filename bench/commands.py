@@ -10,6 +10,7 @@ from bench import (
     beside,
     checkpoints,
     composition,
+    convolutions,
     cpu,
     dropin,
     encoder,
@@ -19,10 +20,12 @@ from bench import (
     loader,
     memory,
     modes,
+    networks,
     parts,
     quality,
     render,
     replicas,
+    retrieval,
     small,
     spirals,
     stages,
@@ -341,20 +344,64 @@ def updates_bench(
 
 
 def encoder_bench(
-    net: Literal["mlp", "images", "deep"] = "mlp",
-    systems: tuple[str, ...] = tuple(SYSTEMS),
+    net: Literal[
+        *("mlp", "images", "deep"), *("conv-small", "resnet", "wide-resnet", "vit")
+    ] = "mlp",
+    systems: tuple[str, ...] = (),
     samples: int = 3,
     data: str = "mnist",
 ) -> None:
     """Seconds of an epoch of an encoder, and accuracy after each.
 
     Args:
-        net: an MLP on MNIST, one on large images, or 90 layers.
+        net: an MLP on MNIST, one on large images, or 90 layers; or a network of images,
+            whose updates a second are measured beside PyTorch's.
         systems: which to run; default: all.
         samples: number of measurements of each.
-        data: mnist or fashion-mnist.
+        data: mnist or fashion-mnist, for an MLP.
     """
-    print(encoder.run(net, list(systems), samples, data).markdown())
+    if net in networks.NETS:
+        print(networks.run(net, list(systems), samples).markdown())
+        return
+    names = list(systems) or list(SYSTEMS)
+    print(encoder.run(net, names, samples, data).markdown())
+
+
+def convolutions_bench(
+    forms: tuple[str, ...] = (
+        *("the program's", "XLA's", "gradients in order", "patches"),
+        "a product a pixel",
+    ),
+    samples: int = 5,
+    shapes: int = len(convolutions.SHAPES),
+) -> None:
+    """Convolutions and their gradients in different forms, in a loop and without.
+
+    Args:
+        forms: which to run; default: all.
+        samples: number of measurements of each.
+        shapes: how many of the shapes.
+    """
+    chosen = list(convolutions.SHAPES[:shapes])
+    print(convolutions.run(chosen, list(forms), samples).markdown())
+
+
+def retrieval_bench(
+    objectives: tuple[str, ...] = retrieval.OBJECTIVES,
+    seeds: tuple[int, ...] = (1, 2, 3),
+    epochs: int = 4,
+    width: int = 32,
+) -> None:
+    """Recall of classes that were not trained on, by the objective.
+
+    Args:
+        objectives: which to train.
+        seeds: each is trained once with each.
+        epochs: passes over the images of seven classes of Fashion-MNIST.
+        width: of conv-small.
+    """
+    settings = {"network_args": {"width": width}}
+    print(retrieval.run(list(objectives), list(seeds), epochs, settings).markdown())
 
 
 def replicas_bench(
@@ -499,6 +546,8 @@ BENCHES: dict[str, Callable[..., None]] = {
     "encoded": encoded_bench,
     "encoder": encoder_bench,
     "encoder-modes": encoder_modes_bench,
+    "convolutions": convolutions_bench,
+    "retrieval": retrieval_bench,
     "replicas": replicas_bench,
     "spirals": spirals_bench,
     "encoder-busy": encoder_busy_bench,

@@ -69,6 +69,7 @@ def port_config(settings: dict[str, Any]):
         Config(),
         model="encoder",
         layers=tuple(settings["layers"]),
+        optimizer="sgd",
         validation_fraction=settings.get("validation_fraction", 0.0),
         **given,
     )
@@ -80,6 +81,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
 
     from embedder.encoders.outputs import evaluate
     from embedder.encoders.training import EncoderTraining
+    from embedder.encoders.update import model_of
 
     epochs = settings["epochs"]
     started = time.perf_counter()
@@ -97,7 +99,7 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
         seconds.append(time.perf_counter() - began)
         if len(held):
             network = training.program.encoder
-            accuracies.append(evaluate(network, state.params, *validation)[1])
+            accuracies.append(evaluate(network, model_of(state), *validation)[1])
     return {
         "start": began - started - sum(seconds[:-1]),
         "compile": compiling,

@@ -27,6 +27,7 @@ def lowered_networks(case: dict[str, Any]):
 
     size, updates, layers = case["examples"], case["updates"], tuple(case["layers"])
     settings = {"layers": layers, "batch_size": size, "loader": "memory"}
+    settings |= {"optimizer": "sgd", "learning_rate": 0.01}
     config = with_options(Config(), model="encoder", **settings)
     program = make_encoder_program(
         MLP(layers),

@@ -155,6 +155,7 @@ def _encoders(
         Config(),
         model="encoder",
         layers=layers,
+        optimizer="sgd",
         batch_size=size,
         learning_rate=rate,
         loader="memory",

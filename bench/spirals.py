@@ -16,6 +16,7 @@ from embedder.config import Config, with_options
 from embedder.encoders.examples import Examples
 from embedder.encoders.training import EncoderTraining
 from embedder.encoders.uncertainty import split_entropy
+from embedder.encoders.update import model_of
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
 
@@ -91,7 +92,7 @@ def _predictions(training: EncoderTraining, state) -> Predictions:
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     encoder = training.program.encoder
     found = [
-        np.asarray(jax.nn.softmax(encoder.scores(each.params, points)))
+        np.asarray(jax.nn.softmax(encoder.scores(model_of(each), points)))
         for each in unstack_states(state)
     ]
     split = split_entropy(found)

@@ -28,7 +28,7 @@ from embedder.encoders.artefact import (
     read_encoder,
     write_encoder,
 )
-from embedder.encoders.examples import Examples
+from embedder.encoders.examples import UNLABELLED, Examples
 from embedder.encoders.feature_ensemble import FeatureEnsemble
 from embedder.encoders.networks.mlp import MLP, Layer, arrays_of, layers_of
 from embedder.encoders.networks.network import Model, Network
@@ -137,8 +137,10 @@ class FeatureEncoder(
         self.micro_batches = micro_batches
 
     @in_turn
-    def fit(self, X, y) -> "FeatureEncoder":
+    def fit(self, X, y=None) -> "FeatureEncoder":
         """Trains from initial weights; X [n, ...] of numbers, y [n] of labels.
+
+        The objective simclr needs no labels.
 
         Features of uint8, such as pixels, are scaled to 0 to 1. An error leaves the
         estimator unchanged.
@@ -197,6 +199,8 @@ class FeatureEncoder(
 
     def _fit(self, X, y, replicas: int, bootstrap: bool) -> "FeatureEncoder":
         config = self._config(replicas=replicas, bootstrap=bootstrap)
+        if y is None and not config.encoder.needs_labels:
+            y = np.full(len(X), UNLABELLED)
         x, y = validate_data(self, flat(X), y, dtype=DTYPES)
         is_deep = isinstance(X, np.ndarray) and X.ndim > 2
         shape = X.shape[1:] if is_deep else x.shape[1:]

@@ -183,6 +183,11 @@ class EncoderOptions:
                 f"`image_size` must be height and width, got {self.image_size}."
             )
 
+    @property
+    def needs_labels(self) -> bool:
+        """Whether examples without labels are refused."""
+        return self.objective != "simclr"
+
     def check_best(self) -> None:
         """Nothing: `best_needs` is all that the best is told by."""
 

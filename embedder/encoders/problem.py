@@ -52,7 +52,14 @@ class EncoderProblem:
             run = Workdir(workdir or Path())
             self._start = read_start(config.encoder.init_network, cache, run)
             self.base = {"path": None, "grow": False, "sha256": ""} | self._start.facts
-        self._set = open_examples(source, config.encoder, config.run.workers, cache)
+        options = config.encoder
+        self._set = open_examples(
+            source,
+            options,
+            config.run.workers,
+            cache,
+            needs_labels=options.needs_labels,
+        )
         self.name = self._set.name
         self.manifest = self._set.manifest
 

@@ -20,7 +20,10 @@ def read_examples(run: Path) -> tuple[Config, Examples]:
     workdir = Workdir(run)
     config, source = read_toml(workdir.config), source_of(workdir)
     assert source is not None, "an encoder has no demo corpus"
-    found = open_examples(source, config.encoder, config.run.workers)
+    options = config.encoder
+    found = open_examples(
+        source, options, config.run.workers, needs_labels=options.needs_labels
+    )
     if not is_same(workdir, config, found.manifest):
         raise InputError(
             f"DATA {source} has changed since RUN {run} was trained: train again."

@@ -42,6 +42,7 @@ def small_data(tmp_path_factory) -> Path:
     _write_graph(folder / "graphs", rng)
     _write_sessions(folder / "wikispeedia" / "paths.parquet", rng)
     _write_baskets(folder / "online-retail" / "baskets.parquet", rng)
+    _write_images(folder / "fashion-mnist", np.random.default_rng(1))
     encoded = encode(text_corpus(folder / "corpus.txt"), 5)
     gpu.write_encoded(encoded, folder / "encoded.npz")
     vectors = [f"{word} {number} 1" for number, word in enumerate(words)]
@@ -98,7 +99,8 @@ def _write_images(folder: Path, rng, num: int = 64) -> None:
     images = (means[labels] + rng.integers(0, 50, (num, 28, 28))).astype(np.uint8)
     for array, name in ((images, "images-idx3"), (labels, "labels-idx1")):
         head = np.array([2048 + array.ndim, *array.shape], ">i4").tobytes()
-        (folder / f"train-{name}-ubyte").write_bytes(head + array.tobytes())
+        for part in ("train", "t10k"):
+            (folder / f"{part}-{name}-ubyte").write_bytes(head + array.tobytes())
 
 
 @pytest.fixture

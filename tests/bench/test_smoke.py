@@ -200,6 +200,16 @@ SMOKE = {
         is_right=accuracy_is_known,
         slow=False,
     ),
+    "convolutions": Smoke(
+        '--forms "the program\'s" "XLA\'s" --samples 1 --shapes 1',
+        ["128 x 28 x 28 x 1 | 3 x 3 to 32 | the program's", "128 x 28 x 28 x 1"],
+        positive=(3, 4, 5),
+    ),
+    "retrieval": Smoke(
+        "--objectives softmax supcon --seeds 1 --epochs 1 --width 2",
+        ["pixels", "chance", "softmax", "supcon"],
+        positive=(1, 4),
+    ),
     "encoder-modes": Smoke(
         "--net mlp --devices 1 --samples 1",
         ["jit, 1", "sharded, 1", "pmap, 1"],

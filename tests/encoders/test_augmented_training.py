@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from PIL import Image
 
+from embedder import FeatureEncoder, read_vectors
+from embedder.cli import main
 from embedder.encoders.augment import make_augment, mixup_weights
 from embedder.encoders.training import EncoderTraining
 from embedder.encoders.update import _AUGMENT
@@ -193,3 +196,40 @@ def test_views_of_an_example_differ():
 def test_changes_that_cannot_be_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         make_training("mlp", **options)
+
+
+def test_simclr_trains_on_images_without_labels(tmp_path, monkeypatch, capsys):
+    """Files in one folder, and arrays; their vectors are those of any labels, since the
+    classifier beside them does not change the network."""
+    monkeypatch.chdir(tmp_path)
+    images = np.random.default_rng(1).integers(256, size=(12, 8, 8), dtype=np.uint8)
+    for folder in ("flat", "named/a", "named/b"):
+        (tmp_path / folder).mkdir(parents=True)
+    for number, image in enumerate(images):
+        png = Image.fromarray(image)
+        png.save(f"flat/{number:02}.png")
+        png.save(f"named/{'ab'[number % 2]}/{number:02}.png")
+    options = ["--model", "encoder", "--network-args", "width=2", "size=5"]
+    options += ["--epochs", "2", "--batch-size", "5", "--augment", "crop=1", "flip"]
+    for each in ("simclr", "softmax"):
+        command = ["train", "flat", *options, "--objective", each, "--workdir", "run"]
+        assert main(command) == {"simclr": 0, "softmax": 2}[each]
+    assert "images that are in no folder of a class" in capsys.readouterr().err
+    vectors = read_vectors("run/vectors.safetensors")
+    assert vectors.matrix.shape == (12, 5) and np.isfinite(vectors.matrix).all()
+    command = ["neighbors", "run", "03.png", "--to", "sheet.png"]
+    assert main(command) == 0
+    assert main(["evaluate", "run", "--examples", "named"]) == 0
+    assert "recall@1" in capsys.readouterr().out
+
+    settings = {"network": "conv-small", "network_args": {"width": 2, "size": 5}}
+    settings |= {"objective": "simclr", "augment": ("crop=1", "flip")}
+    settings |= {"epochs": 2, "batch_size": 5, "dtype": "float32"}
+    without, labelled = (
+        FeatureEncoder(**settings).fit(images, y) for y in (None, np.arange(12) % 3)
+    )
+    np.testing.assert_allclose(
+        without.transform(images), labelled.transform(images), rtol=1e-5, atol=1e-6
+    )
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        FeatureEncoder(**settings | {"objective": "supcon"}).fit(images, None)

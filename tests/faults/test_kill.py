@@ -27,6 +27,7 @@ ENCODER = ("examples.npz", "--model", "encoder", "--optimizer", "adam")
 ENCODER += ("--validation-fraction", "0.2", "--batch-size", "4")
 NETWORK = ("images.npz", "--model", "encoder", "--network", "conv-small")
 NETWORK += ("--network-args", "width=2", "size=6", "dropout=0.3")
+NETWORK += ("--augment", "crop=1", "flip", "mixup=0.4")
 NETWORK += ("--average", "0.9", "--schedule", "cosine", "--warmup", "7")
 NETWORK += (*ENCODER[3:], *("--weight-decay", "0.01"))
 """A state of parameters, optimizer, statistics, seed and moving average."""

@@ -45,6 +45,7 @@ from migration.parity.updates import (  # noqa: E402
 )
 from tests.encoders.replica_cases import make_config, make_examples  # noqa: E402
 from tests.parallel.network_cells import (  # noqa: E402, F401 - parts by their names
+    augmented,
     contrasts,
     each_network,
     objectives,

@@ -64,6 +64,15 @@ def objectives() -> Iterator[dict]:
     yield from cells("conv-small", BOTH[:1], objective="supcon")
 
 
+def augmented() -> Iterator[dict]:
+    """Random changes of images, mixup, and objectives of two views."""
+    crop = {"augment": ("crop=1", "flip")}
+    yield from cells("conv-small", BOTH, augment=("flip", "mixup=0.4"))
+    yield from cells("mlp", BOTH, objective="simclr", **crop)
+    supcon = {"objective": "supcon", "objective_args": ("views=2",)}
+    yield from cells("conv-small", BOTH[:1], **supcon, **crop)
+
+
 def cells(network: str, where, **options: Any) -> Iterator[dict]:
     """Two epochs by each mode and loader, compared with one device."""
     whole = trained(network, **options)

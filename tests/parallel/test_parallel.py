@@ -145,6 +145,15 @@ def test_each_objective_is_the_same_on_any_devices(num_devices):
 
 @pytest.mark.row("F47")
 @pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_random_changes_are_the_same_on_any_devices(num_devices):
+    cells = run(num_devices, "augmented")
+    assert len(cells) == 5
+    for each in cells:
+        assert each["state"] < 1e-10 and each["history"] < 1e-10, each
+
+
+@pytest.mark.row("F47")
+@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_an_update_of_each_objective_is_the_same_on_any_devices(num_devices):
     cells = run(num_devices, "contrasts")
     assert len(cells) == 10
