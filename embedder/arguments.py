@@ -29,7 +29,8 @@ _Where = tyro.conf.UseAppendAction[
 @dataclass(frozen=True)
 class Train:
     """Train embeddings of the tokens of a text (the demo corpus if none is given). With
-    --model encoder: embeddings of features or images that have labels.
+    --model encoder: embeddings of features or images, by their labels; of images also
+    without labels, by --objective simclr.
 
     Give the same command again, or --workdir alone, to resume a run that was stopped.
     """

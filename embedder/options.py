@@ -23,8 +23,8 @@ class RunOptions:
     model: Literal["tokens", "encoder"] = setting(
         "tokens", former_values={"tables": "tokens"}
     )
-    """tokens: a vector per token of a text. encoder: a network over features or images
-    that have labels; the vector of an example is the layer before the classes."""
+    """tokens: a vector per token of a text. encoder: a network over features or
+    images; the vector of an example is the layer before the classes."""
     epochs: int = setting(5, integer(0))
     """Passes over the data; 0 writes the initial vectors."""
     eval_every: str = setting("1epoch", interval, changes_vectors=False)

@@ -104,7 +104,7 @@ class EncoderOptions:
     )
     """What is learned. softmax: cross entropy of the classes. arcface: the same with an
     angular margin. supcon: examples of a class are near, others far. triplet: with
-    semi-hard negatives. simclr: two augmented views are near, without labels."""
+    semi-hard negatives. simclr: two augmented views are near; it needs no labels."""
     objective_args: tuple[str, ...] = setting((), _arguments)
     """Arguments of the objective, e.g. temperature=0.1, margin=0.3 or smoothing=0.1."""
     augment: tuple[str, ...] = setting((), _texts("a list of NAME or NAME=VALUE"))
