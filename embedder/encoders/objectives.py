@@ -262,7 +262,14 @@ def objective_for(
       InputError: it has no such argument, or a value is out of bounds.
     """
     kind = OBJECTIVES[options.objective]
-    names = [f.name for f in fields(kind) if f.name != "class_weights"]
+    names = [f.name for f in fields(kind)]
+    if "class_weights" in names:
+        names.remove("class_weights")
+    elif options.class_weights != "equal":
+        raise InputError(
+            "`class_weights` applies to `objective` softmax and arcface, got "
+            f"{options.class_weights!r} with {options.objective}."
+        )
     arguments: dict[str, Any] = parse_arguments(
         options.objective_args, "objective_args"
     )
@@ -275,7 +282,7 @@ def objective_for(
         _check_bounds(options.objective, name, value)
     if "views" in arguments:
         arguments["views"] = int(arguments["views"])
-    if class_weights and "class_weights" in {f.name for f in fields(kind)}:
+    if class_weights:
         arguments["class_weights"] = class_weights
     return kind(**arguments)
 

@@ -99,17 +99,18 @@ def _end(
     Its results have the state, or a checkpoint of its end. Scores of before are not
     compared with those of now: the best evaluation is one of the new part.
     """
+    option = "--init-from" if before.run.model == "encoder" else "--resume"
     if before.save.result == "best":
         raise InputError(
             f"{run.path} has the vectors of its best evaluation, not of its end "
-            "(`result` best), and cannot go on: --resume it with --workdir NEW."
+            f"(`result` best), and cannot go on: {option} it with --workdir NEW."
         )
     lines = _metrics(run)
     epochs = [line for line in lines if training.metrics[0] in line]
     if len(epochs) != before.run.epochs:
         raise InputError(
             f"{run.path} has metrics of {len(epochs)} of its {before.run.epochs} "
-            "epochs, so it ended early, and cannot go on: --resume it with "
+            f"epochs, so it ended early, and cannot go on: {option} it with "
             "--workdir NEW."
         )
     history = tuple(_history(training, line) for line in epochs)

@@ -94,6 +94,8 @@ def test_parts_and_views_that_cannot_be_are_refused(options, message):
         ("--objective triplet --objective-args margin=3", "margin must be .* got 3"),
         ("--objective supcon --objective-args temperature=0", "> 0, got 0"),
         ("--warmup soon", "`warmup` must be a number of updates .* got 'soon'"),
+        ("--network mlp --network-args width=3", "are of networks .* got width=3"),
+        ("--objective supcon --class-weights balanced", "softmax and arcface, got 'b"),
         ("--freeze stem*", "`freeze` must be a pattern of some .* is that of none: "),
         ("--freeze *", "`freeze` must be a pattern of some .* is that of all: "),
         ("--micro-batches 5", "`micro_batches` must divide `batch_size` 6, got 5"),

@@ -40,6 +40,11 @@ def network_for(
     name = network_name(options, example_shape)
     if name != "mlp":
         return _named(name, options, example_shape, num_classes)
+    if options.network_args:
+        raise InputError(
+            "`network_args` are of networks of images, got "
+            f"{' '.join(options.network_args)} with an mlp: give --layers."
+        )
     num_features, layers = math.prod(example_shape), options.layers
     size = options.embedding_size
     if not layers:
