@@ -1,8 +1,9 @@
 """Throughput of batches to devices: by `DeviceLoader`, and by one thread.
 
-Two sources: superblocks of tokens in memory, and images in compressed files, one for
-each row of a batch. Batches are taken as fast as they come, and then with a pause after
-each, for as long as one thread needs to make a batch: an accelerator that computes.
+Sources: superblocks of tokens in memory, and images in compressed files, one for each
+row of a batch, in the two shapes that Wide-ResNets are trained on. Batches are taken as
+fast as they come, and then with a pause after each, for as long as one thread needs to
+make a batch: an accelerator that computes.
 
 `python -m bench.loader DEVICES JSON` measures one number of devices.
 """
@@ -28,7 +29,7 @@ from embedder.engine.device_loader import DeviceLoader, HostBatch, Index
 
 _BATCHES = 24
 _WAYS = ("naive", "loader", "naive, busy", "loader, busy")
-_IMAGE = (224, 224, 3)
+_LARGE, _SMALL = (224, 224, 3), (30, 30, 1)
 _SPEC = P("data")  # rows of a batch are sharded over the devices
 
 
@@ -47,20 +48,33 @@ class Blocks:
 
 
 class Images:
-    """Images, each in its own compressed file, u8[rows, 224, 224, 3]."""
+    """Images, each in its own compressed file, u8[rows, height, width, channels]."""
+
+    size = _LARGE
 
     def __init__(self, number: int, settings: dict[str, Any], folder: Path):
         self._folder, self._rows = folder, settings["images"]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return (self._rows, *_IMAGE)
+        return (self._rows, *self.size)
 
     def read(self, name: str, index: Index) -> np.ndarray:
         rows = range(*index[0].indices(self._rows))
-        return np.stack([_read_image(self._folder / f"{row}.z") for row in rows])
+        files = (_image_file(self._folder, row, self.size) for row in rows)
+        return np.stack([_read_image(file, self.size) for file in files])
 
 
-SOURCES = {"blocks in memory": Blocks, "images in files": Images}
+class SmallImages(Images):
+    """The same of 30 x 30 grey pixels."""
+
+    size = _SMALL
+
+
+SOURCES = {
+    "blocks in memory": Blocks,
+    "images of 224 x 224 x 3": Images,
+    "images of 30 x 30": SmallImages,
+}
 
 
 def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
@@ -147,11 +161,17 @@ def _write_images(folder: Path, number: int) -> None:
     for row in range(number):
         coarse = rng.integers(0, 255, (56, 56, 3), dtype=np.uint8)
         image = coarse.repeat(4, axis=0).repeat(4, axis=1)
-        (folder / f"{row}.z").write_bytes(zlib.compress(image.tobytes()))
+        for size in (_LARGE, _SMALL):
+            part = image[: size[0], : size[1], : size[2]]
+            _image_file(folder, row, size).write_bytes(zlib.compress(part.tobytes()))
 
 
-def _read_image(path: Path) -> np.ndarray:
-    return np.frombuffer(zlib.decompress(path.read_bytes()), np.uint8).reshape(_IMAGE)
+def _image_file(folder: Path, row: int, size: tuple[int, ...]) -> Path:
+    return folder / f"{row}-{size[0]}.z"
+
+
+def _read_image(path: Path, size: tuple[int, ...]) -> np.ndarray:
+    return np.frombuffer(zlib.decompress(path.read_bytes()), np.uint8).reshape(size)
 
 
 def main(arguments: list[str]) -> None:

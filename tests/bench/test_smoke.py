@@ -127,7 +127,11 @@ SMOKE = {
     ),
     "loader": Smoke(
         "--devices 2 --samples 1 --rows 4 --tokens 8 --images 4",
-        ["blocks in memory | 2", "images in files | 2"],
+        [
+            "blocks in memory | 2",
+            "images of 224 x 224 x 3 | 2",
+            "images of 30 x 30 | 2",
+        ],
         positive=(4, 7),
         slow=False,
     ),
