@@ -55,7 +55,10 @@ def run(
     queries = choose_queries(labels)
     samples = [
         {"objective": "pixels", "scores": _means(test[0], labels, queries)},
-        {"objective": "chance", "scores": chance(labels, queries).tolist()},
+        {
+            "objective": "chance",
+            "scores": chance(labels, queries).mean(axis=0).tolist(),
+        },
     ]
     for seed in seeds:
         for objective in objectives:
