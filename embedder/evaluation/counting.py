@@ -1,15 +1,20 @@
 """Baselines that count in the sequences of a training, and train nothing."""
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
 from embedder.evaluation.ranking import DECAY, Scorer, Sequences, recency_weights
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 
 def followed_most_often(training: Sequences, num_items: int) -> Scorer:
     """Scores that are how often an item came right after the last one of the query."""
+    from scipy import sparse
+
     ids, lengths = training
     is_last = np.zeros(len(ids), bool)
     is_last[np.cumsum(lengths) - 1] = True
@@ -31,6 +36,8 @@ def same_session(training: Sequences, num_items: int, decay: float = DECAY) -> S
     Args:
       decay: of the weights in the mean, see `recency_weights`.
     """
+    from scipy import sparse
+
     incidence = _incidence(training, num_items)  # how often a session has an item
     own = (incidence * incidence).sum(axis=0)  # pairs of an item with itself
     num_pairs = incidence.T @ incidence.sum(axis=1) - own
@@ -76,6 +83,8 @@ def positive_pmi(
       training: shards of sequences.
       num_tokens: V.
     """
+    from scipy import sparse
+
     tokens, columns = np.unique(pairs, return_inverse=True)
     first, second = columns.reshape(-1, 2).T
     number = np.full(num_tokens, -1)
@@ -104,8 +113,10 @@ def _near(numbers: np.ndarray, lengths: np.ndarray, offset: int) -> np.ndarray:
 
 def _incidence(
     sequences: Sequences, num_items: int, weights: np.ndarray | None = None
-) -> sparse.csr_array:
+) -> "sparse.csr_array":
     """How often each sequence has each item, or the sums of the weights, f64[n]."""
+    from scipy import sparse
+
     ids, lengths = sequences
     rows = np.repeat(np.arange(len(lengths)), lengths)
     values = np.ones(len(ids)) if weights is None else weights

@@ -9,6 +9,7 @@ import numpy as np
 from embedder.config import Config, with_options
 from embedder.encoders.outputs import evaluate
 from embedder.encoders.training import EncoderTraining
+from embedder.encoders.update import model_of
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.evaluation.ranking import next_item
@@ -145,7 +146,9 @@ def _validation(training: EncoderTraining, which: int) -> Scorer:
         )
 
     def score(config: Config, state: TrainState) -> float:
-        found = evaluate(encoder, state.params, examples.features, examples.labels, ids)
+        found = evaluate(
+            encoder, model_of(state), examples.features, examples.labels, ids
+        )
         return -found[0] if which == 0 else found[1]
 
     return score

@@ -162,8 +162,8 @@ def unscaled(original, x, dtype):
     return x.astype(dtype)
 
 
-def padding_counts(original, network, params, features, labels, weights):
-    return original(network, params, features, labels, weights * 0 + 1)
+def padding_counts(original, outputs, labels, weights):
+    return original(outputs, labels, weights * 0 + 1)
 
 
 def mean_of_two(original, network, params, features, labels, weights):
@@ -240,7 +240,7 @@ PLANTED = [
         "split_validation",
         wrong_examples_validate,
     ),
-    ("whole epoch", classify, "loss_sums", padding_counts),
+    ("whole epoch", classify, "loss_sums_of", padding_counts),
     ("replicas", embedder.encoders.training, "replicas_of", seeds_in_reverse),
     (
         "replicas",
