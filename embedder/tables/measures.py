@@ -24,8 +24,6 @@ from embedder.evaluation.ranking import (
 )
 from embedder.tables import heldout
 from embedder.tables.encoded import TokenSource
-from embedder.tables.file_measures import file_measure
-from embedder.tables.link_measure import link_measure
 from embedder.tables.measured import Baseline, Measure, Measured, Tables
 from embedder.tables.options import HELD_OUT_SCORES, LINKS, TablesOptions
 from embedder.tables.split import Sequences, num_held_out, sequences
@@ -82,9 +80,13 @@ def measures(options: TablesOptions, encoded: TokenSource) -> Measures:
     found: list[Measure] = []
     best_by, best = options.best_by, ""
     if best_by and best_by not in (*HELD_OUT_SCORES, LINKS):
+        from embedder.tables.file_measures import file_measure
+
         found.append(file_measure(options, encoded))
         best = found[0].names[0]
     if options.holdout and options.walks:
+        from embedder.tables.link_measure import link_measure
+
         found.append(link_measure(options, encoded))
         best = best or (found[-1].names[0] if best_by else "")
     elif options.holdout:

@@ -279,7 +279,13 @@ def test_networks_are_swept(tmp_path):
     np.savez(tmp_path / "data.npz", X=rng.normal(size=(300, 5)) + np.eye(5)[y], y=y)
     config = with_options(
         *(Config(),),
-        **{"model": "encoder", "label": "y", "epochs": 4, "dtype": "float64"},
+        **{
+            "model": "encoder",
+            "label": "y",
+            "epochs": 4,
+            "optimizer": "sgd",
+            "dtype": "float64",
+        },
         **{"loader": "memory", "validation_fraction": 0.2, "learning_rate": 0.1},
     )
     space = {
