@@ -146,7 +146,7 @@ class EncoderTraining:
             epochs,
             local_blocks(self.layout, options.batch_size),
             config.run.bootstrap,
-            has_mixup(options),
+            _has_mixup(options),
         )
         limit = config.updates_per_call
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
@@ -454,7 +454,7 @@ class EncoderTraining:
         return self.network.num_classes
 
 
-def has_mixup(options: EncoderOptions) -> bool:
+def _has_mixup(options: EncoderOptions) -> bool:
     """Whether examples are mixed."""
     return make_augment(options.augment).mixup > 0
 

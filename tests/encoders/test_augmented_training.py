@@ -10,6 +10,7 @@ from PIL import Image
 from embedder import FeatureEncoder, read_vectors
 from embedder.cli import main
 from embedder.encoders.augment import make_augment, mixup_weights
+from embedder.encoders.networks.network import Model
 from embedder.encoders.training import EncoderTraining
 from embedder.encoders.update import _AUGMENT
 from embedder.engine.epochs import run_epochs
@@ -54,15 +55,7 @@ def by_hand(training: EncoderTraining, loss_of_batch) -> dict:
 
 
 def scores_of(training: EncoderTraining, params, images) -> jax.Array:
-    model = training.initial_state().extras.averages
-    encoder = training.program.encoder
-    return encoder.scores(type(_model(training))(params, model), jnp.stack(images))
-
-
-def _model(training: EncoderTraining):
-    from embedder.encoders.update import model_of
-
-    return model_of(training.initial_state())
+    return training.program.encoder.scores(Model(params), jnp.stack(images))
 
 
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
