@@ -232,7 +232,7 @@ def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def _program(training):
-    from embedder.encoders.training import make_encoder_program
+    from embedder.encoders.program import make_encoder_program
 
     config = training.config
     run = config.run

@@ -25,7 +25,7 @@ def lowered(case: dict[str, Any]):
 
     from embedder.config import Config, with_options
     from embedder.encoders.networks.registry import network_for
-    from embedder.encoders.training import make_encoder_program
+    from embedder.encoders.program import make_encoder_program
     from embedder.encoders.update import Batches, Extras
     from embedder.engine.layout import Layout
     from embedder.engine.state import TrainState

@@ -21,7 +21,7 @@ def lowered_networks(case: dict[str, Any]):
     from embedder.config import Config, with_options
     from embedder.encoders.networks.encoder import initial_model
     from embedder.encoders.networks.mlp import MLP
-    from embedder.encoders.training import make_encoder_program
+    from embedder.encoders.program import make_encoder_program
     from embedder.encoders.update import Batches, initial_state, replica_axes
     from embedder.engine.layout import Layout
 

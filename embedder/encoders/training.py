@@ -1,12 +1,10 @@
 """Training of an encoder on examples in memory; it reads and writes no files."""
 
-import dataclasses
 import fnmatch
-import functools
 import hashlib
 import math
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +12,7 @@ import numpy as np
 import optax
 
 from embedder.config import Config, replicas_of, with_options
-from embedder.encoders.augment import make_augment
+from embedder.encoders.augment import Augment, make_augment
 from embedder.encoders.batches import (
     BatchSource,
     Updates,
@@ -25,7 +23,6 @@ from embedder.encoders.batches import (
 from embedder.encoders.examples import Examples
 from embedder.encoders.loaders import choose_loader
 from embedder.encoders.networks.encoder import (
-    Encoder,
     initial_model,
     make_encoder,
     model_shapes,
@@ -37,49 +34,34 @@ from embedder.encoders.networks.registry import network_for, network_name
 from embedder.encoders.objectives import objective_for
 from embedder.encoders.optimizers import (
     Schedule,
-    after_options,
-    arguments_of,
     learning_rate,
-    make_optimizer,
 )
 from embedder.encoders.options import EncoderOptions
 from embedder.encoders.outputs import evaluate, evaluate_replicas
-from embedder.encoders.own_rates import Varied, own_optimizer, own_rates
+from embedder.encoders.own_rates import own_optimizer, own_rates
+from embedder.encoders.program import (
+    make_encoder_program,
+    without_rates,
+)
 from embedder.encoders.start import Start
 from embedder.encoders.update import (
     AXES,
     AXES_OF_IDS,
     Batches,
-    Learning,
     initial_state,
     model_of,
-    pad_batches,
     replica_axes,
-    updates_function,
 )
-from embedder.engine.compilation import avoid_slow_scatters, enable_compilation_cache
+from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.devices import Demand, capacity, pick_layout, replicas_text
 from embedder.engine.epochs import Metrics
 from embedder.engine.feed import local_blocks, sharded_batches
 from embedder.engine.layout import Layout, mesh_of
 from embedder.engine.loop import CallResult, run_calls
-from embedder.engine.program import PlacedState, Placement, Program, place_updates
-from embedder.engine.replicas import stack_states, vmap_updates
+from embedder.engine.program import PlacedState
+from embedder.engine.replicas import stack_states
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncoderProgram(Program):
-    """The compiled updates of an encoder."""
-
-    learning: Learning
-    optimizer: optax.GradientTransformation
-
-    @property
-    def encoder(self) -> Encoder:
-        """The network as functions."""
-        return self.learning.encoder
 
 
 class EncoderTraining:
@@ -112,7 +94,7 @@ class EncoderTraining:
         models = [resolved(each, shape) for each in models]
         options = config.encoder
         self.network = network_for(options, shape, num_classes)
-        _check_augment(options, shape)
+        augment = checked_augment(options, shape)
         self.loader: Literal["tfdata", "memory"] = choose_loader(config.run, examples)
         self.config = with_options(config, **self.network.settings, loader=self.loader)
         self._start = start
@@ -146,7 +128,7 @@ class EncoderTraining:
             epochs,
             local_blocks(self.layout, options.batch_size),
             config.run.bootstrap,
-            _has_mixup(options),
+            augment.mixup > 0,
         )
         limit = config.updates_per_call
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
@@ -161,9 +143,7 @@ class EncoderTraining:
         )
         self.program = make_encoder_program(
             self.network,
-            dataclasses.replace(self.config.encoder, **_READ_FROM_BATCHES)
-            if varied
-            else self.config.encoder,
+            without_rates(self.config.encoder) if varied else self.config.encoder,
             config.run.optimizer,
             config.run.dtype,
             1 if varied else config.run.seed,
@@ -454,13 +434,12 @@ class EncoderTraining:
         return self.network.num_classes
 
 
-def _has_mixup(options: EncoderOptions) -> bool:
-    """Whether examples are mixed."""
-    return make_augment(options.augment).mixup > 0
+def checked_augment(options: EncoderOptions, example_shape: tuple[int, ...]) -> Augment:
+    """The random changes of examples.
 
-
-def _check_augment(options: EncoderOptions, example_shape: tuple[int, ...]) -> None:
-    """Checks that the random changes fit the examples and the objective."""
+    Raises:
+      InputError: they do not fit the examples or the objective.
+    """
     augment = make_augment(options.augment)
     augment.check(example_shape)
     if augment.mixup and options.objective != "softmax":
@@ -473,6 +452,7 @@ def _check_augment(options: EncoderOptions, example_shape: tuple[int, ...]) -> N
             f"`objective` {options.objective} compares views of an example: give "
             "`augment`, such as crop=4 flip."
         )
+    return augment
 
 
 def _check_frozen(pattern: str, network: Network) -> None:
@@ -513,77 +493,3 @@ def resolved(config: Config, example_shape: tuple[int, ...]) -> Config:
         rate_schedule=schedule,
         learning_rate=learning_rate(options, config.run.optimizer),
     )
-
-
-_READ_FROM_BATCHES: dict[str, Any] = {"learning_rate": 0.01, "optimizer_args": ()}
-"""Settings that the program of networks with rates of their own does not read."""
-
-
-@functools.lru_cache(maxsize=8)
-def make_encoder_program(
-    network: Network,
-    options: EncoderOptions,
-    optimizer_name: str,
-    dtype: str,
-    seed: int,
-    layout: Layout,
-    is_resident: bool,
-    has_replicas: bool = False,
-    bootstrap: bool = False,
-    varied: Varied | None = None,
-    schedule: Schedule | None = None,
-    class_weights: tuple[float, ...] = (),
-    optimizer: optax.GradientTransformation | None = None,
-) -> EncoderProgram:
-    """The compiled updates of `network`; cached, so that they compile only once.
-
-    Args:
-      seed: of the first parameters that `encoder.init` draws.
-      is_resident: whether all features stay on the devices, so that batches are ids.
-      has_replicas: whether the program is of replicas, `engine.replicas`.
-      bootstrap: whether these have weights of their own.
-      varied: the numbers of the optimizer that these read from their batches; its
-        `optimizer` then has others.
-      schedule: None: the learning rate is constant.
-      class_weights: as of `objective_for`.
-      optimizer: in place of the one that the settings name.
-    """
-    enable_compilation_cache()
-    inner = None if options.compute_dtype == "same" else options.compute_dtype
-    learning = Learning(
-        make_encoder(
-            network,
-            dtype=dtype,
-            seed=seed,
-            precision=options.precision,
-            compute_dtype=inner,
-        ),
-        objective_for(options, class_weights),
-        make_augment(options.augment) if options.augment else None,
-        options.micro_batches,
-        options.average,
-        options.freeze_modules,
-    )
-
-    def optimizer_of(rates: Any = None) -> optax.GradientTransformation:
-        if varied is not None and rates is not None:
-            return varied.optimizer_of(rates, options, schedule)
-        if optimizer is not None:
-            return after_options(optimizer, options)
-        rate = learning_rate(options, optimizer_name)
-        arguments = arguments_of(options)
-        return make_optimizer(optimizer_name, rate, arguments, options, schedule)
-
-    updates = updates_function(learning, optimizer_of, layout.exchange)
-    placement = Placement(
-        AXES_OF_IDS if is_resident else AXES,
-        0,  # all arrays of the state are replicated
-        lambda state: state,
-        lambda state: state,
-        lambda batch: pad_batches(batch, layout.num_blocks(options.batch_size)),
-    )
-    if has_replicas:
-        axes = replica_axes(is_resident, bootstrap)
-        updates, placement = vmap_updates(updates, placement, axes)
-    program = place_updates(updates, layout, placement)
-    return EncoderProgram(learning=learning, optimizer=optimizer_of(), **vars(program))

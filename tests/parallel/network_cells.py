@@ -11,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from embedder.encoders import training as encoder_training
+from embedder.encoders import program as encoder_program
 from embedder.encoders import update
 from embedder.encoders.networks import layers
 from embedder.encoders.networks.encoder import initial_model, make_encoder
@@ -51,10 +51,10 @@ def one_network() -> Iterator[dict]:
         ("keys of a device", local_keys()),
     ):
         with planted:
-            encoder_training.make_encoder_program.cache_clear()
+            encoder_program.make_encoder_program.cache_clear()
             for cell in cells("conv-small", BOTH[:1]):
                 yield cell | {"planted": name}
-    encoder_training.make_encoder_program.cache_clear()
+    encoder_program.make_encoder_program.cache_clear()
 
 
 def objectives() -> Iterator[dict]:

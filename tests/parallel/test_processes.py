@@ -203,7 +203,9 @@ def test_two_processes_end_early_where_one_does(folder):
 
 @pytest.mark.slow
 def test_two_processes_agree_on_the_time_of_evaluations(folder):
-    timed = ("--eval-every", "1s", "--epochs", "100000", *SCORED)
+    """At this rate no score improves, so patience ends the run after 4 of them."""
+    timed = ("--eval-every", "1s", "--epochs", "100000", "--alpha", "1e-9")
+    timed += ("--min-alpha", "1e-9", *SCORED)
     (code, lines), second = ends(start_two(*timed, "two"))
     assert (code, second) == (0, (0, [])), lines
     assert any("Ends early, after" in line for line in lines)

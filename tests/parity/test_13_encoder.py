@@ -7,6 +7,7 @@ import pytest
 
 import embedder.encoders.optimizers
 import embedder.encoders.outputs
+import embedder.encoders.program
 import embedder.encoders.training
 from embedder.config import Config, with_options
 from embedder.encoders import batches, objectives
@@ -259,7 +260,7 @@ PLANTED = [
 def fresh_programs():
     """Nothing compiled with a planted piece is used elsewhere, nor the reverse."""
     caches = (
-        embedder.encoders.training.make_encoder_program.cache_clear,
+        embedder.encoders.program.make_encoder_program.cache_clear,
         embedder.encoders.outputs._batch_sums.clear_cache,
     )
 
