@@ -27,7 +27,7 @@ from embedder.encoders.update import (
     replica_axes,
     updates_function,
 )
-from embedder.engine.compilation import enable_compilation_cache
+from embedder.engine.compilation import convolution_options, enable_compilation_cache
 from embedder.engine.layout import Layout
 from embedder.engine.program import Placement, Program, place_updates
 from embedder.engine.replicas import vmap_updates
@@ -117,5 +117,5 @@ def make_encoder_program(
     if has_replicas:
         axes = replica_axes(is_resident, bootstrap)
         updates, placement = vmap_updates(updates, placement, axes)
-    program = place_updates(updates, layout, placement)
+    program = place_updates(updates, layout, placement, convolution_options())
     return EncoderProgram(learning=learning, optimizer=optimizer_of(), **vars(program))

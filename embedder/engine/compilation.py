@@ -1,5 +1,6 @@
 """Settings of JAX before it compiles: the compilation cache, and flags of XLA."""
 
+import functools
 import importlib.metadata
 import importlib.util
 import logging
@@ -15,6 +16,7 @@ from embedder.disk.cache_files import read_cache_file, write_cache_file
 
 _SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # versions of jaxlib; jax-ml/jax issue 38806
 _FAST_SCATTERS = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
+_WITHOUT_CONVOLUTIONS = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_REDUCE"
 _log = logging.getLogger(__name__)
 _MIN_SECONDS = 0.1  # of compile time; faster programs are not cached
 
@@ -68,6 +70,25 @@ def enable_compilation_cache() -> None:
 
 def _log_cache_off(folder: Path, why: object) -> None:
     _log.info("The compilation cache is off: %s: %s.", folder, str(why).rstrip("."))
+
+
+@functools.cache
+def convolution_options() -> dict[str, str]:
+    """Options of XLA, as `jax.jit` takes them, for programs with convolutions.
+
+    On CPUs jaxlib 0.10 gives convolutions to YNNPACK, which computes each in one thread
+    unless it is fused with a sum (bench/README.md#networks-of-images). Without it XLA
+    has its own, in all threads; sums and matrix products stay with YNNPACK. Versions
+    that do not know the option get none.
+    """
+    options = {"xla_cpu_experimental_ynn_fusion_type": _WITHOUT_CONVOLUTIONS}
+    if jax.default_backend() != "cpu":
+        return {}
+    try:
+        jax.jit(lambda: 0, compiler_options=options).lower().compile()
+    except jax.errors.JaxRuntimeError:  # no such option
+        return {}
+    return options
 
 
 def avoid_slow_scatters() -> None:

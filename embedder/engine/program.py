@@ -69,11 +69,23 @@ class Placement(NamedTuple):
         return self.replica_axes is not None
 
 
-def place_updates(updates, layout: Layout, placement: Placement) -> Program:
-    """The program of `updates`, which is what one device of `layout` computes."""
+def place_updates(
+    updates,
+    layout: Layout,
+    placement: Placement,
+    compiler_options: dict[str, str] | None = None,
+) -> Program:
+    """The program of `updates`, which is what one device of `layout` computes.
+
+    Args:
+      compiler_options: of XLA, as `jax.jit` takes them. `pmap` takes none.
+    """
+    jit = functools.partial(
+        jax.jit, donate_argnums=0, compiler_options=compiler_options
+    )
     match layout.mode:
         case "jit":
-            compiled = jax.jit(updates, donate_argnums=0)
+            compiled = jit(updates)
             return Program(
                 apply_updates=compiled,
                 place_state=_copy_to_device,
@@ -81,7 +93,7 @@ def place_updates(updates, layout: Layout, placement: Placement) -> Program:
                 whole_state=jax.device_get,
             )
         case "sharded":
-            return _by_mesh(updates, layout, placement)
+            return _by_mesh(updates, layout, placement, jit)
         case "pmap" if layout.replica_devices > 1:
             return _replicas_by_pmap(updates, layout, placement)
         case "pmap":
@@ -96,7 +108,7 @@ def _unchanged(batch):
     return batch
 
 
-def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
+def _by_mesh(updates, layout: Layout, placement: Placement, jit: Callable) -> Program:
     mesh, table = mesh_of(layout), table_spec(layout)
     batch = batch_spec(layout, placement.axes, placement.replica_axes)
     first = replicas_spec(layout) if placement.has_replicas else ()
@@ -135,7 +147,7 @@ def _by_mesh(updates, layout: Layout, placement: Placement) -> Program:
         return map_batch(put, placement.pad_batch(values), batch)
 
     return Program(
-        apply_updates=jax.jit(mapped, donate_argnums=0),
+        apply_updates=jit(mapped),
         place_state=place_state,
         place_batch=place_batch,
         whole_state=lambda placed: placement.unpad_state(

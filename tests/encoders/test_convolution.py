@@ -23,6 +23,7 @@ SHAPES = {  # B, H, W, C, size of the kernel, stride, N
     "even kernel": (2, 6, 5, 3, 2, 1, 4),
     "every third pixel": (2, 8, 7, 3, 3, 3, 4),
     "many channels": (2, 6, 5, 5, 3, 1, 2),
+    "many examples": (70, 3, 4, 5, 3, 1, 2),
 }
 shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 

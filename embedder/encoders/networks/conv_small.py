@@ -60,5 +60,32 @@ def largest_of_squares(x: jax.Array) -> jax.Array:
     over at the ends is dropped."""
     height, width = x.shape[1] // 2, x.shape[2] // 2
     squares = x[:, : 2 * height, : 2 * width]
-    parts = squares.reshape(x.shape[0], height, 2, width, 2, x.shape[3])
+    return _largest(squares.reshape(x.shape[0], height, 2, width, 2, x.shape[3]))
+
+
+@jax.custom_vjp
+def _largest(parts: jax.Array) -> jax.Array:
+    """[B, H, 2, W, 2, C] -> [B, H, W, C].
+
+    Of equal maxima each gets its share of the gradient, as of `jnp.max`. Their number
+    is written as a sum of four: with that of `jnp.max` XLA fuses the convolution of the
+    gradient, which then has one thread.
+    """
     return jnp.max(parts, (2, 4))
+
+
+def _largest_forward(parts: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    found = _largest(parts)
+    return found, (parts, found)
+
+
+def _largest_backward(
+    kept: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array]:
+    parts, found = kept
+    is_largest = (parts == found[:, :, None, :, None]).astype(gradient.dtype)
+    ties = sum(is_largest[:, :, i, :, j] for i in range(2) for j in range(2))
+    return (is_largest * (gradient / ties)[:, :, None, :, None],)
+
+
+_largest.defvjp(_largest_forward, _largest_backward)

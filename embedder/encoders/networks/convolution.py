@@ -17,8 +17,10 @@ import jax
 import jax.numpy as jnp
 
 _ORDER = ("NHWC", "HWIO", "NHWC")
-# Values of a patch up to which patches are faster: bench/README.md#convolutions
+# Values of a patch up to which the gradient of a kernel is faster as matrix products,
+# and examples of one convolution above that: bench/README.md#convolutions
 _SMALL_PATCH = 36
+_EXAMPLES = 32
 
 Pads = list[tuple[int, int]]
 """Pixels before and after, of height and of width."""
@@ -31,9 +33,8 @@ def convolution(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
     """
     if jax.default_backend() != "cpu":
         return by_xla(x, kernel, stride)
-    size, patch = math.prod(kernel.shape[:2]), math.prod(kernel.shape[:3])
     # XLA's fast convolutions for CPUs are of float32.
-    if x.dtype != jnp.float32 or size == 1 or patch <= _SMALL_PATCH:
+    if x.dtype != jnp.float32 or math.prod(kernel.shape[:2]) == 1:
         return by_patches(x, kernel, stride)
     return in_order(x, kernel, stride)
 
@@ -51,19 +52,28 @@ def by_patches(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
 
     Patches are h w times as large as the images.
     """
-    height, width, channels, num = kernel.shape
+    shifted = [each for row in _shifted(x, kernel.shape, stride) for each in row]
+    patches = shifted[0] if len(shifted) == 1 else jnp.concatenate(shifted, -1)
+    num = kernel.shape[-1]
+    product = patches.reshape(-1, math.prod(kernel.shape[:3])) @ kernel.reshape(-1, num)
+    return product.reshape(*patches.shape[:3], num)
+
+
+def _shifted(
+    x: jax.Array, kernel_shape: Sequence[int], stride: int
+) -> list[list[jax.Array]]:
+    """For each row and column of a kernel, the values [B, H', W', C] that it meets."""
+    height, width = kernel_shape[:2]
     pads = same_pads(x.shape[1:3], (height, width), stride)
     padded = jnp.pad(x, ((0, 0), *pads, (0, 0)))
-    rows = [-(-length // stride) for length in x.shape[1:3]]
-    ends = [(count - 1) * stride + 1 for count in rows]
-    shifted = [
-        padded[:, i : i + ends[0] : stride, j : j + ends[1] : stride]
+    ends = [(-(-length // stride) - 1) * stride + 1 for length in x.shape[1:3]]
+    return [
+        [
+            padded[:, i : i + ends[0] : stride, j : j + ends[1] : stride]
+            for j in range(width)
+        ]
         for i in range(height)
-        for j in range(width)
     ]
-    patches = shifted[0] if len(shifted) == 1 else jnp.concatenate(shifted, -1)
-    product = patches.reshape(-1, height * width * channels) @ kernel.reshape(-1, num)
-    return product.reshape(x.shape[0], *rows, num)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -102,9 +112,33 @@ def _in_order_backward(
         pads_kernel.append((before, size - 1 + spread - length - before))
     reverse = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
     dx = _ordered(gradient, reverse, pads_x, x_dilation=stride)
+    if math.prod(kernel.shape[:3]) <= _SMALL_PATCH:
+        return dx, _kernel_gradient_by_rows(x, kernel.shape, gradient, stride)
     examples_last, outer = x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)
-    dkernel = _ordered(examples_last, outer, pads_kernel, kernel_dilation=stride)
+    # Their time grows faster than the number of examples.
+    parts = [
+        _ordered(
+            examples_last[..., start : start + _EXAMPLES],
+            outer[:, :, start : start + _EXAMPLES],
+            pads_kernel,
+            kernel_dilation=stride,
+        )
+        for start in range(0, x.shape[0], _EXAMPLES)
+    ]
+    dkernel = sum(parts[1:], parts[0])
     return dx, dkernel.transpose(1, 2, 0, 3)
+
+
+def _kernel_gradient_by_rows(
+    x: jax.Array, kernel_shape: Sequence[int], gradient: jax.Array, stride: int
+) -> jax.Array:
+    """The gradient of a kernel as a matrix product for each of its rows."""
+    outer = gradient.reshape(-1, gradient.shape[-1])
+    products = [
+        jnp.concatenate(row, -1).reshape(outer.shape[0], -1).T @ outer
+        for row in _shifted(x, kernel_shape, stride)
+    ]
+    return jnp.stack(products).reshape(kernel_shape)
 
 
 in_order.defvjp(_in_order_forward, _in_order_backward)
