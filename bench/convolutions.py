@@ -110,6 +110,8 @@ def _arrays(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 def _compiled(form: Callable, stride: int, arrays) -> Form:
     import jax
 
+    from embedder.engine.compilation import convolution_options
+
     x, kernel = arrays
 
     def forward(x, kernel, num):
@@ -131,7 +133,8 @@ def _compiled(form: Callable, stride: int, arrays) -> Form:
     programs, seconds = [], 0.0
     for function in (forward, once, loop):
         began = time.perf_counter()
-        programs.append(jax.jit(function).lower(x, kernel, 1).compile())
+        jitted = jax.jit(function, compiler_options=convolution_options())
+        programs.append(jitted.lower(x, kernel, 1).compile())
         seconds = time.perf_counter() - began
     memory = programs[-1].memory_analysis()
     return Form(programs, seconds, memory.temp_size_in_bytes if memory else 0)

@@ -16,7 +16,10 @@ from embedder.disk.cache_files import read_cache_file, write_cache_file
 
 _SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # versions of jaxlib; jax-ml/jax issue 38806
 _FAST_SCATTERS = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
-_WITHOUT_CONVOLUTIONS = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_REDUCE"
+_CONVOLUTIONS = {  # what YNNPACK computes: matrix products and sums
+    "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT,"
+    "LIBRARY_FUSION_TYPE_REDUCE"
+}
 _log = logging.getLogger(__name__)
 _MIN_SECONDS = 0.1  # of compile time; faster programs are not cached
 
@@ -81,14 +84,13 @@ def convolution_options() -> dict[str, str]:
     has its own, in all threads; sums and matrix products stay with YNNPACK. Versions
     that do not know the option get none.
     """
-    options = {"xla_cpu_experimental_ynn_fusion_type": _WITHOUT_CONVOLUTIONS}
     if jax.default_backend() != "cpu":
         return {}
     try:
-        jax.jit(lambda: 0, compiler_options=options).lower().compile()
+        jax.jit(lambda: 0, compiler_options=_CONVOLUTIONS).lower().compile()
     except jax.errors.JaxRuntimeError:  # no such option
         return {}
-    return options
+    return _CONVOLUTIONS
 
 
 def avoid_slow_scatters() -> None:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from embedder.encoders.networks.conv_small import largest_of_squares
 from embedder.encoders.networks.convolution import (
     by_patches,
     by_xla,
@@ -95,3 +96,26 @@ def test_convolutions_in_a_loop_are_in_the_order_that_xla_has_fast_ones_for(stri
     program = jax.jit(updates).lower(kernel, 3).compile().as_text()
     orders = re.findall(r"convolution\(.*dim_labels=([^, ]*)", program)
     assert orders == 3 * ["b01f_01io->b01f"]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_gradients_of_the_largest_of_squares_are_those_of_the_maximum(ties):
+    rng = np.random.default_rng(0)
+    x = rng.integers(3, size=(2, 5, 6, 3)) if ties else rng.normal(size=(2, 5, 6, 3))
+    gradient = rng.normal(size=(2, 2, 3, 3))
+
+    def by_maximum(x):
+        return jnp.max(x[:, :4].reshape(2, 2, 2, 3, 2, 3), (2, 4))
+
+    with jax.enable_x64(True):
+        (found, back), (desired, desired_back) = (
+            jax.vjp(function, jnp.asarray(x, float))
+            for function in (largest_of_squares, by_maximum)
+        )
+        np.testing.assert_array_equal(found, desired)
+        np.testing.assert_allclose(
+            back(jnp.asarray(gradient))[0],
+            desired_back(jnp.asarray(gradient))[0],
+            rtol=1e-15,
+            atol=0,
+        )

@@ -3,8 +3,10 @@ import os
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
 
+from embedder.encoders.networks.convolution import in_order
 from embedder.engine import compilation
 from tests.commands import run_python
 
@@ -170,3 +172,26 @@ def test_the_flag_does_no_harm_on_a_cpu():
     environment = {**os.environ, "XLA_FLAGS": FLAG, "JAX_PLATFORMS": "cpu"}
     done = run_python("-c", code, env=environment)
     assert (done.stdout, done.returncode) == ("2 cpu\n", 0)
+
+
+@pytest.fixture
+def fresh_options():
+    compilation.convolution_options.cache_clear()
+    yield
+    compilation.convolution_options.cache_clear()
+
+
+def test_convolutions_are_those_of_xla_which_have_all_threads(fresh_options):
+    def program(options: dict[str, str]) -> str:
+        jitted = jax.jit(in_order, compiler_options=options)
+        x, kernel = jnp.ones((128, 14, 14, 32)), jnp.ones((3, 3, 32, 64))
+        return jitted.lower(x, kernel).compile().as_text()
+
+    assert "ynn" in program({})  # else the options are no longer needed
+    assert "ynn" not in program(compilation.convolution_options())
+
+
+def test_a_version_without_the_option_gets_none(fresh_options, monkeypatch):
+    unknown = {"xla_cpu_no_such_option": "1"}
+    monkeypatch.setattr(compilation, "_CONVOLUTIONS", unknown)
+    assert compilation.convolution_options() == {}
