@@ -369,7 +369,7 @@ def encoder_bench(
 
 def convolutions_bench(
     forms: tuple[str, ...] = (
-        *("the program's", "XLA's", "gradients in order", "patches"),
+        *("the program's", "XLA's", "patches"),
         "a product a pixel",
     ),
     samples: int = 5,

@@ -52,7 +52,6 @@ def forms() -> dict[str, Callable]:
     return {
         "the program's": ours.convolution,
         "XLA's": ours.by_xla,
-        "gradients in order": ours.in_order,
         "patches": ours.by_patches,
         "a product a pixel": by_pixels,
     }

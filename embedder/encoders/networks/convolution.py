@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 _ORDER = ("NHWC", "HWIO", "NHWC")
-# Values of a patch up to which the gradient of a kernel is faster as matrix products,
-# and examples of one convolution above that: bench/README.md#convolutions
+# Values of a patch up to which gradients are faster as matrix products, and examples of
+# one convolution above that: bench/README.md#convolutions
 _SMALL_PATCH = 36
 _EXAMPLES = 32
 
@@ -98,6 +98,10 @@ def _in_order_backward(
     with s - 1 zeros between.
     """
     x, kernel = kept
+    if math.prod(kernel.shape[:3]) <= _SMALL_PATCH:
+        _, gradient_of_x = jax.vjp(lambda x: by_patches(x, kernel, stride), x)
+        rows = _kernel_gradient_by_rows(x, kernel.shape, gradient, stride)
+        return gradient_of_x(gradient)[0], rows
     pads_x: Pads = []
     pads_kernel: Pads = []
     sizes = zip(
@@ -112,8 +116,6 @@ def _in_order_backward(
         pads_kernel.append((before, size - 1 + spread - length - before))
     reverse = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
     dx = _ordered(gradient, reverse, pads_x, x_dilation=stride)
-    if math.prod(kernel.shape[:3]) <= _SMALL_PATCH:
-        return dx, _kernel_gradient_by_rows(x, kernel.shape, gradient, stride)
     examples_last, outer = x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)
     # Their time grows faster than the number of examples.
     parts = [
