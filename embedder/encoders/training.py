@@ -20,7 +20,7 @@ from embedder.encoders.batches import (
     split_validation,
     updates_per_call,
 )
-from embedder.encoders.examples import Examples
+from embedder.encoders.examples import UNLABELLED, Examples
 from embedder.encoders.loaders import choose_loader
 from embedder.encoders.networks.encoder import (
     initial_model,
@@ -95,6 +95,7 @@ class EncoderTraining:
         options = config.encoder
         self.network = network_for(options, shape, num_classes)
         augment = checked_augment(options, shape)
+        _check_choice(config, examples)
         self.loader: Literal["tfdata", "memory"] = choose_loader(config.run, examples)
         self.config = with_options(config, **self.network.settings, loader=self.loader)
         self._start = start
@@ -453,6 +454,21 @@ def checked_augment(options: EncoderOptions, example_shape: tuple[int, ...]) -> 
             "`augment`, such as crop=4 flip."
         )
     return augment
+
+
+def _check_choice(config: Config, examples: Examples) -> None:
+    """Checks that a best evaluation can be chosen: by the loss of classes."""
+    if [*examples.classes] != [UNLABELLED]:
+        return
+    for name, value in (
+        ("patience", config.run.patience),
+        ("result", config.save.result == "best" and "best"),
+    ):
+        if value:
+            raise InputError(
+                f"`{name}` goes by the loss of classes, and the examples have none, "
+                f"got {value!r}."
+            )
 
 
 def _check_frozen(pattern: str, network: Network) -> None:

@@ -208,6 +208,18 @@ def test_simclr_trains_on_images_without_labels(tmp_path, monkeypatch, capsys):
         command = ["train", "flat", *options, "--objective", each, "--workdir", "run"]
         assert main(command) == {"simclr": 0, "softmax": 2}[each]
     assert "images that are in no folder of a class" in capsys.readouterr().err
+    chosen = [
+        "--objective",
+        "simclr",
+        "--validation-fraction",
+        "0.2",
+        "--workdir",
+        "no",
+    ]
+    for each in (["--patience", "2"], ["--result", "best"]):
+        assert main(["train", "flat", *options, *chosen, *each]) == 2
+        refused = f"`{each[0][2:]}` goes by the loss of classes, and the examples have"
+        assert refused in capsys.readouterr().err
     vectors = read_vectors("run/vectors.safetensors")
     assert vectors.matrix.shape == (12, 5) and np.isfinite(vectors.matrix).all()
     command = ["neighbors", "run", "03.png", "--to", "sheet.png"]
