@@ -340,7 +340,7 @@ class Embed:
 
 @dataclass(frozen=True)
 class Export:
-    """Write vectors to a file or a folder, in the format of its suffix or of --format."""
+    """Write vectors to a file or folder, in the format of its suffix or of --format."""
 
     run: _Run
     """Folder of a finished run, or a file of vectors; it may be a URL."""
