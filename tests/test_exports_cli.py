@@ -137,8 +137,8 @@ def test_the_card_has_the_facts_of_the_run():
         "holdout": "0.2",
     }
     last = json.loads(Path("tokens/metrics.jsonl").read_text().splitlines()[-1])
-    assert f"held-out score, epoch 2: held_out {last['held_out']:.4g}" in lines
-    assert f"loss, epoch 2: {last['loss']:.4g}" in lines
+    assert f"held-out score at epoch 2: held_out {last['held_out']:.4g}" in lines
+    assert f"loss at epoch 2: {last['loss']:.4g}" in lines
     assert "dimensions: 5 principal components of 12" in lines
     assert "secret-place" not in card
 

@@ -12,7 +12,9 @@ from embedder.config import (
     options_of,
     read_toml,
 )
+from embedder.disk.files import short_reason
 from embedder.disk.urls import without_secrets
+from embedder.errors import InputError
 from embedder.run.inputs import (
     START_FILES,
     base_of,
@@ -23,8 +25,11 @@ from embedder.run.inputs import (
 from embedder.run.workdir import Workdir
 
 _MAX_FILES = 10
-_PROGRESS = {"epoch", "updates", "loss", "seconds", "compile_seconds"}
-"""What a line of metrics.jsonl has besides scores, the rate and the speed."""
+_PROGRESS = {
+    *("epoch", "updates", "loss", "alpha", "learning_rate"),
+    *("seconds", "compile_seconds"),
+}
+"""What a line of metrics.jsonl has besides scores and the speed."""
 
 
 def facts_of(run: Workdir, num_examples: int | None = None) -> list[str]:
@@ -55,7 +60,9 @@ def _corpus_lines(run: Workdir) -> list[str]:
     source = source_of(run)
     if source is None:
         return ["corpus: the demo corpus, documentation of Python"]
-    files = [each for each in manifest_of(run) if "file" in each]
+    files = [
+        each for each in manifest_of(run) if isinstance(each, dict) and "file" in each
+    ]
     lines = [
         f"corpus: {_name(str(each['file']))}, {_size(each)}"
         for each in files[:_MAX_FILES]
@@ -86,24 +93,25 @@ def _setting_lines(run: Workdir, config: Config) -> list[str]:
 
 
 def _score_lines(run: Workdir) -> list[str]:
-    """Scores of held-out data at the end of the training."""
-    if not run.metrics.exists():
+    """The loss and the scores of held-out data at the end of the training."""
+    if not run.metrics.exists():  # of a run of 0 epochs, or a copy
         return []
-    rows = [json.loads(line) for line in run.metrics.read_text("utf-8").splitlines()]
-    if not rows:
-        return []
-    last = rows[-1]
+    try:
+        rows = [*map(json.loads, run.metrics.read_text("utf-8").splitlines())]
+        last = dict(rows[-1]) if rows else {}
+    except (ValueError, TypeError) as error:
+        reason = short_reason(error)
+        raise InputError(f"{run.metrics} is damaged: {reason}.") from error
     speeds = {name for name in last if name.endswith("_per_second")}
     units = {name.removesuffix("_per_second") for name in speeds}
-    scores = {
-        name: value
-        for name, value in last.items()
-        if name not in _PROGRESS | speeds | units | {"alpha", "learning_rate"}
-        and value is not None
-    }
-    when = f"epoch {last['epoch']}"
-    return [f"loss, {when}: {last['loss']:.4g}"] * ("loss" in last) + [
-        f"held-out score, {when}: {name} {value:.4g}" for name, value in scores.items()
+    left_out = _PROGRESS | speeds | units
+    values = {n: x for n, x in last.items() if isinstance(x, int | float)}
+    when = f"at epoch {values.get('epoch', '?')}"
+    lines = [f"loss {when}: {values['loss']:.4g}"] if "loss" in values else []
+    return lines + [
+        f"held-out score {when}: {name} {value:.4g}"
+        for name, value in values.items()
+        if name not in left_out
     ]
 
 

@@ -125,8 +125,11 @@ def save_arrays(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file(arrays, path, {**(metadata or {}), DIGEST: digest_of(arrays)})
+        path.chmod(mode)  # safetensors ignores the umask: 0600
     except SafetensorError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from embedder.disk.files import atomic_file, check_utf8_path
+from embedder.disk.files import atomic_file, check_utf8_path, sync
 from embedder.disk.folders import atomic_folder
 from embedder.errors import InputError, InputExistsError, InputNotFoundError
 from embedder.vectors import (
@@ -299,3 +299,6 @@ def _new(found: VectorFormat, path: Path) -> Iterator[Path]:
         raise InputNotFoundError(f"Folder {path.parent} does not exist.")
     with atomic_folder(path) as temporary:
         yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                sync(file)
