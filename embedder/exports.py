@@ -108,8 +108,8 @@ def _export(args: Export, run: Path) -> None:
 
         if args.names is not None:
             raise InputError(
-                "`names` goes with neither --predictions, --replicas, --parameters, "
-                ".onnx nor .stablehlo."
+                "`names` goes with neither --predictions, --replicas, --parameters "
+                "nor .onnx or .stablehlo."
             )
         export(run, args.to, what)
     elif args.replicas or args.stability is not None:

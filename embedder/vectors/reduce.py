@@ -44,7 +44,7 @@ def pack(matrix: np.ndarray, dtype: Dtype | None) -> Packed:
     """
     if dtype is None:
         return Packed(matrix)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         if dtype == "float16":
             packed = Packed(matrix.astype(np.float16))
         else:

@@ -1,7 +1,9 @@
 """Formats by name: GloVe, fewer bits and dimensions, tables, targets."""
 
+import gc
 import gzip
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +71,10 @@ def test_gensim_reads_glove(tmp_path):
     keyed = pytest.importorskip("gensim.models").KeyedVectors
     path = tmp_path / "v.txt"
     write_vectors(MANY, path, format="glove")
-    found = keyed.load_word2vec_format(str(path), no_header=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # gensim leaves a file open
+        found = keyed.load_word2vec_format(str(path), no_header=True)
+        gc.collect()
     assert found.index_to_key == MANY.keys
     np.testing.assert_array_equal(found.vectors, MANY.matrix)
 
@@ -109,13 +114,15 @@ def test_keys_with_white_space_are_refused(tmp_path, name, key):
 
 def test_glove_text_needs_two_dimensions(tmp_path):
     with pytest.raises(InputError, match="2 dimensions or more in a GloVe file, got 1"):
-        write_vectors(Vectors(["3"], np.ones((1, 1))), tmp_path / "v", format="glove")
+        write_vectors(
+            Vectors(["3"], np.ones((1, 1))), tmp_path / "v.txt", format="glove"
+        )
 
 
 # --- fewer bits
 
 
-@given(arrays(np.float32, (3, 4), elements=st.floats(-1e30, 1e30, width=32)))
+@given(arrays(np.float32, (3, 4), elements=st.floats(-(2.0**99), 2.0**99, width=32)))
 def test_int8_is_within_half_a_step(matrix):
     packed = pack(matrix, "int8")
     assert packed.values.dtype == np.int8 and packed.scales is not None
@@ -158,7 +165,7 @@ def test_a_flipped_bit_of_a_small_file_is_found(tmp_path, dtype):
     path = tmp_path / "v.safetensors"
     write_vectors(MANY, path, dtype=dtype)
     data = bytearray(path.read_bytes())
-    data[-5] ^= 1  # of the scales, or of the vectors
+    data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(InputError, match="not those that were written"):
         read_vectors(path)
