@@ -130,6 +130,7 @@ def test_the_card_has_the_facts_of_the_run():
         if line.startswith("setting: ")
     )
     assert settings == {
+        "backend": "'numba'",
         "window": "3",
         "min_count": "1",
         "vector_size": "12",

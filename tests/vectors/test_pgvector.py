@@ -34,7 +34,7 @@ KEYS = [
     *("'; DROP TABLE embeddings; --", "$$", ":table", "\x01", "x" * 2600, " ", "{}"),
 ]
 MATRIX = np.random.default_rng(0).normal(size=(len(KEYS), 5)).astype(np.float32)
-MATRIX[0, :4] = [0.0, 1e30, -1e-30, 1 / 3]
+MATRIX[0] = [0.0, 3e38, -1e-30, 1 / 3, 1e-45]
 VECTORS = Vectors(KEYS, MATRIX, np.arange(len(KEYS))[::-1])
 
 
@@ -49,17 +49,19 @@ class Server:
             folder.chmod(0o755)
 
     def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """What a program printed; its newlines stay as they are."""
         command = [str(self._programs / program), *arguments]
         user = {"user": self._user} if os.getuid() == 0 else {}
-        return subprocess.run(
+        done = subprocess.run(
             command,
             capture_output=True,
-            text=True,
             cwd=self.folder,
             env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]},
             timeout=120,
             **user,
         )
+        printed = done.stdout.decode(), done.stderr.decode()
+        return subprocess.CompletedProcess(command, done.returncode, *printed)
 
     def psql(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         where = ("-h", str(self.folder), "-U", "test", "-d", "postgres")
