@@ -1,5 +1,6 @@
 """`embedder export` by format: cards of runs, smaller vectors, what is refused."""
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -8,8 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from embedder.arguments import Export
 from embedder.cli import main
-from embedder.vectors.export import keys_path, read_vectors
+from embedder.vectors.export import format_names, keys_path, read_vectors
 from tests.commands import error_line
 
 FAST = ["--loader", "memory", "--min-count", "1", "--vector-size", "12"]
@@ -186,3 +188,8 @@ def test_vectors_of_examples_have_formats_too(capsys):
     ]
     assert export("encoder", "--to", "v.sql") == 0
     assert export("several", "--to", "m", "--format", "model2vec") == 0  # the mean
+
+
+def test_the_help_names_every_format():
+    known = {*format_names(), "onnx", "stablehlo"}
+    assert {name for name in known if name not in inspect.getsource(Export)} == set()

@@ -145,7 +145,8 @@ def write_vectors(
     .txt, .vec (also .gz) and .bin are word2vec's: float32, no counts, no keys with
     white space. .safetensors and .npz hold `vectors` [V, D], `tokens` u8 (the keys in
     UTF-8, concatenated), `token_ends` i64[V] and, if there are counts, `counts` i64[V];
-    .parquet the columns key, vector and count. These three detect damage.
+    .parquet the columns key, vector and count. These three detect damage. The other
+    formats are for other programs: migration/docs/vectors-and-formats.md.
 
     Args:
       before_rename: called with the complete temporary file or folder.
@@ -297,7 +298,7 @@ def _new(found: VectorFormat, path: Path) -> Iterator[Path]:
         return
     if not path.absolute().parent.is_dir():
         raise InputNotFoundError(f"Folder {path.parent} does not exist.")
-    with atomic_folder(path) as temporary:
+    with atomic_folder(path.absolute()) as temporary:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
