@@ -30,9 +30,8 @@ def write_faiss(vectors: Vectors, path: Path, *, dtype: Dtype | None = None) -> 
 
     unit = np.ascontiguousarray(vectors.unit, np.float32)
     size = unit.shape[1]
-    if dtype is None:
-        index = faiss.IndexFlatIP(size)
-    else:
+    index: faiss.Index = faiss.IndexFlatIP(size)
+    if dtype is not None:
         index = faiss.IndexScalarQuantizer(
             size, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
         )

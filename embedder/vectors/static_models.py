@@ -39,7 +39,7 @@ def write_sentence_transformers(
     save_arrays({"embedding.weight": values}, inner / "model.safetensors")
     _write_json(inner / "tokenizer.json", tokenizer(vectors.keys))
     _write_json(folder / "modules.json", _modules(_SUBFOLDER))
-    settings = {
+    settings: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "prompts": {},
         "default_prompt_name": None,
@@ -65,7 +65,7 @@ def write_model2vec(
     save_arrays(arrays, folder / "model.safetensors")
     _write_json(folder / "tokenizer.json", tokenizer(vectors.keys))
     _write_json(folder / "modules.json", _modules("."))
-    settings = {
+    settings: dict[str, Any] = {
         "model_type": "model2vec",
         "architectures": ["StaticModel"],
         "hidden_dim": vectors.matrix.shape[1],
