@@ -126,7 +126,7 @@ FORMATS = (
         dtypes=("float16",),
         write_keys=faiss_index.write_keys,
     ),
-    VectorFormat((".sql",), pgvector.write_sql, name="pgvector"),
+    VectorFormat((".sql",), pgvector.write_sql, name="pgvector", dtypes=("float16",)),
 )
 
 

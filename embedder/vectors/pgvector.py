@@ -12,10 +12,11 @@ import numpy as np
 from embedder.errors import InputError
 from embedder.threads import use_threads
 from embedder.vectors.array_formats import key_column
+from embedder.vectors.reduce import Dtype, pack, unpack
 from embedder.vectors.vectors import Vectors, short_repr
 from embedder.vectors.word2vec import CHUNK_VALUES, float32
 
-MAX_DIMENSIONS = 16_000  # of pgvector's type vector
+MAX_DIMENSIONS = 16_000  # of pgvector's types vector and halfvec
 MAX_KEY_BYTES = 2_600  # a primary key must fit a third of a page of 8 KiB
 _KIND = "a table of pgvector"
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
@@ -29,21 +30,22 @@ BEGIN;
 CREATE EXTENSION IF NOT EXISTS vector;
 CREATE TABLE :"table" (
   key {key_type} PRIMARY KEY,
-{count}  vector vector({size}) NOT NULL
+{count}  vector {type}({size}) NOT NULL
 );
 COPY :"table" ({columns}) FROM STDIN;
 """
 _END = r"""\.
 COMMIT;
 -- The nearest of a vector v by cosine: ORDER BY vector <=> v LIMIT 10, exact. Faster,
--- not exact: CREATE INDEX ON embeddings USING hnsw (vector vector_cosine_ops);
+-- not exact: CREATE INDEX ON embeddings USING hnsw (vector {type}_cosine_ops);
 """
 
 
-def write_sql(vectors: Vectors, path: Path) -> None:
-    """Writes the columns key, count if there are counts, and vector (float32).
+def write_sql(vectors: Vectors, path: Path, *, dtype: Dtype | None = None) -> None:
+    """Writes the columns key, count if there are counts, and vector.
 
-    Keys are bigint if they were integers in the data, else text.
+    Vectors are of the type vector (float32), or of float16 halfvec (pgvector 0.7). Keys
+    are bigint if they were integers in the data, else text.
 
     Raises:
       InputError: there are too many dimensions, a key is too long or has U+0000, or a
@@ -53,19 +55,21 @@ def write_sql(vectors: Vectors, path: Path) -> None:
 
     use_threads()
     _check(vectors)
-    matrix = float32(vectors.matrix, _KIND)
+    matrix = float32(unpack(pack(vectors.matrix, dtype)), _KIND)
+    kind = "vector" if dtype is None else "halfvec"
     is_integer = key_column(vectors.keys, vectors.key_type).dtype == pl.Int64
     counts = vectors.counts
     with open(path, "wb") as file:
         start = _START.format(
             key_type="bigint" if is_integer else "text",
             count="" if counts is None else "  count bigint NOT NULL,\n",
+            type=kind,
             size=matrix.shape[1],
             columns="key, vector" if counts is None else "key, count, vector",
         )
         file.write(start.encode())
         _write_rows(vectors.keys, counts, matrix, file)
-        file.write(_END.encode())
+        file.write(_END.format(type=kind).encode())
 
 
 def _check(vectors: Vectors) -> None:

@@ -108,9 +108,9 @@ def server(tmp_path_factory) -> Iterator[Server]:
         server.run("pg_ctl", "-D", data, "-m", "immediate", "stop")
 
 
-def load(server: Server, vectors: Vectors, table: str | None = None) -> None:
+def load(server: Server, vectors: Vectors, table: str | None = None, **options) -> None:
     path = server.folder / "load.sql"
-    write_vectors(vectors, path)
+    write_vectors(vectors, path, **options)
     path.chmod(0o644)
     name = ("-v", f"table={table}") if table else ()
     done = server.psql(*name, "-f", str(path))
@@ -136,6 +136,15 @@ def test_postgresql_finds_the_neighbours(server):
     )
     expected = [key for key, _ in some.most_similar("k3", topn=10)]
     assert [key for (key,) in found] == expected
+
+
+def test_vectors_of_16_bits(server):
+    small = Vectors(["a", "b"], np.array([[0.1, -1e-7, 65504], [1 / 3, 0, 3]]))
+    load(server, small, "small", dtype="float16")
+    rows = server.rows("SELECT key, vector, pg_typeof(vector) FROM small ORDER BY key")
+    assert [row[::2] for row in rows] == [["a", "halfvec"], ["b", "halfvec"]]
+    values = [np.array(row[1].strip("[]").split(","), np.float32) for row in rows]
+    np.testing.assert_array_equal(values, small.matrix.astype(np.float16))
 
 
 def test_integer_keys_are_numbers(server):
