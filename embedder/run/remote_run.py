@@ -10,7 +10,7 @@ _RUN = Workdir("")  # names of the files of a run
 _SETTINGS = frozenset({_RUN.config, _RUN.corpus})
 _STARTS = frozenset({_RUN.base, _RUN.start})
 _BASE = _SETTINGS | _STARTS | {_RUN.vocabulary, _RUN.model, _RUN.sums}
-_VECTORS = _SETTINGS | {_RUN.vectors, _RUN.replicas, _RUN.labels, _RUN.metrics}
+_VECTORS = _SETTINGS | {_RUN.vectors, _RUN.replicas, _RUN.labels}
 
 
 def copy_of_base(resume: str | Path, cache: Path | None = None) -> Path:
