@@ -340,14 +340,25 @@ class Embed:
 
 @dataclass(frozen=True)
 class Export:
-    """Write vectors to a file, in the format of its suffix."""
+    """Write vectors to a file or folder, in the format of its suffix or of --format."""
 
     run: _Run
     """Folder of a finished run, or a file of vectors; it may be a URL."""
     to: Path
     """.txt or .vec (word2vec text, also .gz), .bin (word2vec binary), .safetensors,
-    .npz, .parquet; of an encoder also .onnx, its network, which needs jax2onnx, in the
-    extra `onnx`."""
+    .npz, .parquet, .faiss (an index, extra `faiss`), .sql (pgvector); of an encoder
+    also its network: .stablehlo, or .onnx (extra `onnx`)."""
+    format: str | None = None
+    """sentence-transformers or model2vec: a folder that this library loads; glove: text
+    without a first line of sizes. The formats of suffixes are word2vec (.txt), fasttext
+    (.vec), word2vec-binary, safetensors, npz, parquet, faiss, pgvector (.sql), onnx and
+    stablehlo."""
+    dtype: Literal["float16", "int8"] | None = None
+    """Round vectors to these values, in the formats that have them; none: as trained.
+    The share of nearest neighbours that stay is printed."""
+    pca: int | None = None
+    """Write this many principal components of the vectors. The share of nearest
+    neighbours that stay is printed."""
     names: str | None = None
     """Table (CSV, Parquet ...) whose first two columns are keys and names: write the
     name and its other columns, too, to .parquet; with --stability also to .csv."""

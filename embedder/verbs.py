@@ -27,31 +27,13 @@ from embedder.arguments import (
 from embedder.config import Config
 from embedder.errors import InputError
 from embedder.limits import check_program
-from embedder.neighbors import (
-    analogy,
-    neighbors,
-    print_ranking,
-    warn_without_names,
-)
+from embedder.neighbors import analogy, neighbors, print_ranking
 from embedder.options import RunOptions
 from embedder.parsing import settings
-from embedder.results import (
-    ensemble_of,
-    finished_run,
-    is_encoder_run,
-    key_type_of,
-    labels_of,
-    needs_replicas,
-    opened_run,
-    vectors_of,
-    with_key_type,
-)
+from embedder.results import labels_of, opened_run, vectors_of
 from embedder.terminal import say, say_done, shown
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from embedder.encoders.commands import EncoderExport
     from embedder.encoders.embedding import Embedded
     from embedder.engine.epochs import Status
     from embedder.run.stopping import Stop
@@ -286,97 +268,9 @@ def _print_embedded(found: "Embedded", run: Path, topn: int) -> None:
 
 
 def _export(args: Export) -> None:
-    from embedder.run.workdir import check_target
+    from embedder.exports import export
 
-    check_target(args.to, "`to`")
-    flags = args.replicas, args.predictions, args.parameters, args.stability is not None
-    if sum(flags) > 1:
-        raise InputError(
-            "Give one of --replicas, --stability N, --predictions and --parameters."
-        )
-    with opened_run(args.run, with_model=_of_encoder(args) is not None) as run:
-        _export_run(args, run)
-
-
-def _of_encoder(args: Export) -> "EncoderExport | None":
-    """What is written by the model of an encoder; None: what runs of tables have."""
-    if args.predictions:
-        return "predictions"
-    if args.parameters:
-        return "parameters"
-    if args.replicas:
-        return "replicas"
-    is_network = args.to.suffix.lower() == ".onnx" and args.stability is None
-    return "network" if is_network else None
-
-
-def _export_run(args: Export, run: Path) -> None:
-    from embedder.disk.files import name_file_in_errors
-    from embedder.vectors.export import check_columns, write_vectors
-
-    what, is_file = _of_encoder(args), finished_run(run) is None
-    is_encoder = not is_file and is_encoder_run(run)
-    if what == "predictions" and not is_encoder:
-        raise InputError(
-            f"`predictions` applies only to a run of an encoder, got {run}."
-        )
-    is_model = what in ("parameters", "network")  # of a run or an encoder file
-    if is_model and not (is_file or is_encoder):
-        argument = "`parameters`" if args.parameters else "`to` .onnx"
-        raise InputError(f"{argument} applies only to an encoder, got {run}.")
-    if what is not None and (is_encoder or is_model):
-        from embedder.encoders.commands import export
-
-        if args.names is not None:
-            raise InputError(
-                "`names` goes with neither --predictions, --replicas, --parameters "
-                "nor .onnx."
-            )
-        export(run, args.to, what)
-        return
-    if args.replicas or args.stability is not None:
-        _export_ensemble(args, run)
-        return
-    if args.names is not None:
-        check_columns(args.to)
-    vectors = with_key_type(vectors_of(run), run)
-    columns = _name_columns(args.names, vectors.keys)
-    with name_file_in_errors(args.to):
-        write_vectors(vectors, args.to, columns=columns)
-    say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
-
-
-def _name_columns(path: str | None, keys: list[str]) -> "pl.DataFrame | None":
-    """The columns of --names, a row for each of `keys`."""
-    if path is None:
-        return None
-    from embedder.tables.names import read_names
-
-    names = read_names(path)
-    warn_without_names(names, keys)
-    return names.rows(keys)
-
-
-def _export_ensemble(args: Export, run: Path) -> None:
-    from embedder.disk.files import name_file_in_errors
-    from embedder.vectors.ensemble_files import write_ensemble, write_stability
-    from embedder.vectors.vectors import check_positive_integer
-
-    if args.stability is not None:
-        check_positive_integer("stability", args.stability)
-    ensemble = ensemble_of(run, key_type_of(run))
-    if ensemble is None:
-        raise needs_replicas("`replicas`" if args.replicas else "`stability`", run)
-    columns = _name_columns(args.names, ensemble.texts)
-    with name_file_in_errors(args.to):
-        if args.stability is None:
-            write_ensemble(ensemble, args.to, columns=columns)
-            num_replicas, num_tokens, _ = ensemble.vectors.shape
-            done = f"{num_replicas} x {num_tokens} vectors"
-        else:
-            tokens = write_stability(ensemble, args.stability, args.to, columns=columns)
-            done = f"stability of {len(tokens)} tokens"
-    say_done(f"{done} in {shown(str(args.to))}")
+    export(args)
 
 
 def _convert(args: Convert) -> None:

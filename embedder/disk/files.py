@@ -26,15 +26,18 @@ def atomic_file(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         temporary.touch()
-        mode = temporary.stat().st_mode
         yield temporary
-        os.chmod(temporary, mode)  # safetensors ignores the umask: 0600
-        with open(temporary, "r+b") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Waits until the content of a file is on disk (fsync)."""
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
 
 
 @contextmanager

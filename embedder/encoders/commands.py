@@ -5,18 +5,20 @@ from typing import Literal
 
 from embedder.disk.files import name_file_in_errors
 from embedder.encoders.export import export_predictions, export_replicas
+from embedder.encoders.stablehlo import export_stablehlo
 from embedder.encoders.weights import export_onnx, export_parameters
 from embedder.terminal import say_done, shown
 
-EncoderExport = Literal["predictions", "replicas", "parameters", "network"]
+EncoderExport = Literal["predictions", "replicas", "parameters", "onnx", "stablehlo"]
 
 
 def export(run: Path, to: Path, what: EncoderExport) -> None:
     """Writes the predictions of a run, the embeddings by each of its replicas, its
-    parameters, or its network as ONNX.
+    parameters, or its network as ONNX or StableHLO.
 
     Raises:
-      InputError: see `export_predictions`, `export_replicas` and `weights`.
+      InputError: see `export_predictions`, `export_replicas`, `weights` and
+        `export_stablehlo`.
     """
     with name_file_in_errors(to):
         match what:
@@ -27,7 +29,10 @@ def export(run: Path, to: Path, what: EncoderExport) -> None:
                 done = f"{num_networks} x {num_examples} vectors"
             case "parameters":
                 done = f"{export_parameters(run, to)} parameters"
-            case "network":
+            case "onnx":
                 export_onnx(run, to)
+                done = "the network"
+            case "stablehlo":
+                export_stablehlo(run, to)
                 done = "the network"
     say_done(f"{done} in {shown(str(to))}")

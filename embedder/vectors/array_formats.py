@@ -17,22 +17,32 @@ from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
 from embedder.disk.files import short_reason
 from embedder.errors import InputError
 from embedder.threads import use_threads
+from embedder.vectors.reduce import Dtype, Packed, pack, unpack
 from embedder.vectors.vectors import KeyType, Vectors
 
 if TYPE_CHECKING:
     import polars as pl
 
 ARRAY_NAMES = ("vectors", "tokens", "token_ends", "counts")
+_NAMES = (*ARRAY_NAMES, "scales")  # the last: of vectors in int8
 DIGEST = "sha256"  # key in the metadata of formats without a checksum
 
 
-def _arrays(vectors: Vectors) -> dict[str, np.ndarray]:
-    """The arrays of a file by name."""
-    tokens, token_ends = pack_strings(vectors.keys)
-    arrays = {"vectors": vectors.matrix, "tokens": tokens, "token_ends": token_ends}
-    if vectors.counts is not None:
-        arrays["counts"] = vectors.counts
+def _arrays(
+    keys: list[str], packed: Packed, counts: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """The arrays of a file by name, in the order of _NAMES."""
+    tokens, token_ends = pack_strings(keys)
+    arrays = {"vectors": packed.values, "tokens": tokens, "token_ends": token_ends}
+    if counts is not None:
+        arrays["counts"] = counts
+    if packed.scales is not None:
+        arrays["scales"] = packed.scales
     return arrays
+
+
+def _arrays_of(vectors: Vectors, dtype: Dtype | None) -> dict[str, np.ndarray]:
+    return _arrays(vectors.keys, pack(vectors.matrix, dtype), vectors.counts)
 
 
 def digest_of(arrays: dict[str, np.ndarray]) -> str:
@@ -53,15 +63,28 @@ def check_arrays(
         raise InputError("its keys or numbers are not those that were written")
 
 
-def _checked(vectors: Vectors, metadata: dict[str, str] | None) -> Vectors:
-    check_arrays(_arrays(vectors), metadata)
-    return vectors
-
-
 def _from_arrays(arrays: dict[str, np.ndarray]) -> Vectors:
     check_names(arrays, ("vectors", "tokens", "token_ends"))
     keys = unpack_strings(arrays["tokens"], arrays["token_ends"])
-    return Vectors(keys, arrays["vectors"], arrays.get("counts"))
+    matrix = _unpacked(arrays["vectors"], arrays.get("scales"))
+    return Vectors(keys, matrix, arrays.get("counts"))
+
+
+def _unpacked(values: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
+    """The vectors f[V, D]; InputError if their scales do not fit."""
+    if scales is None:
+        return values
+    if (
+        values.dtype != np.int8
+        or scales.dtype != np.float32
+        or scales.shape != values.shape[:1]
+    ):
+        raise InputError(
+            f"`scales` {scales.dtype}{scales.shape} do not fit `vectors` "
+            f"{values.dtype}{values.shape}"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):  # refused as not finite
+        return unpack(Packed(values, scales))
 
 
 def check_names(found: Container[str], names: Iterable[str]) -> None:
@@ -88,9 +111,11 @@ def name_damaged_file(
         raise InputError(f"{path} is not a whole {kind} file: {reason}.") from error
 
 
-def write_safetensors(vectors: Vectors, path: Path) -> None:
+def write_safetensors(
+    vectors: Vectors, path: Path, *, dtype: Dtype | None = None
+) -> None:
     """Writes the arrays, and their SHA-256 as metadata."""
-    save_arrays(_arrays(vectors), path)
+    save_arrays(_arrays_of(vectors, dtype), path)
 
 
 def save_arrays(
@@ -100,8 +125,11 @@ def save_arrays(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file(arrays, path, {**(metadata or {}), DIGEST: digest_of(arrays)})
+        path.chmod(mode)  # safetensors ignores the umask: 0600
     except SafetensorError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
 
@@ -112,15 +140,17 @@ def read_safetensors(path: Path) -> Vectors:
 
     with name_damaged_file(path, "vectors", SafetensorError, AttributeError):  # a dtype
         with safe_open(path, framework="numpy") as file:
-            wanted = [name for name in ARRAY_NAMES if name in file.keys()]
-            vectors = _from_arrays({name: file.get_tensor(name) for name in wanted})
-            return _checked(vectors, file.metadata())
+            wanted = [name for name in _NAMES if name in file.keys()]
+            arrays = {name: file.get_tensor(name) for name in wanted}
+            vectors = _from_arrays(arrays)
+            check_arrays(arrays, file.metadata())
+            return vectors
 
 
-def write_npz(vectors: Vectors, path: Path) -> None:
+def write_npz(vectors: Vectors, path: Path, *, dtype: Dtype | None = None) -> None:
     """Writes the arrays without compression; the ZIP format has checksums."""
     with open(path, "wb") as file:
-        np.savez(file, allow_pickle=False, **_arrays(vectors))
+        np.savez(file, allow_pickle=False, **_arrays_of(vectors, dtype))
 
 
 def read_npz(path: Path) -> Vectors:
@@ -128,28 +158,36 @@ def read_npz(path: Path) -> Vectors:
     errors = zipfile.BadZipFile, OSError, EOFError, NotImplementedError
     with open(path, "rb") as file, name_damaged_file(path, "vectors", *errors):
         with zipfile.ZipFile(file) as archive:
-            wanted = [n for n in ARRAY_NAMES if f"{n}.npy" in archive.namelist()]
+            wanted = [n for n in _NAMES if f"{n}.npy" in archive.namelist()]
             return _from_arrays(
                 {name: read_stored_array(archive, name) for name in wanted}
             )
 
 
 def write_parquet(
-    vectors: Vectors, path: Path, columns: "pl.DataFrame | None" = None
+    vectors: Vectors,
+    path: Path,
+    *,
+    columns: "pl.DataFrame | None" = None,
+    dtype: Dtype | None = None,
 ) -> None:
-    """Writes the columns key, those of `columns`, count and vector, and the SHA-256 of
-    keys, counts and vectors as metadata."""
+    """Writes the columns key, those of `columns`, count, vector and, of int8, scale,
+    and the SHA-256 of all but `columns` as metadata."""
     import polars as pl
 
     use_threads()
+    packed = pack(vectors.matrix, dtype)
     table = pl.DataFrame({"key": key_column(vectors.keys, vectors.key_type)})
     if vectors.counts is not None:
         table = table.with_columns(pl.Series("count", vectors.counts))
-    table = table.with_columns(pl.Series("vector", vectors.matrix))
+    table = table.with_columns(pl.Series("vector", packed.values))
+    if packed.scales is not None:
+        table = table.with_columns(pl.Series("scale", packed.scales))
     if columns is not None:
         table = with_columns(table, columns)
     try:
-        digest = {DIGEST: digest_of(_arrays(vectors))}
+        arrays = _arrays(vectors.keys, packed, vectors.counts)
+        digest = {DIGEST: digest_of(arrays)}
         table.write_parquet(path, metadata=digest)
     except pl.exceptions.PolarsError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
@@ -216,7 +254,13 @@ def read_parquet(path: Path) -> Vectors:
                 f"it has no columns key String and vector Array: {columns}"
             )
         counts = table["count"].to_numpy() if "count" in schema else None
+        values, scales = table["vector"].to_numpy(), None
+        if values.dtype == np.int8 and "scale" in schema:
+            scales = table["scale"].to_numpy()
+        packed = Packed(values, scales)
         keys = table["key"].cast(pl.String).to_list()
         key_type: KeyType = "text" if key == pl.String else "integer"
-        vectors = Vectors(keys, table["vector"].to_numpy(), counts, key_type)
-        return _checked(vectors, pl.read_parquet_metadata(path))
+        vectors = Vectors(keys, _unpacked(*packed), counts, key_type)
+        arrays = _arrays(keys, packed, vectors.counts)
+        check_arrays(arrays, pl.read_parquet_metadata(path))
+        return vectors

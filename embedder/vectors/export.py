@@ -1,13 +1,23 @@
-"""Writes and reads files of vectors, in the format of the file's ending."""
+"""Writes and reads files of vectors, in the format of the ending or of a name."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from embedder.disk.files import atomic_file, check_utf8_path
-from embedder.errors import InputError, InputNotFoundError
-from embedder.vectors import array_formats, glove, word2vec
+from embedder.disk.files import atomic_file, check_utf8_path, sync
+from embedder.disk.folders import atomic_folder
+from embedder.errors import InputError, InputExistsError, InputNotFoundError
+from embedder.vectors import (
+    array_formats,
+    faiss_index,
+    glove,
+    pgvector,
+    static_models,
+    word2vec,
+)
+from embedder.vectors.reduce import Dtype
 from embedder.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -18,34 +28,105 @@ class VectorFormat(NamedTuple):
     """A file format of vectors; one entry in FORMATS is all that a new one needs."""
 
     endings: tuple[str, ...]  # of file names, in lower case
-    write: Callable[[Vectors, Path], None]
-    """Writes a new file; InputError if the format cannot hold a key or a value."""
-    read: Callable[[Path], Vectors]
-    """Reads an untrusted file; InputError if it is damaged."""
+    write: Callable[..., None]
+    """Writes `Vectors` to a new file, or into a new folder, at a `Path`; InputError if
+    the format cannot hold a key or a value. Takes `columns` and `dtype` by name if the
+    format has them, and a folder's `card`."""
+    read: Callable[[Path], Vectors] | None = None
+    """Reads an untrusted file; InputError if it is damaged. None: other programs do."""
+    name: str = ""
+    """By which it can be asked for; "": by the ending alone."""
+    is_folder: bool = False
+    """Whether it is a folder of files, not one file."""
     needs_utf8_path: bool = False
-    write_columns: Callable[[Vectors, Path, "pl.DataFrame"], None] | None = None
-    """Writes a new file with more columns; None: the format has none."""
+    has_columns: bool = False
+    """Whether it holds more columns than keys, counts and vectors."""
+    dtypes: tuple[Dtype, ...] = ()
+    """What values it can hold besides those of `Vectors`."""
+    other_endings: tuple[str, ...] = ()
+    """Endings that it has only by its name: without, they are of another format."""
+    write_keys: Callable[[Vectors, Path], None] | None = None
+    """Writes the keys to a file beside it, named by KEYS_ENDING; None: it holds them.
+    """
+    is_of_tokens: bool = False
+    """Whether it is looked up by the tokens of texts, which examples are not."""
 
 
+_SMALL: tuple[Dtype, ...] = ("float16", "int8")
+KEYS_ENDING = ".keys.parquet"
 FORMATS = (
-    VectorFormat((".txt", ".vec"), word2vec.write_text, glove.read_text),
+    VectorFormat((".txt",), word2vec.write_text, glove.read_text, "word2vec"),
+    VectorFormat((".vec",), word2vec.write_text, glove.read_text, "fasttext"),
     VectorFormat(
-        (".txt.gz", ".vec.gz"), word2vec.write_gzip_text, glove.read_gzip_text
+        (".txt.gz",), word2vec.write_gzip_text, glove.read_gzip_text, "word2vec"
     ),
-    VectorFormat((".bin",), word2vec.write_binary, word2vec.read_binary),
+    VectorFormat(
+        (".vec.gz",), word2vec.write_gzip_text, glove.read_gzip_text, "fasttext"
+    ),
+    VectorFormat(
+        (".bin",), word2vec.write_binary, word2vec.read_binary, "word2vec-binary"
+    ),
     VectorFormat(
         (".safetensors",),
         array_formats.write_safetensors,
         array_formats.read_safetensors,
+        "safetensors",
+        dtypes=_SMALL,
     ),
-    VectorFormat((".npz",), array_formats.write_npz, array_formats.read_npz),
+    VectorFormat(
+        (".npz",),
+        array_formats.write_npz,
+        array_formats.read_npz,
+        "npz",
+        dtypes=_SMALL,
+    ),
     VectorFormat(
         (".parquet",),
         array_formats.write_parquet,
         array_formats.read_parquet,
+        "parquet",
         needs_utf8_path=True,
-        write_columns=array_formats.write_parquet,
+        has_columns=True,
+        dtypes=_SMALL,
     ),
+    VectorFormat(
+        (),
+        glove.write_text,
+        glove.read_text,
+        "glove",
+        other_endings=(".txt", ".vec"),
+    ),
+    VectorFormat(
+        (),
+        glove.write_gzip_text,
+        glove.read_gzip_text,
+        "glove",
+        other_endings=(".txt.gz", ".vec.gz"),
+    ),
+    VectorFormat(
+        (),
+        static_models.write_sentence_transformers,
+        name="sentence-transformers",
+        is_folder=True,
+        dtypes=("float16",),  # torch averages no integers
+        is_of_tokens=True,
+    ),
+    VectorFormat(
+        (),
+        static_models.write_model2vec,
+        name="model2vec",
+        is_folder=True,
+        dtypes=_SMALL,
+        is_of_tokens=True,
+    ),
+    VectorFormat(
+        (".faiss",),
+        faiss_index.write_faiss,
+        name="faiss",
+        dtypes=("float16",),
+        write_keys=faiss_index.write_keys,
+    ),
+    VectorFormat((".sql",), pgvector.write_sql, name="pgvector", dtypes=("float16",)),
 )
 
 
@@ -55,31 +136,46 @@ def write_vectors(
     before_rename: Callable[[Path], None] = lambda temporary: None,
     *,
     columns: "pl.DataFrame | None" = None,
+    format: str | None = None,
+    dtype: Dtype | None = None,
+    card: str = "",
 ) -> None:
-    """Writes `vectors` atomically, in the format of the ending of `path`.
+    """Writes `vectors` atomically, in `format`, or in that of the ending of `path`.
 
     .txt, .vec (also .gz) and .bin are word2vec's: float32, no counts, no keys with
     white space. .safetensors and .npz hold `vectors` [V, D], `tokens` u8 (the keys in
     UTF-8, concatenated), `token_ends` i64[V] and, if there are counts, `counts` i64[V];
-    .parquet the columns key, vector and count. These three detect damage.
+    .parquet the columns key, vector and count. These three detect damage. The other
+    formats are for other programs: migration/docs/vectors-and-formats.md.
 
     Args:
-      before_rename: called with the complete temporary file.
+      before_rename: called with the complete temporary file or folder.
       columns: more columns of a .parquet file, a row for each key; see `Names.rows`.
+      format: see `format_names`.
+      dtype: of the values; None: that of `vectors`.
+      card: README.md of a folder; "": none is written.
 
     Raises:
-      InputError: the ending is unknown, or the format cannot hold a key, a value or
-        `columns`.
+      InputError: the ending or the format is unknown, or the format cannot hold a key,
+        a value, `columns` or `dtype`.
+      InputExistsError: there is a folder, or an index, at `path` already.
       OSError: the disk is full, say; an existing file at `path` stays.
     """
-    found = _format(path)
+    found = format_of(path, format)
+    options: dict[str, Any] = {}
     if columns is not None:
-        check_columns(path)
-    with atomic_file(Path(path)) as temporary:
-        if columns is not None and found.write_columns is not None:
-            found.write_columns(vectors, temporary, columns)
-        else:
-            found.write(vectors, temporary)
+        check_columns(path, format)
+        options["columns"] = columns
+    if dtype is not None:
+        _check_dtype(found, dtype)
+        options["dtype"] = dtype
+    if found.is_folder:
+        options["card"] = card
+    with _new(found, Path(path)) as temporary:
+        found.write(vectors, temporary, **options)
+        if found.write_keys is not None:
+            with atomic_file(keys_path(path)) as part:
+                found.write_keys(vectors, part)
         before_rename(temporary)
 
 
@@ -91,32 +187,119 @@ def read_vectors(path: str | os.PathLike[str]) -> Vectors:
       InputEndError: a word2vec file ends too early.
       InputError: the ending is unknown, or the file is damaged.
     """
-    found = _format(path)
+    found = _by_ending(path, [each for each in FORMATS if each.read is not None])
     path = Path(path)
     if not path.is_file():
         raise InputNotFoundError(f"Vectors file {path} does not exist.")
+    assert found.read is not None
     return found.read(path)
 
 
-def check_columns(path: str | os.PathLike[str]) -> None:
-    """Raises InputError unless the format of the ending of `path` has columns."""
-    if _format(path).write_columns is None:
-        able = [e for each in FORMATS if each.write_columns for e in each.endings]
+def format_of(
+    path: str | os.PathLike[str], name: str | None = None, also: Iterable[str] = ()
+) -> VectorFormat:
+    """The format with `name`; None: that of the ending of `path`.
+
+    Args:
+      also: names of formats of others than vectors, for the message.
+
+    Raises:
+      InputError: there is none, or `path` has another ending.
+    """
+    if name is None:
+        return _by_ending(path, [*FORMATS], "or `format` be given, ")
+    named = [each for each in FORMATS if each.name == name]
+    if not named:
+        known = ", ".join((*format_names(), *also))
+        raise InputError(f"`format` must be one of {known}, got {name!r}.")
+    for each in named:
+        known_endings = each.endings + each.other_endings
+        if each.is_folder or os.fspath(path).lower().endswith(known_endings):
+            return _usable(each, path)
+    accepted = [x for each in named for x in each.endings + each.other_endings]
+    raise InputError(
+        f"`path` must end in {_either(accepted)} with `format` {name}, got "
+        f"{os.fspath(path)!r}."
+    )
+
+
+def check_columns(path: str | os.PathLike[str], name: str | None = None) -> None:
+    """Raises InputError unless the format of `path` has columns."""
+    if not format_of(path, name).has_columns:
+        able = [e for each in FORMATS if each.has_columns for e in each.endings]
         raise InputError(array_formats.no_columns(path, able))
 
 
 def endings() -> list[str]:
-    """The endings of all formats."""
-    return [ending for each in FORMATS for ending in each.endings]
+    """The endings of all formats that can be read."""
+    return [ending for each in FORMATS if each.read for ending in each.endings]
 
 
-def _format(path: str | os.PathLike[str]) -> VectorFormat:
-    for each in FORMATS:
+def format_names() -> list[str]:
+    """The names of all formats."""
+    return [*dict.fromkeys(each.name for each in FORMATS if each.name)]
+
+
+def keys_path(path: str | os.PathLike[str]) -> Path:
+    """The file of the keys beside an index."""
+    return Path(f"{os.fspath(path)}{KEYS_ENDING}")
+
+
+def _by_ending(
+    path: str | os.PathLike[str], formats: list[VectorFormat], other: str = ""
+) -> VectorFormat:
+    """The one of `formats` with the ending of `path`.
+
+    Args:
+      other: what else can be done, for the message.
+    """
+    for each in formats:
         if os.fspath(path).lower().endswith(each.endings):
-            if each.needs_utf8_path:
-                check_utf8_path(path, f"A {each.endings[0][1:]} file")
-            return each
-    *first, last = endings()
+            return _usable(each, path)
+    known = [ending for each in formats for ending in each.endings]
     raise InputError(
-        f"`path` must end in {', '.join(first)} or {last}, got {os.fspath(path)!r}."
+        f"`path` must end in {_either(known)}, {other}got {os.fspath(path)!r}."
     )
+
+
+def _usable(found: VectorFormat, path: str | os.PathLike[str]) -> VectorFormat:
+    """`found`, if it can open `path`."""
+    if found.needs_utf8_path:
+        check_utf8_path(path, f"A {found.endings[0][1:]} file")
+    return found
+
+
+def _either(names: list[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _check_dtype(found: VectorFormat, dtype: Dtype) -> None:
+    if dtype not in found.dtypes:
+        able = [each.name for each in FORMATS if dtype in each.dtypes]
+        others = f": {dtype} fits {_either(able)}" if able else ""
+        raise InputError(
+            f"`dtype` must fit `format` {found.name}, got {dtype!r}{others}."
+        )
+
+
+@contextmanager
+def _new(found: VectorFormat, path: Path) -> Iterator[Path]:
+    """A temporary file or folder that gets the name `path` when the body succeeds."""
+    if found.is_folder or found.write_keys is not None:  # several files: not replaced
+        if os.path.lexists(path):
+            raise InputExistsError(
+                f"`path` must be new with `format` {found.name}, got {path}: delete "
+                "it, or give another name."
+            )
+    if not found.is_folder:
+        with atomic_file(path) as temporary:
+            yield temporary
+        return
+    if not path.absolute().parent.is_dir():
+        raise InputNotFoundError(f"Folder {path.parent} does not exist.")
+    with atomic_folder(path.absolute()) as temporary:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                sync(file)

@@ -16,6 +16,36 @@ from embedder.vectors import word2vec
 from embedder.vectors.vectors import Vectors
 
 _LEAST = 2  # numbers of a vector: with fewer, any line of two fields would be one
+_KIND = "a GloVe file"
+
+
+def write_text(vectors: Vectors, path: Path) -> None:
+    """Writes lines `key v1 ... vD`; values as `word2vec.write_text`.
+
+    Raises:
+      InputError: a key has white space or is too long, a value overflows float32, or
+        the vectors have one dimension, so that a line would look like a header.
+    """
+    matrix = _checked(vectors)
+    with open(path, "wb") as file:
+        word2vec.write_rows(vectors.keys, matrix, file)
+
+
+def write_gzip_text(vectors: Vectors, path: Path) -> None:
+    """Writes gzip of what `write_text` writes; equal vectors give equal bytes."""
+    matrix = _checked(vectors)
+    with word2vec.gzip_file(path) as file:
+        word2vec.write_rows(vectors.keys, matrix, file)
+
+
+def _checked(vectors: Vectors) -> np.ndarray:
+    """The matrix in float32, if GloVe text can hold the vectors."""
+    if vectors.matrix.shape[1] < _LEAST:
+        raise InputError(
+            f"`vectors.matrix` must have {_LEAST} dimensions or more in {_KIND}, got 1."
+        )
+    word2vec.check_plain_keys(vectors.keys, _KIND)
+    return word2vec.float32(vectors.matrix, _KIND)
 
 
 def read_text(path: Path) -> Vectors:

@@ -24,6 +24,7 @@ CHUNK_VALUES = 2**20  # values that are formatted or parsed at a time
 CHUNK_BYTES = 2**24  # of lines that are parsed at a time; no line is longer
 MAX_TOKEN_BYTES = 2**20  # of a key in UTF-8; a corpus is read without longer tokens
 MAX_HEADER_BYTES = 100
+_KIND = "a word2vec file"
 FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least value that rounds to infinity
 
 
@@ -33,20 +34,27 @@ def write_text(vectors: Vectors, path: Path) -> None:
     Raises:
       InputError: a key has white space or is too long, or a value overflows float32.
     """
-    _check_keys(vectors.keys)
-    matrix = _float32(vectors.matrix)
+    check_plain_keys(vectors.keys, _KIND)
+    matrix = float32(vectors.matrix)
     with open(path, "wb") as file:
         _write_text(vectors.keys, matrix, file)
 
 
 def write_gzip_text(vectors: Vectors, path: Path) -> None:
     """Writes gzip of what `write_text` writes; equal vectors give equal bytes."""
-    _check_keys(vectors.keys)
-    matrix = _float32(vectors.matrix)
+    check_plain_keys(vectors.keys, _KIND)
+    matrix = float32(vectors.matrix)
+    with gzip_file(path) as file:
+        _write_text(vectors.keys, matrix, file)
+
+
+@contextlib.contextmanager
+def gzip_file(path: Path) -> Iterator[gzip.GzipFile]:
+    """A new gzip file to write; equal content gives equal bytes."""
     with open(path, "wb") as raw:
         # Level 1: on digits, level 6 takes four times as long to save another tenth.
         with gzip.GzipFile("", "wb", 1, raw, mtime=0) as file:
-            _write_text(vectors.keys, matrix, file)
+            yield file
 
 
 def write_binary(vectors: Vectors, path: Path) -> None:
@@ -55,8 +63,8 @@ def write_binary(vectors: Vectors, path: Path) -> None:
     Raises:
       InputError: see `write_text`.
     """
-    _check_keys(vectors.keys)
-    rows = _float32(vectors.matrix).astype("<f4", copy=False)
+    check_plain_keys(vectors.keys, _KIND)
+    rows = float32(vectors.matrix).astype("<f4", copy=False)
     with open(path, "wb") as file:
         file.write(b"%d %d\n" % rows.shape)
         for key, row in zip(vectors.keys, rows, strict=True):
@@ -125,34 +133,49 @@ def is_key(key: str) -> bool:
     return len(encoded) <= MAX_TOKEN_BYTES and encoded.split() == [encoded]
 
 
-def _check_keys(keys: Sequence[str]) -> None:
+def check_plain_keys(keys: Sequence[str], kind: str) -> None:
+    """Raises InputError unless `is_key` is true of all `keys`.
+
+    Args:
+      kind: of the file, for the message.
+    """
     for key in keys:
         if not is_key(key):
             is_long = len(key.encode()) > MAX_TOKEN_BYTES
             rule = f"at most {MAX_TOKEN_BYTES} bytes" if is_long else "no white space"
             raise InputError(
-                f"`vectors.keys` must have {rule} in a word2vec file, got "
+                f"`vectors.keys` must have {rule} in {kind}, got "
                 f"{short(key) if is_long else repr(key)}: write .safetensors, .npz or "
                 ".parquet."
             )
 
 
-def _float32(matrix: np.ndarray) -> np.ndarray:
+def float32(matrix: np.ndarray, kind: str = _KIND) -> np.ndarray:
+    """`matrix` in float32; InputError if a value overflows.
+
+    Args:
+      kind: of the file, for the message.
+    """
     with np.errstate(over="ignore"):
         rounded = matrix.astype(np.float32, copy=False)
     if not np.isfinite(rounded).all():
         raise InputError(
-            "`vectors.matrix` must fit float32 in a word2vec file, got "
+            f"`vectors.matrix` must fit float32 in {kind}, got "
             f"{matrix[~np.isfinite(rounded)][0]}: write .safetensors, .npz or .parquet."
         )
     return rounded
 
 
 def _write_text(keys: list[str], matrix: np.ndarray, file: BufferedIOBase) -> None:
+    file.write(b"%d %d\n" % matrix.shape)
+    write_rows(keys, matrix, file)
+
+
+def write_rows(keys: list[str], matrix: np.ndarray, file: BufferedIOBase) -> None:
+    """Writes a line `key v1 ... vD` for each row of f32[V, D]."""
     import polars as pl
 
     use_threads()
-    file.write(b"%d %d\n" % matrix.shape)
     num_rows = max(1, CHUNK_VALUES // matrix.shape[1])
     for start in range(0, len(keys), num_rows):
         chunk = slice(start, start + num_rows)

@@ -266,6 +266,45 @@ def test_a_killed_export_leaves_the_old_file_or_the_new_one(
     assert Path(target).read_bytes() == new
 
 
+@pytest.mark.slow
+@pytest.mark.row("F48")
+@pytest.mark.parametrize("name", ["model2vec", "faiss"])
+def test_a_killed_export_of_several_files_leaves_none_or_all(
+    tmp_path, finished, monkeypatch, name
+):
+    """At every event of it in turn; an index is there only with its keys."""
+    if name == "faiss":
+        pytest.importorskip("faiss")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished, "run")
+    target = Path("out.faiss" if name == "faiss" else "out")
+    arguments = ["export", "run", "--to", str(target), "--format", name]
+    whole = verb(-1, *arguments)
+    assert whole.returncode == 0, whole.stderr
+    new = content(target)
+    assert len(new) == (2 if name == "faiss" else 5)
+    num_events = int(whole.stdout.splitlines()[-1])
+    assert num_events >= 2
+    for event in range(1, num_events + 1):
+        for path in Path().glob("out*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        assert verb(event, *arguments).returncode == -9
+        if target.exists():
+            assert content(target) == new
+    for path in Path().glob("out"):
+        shutil.rmtree(path)
+    target.unlink(missing_ok=True)
+    assert verb(-1, *arguments).returncode == 0
+    assert content(target) == new
+
+
+def content(target: Path) -> dict[str, bytes]:
+    """The files of an export, by their names."""
+    paths = [path for path in Path().glob(f"{target}*") if path.is_file()]
+    paths += [path for path in target.rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in {*paths}}
+
+
 SCORED = (*TABLES[:-1], "1", *MEMORY, "--backend", "numba", "--sample", "0")
 SCORED += ("--holdout", "0.2", "--best-by", "next-item", "--result", "best")
 

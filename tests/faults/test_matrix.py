@@ -56,6 +56,8 @@ FAULTS = {
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
     "F46": "kill -9 of a finished run while it gets longer",
     "F45": "kill -9 during an evaluation while training, and between two",
+    "F48": "kill -9 while a folder, or an index with its keys, is exported",
+    "F49": "a full disk while a folder, or an index with its keys, is exported",
     "F47": "networks with state and random numbers: several devices, kill -9, replicas",
 }
 INPUTS = {
@@ -107,6 +109,11 @@ INPUTS = {
     "B46": "an archive of images: cut, damaged, hostile names, sizes that are claimed",
     "B47": "augmentations that are unknown, out of bounds or larger than images",
     "B51": "arguments of networks, objectives and schedules: unknown, out of bounds",
+    "B53": "a format of export that is unknown, or fits neither the ending nor the run",
+    "B54": "values and dimensions of smaller vectors that are wrong or fit no format",
+    "B55": "an export onto a folder or an index that exists, or without its library",
+    "B56": "tokens that a tokenizer, a text format or a database cannot hold",
+    "B57": "hostile tokens and names in a model card",
     "B52": "parts of a batch, and objectives, that do not fit each other",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}

@@ -244,7 +244,7 @@ def test_onnx_that_computes_something_else_is_refused(runs, monkeypatch, capsys,
     fake_converter(monkeypatch, lambda *_, **__: found, (vectors, wrong[fault]))
     assert export(runs / "one", "encoder.onnx") == 2
     name = "embeddings" if fault == "none" else "probabilities"
-    message = f"cannot be written as ONNX: {name} by onnxruntime are not those of"
+    message = f"cannot be written as ONNX: its {name} are not those of the encoder."
     assert message in error_line(capsys)
     assert not Path("encoder.onnx").exists()
 

@@ -1,0 +1,120 @@
+"""Facts of a finished run for a model card."""
+
+import json
+from importlib.metadata import version
+from pathlib import PurePosixPath
+from typing import Any
+
+from embedder.config import (
+    Config,
+    changing_names,
+    make_config,
+    options_of,
+    read_toml,
+)
+from embedder.disk.files import short_reason
+from embedder.disk.urls import without_secrets
+from embedder.errors import InputError
+from embedder.run.inputs import (
+    START_FILES,
+    base_of,
+    manifest_of,
+    open_settings,
+    source_of,
+)
+from embedder.run.workdir import Workdir
+
+_MAX_FILES = 10
+_PROGRESS = {
+    *("epoch", "updates", "loss", "alpha", "learning_rate"),
+    *("seconds", "compile_seconds"),
+}
+"""What a line of metrics.jsonl has besides scores and the speed."""
+
+
+def facts_of(run: Workdir, num_examples: int | None = None) -> list[str]:
+    """Lines about the version, the corpus, the settings and the scores of a run.
+
+    Files are named without their folders.
+
+    Args:
+      num_examples: occurrences of the tokens in the corpus; None: not known.
+
+    Raises:
+      OSError, InputError: a file of the run is missing or damaged.
+    """
+    lines = [f"embedder {version('embedder')}", *_corpus_lines(run)]
+    if num_examples is not None:
+        lines.append(f"occurrences of these tokens in the corpus: {num_examples:,}")
+    base = base_of(run)
+    if base is not None and base["path"] is not None:
+        lines.append(f"started from the vectors of: {_name(base['path'])}")
+    config = read_toml(run.config)
+    lines += _setting_lines(run, config)
+    if config.save.result == "best":  # which line it is, metrics.jsonl does not say
+        return [*lines, "result: the best evaluation, not the last"]
+    return [*lines, *_score_lines(run)]
+
+
+def _corpus_lines(run: Workdir) -> list[str]:
+    source = source_of(run)
+    if source is None:
+        return ["corpus: the demo corpus, documentation of Python"]
+    files = [
+        each for each in manifest_of(run) if isinstance(each, dict) and "file" in each
+    ]
+    lines = [
+        f"corpus: {_name(str(each['file']))}, {_size(each)}"
+        for each in files[:_MAX_FILES]
+    ]
+    if len(files) > _MAX_FILES:
+        lines.append(f"corpus: {len(files) - _MAX_FILES} more files")
+    return lines or [f"corpus: {_name(source)}"]
+
+
+def _size(file: dict[str, Any]) -> str:
+    size = file.get("bytes")
+    return f"{size:,} bytes" if isinstance(size, int) else "size not known"
+
+
+def _setting_lines(run: Workdir, config: Config) -> list[str]:
+    """Settings as they were given, where they change the vectors and differ from the
+    defaults."""
+    given = options_of(config) | open_settings(run)
+    default = options_of(make_config({"model": given["model"]}))
+    changed = {
+        name: _name(value) if name in START_FILES and value else value
+        for name, value in given.items()
+        if name in changing_names() and value != default.get(name)
+    }
+    if not changed:
+        return ["settings: the defaults"]
+    return [f"setting: {name} = {value!r}" for name, value in sorted(changed.items())]
+
+
+def _score_lines(run: Workdir) -> list[str]:
+    """The loss and the scores of held-out data at the end of the training."""
+    if not run.metrics.exists():  # of a run of 0 epochs, or a copy
+        return []
+    try:
+        rows = [*map(json.loads, run.metrics.read_text("utf-8").splitlines())]
+        last = dict(rows[-1]) if rows else {}
+    except (ValueError, TypeError) as error:
+        reason = short_reason(error)
+        raise InputError(f"{run.metrics} is damaged: {reason}.") from error
+    speeds = {name for name in last if name.endswith("_per_second")}
+    units = {name.removesuffix("_per_second") for name in speeds}
+    left_out = _PROGRESS | speeds | units
+    values = {n: x for n, x in last.items() if isinstance(x, int | float)}
+    when = f"at epoch {values.get('epoch', '?')}"
+    lines = [f"loss {when}: {values['loss']:.4g}"] if "loss" in values else []
+    return lines + [
+        f"held-out score {when}: {name} {value:.4g}"
+        for name, value in values.items()
+        if name not in left_out
+    ]
+
+
+def _name(path: str) -> str:
+    """The last part of a path or URL, without secrets."""
+    return PurePosixPath(without_secrets(path).split("?")[0]).name or path
