@@ -16,18 +16,16 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 
 from embedder.errors import InputError, InputKeyError, InputTypeError
+from embedder.vectors.search import ROUNDING, cosines, unit_rows
 from embedder.vectors.vectors import (
-    CHUNK_VALUES,
-    ROUNDING,
     KeyType,
     Vectors,
     as_integers,
     check_keys,
     check_positive_integer,
-    cosines,
-    unit_rows,
 )
 
+CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
 FREQUENT = 100  # occurrences; in small corpora stability rises with the count up to it
 UNSTABLE = 0.3  # two replicas share fewer than three of ten nearest tokens
 _NEAREST = 10  # tokens that stability compares
@@ -328,7 +326,7 @@ def _key(scores: np.ndarray, order: str, percent: float) -> np.ndarray:
 def _candidates(keys: np.ndarray, topn: int) -> np.ndarray:
     """Ids of the `topn` best by `keys` f[V], and of all within ROUNDING, but for -inf.
 
-    See `Vectors._best`: they are ranked again by cosines in float64.
+    They are ranked again by cosines in float64, see `search`.
     """
     num = min(topn, int((keys > -np.inf).sum()))
     if num == 0:

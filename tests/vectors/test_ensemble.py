@@ -17,7 +17,8 @@ from embedder.vectors.ensemble_files import (
     write_stability,
 )
 from embedder.vectors.export import write_vectors
-from embedder.vectors.vectors import Vectors, unit_rows
+from embedder.vectors.search import unit_rows
+from embedder.vectors.vectors import Vectors
 
 SIZE = 16
 
