@@ -283,8 +283,8 @@ def _found(graph: Graph, queries: np.ndarray, num: int) -> np.ndarray:
         return np.empty((0, num), np.int64)
     matches = graph.search(factors, num, threads=_num_threads())
     ids = np.atleast_2d(matches.keys).astype(np.int64)
-    counts = np.reshape(getattr(matches, "counts", ids.shape[1]), (-1, 1))
-    ids[np.arange(ids.shape[1]) >= counts] = -1
+    if len(factors) > 1:  # of one query the keys have no empty places
+        ids[np.arange(ids.shape[1]) >= matches.counts[:, None]] = -1
     return ids
 
 
