@@ -255,7 +255,8 @@ def _error(cosine: Estimate) -> Estimate:
 
 
 def _means(found: _Agreement, bands: Sequence[_Band]) -> np.ndarray:
-    """Mean cosine, overlap and Jaccard index of all tokens and of bands, f64[1 + b, 3]."""
+    """Mean cosine, overlap and Jaccard index of all tokens, and of b bands,
+    f64[1 + b, 3]."""
     stops = np.cumsum([len(band.chosen) for band in bands])
     means = []
     for band, stop in zip(bands, stops, strict=True):
