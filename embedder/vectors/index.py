@@ -353,9 +353,8 @@ def _file_digest(path: Path) -> str:
 
 def _is_valid(about: About) -> bool:
     """Whether the values have their types, and the graph is inside the folder."""
-    kinds: dict[str, Any] = {"int": int, "float": float}
     is_typed = all(
-        isinstance(getattr(about, f.name), kinds.get(str(f.type), str))
+        type(getattr(about, f.name)) is (f.type if f.type in (int, float) else str)
         for f in fields(about)
     )
     return is_typed and about.metric in ("cosine", "dot") and _is_name(about.file)

@@ -57,6 +57,9 @@ FAULTS = {
     "F46": "kill -9 of a finished run while it gets longer",
     "F45": "kill -9 during an evaluation while training, and between two",
     "F47": "networks with state and random numbers: several devices, kill -9, replicas",
+    "F50": "an index that is damaged: flipped, cut, missing parts, of another folder",
+    "F51": "kill -9 while an index or a batch of neighbours is written",
+    "F52": "an index of other vectors than those that are searched",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -108,6 +111,11 @@ INPUTS = {
     "B47": "augmentations that are unknown, out of bounds or larger than images",
     "B51": "arguments of networks, objectives and schedules: unknown, out of bounds",
     "B52": "parts of a batch, and objectives, that do not fit each other",
+    "B58": "a batch of queries: files that are missing, damaged, without a known key",
+    "B59": "filters by counts that are out of bounds, leave nothing, or lack counts",
+    "B60": "an index: options out of bounds, runs that have none",
+    "B61": "lines to look up: unknown tokens, wrong sums and commands, no text",
+    "B62": "spaces to compare that share no tokens; numbers out of bounds",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
