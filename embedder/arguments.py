@@ -279,7 +279,7 @@ class Index:
     """Share of the ten nearest tokens that a search should find."""
     connectivity: int = 16
     """Edges of a token in the graph. More: more memory, more recall."""
-    expansion_add: int = 128
+    expansion_add: int = 64
     """Tokens that are compared when one is added. More: slower, more recall."""
 
 

@@ -22,7 +22,7 @@ def of_sum(lookup: Lookup, query: Expression, args: Neighbors, among: Keys) -> R
         return Result((key,), {}, lookup.named(key), ranked(found, name))
     plus, minus = ([*map(lookup.named, keys)] for keys in query)
     title = " - ".join([" + ".join(plus), *minus]).strip()
-    about = {"positive": query.positive, "negative": query.negative}
+    about = {"positive": [*query.positive], "negative": [*query.negative]}
     keys = *query.positive, *query.negative
     return Result(keys, about, title, ranked(found, name))
 

@@ -65,7 +65,7 @@ class IndexOptions:
     """Recall@10 to reach, in (0, 1]."""
     connectivity: int = 16
     """Edges of a node of the graph; more: more memory, more recall."""
-    expansion_add: int = 128
+    expansion_add: int = 64
     """Candidates that are looked at when a node is added."""
 
     def __post_init__(self):
@@ -115,9 +115,7 @@ class VectorIndex:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ids i64[Q, N] and scores f64[Q, N] as of `search.nearest_rows`, of the rows
         that the graph finds; the scores are exact."""
-        most = max(map(len, excluded)) if excluded else 0
-        found = _found(self._graph, prepared(self._table, queries), num + most)
-        return nearest_of(self._table, queries, found, num, excluded)
+        return _searched(self._graph, self._table, queries, num, excluded)
 
 
 def index_folder(path: Path) -> Path:
@@ -275,6 +273,20 @@ def _add_rows(graph: Graph, table: Table) -> None:
             _log.info("Index: %d of %d rows.", stop, num)
 
 
+def _searched(
+    graph: Graph,
+    table: Table,
+    queries: np.ndarray,
+    num: int,
+    excluded: list[list[int]] | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and exact scores of the best of twice as many rows as are asked for, since
+    the graph ranks rounded vectors."""
+    most = max(map(len, excluded)) if excluded else 0
+    found = _found(graph, prepared(table, queries), 2 * num + most)
+    return nearest_of(table, queries, found, num, excluded)
+
+
 def _found(graph: Graph, queries: np.ndarray, num: int) -> np.ndarray:
     """Ids of rows near each query by the graph, i64[Q, n]; -1: none."""
     num = min(num, len(graph))
@@ -300,8 +312,7 @@ def _measured(
     recall = math.nan
     for expansion in _EXPANSIONS:
         graph.expansion_search = expansion
-        found = _found(graph, prepared(table, queries), RECALL_AT + 1)
-        _, scores = nearest_of(table, queries, found, RECALL_AT, own)
+        _, scores = _searched(graph, table, queries, RECALL_AT, own)
         recall = _recall(scores, exact)
         if recall >= target:
             break
