@@ -393,6 +393,7 @@ def search_bench(
     rows: int = 1_000_000,
     samples: int = 5,
     seconds: float = 10.0,
+    name: str = "search",
 ) -> None:
     """Nearest neighbours: queries a second, and recall.
 
@@ -402,8 +403,9 @@ def search_bench(
         rows: of the clustered vectors.
         samples: of each program, in turn.
         seconds: of a sample, about.
+        name: of the file in bench/results.
     """
-    found = search.run(list(data), list(programs), rows, samples, seconds)
+    found = search.run(list(data), list(programs), rows, samples, seconds, name)
     print(found.markdown())
 
 

@@ -35,9 +35,14 @@ Search = Callable[[np.ndarray], np.ndarray]
 
 
 def run(
-    data: list[str], programs: list[str], num_rows: int, samples: int, seconds: float
+    data: list[str],
+    programs: list[str],
+    num_rows: int,
+    samples: int,
+    seconds: float,
+    name: str = "search",
 ) -> Table:
-    """Measures and writes bench/results/search.json.
+    """Measures and writes bench/results/NAME.json.
 
     Args:
       num_rows: of `clustered`.
@@ -45,12 +50,12 @@ def run(
       seconds: of a sample, about.
     """
     found = []
-    for name in data:
-        vectors = wiki() if name == "wiki" else clustered(num_rows)
+    for each_data in data:
+        vectors = wiki() if each_data == "wiki" else clustered(num_rows)
         with tempfile.TemporaryDirectory() as folder:
             made = {each: PROGRAMS[each](vectors, Path(folder)) for each in programs}
-            found += _measured(name, vectors, made, samples, seconds)
-    return table(write_results("search", settings={"seconds": seconds}, samples=found))
+            found += _measured(each_data, vectors, made, samples, seconds)
+    return table(write_results(name, settings={"seconds": seconds}, samples=found))
 
 
 def clustered(num_rows: int, size: int = 100) -> Vectors:
@@ -145,14 +150,16 @@ def _measured(
         own = slice(min(num, len(rows)))
         recall = _recall(search(rows[own]), expected[own])
         about = {"data": name, "rows": len(vectors), "queries": num} | about
-        found.append({"program": program, "recall": recall, "rates": [], **about})
+        found.append(
+            {"program": program, "recall": recall, "rates": [], "cpu": [], **about}
+        )
     for _ in range(samples):
         for sample, (search, _) in zip(found, programs.values(), strict=True):
             queries = rng.integers(len(vectors), size=sample["queries"])
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             search(queries)
-            rate = sample["queries"] / (time.perf_counter() - start)
-            sample["rates"].append(rate)
+            sample["cpu"].append((time.process_time() - used) / len(queries))
+            sample["rates"].append(len(queries) / (time.perf_counter() - start))
     for sample in found:
         print(sample, flush=True)
     return found
@@ -188,10 +195,12 @@ def table(results: Results) -> Table:
             rows.append(
                 [
                     *(name, f"{sample['rows']:,}", sample["program"]),
-                    *(spread(sample["rates"], 0), ratio, f"{sample['recall']:.3f}"),
+                    *(spread(sample["rates"], 0), ratio),
+                    spread([1000 * x for x in sample["cpu"]]),
+                    f"{sample['recall']:.3f}",
                     f"{sample['bytes'] / 2**20:.0f}" if "bytes" in sample else "",
                     f"{sample['build']:.0f}" if "build" in sample else "",
                 ]
             )
-    columns = ["vectors", "rows", "program", "queries/s", "to gensim", "recall@10"]
-    return Table([*columns, "index MiB", "build s"], rows)
+    columns = ["vectors", "rows", "program", "queries/s", "to gensim", "CPU ms"]
+    return Table([*columns, "recall@10", "index MiB", "build s"], rows)

@@ -228,7 +228,7 @@ SMOKE = {
             "clustered | 2,000 | NumPy, argpartition",
             "clustered | 2,000 | gensim",
         ],
-        positive=(3, 4),
+        positive=(3, 4, 5),
         is_right=neighbours_are_found,
     ),
     "encoder-modes": Smoke(

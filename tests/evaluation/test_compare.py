@@ -105,7 +105,8 @@ def test_only_shared_tokens_count():
     found = compare_spaces(first, second, topn=3, num_moved=2)
     assert (found.num_a, found.num_shared) == (20, 10)
     assert found.bands == shared.bands and found.error == shared.error
-    assert [each[:2] for each in found.moved] == [each[:2] for each in shared.moved]
+    near = [(each.token, each.cosine.value) for each in found.moved]
+    assert near == [(each.token, each.cosine.value) for each in shared.moved]
 
 
 def test_bands_without_counts_are_by_order():
