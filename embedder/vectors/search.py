@@ -7,6 +7,7 @@ so nothing is sorted but a few candidates. These are ranked again in float64.
 Axis letters: V rows, D dimensions, Q queries, N results of a query.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -103,8 +104,8 @@ def nearest_of(
     ids = np.full((len(queries), num), -1, np.int64)
     scores = np.full(ids.shape, np.nan)
     kept = found >= 0
-    for query, rows in enumerate(excluded or ()):
-        kept[query] &= ~np.isin(found[query], rows)
+    for each in _columns(excluded or ()):
+        kept &= found != each[:, None]
     places = np.nonzero(kept)
     pairs = _Pairs(places[0], found[places], np.zeros(len(places[0])))
     fill(ids, scores, _best(table, prepared(table, queries), pairs, num))
@@ -240,8 +241,16 @@ def _exact(table: Table, queries: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 def _places(queries: np.ndarray) -> np.ndarray:
     """The place of each pair among those of its query, from 0, i64[P]."""
-    _, starts, counts = np.unique(queries, return_index=True, return_counts=True)
+    is_first = np.ones(len(queries), bool)
+    is_first[1:] = queries[1:] != queries[:-1]
+    starts = np.flatnonzero(is_first)
+    counts = np.diff(starts, append=len(queries))
     return np.arange(len(queries)) - np.repeat(starts, counts)
+
+
+def _columns(excluded: Sequence[Sequence[int]]) -> Iterator[np.ndarray]:
+    """The first excluded id of each query, then the second, i64[Q]; -1: it has none."""
+    return map(np.array, itertools.zip_longest(*excluded, fillvalue=-1))
 
 
 def _pairs_of(

@@ -287,11 +287,9 @@ def test_a_killed_index_leaves_the_old_one_or_the_new_one(
     num_events = int(whole.stdout.splitlines()[-1])
     assert num_events >= 4
     vectors, found = read_vectors("run/vectors.safetensors"), []
-    for event in range(1, num_events + 1):
+    for event in range(1, num_events + 2):  # the last removes the old graph
         assert verb(event, *command, "9").returncode == -9
         found.append(vectors.use_index("run").about.connectivity)
-        if found[-1] == 9:
-            assert verb(-1, *command, "8").returncode == 0
     assert found == sorted(found) and {*found} == {8, 9}
     assert verb(-1, *command, "8").returncode == 0
     assert len([*Path("run/index").iterdir()]) == 2 and not caplog.records
