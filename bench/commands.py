@@ -26,6 +26,7 @@ from bench import (
     render,
     replicas,
     retrieval,
+    search,
     small,
     spirals,
     stages,
@@ -386,6 +387,28 @@ def convolutions_bench(
     print(convolutions.run(chosen, list(forms), samples).markdown())
 
 
+def search_bench(
+    data: tuple[Literal["clustered", "wiki"], ...] = ("clustered", "wiki"),
+    programs: tuple[str, ...] = tuple(search.PROGRAMS),
+    rows: int = 1_000_000,
+    samples: int = 5,
+    seconds: float = 10.0,
+    name: str = "search",
+) -> None:
+    """Nearest neighbours: queries a second, and recall.
+
+    Args:
+        data: sets of vectors.
+        programs: which to run; default: all.
+        rows: of the clustered vectors.
+        samples: of each program, in turn.
+        seconds: of a sample, about.
+        name: of the file in bench/results.
+    """
+    found = search.run(list(data), list(programs), rows, samples, seconds, name)
+    print(found.markdown())
+
+
 def retrieval_bench(
     objectives: tuple[str, ...] = retrieval.OBJECTIVES,
     seeds: tuple[int, ...] = (1, 2, 3),
@@ -548,6 +571,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "encoder-modes": encoder_modes_bench,
     "convolutions": convolutions_bench,
     "retrieval": retrieval_bench,
+    "search": search_bench,
     "replicas": replicas_bench,
     "spirals": spirals_bench,
     "encoder-busy": encoder_busy_bench,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from embedder.config import Config
     from embedder.encoders.estimator import FeatureEncoder
+    from embedder.evaluation.compare import compare_spaces
     from embedder.run.train import train
     from embedder.tables.estimator import EmbeddingTrainer
     from embedder.tables.names import read_names
@@ -25,6 +26,7 @@ __all__ = [
     "Ensemble",
     "FeatureEncoder",
     "Vectors",
+    "compare_spaces",
     "evaluate_analogies",
     "evaluate_pairs",
     "read_ensemble",
@@ -40,6 +42,7 @@ _MODULES = {
     "Ensemble": "embedder.vectors.ensemble",
     "FeatureEncoder": "embedder.encoders.estimator",
     "Vectors": "embedder.vectors.vectors",
+    "compare_spaces": "embedder.evaluation.compare",
     "evaluate_analogies": "embedder.vectors.evaluate",
     "evaluate_pairs": "embedder.vectors.evaluate",
     "read_ensemble": "embedder.vectors.ensemble_files",

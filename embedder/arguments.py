@@ -21,6 +21,7 @@ _Words = Annotated[
     tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="WORD...")
 ]
 
+_From = Annotated[str | None, tyro.conf.arg(name="from")]
 _Where = tyro.conf.UseAppendAction[
     Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN=VALUE")]
 ]
@@ -185,7 +186,8 @@ class Devices:
 @dataclass(frozen=True)
 class Neighbors:
     """Print the tokens with the most similar vectors to each word, or the items that
-    come next in a session.
+    come next in a session. Without a word: a prompt, which also takes sums as
+    `king - man + woman`; or each line of standard input that is no terminal.
 
     Of a run with replicas: the mean similarity, its interval from the 5th to the 95th
     percentile, and how many replicas have the token among their nearest.
@@ -197,6 +199,17 @@ class Neighbors:
     """Tokens to look up. Of a run of an encoder: keys of examples, or image files."""
     topn: int = 10
     """Number of neighbours per word."""
+    queries: _From = None
+    """Look up all tokens of this file, to --to: a text with one token a line, or a
+    table with a column `key`; it may be a URL."""
+    exact: bool = False
+    """Compare with all vectors, although there is an index: see embedder index."""
+    metric: Literal["cosine", "dot"] = "cosine"
+    """dot: the product of two vectors as they are."""
+    min_count: int | None = None
+    """Only neighbours that occur at least so often in the corpus."""
+    max_count: int | None = None
+    """Only neighbours that occur at most so often."""
     stable: bool = False
     """Of a run with replicas: sort by the lower end of the interval."""
     session: tuple[str, ...] = ()
@@ -216,8 +229,9 @@ class Neighbors:
     title~mug (contains), or price<5, also with <= > >=. Repeat the flag: all conditions
     must be met, but of several values of a column by = only one."""
     to: Path | None = None
-    """Of a run of an encoder: write the images of each query and of the examples
-    nearest to it to this file, .png."""
+    """With --from: write the columns query, key, rank and similarity to this file,
+    .parquet or .csv. Else of a run of an encoder: write the images of each query and of
+    the examples nearest to it, .png."""
     json: bool = False
     """Print a line of JSON for each word or session, with all columns of --names."""
 
@@ -240,8 +254,59 @@ class Analogy:
     """Table (CSV, Parquet ...) whose first two columns are keys and names to show."""
     where: _Where = ()
     """As of neighbors: only answers whose row in --names has this value."""
+    min_count: int | None = None
+    """Only answers that occur at least so often in the corpus."""
+    max_count: int | None = None
+    """Only answers that occur at most so often."""
     json: bool = False
     """Print a line of JSON, with all columns of --names."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """Write an index, by which `embedder neighbors` finds most of the nearest tokens
+    much faster. Needs usearch, in the extra `index`.
+
+    Its recall is measured beside exact search and printed. Other vectors make it stale;
+    then it is not used.
+    """
+
+    run: _LocalRun
+    """Folder of a finished run, or a file of vectors, on this machine."""
+    metric: Literal["cosine", "dot"] = "cosine"
+    """Of the queries that use the index."""
+    recall: float = 0.95
+    """Share of the ten nearest tokens that a search should find."""
+    connectivity: int = 16
+    """Edges of a token in the graph. More: more memory, more recall."""
+    expansion_add: int = 64
+    """Tokens that are compared when one is added. More: slower, more recall."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Say whether two spaces are the same: how far they agree after the best rotation,
+    how many nearest tokens they share, and which tokens moved most.
+
+    Of two runs with replicas the intervals are over replicas, beside what replicas of
+    one run differ by; else over tokens.
+    """
+
+    a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="A")]
+    """Folder of a finished run, or a file of vectors; it may be a URL."""
+    b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="B")]
+    """As A."""
+    topn: int = 10
+    """Number of nearest tokens to compare."""
+    moved: int = 10
+    """Number of tokens that moved most to print; 0: none."""
+    min_count: int | None = None
+    """Tokens that occur less often in A or B do not count as moved; none: 100, where
+    there are counts."""
+    seed: int = 0
+    """Of the tokens whose neighbours are compared, and of the intervals."""
+    json: bool = False
+    """Print JSON."""
 
 
 @dataclass(frozen=True)
@@ -441,6 +506,8 @@ Verb = (
     | Devices
     | Neighbors
     | Analogy
+    | Index
+    | Compare
     | Evaluate
     | Embed
     | Export

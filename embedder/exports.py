@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from embedder.arguments import Export
 from embedder.errors import InputError
-from embedder.neighbors import warn_without_names
+from embedder.lookup.found import warn_without_names
 from embedder.results import (
     ensemble_of,
     finished_run,

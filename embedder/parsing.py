@@ -25,11 +25,13 @@ from tyro.constructors import (
 from embedder.arguments import (
     VERBS,
     Analogy,
+    Compare,
     Convert,
     Devices,
     Embed,
     Evaluate,
     Export,
+    Index,
     Neighbors,
     Parity,
     Phrases,
@@ -197,6 +199,8 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
         | Annotated[Devices, command("devices", default=Devices(**devices))]
         | Annotated[Neighbors, command("neighbors")]
         | Annotated[Analogy, command("analogy")]
+        | Annotated[Index, command("index")]
+        | Annotated[Compare, command("compare")]
         | Annotated[Evaluate, command("evaluate")]
         | Annotated[Embed, command("embed")]
         | Annotated[Export, command("export")]
@@ -357,8 +361,14 @@ def _flags(section) -> dict[str, Any]:
         if dataclasses.is_dataclass(option.type):
             flags |= _flags(option.type)
         elif tyro.conf.Positional not in getattr(option.type, "__metadata__", ()):
-            flags[_flag(option.name)] = option.type
+            flags[_flag(_name(option))] = option.type
     return flags
+
+
+def _name(option: dataclasses.Field) -> str:
+    """The name of an option on the command line, where `from` is no keyword."""
+    given = (getattr(x, "name", None) for x in getattr(option.type, "__metadata__", ()))
+    return next(filter(None, given), option.name)
 
 
 def _defaults(arguments: list[str]) -> Config:

@@ -80,6 +80,17 @@ def vectors_of(path: Path) -> "Vectors":
     return read_vectors(path if run is None else run.vectors)
 
 
+def indexed_vectors_of(path: Path) -> "Vectors":
+    """The vectors of a run, or of a file, which use its index if that is fresh.
+
+    An index that cannot be used is named in one line.
+    """
+    vectors = vectors_of(path)
+    with showing_log(lambda message: say(message, LogStream(sys.stderr))):
+        vectors.use_index(path)
+    return vectors
+
+
 def ensemble_of(path: Path, key_type: "KeyType" = "text") -> "Ensemble | None":
     """The ensemble of a run with replicas; None for other runs, and files."""
     from embedder.vectors.ensemble_files import read_ensemble

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from embedder.arguments import (
     Analogy,
+    Compare,
     Convert,
     Devices,
     Embed,
     Evaluate,
     Export,
+    Index,
     Neighbors,
     Parity,
     Phrases,
@@ -27,7 +29,8 @@ from embedder.arguments import (
 from embedder.config import Config
 from embedder.errors import InputError
 from embedder.limits import check_program
-from embedder.neighbors import analogy, neighbors, print_ranking
+from embedder.lookup.found import print_ranking
+from embedder.neighbors import analogy, neighbors
 from embedder.options import RunOptions
 from embedder.parsing import settings
 from embedder.results import labels_of, opened_run, vectors_of
@@ -54,6 +57,10 @@ def run_verb(verb: Verb) -> int:
             neighbors(verb)
         case Analogy():
             analogy(verb)
+        case Index():
+            _index(verb)
+        case Compare():
+            _compare(verb)
         case Evaluate():
             _evaluate(verb)
         case Embed():
@@ -225,6 +232,18 @@ def _shown_progress(
     from embedder.run.progress import progress
 
     return progress(stop) if is_first() else contextlib.nullcontext(_ignore)
+
+
+def _index(args: Index) -> None:
+    from embedder.lookup.index import index
+
+    index(args)
+
+
+def _compare(args: Compare) -> None:
+    from embedder.lookup.compare import compare
+
+    compare(args)
 
 
 def _evaluate(args: Evaluate) -> None:

@@ -15,7 +15,7 @@ ROOMS = (
     *("run", "problem", "run.resuming", "run.loop", "run.longer"),
     *("graphs", "tables", "encoders"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
-    *("results", "neighbors", "scoring", "exports", "verbs", "cli"),
+    *("results", "lookup", "neighbors", "scoring", "exports", "verbs", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

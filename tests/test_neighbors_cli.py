@@ -325,7 +325,6 @@ def test_names_of_any_format_and_type():
         (["--names", "names.csv", "--name", "RED MAG"], "did you mean 'RED MUG'"),
         (["--names", "names.csv", "--name", "unsold"], "is the name of no key in the"),
         (["--session", "a1", "--stable"], "`session` goes with neither"),
-        ([], "WORD: give at least one token"),
         (["a1", "--where", "price=1"], "`where` needs `names`, the table of"),
         (
             ["a1", "--names", "names.csv", "--where", "cost=1"],

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from embedder.errors import InputError
 from embedder.evaluation.intervals import RESAMPLES, Estimate, estimate, resamples
-from embedder.vectors.vectors import cosines, unit_rows
+from embedder.vectors.search import cosines, unit_rows
 
 _FEW_PAIRS = 2**22  # of all nodes: they are listed rather than drawn
 _CHUNK_ROWS = 2**12

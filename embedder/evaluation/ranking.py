@@ -12,7 +12,8 @@ import numpy as np
 
 from embedder.errors import InputError
 from embedder.vectors.evaluate import CHUNK_VALUES
-from embedder.vectors.vectors import check_positive_integer, unit_rows
+from embedder.vectors.search import unit_rows
+from embedder.vectors.vectors import check_positive_integer
 
 Sequences = tuple[np.ndarray, np.ndarray]
 """ids i[n], lengths i64[m]."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.evaluation.intervals import RESAMPLES, Estimate, mean_estimates
-from embedder.vectors.vectors import unit_rows
+from embedder.vectors.search import unit_rows
 
 CUTOFFS = (1, 5, 10)
 """The k of recall@k."""

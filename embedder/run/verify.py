@@ -15,6 +15,7 @@ from embedder.disk.folders import unfinished_folders
 from embedder.errors import InputNotFoundError
 from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.workdir import Workdir
+from embedder.vectors.index import index_damage
 
 _ANEW = "train anew with --overwrite, or restore a copy"
 _CURVE = "only a longer run depends on it; only training anew restores it"
@@ -47,6 +48,7 @@ def verify(path: Path) -> Iterator[Finding]:
     yield from _files(run)
     yield from _checkpoints(run)
     yield from _longer(run)
+    yield from _index(run)
     yield from _cache(run)
     for path in (*run.parts, *unfinished_folders(run.cache)):
         yield _part(run, path)
@@ -104,6 +106,13 @@ def _longer(run: Workdir) -> Iterator[Finding]:
     elif longer.is_started:
         for each in (*_files(longer), *_checkpoints(longer)):
             yield each._replace(name=f"{name}/{each.name}")
+
+
+def _index(run: Workdir) -> Iterator[Finding]:
+    damage = index_damage(run.index)
+    if damage is not None:
+        advice = "`embedder index` writes it anew; until then search is exact"
+        yield Finding(run.index.name, damage, advice)
 
 
 def _cache(run: Workdir) -> Iterator[Finding]:

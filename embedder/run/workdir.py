@@ -11,6 +11,7 @@ tensorboard/         the metrics as TensorBoard events
 checkpoints/         all that resuming needs, by the number of updates
 model.npz            the trained model: the file of `EmbeddingTrainer.save`
 replicas.safetensors of a run with replicas: the vectors of each, and no model.npz
+index/               of `embedder index`: the index of the vectors
 longer/              while a finished run is made longer: the longer run
 labels.parquet       of an encoder: label and prediction of each example
 vectors.txt          of tables: the vectors as word2vec text
@@ -38,6 +39,7 @@ from embedder.disk.lock import hold_lock
 from embedder.errors import InputError, InputExistsError
 from embedder.vectors.ensemble_files import REPLICAS_FILE
 from embedder.vectors.export import write_vectors
+from embedder.vectors.index import FOLDER as INDEX_FOLDER
 from embedder.vectors.vectors import Vectors
 
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
@@ -58,6 +60,7 @@ class Workdir:
         self.events = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
         self.longer = self.path / "longer"
+        self.index = self.path / INDEX_FOLDER
         self.metrics = self.path / "metrics.jsonl"
         self.labels = self.path / "labels.parquet"
         self.base = self.path / "base.npz"
@@ -139,7 +142,7 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
     if not path.is_dir():
         raise InputExistsError(f"{argument} must be a folder, got the file {path}.")
     own = {workdir.lock, workdir.cache, *workdir.files, *workdir.parts}
-    folders = workdir.checkpoints, workdir.events, workdir.longer
+    folders = workdir.checkpoints, workdir.events, workdir.longer, workdir.index
     own |= {path for path in folders if path.is_dir()}
     if not own.issuperset(path.iterdir()):
         raise InputExistsError(
@@ -189,7 +192,7 @@ def clear(workdir: Workdir) -> None:
     """Removes the files of a run except its cache, and no others."""
     workdir.vectors.unlink(missing_ok=True)  # from here on it is unfinished
     workdir.sums.unlink(missing_ok=True)  # else a run killed below would seem damaged
-    for path in (workdir.checkpoints, workdir.events, workdir.longer):
+    for path in (workdir.checkpoints, workdir.events, workdir.longer, workdir.index):
         if path.exists():
             shutil.rmtree(path)
     for path in reversed(workdir.files):  # the settings last: until then it is a run

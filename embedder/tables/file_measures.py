@@ -26,7 +26,7 @@ from embedder.vectors.evaluate import (
     is_analogies,
     looks_like_pairs,
 )
-from embedder.vectors.vectors import unit_rows
+from embedder.vectors.search import unit_rows
 
 PAIRS, ANALOGIES, NEAREST = "spearman", "analogies", "nearest_to_c"
 MICRO, MACRO = "micro_f1", "macro_f1"

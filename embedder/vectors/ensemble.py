@@ -16,18 +16,16 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 
 from embedder.errors import InputError, InputKeyError, InputTypeError
+from embedder.vectors.search import ROUNDING, cosines, unit_rows
 from embedder.vectors.vectors import (
-    CHUNK_VALUES,
-    ROUNDING,
     KeyType,
     Vectors,
     as_integers,
     check_keys,
     check_positive_integer,
-    cosines,
-    unit_rows,
 )
 
+CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
 FREQUENT = 100  # occurrences; in small corpora stability rises with the count up to it
 UNSTABLE = 0.3  # two replicas share fewer than three of ten nearest tokens
 _NEAREST = 10  # tokens that stability compares
@@ -281,7 +279,7 @@ class Ensemble:
         self, ids: np.ndarray, exact: np.ndarray, nearest: np.ndarray, percent: float
     ) -> list[Neighbor]:
         """Neighbours `ids` by their cosines f64[K, n] and the nearest ids i64[K, n]."""
-        means, (lower, upper) = exact.mean(axis=0), _interval(exact, percent)
+        means, (lower, upper) = exact.mean(axis=0), interval(exact, percent)
         return [
             Neighbor(
                 token=self.tokens[id_],
@@ -322,13 +320,13 @@ def _key(scores: np.ndarray, order: str, percent: float) -> np.ndarray:
     """What ranks neighbours, f[N], of their cosine similarities f[K, N]."""
     if order == "mean":
         return scores.mean(axis=0)
-    return _interval(scores, percent)[0]
+    return interval(scores, percent)[0]
 
 
 def _candidates(keys: np.ndarray, topn: int) -> np.ndarray:
     """Ids of the `topn` best by `keys` f[V], and of all within ROUNDING, but for -inf.
 
-    See `Vectors._best`: they are ranked again by cosines in float64.
+    They are ranked again by cosines in float64, see `search`.
     """
     num = min(topn, int((keys > -np.inf).sum()))
     if num == 0:
@@ -337,7 +335,7 @@ def _candidates(keys: np.ndarray, topn: int) -> np.ndarray:
     return np.flatnonzero(keys >= worst - ROUNDING)
 
 
-def _interval(scores: np.ndarray, percent: float) -> np.ndarray:
+def interval(scores: np.ndarray, percent: float) -> np.ndarray:
     """Lower and upper ends over the replicas, f64[2, N], of scores f[K, N].
 
     The quantile p is at rank p (K + 1) of the sorted scores, from 1 to K. One more

@@ -14,13 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.errors import InputError
-from embedder.vectors.vectors import (
-    Vectors,
-    check_positive_integer,
-    cosines,
-    short_repr,
-    unit_rows,
-)
+from embedder.vectors.search import cosines, unit_rows
+from embedder.vectors.vectors import Vectors, check_positive_integer, short_repr
 
 CHUNK_VALUES = 2**23  # scores of one matrix product: 32 MB in float32
 

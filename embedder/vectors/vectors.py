@@ -3,20 +3,34 @@
 Axis letters: V keys, D dimensions, Q queries.
 """
 
+import logging
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from embedder.errors import InputError, InputKeyError, InputTypeError
+from embedder.vectors.search import (
+    Metric,
+    Table,
+    cosines,
+    nearest_rows,
+    table_of,
+    unit_rows,
+)
 from embedder.vectors.spelling import near_keys
 
-CHUNK_VALUES = 2**24  # scores of one matrix product: 64 MB in float32
+if TYPE_CHECKING:
+    from embedder.vectors.index import VectorIndex
+
 KeyType = Literal["text", "integer"]
-ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
-_BLOCK = 64  # values of which `largest` takes the maximum first
+Method = Literal["auto", "exact"]  # auto: by the index, if there is one
+_KEYS = 2**14  # that are looked up at once
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,7 +38,8 @@ class Vectors:
     """Unique keys with a vector and optionally a count each; a key's id is its row.
 
     `matrix` becomes a read-only view, without a copy if its dtype and order allow. The
-    first query computes `unit`, a second matrix of the same size.
+    first exact query by cosine computes `unit`, a second matrix of the same size;
+    beside these a search takes some 30 MB, see `search.nearest_rows`.
 
     Raises:
       InputError: a key is empty, repeated or not valid Unicode, a value is not finite,
@@ -88,6 +103,34 @@ class Vectors:
         first, second = self._exact_unit([self.index(a), self.index(b)])
         return float(cosines(first, second))
 
+    def table(self, metric: Metric = "cosine") -> Table:
+        """The table that `search.nearest_rows` searches."""
+        return self._cosines if metric == "cosine" else self._products
+
+    @cached_property
+    def _cosines(self) -> Table:
+        return table_of(self.matrix, self.unit)
+
+    @cached_property
+    def _products(self) -> Table:
+        return table_of(self.matrix, None)
+
+    def use_index(self, path: str | os.PathLike[str]) -> "VectorIndex | None":
+        """Has queries use the index of the run or file at `path`, where it can be used.
+
+        Returns the index. None: there is none, or it is damaged, of other vectors or
+        cannot be read, which is logged in one line; then queries are exact.
+        """
+        from embedder.vectors.index import IndexFaultError, index_folder, open_index
+
+        found = None
+        try:
+            found = open_index(index_folder(Path(path)), self)
+        except IndexFaultError as error:
+            _log.warning("%s. Exact search is used.", error.args[0])
+        vars(self)["_index"] = found
+        return found
+
     def most_similar(
         self,
         positive: str | Sequence[str] | None = None,
@@ -95,6 +138,8 @@ class Vectors:
         topn: int = 10,
         *,
         among: Collection[str] | None = None,
+        metric: Metric = "cosine",
+        method: Method = "auto",
     ) -> list[tuple[str, float]]:
         """The `topn` keys with the highest cosine similarity to a query, and these.
 
@@ -104,6 +149,10 @@ class Vectors:
 
         Args:
           among: only these keys can be in the result; unknown ones are ignored.
+          metric: "cosine", or "dot": the product with the sum of the vectors as they
+            are.
+          method: "exact", or "auto": by the index of `use_index`, if there is one and
+            `among` is None. It may miss a key; similarities are exact.
 
         Raises:
           InputKeyError: a key is unknown.
@@ -114,10 +163,12 @@ class Vectors:
         plus, minus = self._ids(positive), self._ids(negative)
         if not plus and not minus:
             raise InputError("`positive` or `negative` must have a token, got none.")
-        query = self._exact_unit(plus).sum(axis=0) - self._exact_unit(minus).sum(axis=0)
-        hidden = self.outside(among)
-        ((ids, scores),) = self._nearest(query[None], [plus + minus], topn, hidden)
-        return [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
+        terms = self.matrix[plus + minus].astype(np.float64)
+        terms = unit_rows(terms) if metric == "cosine" else terms
+        query = terms[: len(plus)].sum(axis=0) - terms[len(plus) :].sum(axis=0)
+        rows, own = self.rows_of(among), [plus + minus]
+        found = self.nearest(query[None], topn, own, rows, metric, method)
+        return self._ranked(*(each[0] for each in found))
 
     def nearest_to(
         self,
@@ -125,21 +176,18 @@ class Vectors:
         topn: int = 10,
         *,
         among: Collection[str] | None = None,
+        method: Method = "auto",
     ) -> list[list[tuple[str, float]]]:
         """The `topn` keys with the highest cosine similarity to each query, and these.
 
         Args:
           queries: vectors f[Q, D].
-          among: as of `most_similar`.
+          among, method: as of `most_similar`.
         """
         check_positive_integer("topn", topn)
-        excluded: list[list[int]] = [[]] * len(queries)
-        rows, hidden = np.asarray(queries, np.float64), self.outside(among)
-        nearest = self._nearest(rows, excluded, topn, hidden)
-        return [
-            [(self.keys[i], float(s)) for i, s in zip(ids, scores, strict=True)]
-            for ids, scores in nearest
-        ]
+        rows, queries = self.rows_of(among), np.asarray(queries, np.float64)
+        found = self.nearest(queries, topn, among=rows, method=method)
+        return [self._ranked(*each) for each in zip(*found, strict=True)]
 
     def analogy(
         self,
@@ -149,13 +197,14 @@ class Vectors:
         topn: int = 10,
         *,
         among: Collection[str] | None = None,
+        method: Method = "auto",
     ) -> list[tuple[str, float]]:
         """Candidates for d in the analogy "a is to b as c is to d", best first.
 
         The keys with the highest cosine similarity to b - a + c (3CosAdd), with the
         unit vectors of the keys; see `most_similar`.
         """
-        return self.most_similar([b, c], [a], topn, among=among)
+        return self.most_similar([b, c], [a], topn, among=among, method=method)
 
     def neighbors(
         self,
@@ -163,27 +212,81 @@ class Vectors:
         topn: int = 10,
         *,
         among: Collection[str] | None = None,
+        metric: Metric = "cosine",
+        method: Method = "auto",
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids i64[Q, n] and cosine similarities f64[Q, n] of the nearest keys.
+        """Ids i64[Q, n] and similarities f64[Q, n] of the nearest keys.
 
         For each of the Q `keys` the n = min(topn, V - 1) nearest other keys, best
         first, as in `most_similar`. With `among`, n is at most the number of these
         keys; the row of a key with fewer ends with id -1 and similarity NaN. Memory
         stays bounded for any Q.
 
+        Args:
+          metric: "cosine", or "dot", the product of the two vectors.
+          among, method: as of `most_similar`.
+
         Raises:
           InputKeyError, InputError, InputTypeError: see `most_similar`.
         """
         check_positive_integer("topn", topn)
-        rows, hidden = self._ids(keys), self.outside(among)
-        num_candidates = len(self) if hidden is None else int((~hidden).sum())
-        shape = len(rows), min(topn, len(self) - 1, num_candidates)
-        ids, scores = np.full(shape, -1, np.int64), np.full(shape, np.nan)
-        queries, excluded = self._exact_unit(rows), [[row] for row in rows]
-        nearest = self._nearest(queries, excluded, topn, hidden)
-        for query, (best, cosine) in enumerate(nearest):
-            ids[query, : len(best)], scores[query, : len(best)] = best, cosine
-        return ids, scores
+        return self.neighbors_of_rows(
+            self._ids(keys), topn, self.rows_of(among), metric, method
+        )
+
+    def neighbors_of_rows(
+        self,
+        ids: Sequence[int] | np.ndarray,
+        topn: int,
+        among: np.ndarray | None = None,
+        metric: Metric = "cosine",
+        method: Method = "auto",
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What `neighbors` has for the keys `ids`, i64[Q].
+
+        Args:
+          among: ids that can be in the result, ascending, i64[n]; None: all.
+        """
+        most = len(self) if among is None else len(among)
+        shape = len(ids), min(topn, len(self) - 1, most)
+        nearest, scores = np.full(shape, -1, np.int64), np.full(shape, np.nan)
+        for start in range(0, len(ids) if shape[1] else 0, _KEYS):
+            chunk = slice(start, start + _KEYS)
+            rows = np.asarray(ids[chunk], np.int64)
+            queries, own = self.matrix[rows].astype(np.float64), rows[:, None].tolist()
+            if metric == "cosine":  # the same bits as of `most_similar`
+                queries = unit_rows(queries)
+            found = self.nearest(queries, shape[1], own, among, metric, method)
+            nearest[chunk], scores[chunk] = found
+        return nearest, scores
+
+    def nearest(
+        self,
+        queries: np.ndarray,
+        topn: int,
+        excluded: list[list[int]] | None = None,
+        among: np.ndarray | None = None,
+        metric: Metric = "cosine",
+        method: Method = "auto",
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ids i64[Q, n] and similarities f64[Q, n] as of `search.nearest_rows`.
+
+        Args:
+          queries: f64[Q, D].
+          excluded: ids that are not results, of each query.
+          among, metric, method: as of `neighbors_of_rows`.
+        """
+        index: VectorIndex | None = vars(self).get("_index")
+        if index is not None and method == "auto" and among is None:
+            if index.about.metric == metric:
+                return index.nearest_rows(queries, topn, excluded)
+        table = self.table(metric)
+        return nearest_rows(table, queries, topn, excluded=excluded, among=among)
+
+    def rows_of(self, among: Collection[str] | None) -> np.ndarray | None:
+        """Ids of the keys `among`, ascending, i64[n]; None: there is no `among`."""
+        hidden = self.outside(among)
+        return None if hidden is None else np.flatnonzero(~hidden)
 
     def outside(self, among: Collection[str] | None) -> np.ndarray | None:
         """Whether each key is none of `among`, bool[V]; None: there is no `among`.
@@ -212,47 +315,10 @@ class Vectors:
         """Unit vectors of `ids`, computed in float64, f64[len(ids), D]."""
         return unit_rows(self.matrix[np.asarray(ids, np.int64)].astype(np.float64))
 
-    def _nearest(
-        self,
-        queries: np.ndarray,
-        excluded: Sequence[Sequence[int]],
-        topn: int,
-        hidden: np.ndarray | None = None,
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Ids and cosine similarities of the best rows for each query f64[Q, D]."""
-        size = max(1, CHUNK_VALUES // len(self))
-        for start in range(0, len(queries), size):
-            chunk = unit_rows(queries[start : start + size])
-            scores = chunk.astype(self.unit.dtype) @ self.unit.T  # [chunk, V]
-            for i, query in enumerate(chunk):
-                yield self._best(query, scores[i], excluded[start + i], topn, hidden)
-
-    def _best(
-        self,
-        query: np.ndarray,
-        scores: np.ndarray,
-        excluded: Sequence[int],
-        topn: int,
-        hidden: np.ndarray | None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The best rows by `scores`, ranked again by cosines in float64.
-
-        A matrix product rounds equal rows differently, by their position and the size
-        of the batch. The second ranking, of all rows within ROUNDING, makes them tie.
-        """
-        scores[excluded] = -np.inf
-        num_left = len(self) - len(set(excluded))
-        if hidden is not None:
-            scores[hidden] = -np.inf
-            num_left = int((scores > -np.inf).sum())
-        num = min(topn, num_left)
-        if num == 0:
-            return np.empty(0, np.int64), np.empty(0)
-        worst = largest(scores, num)
-        ids = np.flatnonzero(scores >= worst - ROUNDING)
-        exact = cosines(self._exact_unit(ids), query)
-        order = np.argsort(-exact, kind="stable")[:num]
-        return ids[order], exact[order]
+    def _ranked(self, ids: np.ndarray, scores: np.ndarray) -> list[tuple[str, float]]:
+        """Keys and similarities, without what is missing at the end."""
+        found = zip(ids.tolist(), scores.tolist(), strict=True)
+        return [(self.keys[row], score) for row, score in found if row >= 0]
 
 
 def check_keys(among: Collection[object] | None) -> None:
@@ -280,39 +346,6 @@ def typed_keys(keys: list[str], key_type: KeyType) -> list[str] | list[int]:
     except ValueError:
         return keys
     return integers if [*map(str, integers)] == keys else keys
-
-
-def unit_rows(matrix: np.ndarray) -> np.ndarray:
-    """The rows of f[N, D] scaled to length one; zero rows stay zero.
-
-    Divides by the largest value first, so that no square overflows or underflows.
-    """
-    largest = np.maximum(matrix.max(axis=1), -matrix.min(axis=1))[:, None]
-    scaled = matrix / np.where(largest > 0, largest, 1)
-    norms = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
-    scaled /= np.where(norms > 0, norms, 1)
-    return scaled
-
-
-def largest(values: np.ndarray, num: int) -> np.floating:
-    """The `num`-th largest of f[n], counted from 1; NaN is larger than all numbers.
-
-    At least `num` values are as large as the `num`-th largest of the maxima of blocks;
-    only these are partitioned.
-    """
-    whole = len(values) // _BLOCK * _BLOCK
-    maxima = values[:whole].reshape(-1, _BLOCK).max(axis=1)
-    if num <= len(maxima) // 2:
-        values = values[~(values < np.partition(maxima, -num)[-num])]  # also NaN
-    return np.partition(values, -num)[-num]
-
-
-def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Cosine similarities of pairs of unit rows, in [-1, 1].
-
-    Equal rows have equal cosines at any position, which a matrix product does not give.
-    """
-    return np.clip((first * second).sum(axis=-1), -1.0, 1.0)
 
 
 def check_positive_integer(name: str, value: int) -> None:

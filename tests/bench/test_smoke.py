@@ -49,6 +49,12 @@ def items_are_found(samples) -> bool:
     return 1 / 3 < sample["scores"][0] <= 1
 
 
+def neighbours_are_found(samples) -> bool:
+    """All of them, by the index nearly all."""
+    recalls = {sample["program"]: sample["recall"] for sample in samples}
+    return recalls.pop("embedder, index") > 0.9 and set(recalls.values()) == {1.0}
+
+
 def updates_keep_what_is_known(samples) -> bool:
     """Old baskets are found as often as after a training from the start, about."""
     scores = {sample["program"]: sample["scores"][0] for sample in samples}
@@ -213,6 +219,17 @@ SMOKE = {
         "--objectives softmax supcon --seeds 1 --epochs 1 --width 2",
         ["pixels", "chance", "softmax", "supcon"],
         positive=(1, 4),
+    ),
+    "search": Smoke(
+        "--data clustered --rows 2000 --samples 1 --seconds 0.05",
+        [
+            "clustered | 2,000 | embedder, exact",
+            "clustered | 2,000 | embedder, index",
+            "clustered | 2,000 | NumPy, argpartition",
+            "clustered | 2,000 | gensim",
+        ],
+        positive=(3, 4, 5),
+        is_right=neighbours_are_found,
     ),
     "encoder-modes": Smoke(
         "--net mlp --devices 1 --samples 1",

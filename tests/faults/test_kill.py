@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from embedder.cli import main
-from embedder.vectors.export import write_vectors
+from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
 from tests.commands import run_python
 
@@ -242,6 +242,11 @@ def finished(tmp_path_factory) -> Path:
         (["export", "run", "--to", "out.safetensors"], "out.safetensors"),
         (["export", "run", "--to", "out.txt.gz"], "out.txt.gz"),
         (["convert", "run", "out.npz", "--overwrite"], "out.npz"),
+        pytest.param(
+            ["neighbors", "run", "--from", "keys.txt", "--to", "out.parquet"],
+            "out.parquet",
+            marks=pytest.mark.row("F51"),
+        ),
     ],
 )
 def test_a_killed_export_leaves_the_old_file_or_the_new_one(
@@ -250,6 +255,7 @@ def test_a_killed_export_leaves_the_old_file_or_the_new_one(
     """At every event of it in turn; what was half written is not mistaken for it."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(finished, "run")
+    Path("keys.txt").write_text("a\nb\nc\nunknown\n")
     whole = verb(-1, *arguments)
     assert whole.returncode == 0, whole.stderr
     new, old = Path(target).read_bytes(), b"the old one"
@@ -260,7 +266,7 @@ def test_a_killed_export_leaves_the_old_file_or_the_new_one(
         Path(target).write_bytes(old)
         assert verb(event, *arguments).returncode == -9
         assert Path(target).read_bytes() in (old, new)
-        left |= {p.name for p in Path().iterdir()} - {"run", target}
+        left |= {p.name for p in Path().iterdir()} - {"run", "keys.txt", target}
     assert all(name.startswith(f".{target}.") for name in left)
     assert verb(-1, *arguments).returncode == 0
     assert Path(target).read_bytes() == new
@@ -303,6 +309,32 @@ def content(target: Path) -> dict[str, bytes]:
     paths = [path for path in Path().glob(f"{target}*") if path.is_file()]
     paths += [path for path in target.rglob("*") if path.is_file()]
     return {str(path): path.read_bytes() for path in {*paths}}
+
+
+@pytest.mark.slow
+@pytest.mark.row("F51")
+def test_a_killed_index_leaves_the_old_one_or_the_new_one(
+    tmp_path, finished, monkeypatch, caplog
+):
+    """At every event of it in turn: it is whole, and the next one removes the rest."""
+    pytest.importorskip("usearch")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished, "run")
+    command = ["index", "run", "--connectivity"]
+    whole = verb(-1, *command, "8")
+    assert whole.returncode == 0, whole.stderr
+    num_events = int(whole.stdout.splitlines()[-1])
+    assert num_events >= 4
+    vectors, found = read_vectors("run/vectors.safetensors"), []
+    for event in range(1, num_events + 2):  # the last removes the old graph
+        assert verb(event, *command, "9").returncode == -9
+        found.append(vectors.use_index("run").about.connectivity)
+    assert found == sorted(found) and {*found} == {8, 9}
+    assert verb(-1, *command, "8").returncode == 0
+    assert len([*Path("run/index").iterdir()]) == 2 and not caplog.records
+    shutil.rmtree("run/index")
+    assert verb(2, *command, "9").returncode == -9
+    assert vectors.use_index("run") is None and not caplog.records
 
 
 SCORED = (*TABLES[:-1], "1", *MEMORY, "--backend", "numba", "--sample", "0")

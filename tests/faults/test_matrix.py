@@ -59,6 +59,9 @@ FAULTS = {
     "F48": "kill -9 while a folder, or an index with its keys, is exported",
     "F49": "a full disk while a folder, or an index with its keys, is exported",
     "F47": "networks with state and random numbers: several devices, kill -9, replicas",
+    "F50": "an index that is damaged: flipped, cut, missing parts, of another folder",
+    "F51": "kill -9 while an index or a batch of neighbours is written",
+    "F52": "an index of other vectors than those that are searched",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -115,6 +118,11 @@ INPUTS = {
     "B56": "tokens that a tokenizer, a text format or a database cannot hold",
     "B57": "hostile tokens and names in a model card",
     "B52": "parts of a batch, and objectives, that do not fit each other",
+    "B58": "a batch of queries: files that are missing, damaged, without a known key",
+    "B59": "filters by counts that are out of bounds, leave nothing, or lack counts",
+    "B60": "an index: options out of bounds, runs that have none",
+    "B61": "lines to look up: unknown tokens, wrong sums and commands, no text",
+    "B62": "spaces to compare that share no tokens; numbers out of bounds",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

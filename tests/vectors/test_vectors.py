@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from embedder.errors import InputError, InputTypeError
+from embedder.vectors import search
 from embedder.vectors import vectors as module
-from embedder.vectors.vectors import Vectors, largest, unit_rows
+from embedder.vectors.search import unit_rows
+from embedder.vectors.vectors import Vectors
 from tests.commands import run_python
 
 # Cosines: east-south .6, north-south .8, east-north 0, twin = east.
@@ -147,7 +149,8 @@ def test_equal_rows_tie_by_id_at_any_position(topn):
 
 @pytest.mark.parametrize("chunk", [1, 700, 2**24])
 def test_neighbors_are_those_of_most_similar(monkeypatch, chunk):
-    monkeypatch.setattr(module, "CHUNK_VALUES", chunk)
+    monkeypatch.setattr(module, "_KEYS", max(1, chunk // 2**9))
+    monkeypatch.setattr(search, "_SCORES", chunk)
     vectors = random_vectors(200, 9)
     keys = ["k7", "k0", "k199", "k7"]
     ids, scores = vectors.neighbors(keys, topn=5)
@@ -312,17 +315,3 @@ def test_import_is_light():
         "print(sorted({'jax', 'polars', 'scipy', 'safetensors'} & set(sys.modules)))"
     )
     assert run_python("-c", code).stdout == "[]\n"
-
-
-@pytest.mark.parametrize("num_values", [1, 63, 64, 130, 1000, 4097])
-def test_the_nth_largest_is_that_of_sorting(num_values):
-    rng = np.random.default_rng(num_values)
-    for values in (
-        rng.normal(size=num_values).astype(np.float32),
-        rng.integers(3, size=num_values).astype(np.float32),  # many are equal
-        np.where(rng.random(num_values) < 0.9, -np.inf, 1.0),
-        np.full(num_values, np.nan),
-    ):
-        ordered = np.sort(values)
-        for num in {1, 2, 7, num_values // 2, num_values} & {*range(1, num_values + 1)}:
-            np.testing.assert_equal(largest(values, num), ordered[-num])

@@ -1,0 +1,1 @@
+"""What verbs that look keys up share: batches, expressions, the prompt."""

@@ -1,0 +1,199 @@
+"""`neighbors` without words: lines of standard input, and the prompt."""
+
+import io
+import json
+import os
+import sys
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from embedder.cli import main
+from embedder.lookup import lines, prompt
+from embedder.lookup.prompt import Completions, make_completer
+from embedder.vectors.export import read_vectors
+from tests.commands import error_line, run_python
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def piped(monkeypatch, text: str, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    return main(["neighbors", *arguments])
+
+
+def printed(title: str, found) -> list[str]:
+    return [title, *(f"  {x:6.3f}  {key}" for key, x in found)]
+
+
+def test_lines_of_standard_input_are_answered_without_a_prompt(capsys, monkeypatch):
+    text = "a1\n\nb3 b4\nb1 - a2 + a3\n:topn 2\n- b1\n:quit\nb5\n"
+    assert piped(monkeypatch, text, "run") == 0
+    vectors = read_vectors("run/vectors.safetensors")
+    done = capsys.readouterr()
+    assert not done.err
+    assert done.out.splitlines() == [
+        *printed("a1", vectors.most_similar("a1")),
+        *printed("b3", vectors.most_similar("b3")),
+        *printed("b4", vectors.most_similar("b4")),
+        *printed("b1 + a3 - a2", vectors.most_similar(["b1", "a3"], ["a2"])),
+        *printed("- b1", vectors.most_similar(None, ["b1"], topn=2)),
+    ]
+
+
+def test_arguments_apply_to_lines(capsys, monkeypatch):
+    names = ["--names", "names.csv", "--where", "kind=x"]
+    assert piped(monkeypatch, "b1 - a2\n", "run", *names, "--json", "--topn", "3") == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    among = {"a1", "a3", "a5", "b2", "b4"}
+    vectors = read_vectors("run/vectors.safetensors")
+    expected = vectors.most_similar("b1", "a2", topn=3, among=among)
+    assert [(x["key"], x["similarity"]) for x in found["found"]] == expected
+    assert (found["positive"], found["negative"]) == (["b1"], ["a2"])
+    assert [x["names"]["name"] for x in found["query"]] == ["the b1", "the a2"]
+    assert piped(monkeypatch, "b1\n", "run", "--metric", "dot", "--topn", "1") == 0
+    ((key, product),) = vectors.most_similar("b1", topn=1, metric="dot")
+    assert capsys.readouterr().out.splitlines() == ["b1", f"  {product:6.3f}  {key}"]
+
+
+def test_replicas_have_intervals_and_sums_are_of_the_mean(capsys, monkeypatch):
+    assert piped(monkeypatch, "b1\nb1 - a2\n", "two", "--topn", "1") == 0
+    answer = capsys.readouterr().out.splitlines()
+    assert main(["neighbors", "two", "b1", "--topn", "1"]) == 0
+    assert answer[:2] == capsys.readouterr().out.splitlines()
+    mean = read_vectors("two/vectors.safetensors")
+    assert answer[2:] == printed("b1 - a2", mean.most_similar("b1", "a2", topn=1))
+
+
+@pytest.mark.row("B61")
+def test_lines_without_an_answer_are_named_and_the_others_answered(capsys, monkeypatch):
+    text = "a1\nA1\n:topn 0\nb1 -\n:help\nb2\n"
+    assert piped(monkeypatch, text, "run", "--topn", "1") == 2
+    done = capsys.readouterr()
+    assert done.err.splitlines() == [
+        "Token 'A1' is not in the vocabulary: did you mean 'a1'?",
+        "`topn` must be an integer >= 1, got '0'.",
+        "A sum must have a token after each sign, got 'b1 -'.",
+        "embedder: Standard input: 3 of 6 lines have no answer.",
+    ]
+    titles = [line for line in done.out.splitlines() if line in ("a1", "b2")]
+    assert titles == ["a1", "b2"] and ":topn 20" in done.out
+
+
+@pytest.mark.row("B61")
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_no_line_is_refused(capsys, monkeypatch, text):
+    assert piped(monkeypatch, text, "run") == 2
+    assert "WORD: give at least one token to look up" in error_line(capsys)
+
+
+@pytest.mark.row("B61")
+def test_standard_input_that_is_closed_or_not_text(runs):
+    program = ["-m", "embedder.cli", "neighbors", f"{runs}/run"]
+    done = run_python(*program, stdin=os.open(os.devnull, os.O_WRONLY))
+    assert done.returncode == 2
+    assert done.stderr.startswith("embedder: Standard input cannot be read: ")
+    script = runs / "bytes.txt"
+    script.write_bytes(b"a1\n\xff\n")
+    environment = os.environ | {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8:strict"}
+    with open(script, "rb") as file:
+        done = run_python(*program, stdin=file, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("embedder: Standard input cannot be read: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def typed(monkeypatch, tmp_path):
+    """Answers to what is typed on a terminal, keys as the terminal sends them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(lines, "is_interactive", lambda: True)
+
+    def answers(text: str, *arguments: str) -> int:
+        with create_pipe_input() as pipe:
+            pipe.send_text(text)
+            with create_app_session(input=pipe, output=DummyOutput()):
+                return main(["neighbors", "run", "--topn", "1", *arguments])
+
+    return answers
+
+
+def answer(key: str) -> list[str]:
+    vectors = read_vectors("run/vectors.safetensors")
+    return printed(key, vectors.most_similar(key, topn=1))
+
+
+def test_the_prompt_answers_until_ctrl_d(typed, capsys):
+    assert typed("a1\r\rA1\rb2\r\x04") == 0
+    done = capsys.readouterr()
+    unknown = "Token 'A1' is not in the vocabulary: did you mean 'a1'?"
+    assert done.out.splitlines() == [*answer("a1"), unknown, *answer("b2")]
+    assert not done.err
+
+
+def test_ctrl_c_drops_a_line_and_quit_ends(typed, capsys):
+    assert typed("a1\x03b2\r:quit\ra3\r") == 0
+    assert capsys.readouterr().out.splitlines() == answer("b2")
+
+
+def test_tab_completes_a_key_in_a_sum(typed, capsys):
+    """`b1` is the only key that begins with `b1`."""
+    assert typed("a2 + b1\t\r\x04") == 0
+    assert capsys.readouterr().out.startswith("a2 + b1\n")
+
+
+def test_lines_are_kept_for_the_next_prompt(typed, capsys, tmp_path):
+    assert typed("a1\r\x04") == 0
+    assert "a1" in (tmp_path / "embedder" / "history").read_text()
+    capsys.readouterr()
+    assert typed("\x1b[A\r\x04") == 0  # arrow up
+    assert capsys.readouterr().out.splitlines() == answer("a1")
+
+
+def test_without_a_folder_for_its_history_the_prompt_works(
+    typed, capsys, monkeypatch, tmp_path
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert typed("a1\r\x04") == 0
+    assert capsys.readouterr().out.splitlines() == answer("a1")
+
+
+def completions(text: str, keys: list[str]) -> list[str]:
+    found = make_completer(lambda: keys).get_completions(
+        Document(text), CompleteEvent(completion_requested=True)
+    )
+    return [each.text for each in found]
+
+
+def test_completions_are_the_most_frequent_keys_with_the_start():
+    keys = ["whale", "a", "whaling", "wha", "zebra", "whales", "żaba"]
+    assert completions("wha", keys) == ["whale", "whaling", "wha", "whales"]
+    assert completions("a - whal", keys) == ["whale", "whaling", "whales"]
+    assert completions("ż", keys) == ["żaba"]
+    assert completions("q", keys) == completions("a ", keys) == []
+    assert completions(":t", keys) == [":topn"]
+    assert completions("a :t", keys) == []
+    many = Completions(f"k{i:05d}" for i in range(10_000))
+    assert many.of("k") == [f"k{i:05d}" for i in range(50)]
+
+
+def test_a_terminal_has_a_prompt_and_a_pipe_has_none(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stdin, stdout, expected in (
+        (Terminal(), Terminal(), True),
+        (io.StringIO(), Terminal(), False),
+        (Terminal(), io.StringIO(), False),
+        (None, Terminal(), False),
+    ):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(prompt.sys, "stdout", stdout)
+        assert prompt.is_interactive() is expected

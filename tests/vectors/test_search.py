@@ -1,0 +1,121 @@
+"""Exact search: as plain NumPy over all rows, with ties by row, in bounded memory."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from embedder.vectors import search as module
+from embedder.vectors.search import nearest_of, nearest_rows, table_of, unit_rows
+from embedder.vectors.vectors import Vectors
+
+
+def oracle(matrix, queries, num, metric, excluded, among):
+    """Ids and scores of each query by sorting all rows, one query at a time."""
+    ids, scores = [], []
+    for query, hidden in zip(queries, excluded, strict=True):
+        rows = [row for row in among if row not in hidden]
+        found = []
+        for row in rows:
+            vector = matrix[row].astype(np.float64)
+            if metric == "cosine":
+                ends = unit_rows(vector[None])[0], unit_rows(query[None])[0]
+                score = min(1.0, max(-1.0, (ends[0] * ends[1]).sum()))
+            else:
+                score = (vector * query).sum()
+            found.append((-score, row))
+        best = sorted(found)[:num]
+        ids.append([row for _, row in best] + [-1] * (num - len(best)))
+        scores.append([-s for s, _ in best] + [np.nan] * (num - len(best)))
+    return np.array(ids), np.array(scores)
+
+
+def made(num_rows, size, rng, dtype):
+    """Rows of which some are equal, some zero, and some equal but for their length."""
+    matrix = rng.standard_normal((num_rows, size))
+    twins = rng.permutation(num_rows)[: num_rows // 4]
+    matrix[twins] = matrix[twins[0]]
+    matrix[twins[::2]] *= 2.0
+    matrix[rng.permutation(num_rows)[:3]] = 0
+    return matrix.astype(dtype)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("num_scores", "num_candidates"), [(2**21, 2**20), (40, 2**20), (200, 30)]
+)
+def test_results_are_those_of_sorting_all_rows(
+    monkeypatch, metric, dtype, num_scores, num_candidates
+):
+    """Whatever the blocks; with 30 candidates also where they must be ranked early."""
+    monkeypatch.setattr(module, "_SCORES", num_scores)
+    monkeypatch.setattr(module, "_CANDIDATES", num_candidates)
+    monkeypatch.setattr(module, "_VALUES", 50)
+    rng = np.random.default_rng(5)
+    matrix = made(150, 7, rng, dtype)
+    rows = rng.permutation(150)[:12]
+    queries = np.vstack([matrix[rows].astype(np.float64), np.zeros((1, 7))])
+    excluded = [[int(row), int(rng.integers(150))] for row in rows] + [[]]
+    vectors = Vectors([str(i) for i in range(150)], matrix)
+    unit = vectors.unit if metric == "cosine" else None
+    for num in (1, 3, 60, 149, 500):
+        for among in (None, np.sort(rng.permutation(150)[:40])):
+            rows_of = np.arange(150) if among is None else among
+            ids, scores = nearest_rows(
+                *(table_of(matrix, unit), queries, num),
+                excluded=excluded,
+                among=among,
+            )
+            expected = oracle(
+                matrix, queries, min(num, len(rows_of)), metric, excluded, rows_of
+            )
+            np.testing.assert_array_equal(ids, expected[0])
+            # Sums of 7 products in another order.
+            np.testing.assert_allclose(scores, expected[1], rtol=1e-13, atol=1e-15)
+
+
+def test_no_query_and_no_row():
+    table = table_of(np.eye(3), np.eye(3))
+    assert nearest_rows(table, np.empty((0, 3)), 2)[0].shape == (0, 2)
+    none = np.empty(0, np.int64)
+    assert nearest_rows(table, np.eye(3), 2, among=none)[0].shape == (3, 0)
+
+
+def test_the_best_of_given_rows_are_ranked_alike():
+    rng = np.random.default_rng(2)
+    matrix = made(100, 5, rng, "float32")
+    vectors = Vectors([str(i) for i in range(100)], matrix)
+    table, queries = vectors.table(), matrix[:4].astype(np.float64)
+    own = [[0], [1], [2], [3]]
+    every = np.array([rng.permutation(100) for _ in range(4)])
+    expected = nearest_rows(table, queries, 9, excluded=own)
+    for found in (every, np.pad(every, ((0, 0), (0, 3)), constant_values=-1)):
+        best = nearest_of(table, queries, found, 9, own)
+        np.testing.assert_array_equal(best[0], expected[0])
+        np.testing.assert_array_equal(best[1], expected[1])
+    few = nearest_of(table, queries, every[:, :2], 9, own)
+    assert (few[0] >= 0).sum(axis=1).tolist() == [
+        2 - (row in every[row, :2]) for row in range(4)
+    ]
+
+
+@pytest.mark.parametrize("twins", [0, 60_000])
+def test_memory_is_bounded_whatever_the_number_of_queries(twins):
+    """Beside the table and the result; also where all rows are as near as others."""
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((60_000, 16)).astype(np.float32)
+    matrix[:twins] = matrix[0]
+    vectors = Vectors([str(i) for i in range(60_000)], matrix)
+    table = vectors.table()
+    num = 64 if twins else 3000
+    queries = matrix[:num].astype(np.float64)
+    tracemalloc.start()
+    try:
+        nearest_rows(table, queries, 10)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    scores_of_all = num * 60_000 * 4
+    assert peak < (300e6 if twins else 30e6)
+    assert twins or peak < scores_of_all / 20
