@@ -19,6 +19,7 @@ from embedder.arguments import (
     Neighbors,
     Parity,
     Phrases,
+    Report,
     Sweep,
     Train,
     Verb,
@@ -78,6 +79,8 @@ def run_verb(verb: Verb) -> int:
             _embed(verb)
         case Export():
             _export(verb)
+        case Report():
+            _report(verb)
         case Convert():
             _convert(verb)
         case Verify():
@@ -377,6 +380,12 @@ def _export_ensemble(args: Export, run: Path) -> None:
             tokens = write_stability(ensemble, args.stability, args.to, columns=columns)
             done = f"stability of {len(tokens)} tokens"
     say_done(f"{done} in {shown(str(args.to))}")
+
+
+def _report(args: Report) -> None:
+    from embedder.report.verb import write_report
+
+    write_report(args.run, args.to, args.compare, args.names, args.label)
 
 
 def _convert(args: Convert) -> None:

@@ -281,7 +281,7 @@ class Ensemble:
         self, ids: np.ndarray, exact: np.ndarray, nearest: np.ndarray, percent: float
     ) -> list[Neighbor]:
         """Neighbours `ids` by their cosines f64[K, n] and the nearest ids i64[K, n]."""
-        means, (lower, upper) = exact.mean(axis=0), _interval(exact, percent)
+        means, (lower, upper) = exact.mean(axis=0), interval(exact, percent)
         return [
             Neighbor(
                 token=self.tokens[id_],
@@ -322,7 +322,7 @@ def _key(scores: np.ndarray, order: str, percent: float) -> np.ndarray:
     """What ranks neighbours, f[N], of their cosine similarities f[K, N]."""
     if order == "mean":
         return scores.mean(axis=0)
-    return _interval(scores, percent)[0]
+    return interval(scores, percent)[0]
 
 
 def _candidates(keys: np.ndarray, topn: int) -> np.ndarray:
@@ -337,7 +337,7 @@ def _candidates(keys: np.ndarray, topn: int) -> np.ndarray:
     return np.flatnonzero(keys >= worst - ROUNDING)
 
 
-def _interval(scores: np.ndarray, percent: float) -> np.ndarray:
+def interval(scores: np.ndarray, percent: float) -> np.ndarray:
     """Lower and upper ends over the replicas, f64[2, N], of scores f[K, N].
 
     The quantile p is at rank p (K + 1) of the sorted scores, from 1 to K. One more

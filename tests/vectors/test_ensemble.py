@@ -135,7 +135,7 @@ def test_one_more_replica_is_in_nine_of_ten_intervals(num_replicas):
     """For any number of replicas; at the ranks of NumPy's default in .81 of 19."""
     rng, num = np.random.default_rng(0), 20_000
     *scores, other = rng.standard_normal((num_replicas + 1, num))
-    lower, upper = module._interval(np.array(scores), 90.0)
+    lower, upper = module.interval(np.array(scores), 90.0)
     inside = np.mean((lower <= other) & (other <= upper))
     assert abs(inside - 0.9) < 4 * (0.09 / num) ** 0.5
 
