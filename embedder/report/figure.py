@@ -1,5 +1,6 @@
 """The picture of a map, drawn by Bokeh's script, which is part of its package."""
 
+import functools
 import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,6 @@ def draw(found: Map, target: str) -> Figure:
     Args:
       target: id of the element that it is drawn in.
     """
-    import bokeh
     from bokeh.embed import json_item
     from bokeh.models import (
         ColumnDataSource,
@@ -88,6 +88,12 @@ def draw(found: Map, target: str) -> Figure:
     hover = HoverTool(renderers=[dots], tooltips=[("", "@text")], point_policy="none")
     plot.add_tools(zoom, hover, TapTool(renderers=[dots]))
     plot.toolbar.active_scroll = zoom
+    return Figure(json_item(plot, target), _scripts())
+
+
+@functools.cache
+def _scripts() -> list[str]:
+    import bokeh
+
     folder = Path(bokeh.__file__).parent / "server" / "static" / "js"
-    scripts = [(folder / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    return Figure(json_item(plot, target), scripts)
+    return [(folder / name).read_text(encoding="utf-8") for name in _SCRIPTS]

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +15,22 @@ from embedder.encoders.run_examples import read_examples
 from embedder.encoders.sheet import as_pixels
 from embedder.encoders.uncertainty import reliability
 from embedder.errors import InputError
+from embedder.report.examples import map_of_examples
 from embedder.report.metrics import Metrics, read_metrics
-from embedder.report.page import Page, Report, curves, make_report, results
-from embedder.report.points import AFTER_TRAINING, FULL, Effort, Map, Source, make_map
+from embedder.report.page import Page, curves, make_report, results
+from embedder.report.points import AFTER_TRAINING, Effort
 from embedder.report.predictions import Predicted, hardest, predictions
-from embedder.report.samples import samples
 from embedder.report.settings import settings_of
 from embedder.report.text import number, short
+from embedder.report.tokens import NO_EXTRAS, Extras, with_tokens
 from embedder.run.inputs import manifest_of, open_settings, source_of
 from embedder.run.workdir import Workdir
-from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import read_ensemble
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 
 _FILES = 5  # of the data, whose sizes and digests are shown
 _log = logging.getLogger(__name__)
-
-
-class Extras:
-    """What a user adds to the report of a run: names, and labels to colour by."""
-
-    def __init__(
-        self,
-        names: Callable[[Sequence[str]], list[str]] | None = None,
-        labels: Callable[[Sequence[str]], list[str]] | None = None,
-        label_name: str = "label",
-    ):
-        self.names = names
-        self.labels = labels
-        self.label_name = label_name
-
-
-NO_EXTRAS = Extras()
 
 
 def write_after_training(path: Path) -> None:
@@ -74,11 +56,6 @@ def _reason(error: Exception) -> object:
     return error.strerror if isinstance(error, OSError) and error.strerror else error
 
 
-def run_report(path: Path, extras: Extras = NO_EXTRAS) -> Report:
-    """The report of the run in a folder, with all that it can have."""
-    return make_report(run_page(path, FULL, extras))
-
-
 def run_page(path: Path, effort: Effort, extras: Extras = NO_EXTRAS) -> Page:
     """The parts of the report of a finished run.
 
@@ -99,13 +76,8 @@ def run_page(path: Path, effort: Effort, extras: Extras = NO_EXTRAS) -> Page:
     if config.run.model == "encoder":
         return _with_examples(page, run, config, vectors, effort, notes)
     ensemble = read_ensemble(run.replicas) if run.replicas.exists() else None
-    bands = samples(vectors, ensemble)
-    return page._replace(
-        map=_map_of_tokens(vectors, ensemble, effort, extras),
-        bands=tuple(bands),
-        names=_names_in(bands, extras),
-        notes=tuple(notes),
-    )
+    page = page._replace(notes=tuple(notes))
+    return with_tokens(page, vectors, ensemble, effort, extras)
 
 
 def _notes(run: Workdir, metrics: Metrics) -> list[str]:
@@ -147,38 +119,6 @@ def _file(facts: dict[str, Any]) -> tuple[str, str]:
     return f"file {short(str(facts['file']))}", about
 
 
-def _map_of_tokens(
-    vectors: Vectors, ensemble: Ensemble | None, effort: Effort, extras: Extras
-) -> Map | None:
-    order = np.arange(len(vectors))
-    if vectors.counts is not None:
-        order = np.argsort(-vectors.counts, kind="stable")
-    order = order[: effort.points]
-    keys = [vectors.keys[i] for i in order]
-    tables = vectors.matrix[np.newaxis] if ensemble is None else ensemble.vectors
-    return make_map(
-        Source(
-            keys,
-            np.stack([np.asarray(table[order]) for table in tables]),
-            None if vectors.counts is None else vectors.counts[order],
-            extras.names and extras.names(keys),
-            extras.labels and extras.labels(keys),
-            extras.label_name,
-        ),
-        effort,
-    )
-
-
-def _names_in(bands: list, extras: Extras) -> dict[str, str]:
-    """The names of all tokens of samples."""
-    if extras.names is None:
-        return {}
-    every = [x for band in bands for x in band.samples]
-    tokens = [x.token for x in every] + [y.token for x in every for y in x.near]
-    names = extras.names(tokens)
-    return {token: name for token, name in zip(tokens, names, strict=True) if name}
-
-
 def _with_examples(
     page: Page,
     run: Workdir,
@@ -208,20 +148,13 @@ def _with_examples(
         reliability(held["probability"], held["label"] == held["predicted"]),
         _pictures(run, wanted, effort, notes),
     )
-    rng = np.random.default_rng(0)
-    num = min(len(vectors), effort.points)
-    rows = np.sort(rng.choice(len(vectors), num, replace=False))
-    source = Source(
-        [vectors.keys[i] for i in rows],
-        vectors.matrix[rows][np.newaxis],
-        labels=[frame["label"][int(i)] for i in rows],
-        what="examples",
-    )
     facts = [*page.facts, ("examples held out", number(int((~frame["trained"]).sum())))]
     return page._replace(
         facts=facts,
         predictions=predictions(found),
-        map=make_map(source, effort),
+        map=map_of_examples(
+            vectors.keys, vectors.matrix, frame["label"].to_list(), effort
+        ),
         notes=tuple(notes),
     )
 

@@ -5,10 +5,10 @@ text. The page's policy (CSP) lets only its own scripts run, and no request go o
 """
 
 import base64
+import functools
 import hashlib
 import html
 import json
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,17 +80,8 @@ class Report:
 
 def make_report(page: Page) -> Report:
     """The page as HTML."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    template = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template.filters |= {"short": short, "number": number, "json": _json}
     scripts, figure = [], None
     if page.map is not None:
         if has_bokeh():
@@ -98,7 +89,7 @@ def make_report(page: Page) -> Report:
             scripts += figure.scripts
         scripts.append(_read("map.js"))
     scripts = [Markup(_script(each)) for each in scripts]
-    text = template.get_template("page.html").render(
+    text = _template().render(
         page=page,
         style=Markup(_read("style.css")),
         scripts=scripts,
@@ -110,6 +101,22 @@ def make_report(page: Page) -> Report:
     return Report(text)
 
 
+@functools.cache
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    found = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"short": short, "number": number, "json": _json}
+    return found.get_template("page.html")
+
+
+@functools.cache
 def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
 
@@ -178,8 +185,3 @@ def _end(done: int, epochs: int, patience: int) -> str:
     if patience:
         return f"early: {patience} evaluations in a row were no better (patience)"
     return "metrics.jsonl lacks epochs"
-
-
-def finite(value: float) -> float | None:
-    """`value`; None if it is not finite."""
-    return value if math.isfinite(value) else None

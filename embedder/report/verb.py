@@ -6,9 +6,10 @@ from pathlib import Path
 
 from embedder.errors import InputError, InputIsFolderError
 from embedder.report.compare import compare
-from embedder.report.of_run import Extras, run_page
+from embedder.report.of_run import run_page
 from embedder.report.page import make_report
 from embedder.report.points import FULL
+from embedder.report.tokens import NO_EXTRAS, Extras
 from embedder.results import finished_run
 from embedder.run.workdir import Workdir, check_target
 from embedder.terminal import say_done, shown
@@ -71,7 +72,7 @@ def _extras(names: str | None, label: str | None) -> Extras:
     if names is None:
         if label is not None:
             raise InputError(f"`label` needs `names`, got {label!r}.")
-        return Extras()
+        return NO_EXTRAS
     from embedder.tables.names import read_names
 
     table = read_names(names)
@@ -84,10 +85,13 @@ def _extras(names: str | None, label: str | None) -> Extras:
     def named(keys: Sequence[str]) -> list[str]:
         return [table.of_key.get(key, "") for key in keys]
 
+    if label is None:
+        return Extras(named)
+
     def labels(keys: Sequence[str]) -> list[str]:
         if label == table.key:
             return [*keys]
         values = table.rows([*keys])[label]
         return ["" if value is None else str(value) for value in values]
 
-    return Extras(named, labels if label else None, label or "label")
+    return Extras(named, labels, label)
