@@ -5,6 +5,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from embedder.report.points import Map
 
 _SCRIPTS = ("bokeh.min.js", "bokeh-gl.min.js")
@@ -30,9 +32,11 @@ def draw(found: Map, target: str) -> Figure:
     """
     from bokeh.embed import json_item
     from bokeh.models import (
+        BoxZoomTool,
         ColumnDataSource,
         HoverTool,
         LinearColorMapper,
+        Range1d,
         TapTool,
         WheelZoomTool,
     )
@@ -49,11 +53,12 @@ def draw(found: Map, target: str) -> Figure:
     )
     plot = figure(
         name="plot",
-        tools="pan,box_zoom,reset,save",
+        tools="pan,save",
+        x_range=Range1d(*_ends(positions[:, 0])),
+        y_range=Range1d(*_ends(positions[:, 1])),
         output_backend="webgl",
         sizing_mode="stretch_width",
         height=560,
-        match_aspect=True,
         toolbar_location="above",
         background_fill_color=None,
         border_fill_color=None,
@@ -86,9 +91,16 @@ def draw(found: Map, target: str) -> Figure:
     )
     zoom = WheelZoomTool()
     hover = HoverTool(renderers=[dots], tooltips=[("", "@text")], point_policy="none")
-    plot.add_tools(zoom, hover, TapTool(renderers=[dots]))
+    box = BoxZoomTool(match_aspect=True)
+    plot.add_tools(zoom, box, hover, TapTool(renderers=[dots]))
     plot.toolbar.active_scroll = zoom
     return Figure(json_item(plot, target), _scripts())
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """The ends of an axis, which are apart from each other."""
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if low < high else (low - 1, high + 1)
 
 
 @functools.cache

@@ -56,6 +56,8 @@ FAULTS = {
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
     "F46": "kill -9 of a finished run while it gets longer",
     "F45": "kill -9 during an evaluation while training, and between two",
+    "F53": "kill -9 of a run within the report that it ends with",
+    "F54": "a full disk for a report, a report that fails",
     "F47": "networks with state and random numbers: several devices, kill -9, replicas",
 }
 INPUTS = {
@@ -107,6 +109,10 @@ INPUTS = {
     "B46": "an archive of images: cut, damaged, hostile names, sizes that are claimed",
     "B47": "augmentations that are unknown, out of bounds or larger than images",
     "B51": "arguments of networks, objectives and schedules: unknown, out of bounds",
+    "B63": "a report of what is no finished run, or of damaged vectors",
+    "B64": "a report of a run whose metrics are missing, damaged or not finite",
+    "B65": "names and labels of a report that are missing or unknown",
+    "B66": "a report to a folder, to no file of HTML, to a file of a run; one that exists",
     "B52": "parts of a batch, and objectives, that do not fit each other",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}

@@ -30,8 +30,8 @@ const over = (top, below) => {
 };
 const ground = (element) => {
   const own = getComputedStyle(element).backgroundColor;
-  const below = element.parentElement ? ground(element.parentElement) : "rgb(255,255,255)";
-  return over(own, below);
+  const parent = element.parentElement;
+  return over(own, parent ? ground(parent) : "rgb(255,255,255)");
 };
 let least = 99, where = "";
 for (const element of document.querySelectorAll("main *")) {

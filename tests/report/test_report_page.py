@@ -46,9 +46,7 @@ def make_token_map(texts: list[str], **more) -> Map:
 def whole_page(texts: list[str]) -> Page:
     """A page with all parts, whose texts are all from `texts`."""
     first = texts[0]
-    metrics = Metrics(
-        [{"epoch": 1, "loss": 1.0, first: 0.5}, {"epoch": 2, "loss": 0.5}]
-    )
+    lines = [{"epoch": 1, "loss": 1.0, first: 0.5}, {"epoch": 2, "loss": 0.5}]
     chart = line_chart(first, [Series(text, [(1, 1.0), (2, 2.0)]) for text in texts])
     assert chart is not None
     setting = Setting("window", first, "5")

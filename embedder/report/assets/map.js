@@ -121,6 +121,16 @@
     const {x, y} = points.data;
     const whole = [plot.x_range, plot.y_range].map((r) => [r.start, r.end]);
 
+    // All points, by one scale for both axes.
+    function fit() {
+      const sizes = [plot.inner_width || 1, plot.inner_height || 1];
+      const scale = 1.06 * Math.max(...whole.map(([a, b], k) => (b - a) / sizes[k]));
+      look(...whole.map(([a, b], k) => {
+        const [middle, half] = [(a + b) / 2, scale * sizes[k] / 2];
+        return [middle - half, middle + half];
+      }));
+    }
+
     function colour(number) {
       const {colours, meanings, index} = data.colourings[number];
       mapper.setv({palette: colours, low: -0.5, high: colours.length - 0.5});
@@ -216,12 +226,13 @@
     byId("map-colours").addEventListener("change", (event) => colour(+event.target.value));
     byId("map-in").addEventListener("click", () => zoom(0.6));
     byId("map-out").addEventListener("click", () => zoom(1 / 0.6));
-    byId("map-all").addEventListener("click", () => look(...whole));
+    byId("map-all").addEventListener("click", fit);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ink);
     addEventListener("beforeprint", () => { glyph.text_color = {value: "#000000"}; });
     addEventListener("afterprint", ink);
     colour(0);
     ink();
+    fit();
     label();
     byId("map-plot").dataset.ready = "yes";
   }
