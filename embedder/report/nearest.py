@@ -68,13 +68,14 @@ def nearest_ids(rows: np.ndarray, topn: int) -> np.ndarray:
     searched.
     """
     num, padding = len(rows), -len(rows) % _BLOCK
+    padded = np.pad(rows, ((0, padding), (0, 0)))
     found = np.empty((num, topn), np.int64)
     step = max(1, CHUNK_VALUES // max(1, num))
     for start in range(0, num, step):
         own = np.arange(start, min(num, start + step))
-        scores = rows[own] @ rows.T
+        scores = rows[own] @ padded.T
         scores[np.arange(len(own)), own] = -np.inf
-        scores = np.pad(scores, ((0, 0), (0, padding)), constant_values=-np.inf)
+        scores[:, num:] = -np.inf
         blocks = scores.reshape(len(own), -1, _BLOCK)
         num_blocks = min(topn, blocks.shape[1])
         best = _largest(blocks.max(axis=2), num_blocks)

@@ -33,14 +33,15 @@ _FILES = 5  # of the data, whose sizes and digests are shown
 _log = logging.getLogger(__name__)
 
 
-def write_after_training(path: Path) -> None:
-    """Writes report.html into the folder of a finished run.
+def write_after_training(path: Path, vectors: Vectors) -> None:
+    """Writes report.html into the folder of a finished run with these vectors.
 
     If that fails, a warning says so: the run is finished without it.
     """
     run, began = Workdir(path), time.perf_counter()
     try:
-        make_report(run_page(path, AFTER_TRAINING)).save(run.report)
+        page = run_page(path, AFTER_TRAINING, vectors=vectors)
+        make_report(page).save(run.report)
     except Exception as error:  # also a bug: nothing that was trained may be lost
         _log.warning(
             "%s is not written: %s. The run is finished; `embedder report %s` tries "
@@ -56,15 +57,24 @@ def _reason(error: Exception) -> object:
     return error.strerror if isinstance(error, OSError) and error.strerror else error
 
 
-def run_page(path: Path, effort: Effort, extras: Extras = NO_EXTRAS) -> Page:
+def run_page(
+    path: Path,
+    effort: Effort,
+    extras: Extras = NO_EXTRAS,
+    vectors: Vectors | None = None,
+) -> Page:
     """The parts of the report of a finished run.
+
+    Args:
+      vectors: of the run; None: they are read.
 
     Raises:
       InputError: a file of it is damaged.
     """
     run = Workdir(path)
     config, metrics = read_toml(run.config), read_metrics(run.metrics)
-    vectors = read_vectors(run.vectors)
+    if vectors is None:
+        vectors = read_vectors(run.vectors)
     notes = _notes(run, metrics)
     page = Page(
         title=f"Report of {path.resolve().name}",

@@ -33,9 +33,10 @@ class Effort(NamedTuple):
     products: float  # multiplications at most, to find neighbours
     method: Literal["components", "best"] = "best"  # of the projection
     image_bytes: float = float("inf")  # of data that are read again for thumbnails
+    values: float = float("inf")  # of the vectors among which samples have neighbours
 
 
-AFTER_TRAINING = Effort(10_000, 3e10, "components", 2**28)
+AFTER_TRAINING = Effort(10_000, 3e10, "components", 2**28, 1e8)
 """Of the report that a training ends with: a few seconds at most."""
 FULL = Effort(20_000, 1e12)
 """Of the report that the user asks for."""
@@ -101,12 +102,17 @@ def make_map(source: Source, effort: Effort) -> Map | None:
     return Map(source, projection, neighbors, _colourings(source, neighbors))
 
 
+def most_points(effort: Effort, num_replicas: int, size: int) -> int:
+    """Tokens of a map at most, of vectors of `size` numbers."""
+    times = 1 if num_replicas == 1 else 2  # stability searches once more
+    affordable = int((effort.products / (times * num_replicas * size)) ** 0.5)
+    return min(effort.points, max(3, affordable))
+
+
 def _num_points(source: Source, effort: Effort) -> int:
     """Tokens of the map: by the effort, and by the size of their texts."""
     num_replicas, num, size = source.vectors.shape
-    times = 1 if num_replicas == 1 else 2  # stability searches once more
-    affordable = int((effort.products / (times * num_replicas * size)) ** 0.5)
-    num = min(num, effort.points, max(3, affordable))
+    num = min(num, most_points(effort, num_replicas, size))
     sizes = np.zeros(num, np.int64)
     for texts in (source.texts, source.names):
         if texts is not None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.report.page import Page
-from embedder.report.points import Effort, Map, Source, make_map
+from embedder.report.points import Effort, Map, Source, make_map, most_points
 from embedder.report.samples import Band, samples
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.vectors import Vectors
@@ -38,7 +38,7 @@ def with_tokens(
     Args:
       ensemble: of the same tokens; None: there are no replicas.
     """
-    bands = samples(vectors, ensemble)
+    bands = samples(*_most_frequent(vectors, ensemble, effort.values))
     return page._replace(
         map=_map(vectors, ensemble, effort, extras),
         bands=tuple(bands),
@@ -49,12 +49,10 @@ def with_tokens(
 def _map(
     vectors: Vectors, ensemble: Ensemble | None, effort: Effort, extras: Extras
 ) -> Map | None:
-    counts, order = vectors.counts, np.arange(len(vectors))
-    if counts is not None:
-        order = np.argsort(-counts, kind="stable")
-    order = order[: effort.points]
-    keys = [vectors.keys[i] for i in order]
+    counts, order = vectors.counts, _by_frequency(vectors)
     tables = vectors.matrix[np.newaxis] if ensemble is None else ensemble.vectors
+    order = order[: most_points(effort, len(tables), tables.shape[2])]
+    keys = [vectors.keys[i] for i in order]
     source = Source(
         keys,
         np.stack([np.asarray(table[order]) for table in tables]),
@@ -64,6 +62,29 @@ def _map(
         extras.label_name,
     )
     return make_map(source, effort)
+
+
+def _by_frequency(vectors: Vectors) -> np.ndarray:
+    """Rows, the most frequent first; without counts as they are, i64[V]."""
+    if vectors.counts is None:
+        return np.arange(len(vectors))
+    return np.argsort(-vectors.counts, kind="stable")
+
+
+def _most_frequent(
+    vectors: Vectors, ensemble: Ensemble | None, num_values: float
+) -> tuple[Vectors, Ensemble | None]:
+    """Those of the most frequent tokens, whose vectors have `num_values` at most."""
+    num, size = vectors.matrix.shape
+    if num * size <= num_values:
+        return vectors, ensemble
+    rows = _by_frequency(vectors)[: max(2, int(num_values / size))]
+    keys = [vectors.keys[i] for i in rows]
+    counts = None if vectors.counts is None else vectors.counts[rows]
+    if ensemble is not None:
+        tokens, tables = [ensemble.tokens[i] for i in rows], ensemble.vectors[:, rows]
+        ensemble = Ensemble(tokens, tables, ensemble.counts[rows])
+    return Vectors(keys, vectors.matrix[rows], counts), ensemble
 
 
 def _names(bands: list[Band], extras: Extras) -> dict[str, str]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from embedder.errors import InputError, InputIsFolderError
+from embedder.errors import InputError, InputIsFolderError, InputNotFoundError
 from embedder.report.compare import compare
 from embedder.report.of_run import run_page
 from embedder.report.page import make_report
@@ -64,6 +64,8 @@ def _check_target(to: Path, run: Workdir) -> None:
         raise InputError(f"`to` must end in {' or '.join(_SUFFIXES)}, got {to}.")
     if to.is_dir():
         raise InputIsFolderError(f"`to` must be a file, got the folder {to}.")
+    if not to.parent.is_dir():
+        raise InputNotFoundError(f"`to` {to}: folder {to.parent} does not exist.")
     if os.path.realpath(to) != os.path.realpath(run.report):
         check_target(to, "`to`")
 

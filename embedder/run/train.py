@@ -185,7 +185,7 @@ def run_training(
             if finished is not None:
                 longer.replace(run)
             if training.config.save.report and processes.is_first():
-                write_after_training(run.path)
+                write_after_training(run.path, vectors)
         except Stopped as stopped:
             behind = _close(copy, stop)
             raise Stopped(stopped.number, f"{stopped} {behind}".strip()) from None

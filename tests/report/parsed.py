@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VOID = {"meta", "link", "img", "input", "br", "hr"}
-PLAIN = {"line", "polyline", "circle"}  # of SVG, which end themselves
 
 
 @dataclass
@@ -51,7 +50,7 @@ class _Reader(html.parser.HTMLParser):
     def handle_starttag(self, tag, attrs):
         found = Element(tag, dict(attrs))
         self.open[-1].children.append(found)
-        if tag not in VOID | PLAIN:
+        if tag not in VOID:
             self.open.append(found)
 
     def handle_startendtag(self, tag, attrs):

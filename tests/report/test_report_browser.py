@@ -291,7 +291,8 @@ def test_a_page_in_a_frame_works(browser, tmp_path):
 
     page = Page("map", [], [], map=make_token_map(NAMES))
     path = tmp_path / "notebook.html"
-    path.write_text(f"<!doctype html>{make_report(page)._repr_html_()}", "utf-8")
+    frame = make_report(page)._repr_html_()
+    path.write_text(f'<!doctype html><meta charset="utf-8">{frame}', "utf-8")
     browser.get(path.as_uri())
     browser.switch_to.frame(0)
     ready = "return document.getElementById('map-plot').dataset.ready === 'yes'"

@@ -11,13 +11,14 @@ from embedder.report import predictions as module
 from embedder.report.chart import HEIGHT, WIDTH, Series, line_chart
 from embedder.report.metrics import Metrics, read_metrics
 from embedder.report.nearest import all_neighbors, nearest_ids
-from embedder.report.page import curves, results
+from embedder.report.page import Page, curves, results
 from embedder.report.points import Effort, Source, make_map
 from embedder.report.predictions import Predicted, predictions, thumbnail
 from embedder.report.projection import by_components
 from embedder.report.samples import samples
 from embedder.report.settings import different, settings_of
 from embedder.report.text import LONGEST, duration, number, short
+from embedder.report.tokens import NO_EXTRAS, with_tokens
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.vectors import Vectors
 
@@ -313,3 +314,20 @@ def test_a_thumbnail_is_a_small_png():
     image = thumbnail(RNG.integers(256, size=(300, 500, 3)).astype(np.uint8))
     assert image.startswith("data:image/png;base64,")
     assert len(image) < 60_000 and module._IMAGE == 112
+
+
+def test_samples_of_large_tables_are_of_the_most_frequent_tokens():
+    num = 300
+    tables = RNG.normal(size=(2, num, 4)).astype(np.float32)
+    counts = np.arange(num) + 1
+    tokens = [f"t{i}" for i in range(num)]
+    ensemble, vectors = (
+        Ensemble(tokens, tables, counts),
+        Vectors(tokens, tables[0], counts),
+    )
+    for given in (None, ensemble):
+        effort = QUICK._replace(values=150 * 4)
+        page = with_tokens(Page("", [], []), vectors, given, effort, NO_EXTRAS)
+        assert [band.ranks for band in page.bands] == [(1, 100), (101, 150)]
+        shown = [n.token for b in page.bands for s in b.samples for n in s.near]
+        assert shown and all(int(token[1:]) >= 150 for token in shown)

@@ -48,7 +48,7 @@ def write_images(folder: Path) -> str:
 def runs(tmp_path_factory) -> Path:
     """Finished runs: of tokens, of replicas, of images. Tests only read them."""
     folder = tmp_path_factory.mktemp("runs")
-    text, images = write_text(folder / "text.txt"), write_images(folder / "images")
+    text, images = write_text(folder / "text.txt"), write_images(folder / "photos")
     encoder = ["--model", "encoder", "--loader", "memory", "--network", "mlp"]
     encoder += ["--epochs", "2", "--batch-size", "8", "--validation-fraction", "0.5"]
     for name, command in {
