@@ -6,8 +6,8 @@ Axes have round ticks; a chart of other programs' series has one line for each.
 import math
 from typing import NamedTuple
 
-WIDTH, HEIGHT = 640, 280
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 40
+WIDTH, HEIGHT = 480, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 10, 10, 40
 _TICKS = 5
 _ACROSS = WIDTH - _LEFT - _RIGHT
 _UP = HEIGHT - _TOP - _BOTTOM

@@ -47,7 +47,7 @@ def draw(found: Map, target: str) -> Figure:
         {"x": positions[:, 0], "y": positions[:, 1], "colour": first.index},
         name="points",
     )
-    marks = ColumnDataSource({"x": [], "y": [], "text": []}, name="marks")
+    marks = ColumnDataSource({"x": [], "y": [], "size": []}, name="marks")
     colours = LinearColorMapper(
         palette=first.colours, low=-0.5, high=len(first.colours) - 0.5, name="colours"
     )
@@ -77,8 +77,8 @@ def draw(found: Map, target: str) -> Figure:
         selection_fill_alpha=1.0,
         nonselection_fill_alpha=0.35,
     )
-    ring = {"size": 12, "fill_color": None, "line_color": "#808080", "line_width": 2}
-    plot.scatter("x", "y", source=marks, name="rings", **ring)
+    ring = {"fill_color": None, "line_color": "#808080", "line_width": 2}
+    plot.scatter("x", "y", source=marks, size="size", **ring)
     labels = ColumnDataSource({"x": [], "y": [], "text": []}, name="labels")
     plot.text(
         *("x", "y", "text"),

@@ -25,6 +25,13 @@ class Neighbors(NamedTuple):
     upper: np.ndarray | None
     stability: np.ndarray | None  # f64[P], see `Ensemble.stability`
 
+    def first(self, num: int) -> "Neighbors":
+        """The first `num` of each token."""
+        tables = (self.ids, self.similarity, self.lower, self.upper)
+        ids, *others = (None if x is None else x[:, :num] for x in tables)
+        assert ids is not None
+        return Neighbors(ids, *others, self.stability)
+
 
 def all_neighbors(vectors: np.ndarray, topn: int) -> Neighbors:
     """The `topn` nearest of P tokens to each of them, by mean cosine similarity.

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from embedder.report import layout
 from embedder.report.nearest import Neighbors, all_neighbors
 from embedder.report.projection import Projection, by_components
 from embedder.report.text import short
@@ -91,14 +92,14 @@ def make_map(source: Source, effort: Effort) -> Map | None:
     if len(source.texts) < 3:
         return None
     vectors = np.asarray(source.vectors)
-    neighbors = all_neighbors(vectors, NUM_NEIGHBORS)
     units = unit_rows(vectors[0])
     if effort.method == "components":
+        neighbors = all_neighbors(vectors, NUM_NEIGHBORS)
         projection = by_components(units)
     else:
-        from embedder.report.layout import best_projection
-
-        projection = best_projection(units, neighbors)
+        neighbors = all_neighbors(vectors, layout.NUM_NEIGHBORS)
+        projection = layout.best_projection(units, neighbors)
+        neighbors = neighbors.first(NUM_NEIGHBORS)
     return Map(source, projection, neighbors, _colourings(source, neighbors))
 
 

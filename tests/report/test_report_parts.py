@@ -125,7 +125,7 @@ def test_a_chart_draws_its_points_where_they_are():
     chart = line_chart("loss", [Series("loss", [(1, 4.0), (2, 2.0), (3, 3.0)])])
     assert chart is not None
     ((_, dots),) = chart.lines
-    assert [dot.x for dot in dots] == [chart.left, (chart.left + chart.right) / 2, 628]
+    assert [dot.x for dot in dots] == [chart.left, (chart.left + chart.right) / 2, 470]
     assert (dots[0].y, dots[1].y) == (chart.top, chart.bottom)
     assert [tick.text for tick in chart.x_ticks] == ["1", "2", "3"]
     at = {tick.text: tick.at for tick in chart.y_ticks}
@@ -331,3 +331,33 @@ def test_samples_of_large_tables_are_of_the_most_frequent_tokens():
         assert [band.ranks for band in page.bands] == [(1, 100), (101, 150)]
         shown = [n.token for b in page.bands for s in b.samples for n in s.near]
         assert shown and all(int(token[1:]) >= 150 for token in shown)
+
+
+def test_the_best_projection_keeps_neighbours_together():
+    """Twelve groups of tokens stay apart, which no two components can show."""
+    pytest.importorskip("openTSNE")
+    corners = np.eye(12)
+    group = np.repeat(np.arange(12), 20)
+    vectors = 4 * corners[group] + 0.3 * RNG.normal(size=(240, 12))
+    source = Source([f"t{i}" for i in range(240)], vectors[np.newaxis])
+    kept = []
+    for method in ("components", "best"):
+        found = make_map(source, QUICK._replace(method=method))
+        assert found is not None and found.neighbors.ids.shape == (240, 10)
+        near = nearest_ids_in_plane(found.projection.positions)
+        kept.append((group[near] == group[:, None]).mean())
+    assert kept[1] > 0.95 > kept[0]
+
+
+def nearest_ids_in_plane(positions: np.ndarray) -> np.ndarray:
+    distances = np.linalg.norm(positions[:, None] - positions[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    return np.argsort(distances, axis=1)[:, :10]
+
+
+def test_without_the_extra_a_map_is_by_components(monkeypatch):
+    monkeypatch.setattr("embedder.report.layout.has_tsne", lambda: False)
+    source = Source([f"t{i}" for i in range(120)], RNG.normal(size=(1, 120, 4)))
+    found = make_map(source, QUICK._replace(method="best"))
+    assert found is not None and "principal components" in found.projection.method
+    assert found.neighbors.ids.shape == (120, 10)

@@ -101,7 +101,7 @@ def test_the_map_and_the_samples_have_the_neighbours(runs):
     similarity = decoded(data["similarity"], "<i2") / 10_000
     np.testing.assert_allclose(similarity, cosines.ravel(), atol=6e-5)
     samples = parsed.table(found, "Neighbours with their similarity")
-    assert len(samples) == 5 and "the" in str(samples)
+    assert len(samples) == 6 and "the" in str(samples)
 
 
 def decoded(text: str, dtype: str) -> np.ndarray:

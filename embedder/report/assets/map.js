@@ -1,7 +1,7 @@
 "use strict";
 // Joins the search, the list of neighbours and the figure. Data are only set as text.
 (() => {
-  const MAX_FOUND = 30, MAX_LABELS = 40;
+  const MAX_FOUND = 30, MAX_LABELS = 60;
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("map-data").textContent);
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -121,11 +121,17 @@
     const {x, y} = points.data;
     const whole = [plot.x_range, plot.y_range].map((r) => [r.start, r.end]);
 
-    // All points, by one scale for both axes.
-    function fit() {
-      const sizes = [plot.inner_width || 1, plot.inner_height || 1];
-      const scale = 1.06 * Math.max(...whole.map(([a, b], k) => (b - a) / sizes[k]));
-      look(...whole.map(([a, b], k) => {
+    // All points, or some with what is around them, by one scale for both axes.
+    function fit(some) {
+      const sizes = [plot.inner_width || 800, plot.inner_height || 560];
+      const largest = 1.06 * Math.max(...whole.map(([a, b], k) => (b - a) / sizes[k]));
+      const ends = !some ? whole : [x, y].map((values) => {
+        const own = some.map((i) => values[i]);
+        return [Math.min(...own), Math.max(...own)];
+      });
+      const needed = 1.5 * Math.max(...ends.map(([a, b], k) => (b - a) / sizes[k]));
+      const scale = some ? Math.min(largest, Math.max(needed, largest / 20)) : largest;
+      look(...ends.map(([a, b], k) => {
         const [middle, half] = [(a + b) / 2, scale * sizes[k] / 2];
         return [middle - half, middle + half];
       }));
@@ -143,29 +149,36 @@
       }));
     }
 
+    const shown = (i) => (data.names && data.names[i] || data.texts[i]).slice(0, 24);
+
     function ink() {
       const style = getComputedStyle(document.body);
       glyph.text_color = {value: style.color};
     }
 
-    // Of each cell of the view, the token that comes first has its text shown.
+    // Texts that do not overlap: of the marked points, or else of those that come first.
     function label() {
       const [x0, x1] = [plot.x_range.start, plot.x_range.end];
       const [y0, y1] = [plot.y_range.start, plot.y_range.end];
-      const columns = Math.max(2, Math.round(plot.inner_width / 150)) || 5, rows = 10;
-      const taken = new Set(), chosen = [];
-      for (const i of marked) chosen.push(i);
-      for (let i = 0; i < x.length && chosen.length < MAX_LABELS; i++) {
-        const column = Math.floor((x[i] - x0) / (x1 - x0) * columns);
-        const row = Math.floor((y[i] - y0) / (y1 - y0) * rows);
-        if (column < 0 || column >= columns || row < 0 || row >= rows) continue;
-        if (taken.has(column + "," + row) || marked.includes(i)) continue;
-        taken.add(column + "," + row);
-        if (!marked.length) chosen.push(i);
+      const [width, height] = [plot.inner_width || 800, plot.inner_height || 560];
+      const boxes = [], chosen = [];
+      const isFree = (i) => {
+        const left = (x[i] - x0) / (x1 - x0) * width;
+        const top = (y[i] - y0) / (y1 - y0) * height;
+        const right = left + 8 * shown(i).length + 8;
+        if (left < 0 || left > width || top < 0 || top > height) return false;
+        if (boxes.some(([l, r, t]) => left < r && right > l && Math.abs(top - t) < 18)) {
+          return false;
+        }
+        boxes.push([left, right, top]);
+        return true;
+      };
+      for (const i of marked.length ? marked : x.keys()) {
+        if (chosen.length >= MAX_LABELS) break;
+        if (isFree(i)) chosen.push(i);
       }
       labels.data = {
-        x: chosen.map((i) => x[i]), y: chosen.map((i) => y[i]),
-        text: chosen.map((i) => (data.names && data.names[i] || data.texts[i]).slice(0, 24)),
+        x: chosen.map((i) => x[i]), y: chosen.map((i) => y[i]), text: chosen.map(shown),
       };
     }
 
@@ -190,17 +203,12 @@
         marked = [i, ...neighbours(i).map((k) => ids[k])];
         marks.data = {
           x: marked.map((k) => x[k]), y: marked.map((k) => y[k]),
-          text: marked.map((k) => data.texts[k]),
+          size: marked.map((k) => k === i ? 18 : 10),
         };
         isOwn = true;
         points.selected.indices = [i];
         isOwn = false;
-        const [a, b] = [plot.x_range, plot.y_range];
-        const isOut = x[i] < a.start || x[i] > a.end || y[i] < b.start || y[i] > b.end;
-        if (isMoving && isOut) {
-          const [w, h] = [(a.end - a.start) / 2, (b.end - b.start) / 2];
-          look([x[i] - w, x[i] + w], [y[i] - h, y[i] + h]);
-        }
+        if (isMoving) fit(marked);
         label();
       },
     };
@@ -211,7 +219,7 @@
         select(indices[0], false);
       } else {
         marked = [];
-        marks.data = {x: [], y: [], text: []};
+        marks.data = {x: [], y: [], size: []};
         label();
       }
     });
@@ -226,7 +234,7 @@
     byId("map-colours").addEventListener("change", (event) => colour(+event.target.value));
     byId("map-in").addEventListener("click", () => zoom(0.6));
     byId("map-out").addEventListener("click", () => zoom(1 / 0.6));
-    byId("map-all").addEventListener("click", fit);
+    byId("map-all").addEventListener("click", () => fit());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ink);
     addEventListener("beforeprint", () => { glyph.text_color = {value: "#000000"}; });
     addEventListener("afterprint", ink);
