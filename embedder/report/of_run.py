@@ -140,6 +140,10 @@ def _with_examples(
     """The page of a run of an encoder."""
     names = ["key", "label", "predicted", "probability", "log_likelihood", "trained"]
     frame = read_labels(run.path, names)
+    if frame["label"].n_unique() == 1:
+        notes.append("The examples have no labels: there are no predictions.")
+        found = map_of_examples(vectors.keys, vectors.matrix, None, effort)
+        return page._replace(map=found, notes=tuple(notes))
     is_held = ~frame["trained"].to_numpy()
     what = "validation examples"
     if not is_held.any():
@@ -148,7 +152,7 @@ def _with_examples(
     held = {name: frame[name].to_numpy()[is_held] for name in names}
     keys = held["key"].tolist()
     wanted = [keys[row] for row in hardest(held["log_likelihood"])]
-    found = Predicted(
+    predicted = Predicted(
         what,
         keys,
         held["label"],
@@ -161,7 +165,7 @@ def _with_examples(
     facts = [*page.facts, ("examples held out", number(int((~frame["trained"]).sum())))]
     return page._replace(
         facts=facts,
-        predictions=predictions(found),
+        predictions=predictions(predicted),
         map=map_of_examples(
             vectors.keys, vectors.matrix, frame["label"].to_list(), effort
         ),

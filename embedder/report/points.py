@@ -115,7 +115,7 @@ def _num_points(source: Source, effort: Effort) -> int:
     num_replicas, num, size = source.vectors.shape
     num = min(num, most_points(effort, num_replicas, size))
     sizes = np.zeros(num, np.int64)
-    for texts in (source.texts, source.names):
+    for texts in (source.texts, source.names, source.labels):
         if texts is not None:
             sizes += [len(short(text).encode()) for text in texts[:num]]
     return int((np.cumsum(sizes) <= _TEXT_BYTES).sum())

@@ -438,3 +438,19 @@ def test_an_encoder_in_python_has_a_report():
         encoder.report(X, ["c"] * 40)
     with pytest.raises(InputError, match="`y` must have 40 labels, got 3"):
         encoder.report(X, y[:3])
+
+
+def test_an_encoder_without_labels_has_a_map_but_no_predictions(tmp_path):
+    folder, run = tmp_path / "flat", tmp_path / "run"
+    folder.mkdir()
+    images = np.random.default_rng(1).integers(256, size=(20, 8, 8), dtype=np.uint8)
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(folder / f"{number:02}.png")
+    command = ["train", str(folder), "--model", "encoder", "--loader", "memory"]
+    command += ["--objective", "simclr", "--augment", "flip", "--network", "mlp"]
+    command += ["--epochs", "1", "--batch-size", "8", "--workdir", str(run)]
+    assert main(command) == 0
+    found = page(run / "report.html")
+    assert not found.every("section", id="predictions")
+    assert "no labels" in found.one("section", id="result").text
+    assert len(parsed.data(found, "map-data")["texts"]) == 20
