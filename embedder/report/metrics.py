@@ -11,6 +11,8 @@ _PER_SECOND = "_per_second"
 RATES = ("alpha", "learning_rate")
 """Names of learning rates."""
 
+_LOSSES = ("loss", "train_loss")  # of tokens, of an encoder; evaluations have none
+
 Line = dict[str, float | None]
 
 
@@ -30,7 +32,7 @@ class Metrics(NamedTuple):
     @property
     def epoch_ends(self) -> list[Line]:
         """The lines of epochs that are done, which have a loss."""
-        return [line for line in self.lines if "loss" in line]
+        return [line for line in self.lines if _is_epoch_end(line)]
 
     @property
     def scores(self) -> list[str]:
@@ -60,7 +62,7 @@ class Metrics(NamedTuple):
             if value is None:
                 continue
             items = line.get(self.unit)
-            if "loss" not in line and per_epoch and items is not None:
+            if not _is_epoch_end(line) and per_epoch and items is not None:
                 epoch = items / per_epoch
             found.append((float(epoch), value))
         return found
@@ -91,6 +93,10 @@ def read_metrics(path: Path) -> Metrics:
     found = [_line(each) for each in data.splitlines() if each.strip()]
     lines = [line for line in found if line is not None]
     return Metrics(lines, len(found) - len(lines))
+
+
+def _is_epoch_end(line: Line) -> bool:
+    return any(name in line for name in _LOSSES)
 
 
 def _line(data: bytes) -> Line | None:

@@ -144,12 +144,12 @@ def _json(value: Any) -> Any:
 def curves(runs: list[tuple[str, Metrics]]) -> list[Chart]:
     """A chart of each metric, with a line for each run.
 
-    A metric and that of validation, `loss` and `val_loss`, share a chart.
+    A metric of training and of validation, `train_loss` and `val_loss`, share a chart.
     """
     found: dict[str, list[Series]] = {}
     for run, metrics in runs:
         for name in [*metrics.scores, *metrics.others]:
-            title = name.removeprefix("val_")
+            title = name.removeprefix("val_").removeprefix("train_")
             label = name if not run else run if name == title else f"{run}, {name}"
             series = Series(label, metrics.points(name))
             found.setdefault(title, []).append(series)

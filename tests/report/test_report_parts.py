@@ -115,10 +115,10 @@ def test_settings_that_differ_are_side_by_side():
 
 
 def test_validation_shares_the_chart_of_its_metric():
-    line = {"epoch": 1, "loss": 1.0, "accuracy": 0.5, "val_loss": 1.2}
+    line = {"epoch": 1, "train_loss": 1.0, "train_accuracy": 0.5, "val_loss": 1.2}
     found = curves([("", Metrics([line, line | {"epoch": 2}]))])
     assert [chart.title for chart in found] == ["loss", "accuracy"]
-    assert [name for name, _ in found[0].lines] == ["loss", "val_loss"]
+    assert [name for name, _ in found[0].lines] == ["train_loss", "val_loss"]
 
 
 def test_a_chart_draws_its_points_where_they_are():

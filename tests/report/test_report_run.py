@@ -123,6 +123,7 @@ def test_a_run_of_replicas_has_intervals_and_stability(runs):
 
 def test_the_report_of_an_encoder_has_its_predictions(runs):
     found = page(runs / "images" / "report.html")
+    assert parsed.table(found, "Result")["epochs"] == ["2 of 2"]
     section = found.one("section", id="predictions")
     assert parsed.table(section, "Of validation examples")["examples"] == ["20"]
     confusion = parsed.table(section, "Confusion matrix")
