@@ -138,7 +138,7 @@ def _colourings(source: Source, neighbors: Neighbors) -> list[Colouring]:
 def _by_label(name: str, labels: Sequence[str]) -> Colouring:
     """A colour for each of the most frequent labels; the others share one."""
     common = Counter(each for each in labels if each).most_common()
-    shown = [label for label, _ in common[: len(_CATEGORIES)]]
+    shown = sorted(label for label, _ in common[: len(_CATEGORIES)])
     number = {label: i for i, label in enumerate(shown)}
     index = np.array([number.get(each, len(shown)) for each in labels], np.uint8)
     colours, meanings = list(_CATEGORIES[: len(shown)]), [*map(short, shown)]

@@ -149,7 +149,11 @@
       }));
     }
 
-    const shown = (i) => (data.names && data.names[i] || data.texts[i]).slice(0, 24);
+    // Keys of examples say little, so their labels are shown.
+    const shown = (i) => {
+      const label = !data.counts && data.labels && data.labels[i];
+      return (data.names && data.names[i] || label || data.texts[i]).slice(0, 24);
+    };
 
     function ink() {
       const style = getComputedStyle(document.body);
