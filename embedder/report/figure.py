@@ -44,7 +44,7 @@ def draw(found: Map, target: str) -> Figure:
 
     first, positions = found.colourings[0], found.projection.positions
     source = ColumnDataSource(
-        {"x": positions[:, 0], "y": positions[:, 1], "colour": first.index},
+        {"x": positions[:, 0], "y": positions[:, 1], "colour": first.numbers},
         name="points",
     )
     marks = ColumnDataSource({"x": [], "y": [], "size": []}, name="marks")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 _FIXED = ("epoch", "updates", "seconds", "compile_seconds")
 _PER_SECOND = "_per_second"
+_LARGEST = 1e300  # of a value: charts compute with it
 RATES = ("alpha", "learning_rate")
 """Names of learning rates."""
 
@@ -114,8 +115,12 @@ def _line(data: bytes) -> Line | None:
 
 
 def _is_number(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or (is_number and abs(value) < 1e300) or value != value
+    """Whether a value may be in a line; NaN may, and is not measured."""
+    if value is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return not abs(value) >= _LARGEST
 
 
 def _sum_of_parts(seconds: Iterable[float]) -> float:

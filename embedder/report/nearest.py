@@ -27,10 +27,13 @@ class Neighbors(NamedTuple):
 
     def first(self, num: int) -> "Neighbors":
         """The first `num` of each token."""
-        tables = (self.ids, self.similarity, self.lower, self.upper)
-        ids, *others = (None if x is None else x[:, :num] for x in tables)
-        assert ids is not None
-        return Neighbors(ids, *others, self.stability)
+        return Neighbors(
+            self.ids[:, :num],
+            self.similarity[:, :num],
+            None if self.lower is None else self.lower[:, :num],
+            None if self.upper is None else self.upper[:, :num],
+            self.stability,
+        )
 
 
 def all_neighbors(vectors: np.ndarray, topn: int) -> Neighbors:

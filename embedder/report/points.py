@@ -74,7 +74,7 @@ class Colouring(NamedTuple):
     name: str
     colours: list[str]
     meanings: list[str]  # of each colour
-    index: np.ndarray  # u8[P]
+    numbers: np.ndarray  # of the colours of tokens, u8[P]
 
 
 class Map(NamedTuple):
@@ -194,7 +194,7 @@ def as_json(found: Map) -> dict[str, Any]:
         if neighbors.stability is None
         else _encoded(neighbors.stability * 100, "<u1"),
         "colourings": [
-            each._asdict() | {"index": _encoded(each.index, "<u1")}
+            each._asdict() | {"numbers": _encoded(each.numbers, "<u1")}
             for each in found.colourings
         ],
     }

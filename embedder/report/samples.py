@@ -24,7 +24,7 @@ class Sample(NamedTuple):
     """A token and its neighbours."""
 
     token: str
-    count: int | None
+    occurrences: int | None
     near: list[Near]
 
 

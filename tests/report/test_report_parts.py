@@ -255,10 +255,10 @@ def test_colours_are_by_label_frequency_and_stability():
     assert found is not None
     kind, frequency, stability = found.colourings
     assert (kind.name, kind.meanings) == ("kind", ["one", "two", "other or none"])
-    assert kind.index[:4].tolist() == [0, 1, 2, 0]
+    assert kind.numbers[:4].tolist() == [0, 1, 2, 0]
     assert frequency.meanings == ["1 to 9", "10 to 99", "100 to 999", "1,000 to 9,999"]
-    assert frequency.index[:5].tolist() == [3, 2, 1, 0, 0]
-    assert stability.name == "stability" and stability.index.max() < 5
+    assert frequency.numbers[:5].tolist() == [3, 2, 1, 0, 0]
+    assert stability.name == "stability" and stability.numbers.max() < 5
 
 
 def test_samples_are_of_each_band_of_frequencies():
@@ -269,8 +269,8 @@ def test_samples_are_of_each_band_of_frequencies():
     for band in found:
         assert len(band.samples) == 4
         for sample in band.samples:
-            assert sample.count == int(sample.token[1:]) + 1
-            assert band.ranks[0] <= 1501 - sample.count <= band.ranks[1]
+            assert sample.occurrences == int(sample.token[1:]) + 1
+            assert band.ranks[0] <= 1501 - sample.occurrences <= band.ranks[1]
             assert len(sample.near) == 8
 
 

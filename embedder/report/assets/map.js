@@ -138,9 +138,9 @@
     }
 
     function colour(number) {
-      const {colours, meanings, index} = data.colourings[number];
+      const {colours, meanings, numbers} = data.colourings[number];
       mapper.setv({palette: colours, low: -0.5, high: colours.length - 0.5});
-      points.data = {x, y, text: data.texts, colour: bytes(index)};
+      points.data = {x, y, text: data.texts, colour: bytes(numbers)};
       byId("map-legend").replaceChildren(...meanings.map((meaning, k) => {
         const item = element("li"), swatch = element("span", "swatch");
         swatch.style.background = colours[k];
