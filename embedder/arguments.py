@@ -441,6 +441,27 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Write a page of HTML about a run: its settings and results, curves, a map of its
+    vectors, neighbours, and of an encoder its predictions.
+
+    The map needs Bokeh, which the extra `report` has.
+    """
+
+    run: _LocalRun
+    """Folder of a finished run, on this machine."""
+    to: Path | None = None
+    """File to write, .html; none: report.html in the folder of the run."""
+    compare: tuple[Path, ...] = ()
+    """Runs to compare it with: settings that differ, scores and curves side by side."""
+    names: str | None = None
+    """Table (CSV, Parquet ...) whose first two columns are keys and names to show and
+    to search; it may be a URL."""
+    label: str | None = None
+    """With --names: a column of it to colour the map by."""
+
+
+@dataclass(frozen=True)
 class Convert:
     """Make a run from a file of EmbeddingTrainer.save, or such a file from a run."""
 
@@ -511,6 +532,7 @@ Verb = (
     | Evaluate
     | Embed
     | Export
+    | Report
     | Convert
     | Verify
     | Parity

@@ -93,6 +93,8 @@ class SaveOptions:
     result: Literal["last", "best"] = setting("last", changes_vectors=False)
     """Write the vectors of the end, or of the best evaluation (tokens: by --best-by,
     encoder: by validation)."""
+    report: bool = setting(True, boolean, changes_vectors=False)
+    """Write report.html, a page about the run, when it ends."""
 
     def __post_init__(self):
         validate(self)

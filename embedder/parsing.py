@@ -35,6 +35,7 @@ from embedder.arguments import (
     Neighbors,
     Parity,
     Phrases,
+    Report,
     Sweep,
     Train,
     Verb,
@@ -204,6 +205,7 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
         | Annotated[Evaluate, command("evaluate")]
         | Annotated[Embed, command("embed")]
         | Annotated[Export, command("export")]
+        | Annotated[Report, command("report")]
         | Annotated[Convert, command("convert")]
         | Annotated[Verify, command("verify")]
         | Annotated[Parity, command("parity", default=Parity(**parity))]

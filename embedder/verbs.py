@@ -21,6 +21,7 @@ from embedder.arguments import (
     Neighbors,
     Parity,
     Phrases,
+    Report,
     Sweep,
     Train,
     Verb,
@@ -67,6 +68,8 @@ def run_verb(verb: Verb) -> int:
             _embed(verb)
         case Export():
             _export(verb)
+        case Report():
+            _report(verb)
         case Convert():
             _convert(verb)
         case Verify():
@@ -290,6 +293,12 @@ def _export(args: Export) -> None:
     from embedder.exports import export
 
     export(args)
+
+
+def _report(args: Report) -> None:
+    from embedder.report.verb import write_report
+
+    write_report(args.run, args.to, args.compare, args.names, args.label)
 
 
 def _convert(args: Convert) -> None:

@@ -52,6 +52,7 @@ RUNS = {  # settings of runs alone
     "eval_every": ("a number of updates, a time as 30s, .*or never", EVERY),
     "patience": ("an integer >= 0", [-1]),
     "keep": (COUNT, [0]),
+    "report": ("True or False", []),
     "walks": ("an integer >= 0", [-1]),
     "walk_length": ("an integer from 2 to 2000000", [0, 1, 2_000_001]),
     "p": ("a number from 1e-06 to 1000000.0", [0, -1.0, 1e-7, math.inf, math.nan]),
@@ -103,7 +104,7 @@ CASES = [
 
 def wrong_types(name: str, rule: str) -> list:
     values = [np.True_, [1], 1j, np.ones(1), Decimal(1)]
-    values += [1, "True"] if name == "bootstrap" else [True]
+    values += [1, "True"] if rule == "True or False" else [True]
     is_text = "'" in rule or "never" in rule
     values += [] if is_text else ["1"]
     values += [] if name in OPTIONAL else [None]

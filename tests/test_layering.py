@@ -12,10 +12,11 @@ ROOMS = (
     "presets",
     *("threads", "limits", "terminal", "disk", "vectors", "evaluation"),
     *("engine", "hosts"),
-    *("run", "problem", "run.resuming", "run.loop", "run.longer"),
-    *("graphs", "tables", "encoders"),
+    *("run", "problem", "run.resuming", "run.loop", "run.longer", "report"),
+    *("graphs", "tables", "encoders", "results"),
+    *("report.of_run", "report.compare", "report.verb"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
-    *("results", "lookup", "neighbors", "scoring", "exports", "verbs", "cli"),
+    *("lookup", "neighbors", "scoring", "exports", "verbs", "cli"),
 )
 """Packages and modules of embedder, each after all that it may import."""
 

@@ -4,7 +4,7 @@ import math
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -43,6 +43,9 @@ from embedder.engine.rules import optimizer_by_name
 from embedder.errors import InputError, InputTypeError
 from embedder.settings import integer
 from embedder.threads import in_turn
+
+if TYPE_CHECKING:
+    from embedder.report.page import Report
 
 
 class FeatureEncoder(
@@ -245,6 +248,19 @@ class FeatureEncoder(
     def transform(self, X) -> np.ndarray:
         """The embedding of each row, [n, E]: the layer before the classes."""
         return self._outputs(embed, X)
+
+    def report(self, X=None, y=None) -> "Report":
+        """A page about the training: Jupyter shows it, and its `save` writes it to a
+        file; see `embedder report`.
+
+        Args:
+          X: features, whose embeddings have a map.
+          y: their labels: confusions, calibration, and the hardest examples.
+        """
+        from embedder.encoders.estimator_report import encoder_report
+
+        check_is_fitted(self)
+        return encoder_report(self, X, y)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the fitted encoder to one `.npz` file, which `legacy` reads too.

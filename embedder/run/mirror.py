@@ -282,9 +282,11 @@ class Mirror:
         for step in sorted(steps):
             yield from self._checkpoint(step)
         results = run.model, run.replicas, run.labels, run.text_vectors, run.vectors
-        for path in (*run.files, *sorted(run.events.glob("*"))):
+        changing = run.sums, run.metrics, run.report
+        report = [run.report] if finished and run.report.exists() else []
+        for path in (*run.files, *report, *sorted(run.events.glob("*"))):
             if finished or path not in results:
-                changes = path in (run.sums, run.metrics) or path.parent == run.events
+                changes = path in changing or path.parent == run.events
                 yield self._file(path, path.read_bytes() if changes else path)
 
     def _checkpoint(self, step: int) -> Iterator[tuple[str, _File]]:

@@ -16,6 +16,7 @@ longer/              while a finished run is made longer: the longer run
 labels.parquet       of an encoder: label and prediction of each example
 vectors.txt          of tables: the vectors as word2vec text
 vectors.safetensors  the vectors; written last, so that a run that has it is finished
+report.html          the report, made of the other files; no run depends on it
 SHA256SUMS           checksums of these files, for `sha256sum --check`
 .lock                the process that writes here
 """
@@ -69,6 +70,7 @@ class Workdir:
         self.replicas = self.path / REPLICAS_FILE
         self.text_vectors = self.path / "vectors.txt"
         self.vectors = self.path / "vectors.safetensors"
+        self.report = self.path / "report.html"
 
     @property
     def parts(self) -> list[Path]:
@@ -78,7 +80,8 @@ class Workdir:
 
     @property
     def files(self) -> list[Path]:
-        """The files that a run has written here, oldest first."""
+        """The files that a run has written here, oldest first; not its report, which is
+        made of them."""
         written = (
             self.sums,
             self.corpus,
@@ -141,7 +144,8 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         return
     if not path.is_dir():
         raise InputExistsError(f"{argument} must be a folder, got the file {path}.")
-    own = {workdir.lock, workdir.cache, *workdir.files, *workdir.parts}
+    own = {workdir.lock, workdir.cache, workdir.report, *workdir.files}
+    own |= {*workdir.parts}
     folders = workdir.checkpoints, workdir.events, workdir.longer, workdir.index
     own |= {path for path in folders if path.is_dir()}
     if not own.issuperset(path.iterdir()):
@@ -192,6 +196,7 @@ def clear(workdir: Workdir) -> None:
     """Removes the files of a run except its cache, and no others."""
     workdir.vectors.unlink(missing_ok=True)  # from here on it is unfinished
     workdir.sums.unlink(missing_ok=True)  # else a run killed below would seem damaged
+    workdir.report.unlink(missing_ok=True)
     for path in (workdir.checkpoints, workdir.events, workdir.longer, workdir.index):
         if path.exists():
             shutil.rmtree(path)

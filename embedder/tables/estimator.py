@@ -3,10 +3,10 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import jax
 import numpy as np
@@ -46,6 +46,9 @@ from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.vectors import Vectors, short_repr, typed_keys
+
+if TYPE_CHECKING:
+    from embedder.report.page import Report
 
 Key = str | int
 Source = str | os.PathLike | Iterable[Iterable[Key]] | Any
@@ -448,6 +451,26 @@ class EmbeddingTrainer:
         """Cosine of the vectors of two tokens."""
         first, second = self._texts([a, b])
         return self._lookup().similarity(first, second)
+
+    def report(self, names: Mapping[Any, str] | None = None) -> "Report":
+        """A page about the training and its vectors: Jupyter shows it, and its `save`
+        writes it to a file; see `embedder report`.
+
+        Args:
+          names: of tokens, to show and to search.
+        """
+        from embedder.report.trained import report_of_tokens
+
+        losses = self._loss_history
+        scores: list[dict[str, float | None]] = [{} for _ in losses]
+        if self._score_history:  # of the last training
+            scores[-len(self._score_history) :] = self._score_history
+        history = [
+            {"loss": loss, **each} for loss, each in zip(losses, scores, strict=True)
+        ]
+        return report_of_tokens(
+            *(self._config(), history, self._lookup(), self._ensemble, names)
+        )
 
     @property
     def _has_integers(self) -> bool:

@@ -249,9 +249,9 @@ def test_a_finished_run_is_not_replaced(capsys):
 
 
 def test_sweeps_and_parity_have_no_mirror(last_line):
-    for verb in ("sweep", "parity"):
+    for verb, hint in (("sweep", ", did you mean `--report`?"), ("parity", ".")):
         assert main([verb, "--mirror", "mirror"]) == 2
-        assert last_line() == "embedder: Unknown option `--mirror`."
+        assert last_line() == f"embedder: Unknown option `--mirror`{hint}"
 
 
 @pytest.mark.row("F43")

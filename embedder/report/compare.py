@@ -1,0 +1,38 @@
+"""Runs side by side: settings that differ, scores, curves."""
+
+import os
+from pathlib import Path
+
+from embedder.config import read_toml
+from embedder.report.metrics import read_metrics
+from embedder.report.page import Comparison, curves, results
+from embedder.report.settings import different
+from embedder.report.text import short
+from embedder.run.workdir import Workdir
+
+
+def compare(paths: list[Path]) -> Comparison:
+    """The comparison of finished runs; each has its own name."""
+    runs = [Workdir(path) for path in paths]
+    names = _names(paths)
+    configs = [read_toml(run.config) for run in runs]
+    metrics = [read_metrics(run.metrics) for run in runs]
+    found = [
+        dict(results(each, config.run.epochs, config.run.patience))
+        for each, config in zip(metrics, configs, strict=True)
+    ]
+    rows = dict.fromkeys(name for each in found for name in each)
+    return Comparison(
+        names,
+        different(configs),
+        [(name, [each.get(name, "–") for each in found]) for name in rows],
+        curves(list(zip(names, metrics, strict=True))),
+    )
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """The names of folders, or where two are the same their paths."""
+    names = [path.resolve().name for path in paths]
+    if len({*names}) < len(names):
+        names = [os.fspath(path) for path in paths]
+    return [short(name) for name in names]

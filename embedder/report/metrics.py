@@ -1,0 +1,132 @@
+"""metrics.jsonl, read with care: a damaged line is left out, and counted."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_FIXED = ("epoch", "updates", "seconds", "compile_seconds")
+_PER_SECOND = "_per_second"
+_LARGEST = 1e300  # of a value: charts compute with it
+RATES = ("alpha", "learning_rate")
+"""Names of learning rates."""
+
+_LOSSES = ("loss", "train_loss")  # of tokens, of an encoder; evaluations have none
+
+Line = dict[str, float | None]
+
+
+class Metrics(NamedTuple):
+    """The lines of a run, epochs and evaluations within them."""
+
+    lines: list[Line]
+    num_damaged: int = 0  # lines that were left out
+
+    @property
+    def unit(self) -> str:
+        """The items of `UNIT_per_second`; "": there is none."""
+        names = (name for line in self.lines for name in line)
+        found = (n.removesuffix(_PER_SECOND) for n in names if n.endswith(_PER_SECOND))
+        return next(found, "")
+
+    @property
+    def epoch_ends(self) -> list[Line]:
+        """The lines of epochs that are done, which have a loss."""
+        return [line for line in self.lines if _is_epoch_end(line)]
+
+    @property
+    def scores(self) -> list[str]:
+        """Names of what was measured, the loss first; neither rates nor times."""
+        names = dict.fromkeys(name for line in self.lines for name in line)
+        others = {*_FIXED, *RATES, self.unit}
+        return [n for n in names if n not in others and not n.endswith(_PER_SECOND)]
+
+    @property
+    def others(self) -> list[str]:
+        """Names of learning rates and speeds."""
+        names = dict.fromkeys(name for line in self.lines for name in line)
+        return [n for n in names if n in RATES or n.endswith(_PER_SECOND)]
+
+    @property
+    def seconds(self) -> float:
+        """Time of all parts of the run, which count from 0 each."""
+        return _sum_of_parts(line.get("seconds") or 0.0 for line in self.lines)
+
+    def points(self, name: str) -> list[tuple[float, float]]:
+        """(epochs done, value) where `name` was measured."""
+        per_epoch = self._items_per_epoch()
+        found = []
+        for line in self.lines:
+            value, epoch = line.get(name), line["epoch"]
+            assert epoch is not None, "checked when it is read"
+            if value is None:
+                continue
+            items = line.get(self.unit)
+            if not _is_epoch_end(line) and per_epoch and items is not None:
+                epoch = items / per_epoch
+            found.append((float(epoch), value))
+        return found
+
+    def last(self, name: str) -> float | None:
+        """The newest value of `name`; None: it was not measured."""
+        values = [x for line in self.lines if (x := line.get(name)) is not None]
+        return values[-1] if values else None
+
+    def _items_per_epoch(self) -> float:
+        """Items of an epoch; 0: no line tells."""
+        for line in self.epoch_ends:
+            items, epoch = line.get(self.unit), line["epoch"]
+            if items and epoch:
+                return items / epoch
+        return 0.0
+
+
+def read_metrics(path: Path) -> Metrics:
+    """The metrics of a run; without lines if the file is missing.
+
+    A line that is not a JSON object of numbers with an epoch is damaged.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Metrics([])
+    found = [_line(each) for each in data.splitlines() if each.strip()]
+    lines = [line for line in found if line is not None]
+    return Metrics(lines, len(found) - len(lines))
+
+
+def _is_epoch_end(line: Line) -> bool:
+    return any(name in line for name in _LOSSES)
+
+
+def _line(data: bytes) -> Line | None:
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict) or not all(map(_is_number, values.values())):
+        return None
+    if not isinstance(values.get("epoch"), int):
+        return None
+    return {
+        n: x if x is not None and math.isfinite(x) else None for n, x in values.items()
+    }
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value may be in a line; NaN may, and is not measured."""
+    if value is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return not abs(value) >= _LARGEST
+
+
+def _sum_of_parts(seconds: Iterable[float]) -> float:
+    total = before = 0.0
+    for each in seconds:
+        if each < before:  # it was resumed
+            total += before
+        before = each
+    return total + before

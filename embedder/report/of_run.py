@@ -1,0 +1,195 @@
+"""The report of a finished run, by its files."""
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embedder.config import Config, read_toml
+from embedder.disk.files import short_reason
+from embedder.disk.urls import without_secrets
+from embedder.encoders.labels import read_labels
+from embedder.encoders.run_examples import read_examples
+from embedder.encoders.sheet import as_pixels
+from embedder.encoders.uncertainty import reliability
+from embedder.errors import InputError
+from embedder.report.examples import map_of_examples
+from embedder.report.metrics import Metrics, read_metrics
+from embedder.report.page import Page, curves, make_report, results
+from embedder.report.points import AFTER_TRAINING, Effort
+from embedder.report.predictions import Predicted, hardest, predictions
+from embedder.report.settings import settings_of
+from embedder.report.text import number, short
+from embedder.report.tokens import NO_EXTRAS, Extras, with_tokens
+from embedder.run.inputs import manifest_of, open_settings, source_of
+from embedder.run.workdir import Workdir
+from embedder.vectors.ensemble_files import read_ensemble
+from embedder.vectors.export import read_vectors
+from embedder.vectors.vectors import Vectors
+
+_FILES = 5  # of the data, whose sizes and digests are shown
+_log = logging.getLogger(__name__)
+
+
+def write_after_training(path: Path, vectors: Vectors) -> None:
+    """Writes report.html into the folder of a finished run with these vectors.
+
+    If that fails, a warning says so: the run is finished without it.
+    """
+    run, began = Workdir(path), time.perf_counter()
+    try:
+        page = run_page(path, AFTER_TRAINING, vectors=vectors)
+        make_report(page).save(run.report)
+    except Exception as error:  # also a bug: nothing that was trained may be lost
+        _log.warning(
+            "%s is not written: %s. The run is finished; `embedder report %s` tries "
+            "again.",
+            *(run.report, short_reason(_reason(error)), path),
+        )
+        return
+    seconds = time.perf_counter() - began
+    _log.debug("%s was written in %.1f s.", run.report, seconds)
+
+
+def _reason(error: Exception) -> object:
+    return error.strerror if isinstance(error, OSError) and error.strerror else error
+
+
+def run_page(
+    path: Path,
+    effort: Effort,
+    extras: Extras = NO_EXTRAS,
+    vectors: Vectors | None = None,
+) -> Page:
+    """The parts of the report of a finished run.
+
+    Args:
+      vectors: of the run; None: they are read.
+
+    Raises:
+      InputError: a file of it is damaged.
+    """
+    run = Workdir(path)
+    config, metrics = read_toml(run.config), read_metrics(run.metrics)
+    if vectors is None:
+        vectors = read_vectors(run.vectors)
+    notes = _notes(run, metrics)
+    page = Page(
+        title=f"Report of {path.resolve().name}",
+        facts=_facts(run, vectors),
+        results=results(metrics, config.run.epochs, config.run.patience),
+        settings=settings_of(config, open_settings(run)),
+        curves=tuple(curves([("", metrics)])),
+    )
+    if config.run.model == "encoder":
+        return _with_examples(page, run, config, vectors, effort, notes)
+    ensemble = read_ensemble(run.replicas) if run.replicas.exists() else None
+    page = page._replace(notes=tuple(notes))
+    return with_tokens(page, vectors, ensemble, effort, extras)
+
+
+def _notes(run: Workdir, metrics: Metrics) -> list[str]:
+    found = []
+    if metrics.num_damaged:
+        found.append(
+            f"{metrics.num_damaged} damaged lines of {run.metrics.name} are left out."
+        )
+    if not metrics.lines:
+        found.append(f"There are no curves: the run has no {run.metrics.name}.")
+    return found
+
+
+def _facts(run: Workdir, vectors: Vectors) -> list[tuple[str, str]]:
+    num, size = vectors.matrix.shape
+    source = source_of(run)
+    name = "the demo corpus" if source is None else without_secrets(source)
+    found = [("data", short(name))]
+    if vectors.counts is not None:
+        found += [
+            ("tokens of the vocabulary", number(int(vectors.counts.sum()))),
+            ("types", number(num)),
+        ]
+    else:
+        found.append(("examples", number(num)))
+    found.append(("vectors", f"{num:,} of {size} numbers"))
+    files = [each for each in manifest_of(run) if isinstance(each, dict)]
+    found += [_file(each) for each in files[:_FILES] if "file" in each]
+    if len(files) > _FILES:
+        found.append(("more files", number(len(files) - _FILES)))
+    return found
+
+
+def _file(facts: dict[str, Any]) -> tuple[str, str]:
+    digest = next((x for n, x in facts.items() if n.endswith("sha256")), None)
+    about = f"{facts['bytes']:,} bytes" if isinstance(facts.get("bytes"), int) else ""
+    if digest:
+        about += f", SHA-256 of its ends {str(digest)[:16]}"
+    return f"file {short(str(facts['file']))}", about
+
+
+def _with_examples(
+    page: Page,
+    run: Workdir,
+    config: Config,
+    vectors: Vectors,
+    effort: Effort,
+    notes: list[str],
+) -> Page:
+    """The page of a run of an encoder."""
+    names = ["key", "label", "predicted", "probability", "log_likelihood", "trained"]
+    frame = read_labels(run.path, names)
+    if frame["label"].n_unique() == 1:
+        notes.append("The examples have no labels: there are no predictions.")
+        found = map_of_examples(vectors.keys, vectors.matrix, None, effort)
+        return page._replace(map=found, notes=tuple(notes))
+    is_held = ~frame["trained"].to_numpy()
+    what = "validation examples"
+    if not is_held.any():
+        is_held, what = np.ones(len(frame), bool), "training examples"
+        notes.append("No examples were held out: predictions are of those trained on.")
+    held = {name: frame[name].to_numpy()[is_held] for name in names}
+    keys = held["key"].tolist()
+    wanted = [keys[row] for row in hardest(held["log_likelihood"])]
+    predicted = Predicted(
+        what,
+        keys,
+        held["label"],
+        held["predicted"],
+        held["probability"],
+        held["log_likelihood"],
+        reliability(held["probability"], held["label"] == held["predicted"]),
+        _pictures(run, wanted, effort, notes),
+    )
+    facts = [*page.facts, ("examples held out", number(int((~frame["trained"]).sum())))]
+    return page._replace(
+        facts=facts,
+        predictions=predictions(predicted),
+        map=map_of_examples(
+            vectors.keys, vectors.matrix, frame["label"].to_list(), effort
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _pictures(
+    run: Workdir, keys: list[str], effort: Effort, notes: list[str]
+) -> dict[str, np.ndarray]:
+    """The images of examples by key; {}: they are none, or cannot be read again."""
+    size = sum(x.get("bytes", 0) for x in manifest_of(run) if isinstance(x, dict))
+    if size > effort.image_bytes:
+        notes.append(
+            f"Images are left out after a training on {size:,} bytes: `embedder report "
+            f"{short(str(run.path))}` adds them."
+        )
+        return {}
+    try:
+        _, examples = read_examples(run.path)
+    except (InputError, OSError) as error:
+        notes.append(f"Images are left out: {short_reason(error)}.")
+        return {}
+    wanted = {*keys}
+    rows = {key: i for i, key in enumerate(examples.keys) if key in wanted}
+    pixels = as_pixels(np.asarray(examples.features[[*rows.values()]]))
+    return {} if pixels is None else dict(zip(rows, pixels, strict=True))

@@ -1,0 +1,187 @@
+"""The page: its parts, and the HTML of them.
+
+Everything of the data is text: the template escapes it, and the page's script only sets
+text. The page's policy (CSP) lets only its own scripts run, and no request go out.
+"""
+
+import base64
+import functools
+import hashlib
+import html
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from embedder.disk.files import atomic_file, name_file_in_errors
+from embedder.report.chart import Chart, Series, line_chart
+from embedder.report.figure import draw, has_bokeh
+from embedder.report.metrics import Metrics
+from embedder.report.points import Map, as_json
+from embedder.report.predictions import Predictions
+from embedder.report.samples import Band
+from embedder.report.settings import Settings
+from embedder.report.text import duration, number, short
+
+_FOLDER = Path(__file__).parent / "assets"
+INSTALL = "python -m pip install 'embedder[report]'"
+"""The command that installs what draws a map."""
+
+
+class Comparison(NamedTuple):
+    """Runs side by side."""
+
+    runs: list[str]
+    settings: list[tuple[str, list[str]]]  # those that differ
+    scores: list[tuple[str, list[str]]]
+    curves: list[Chart]
+
+
+class Page(NamedTuple):
+    """The parts of a report; None and (): there is nothing to show."""
+
+    title: str
+    facts: list[tuple[str, str]]  # of the data
+    results: list[tuple[str, str]]
+    settings: Settings | None = None
+    curves: tuple[Chart, ...] = ()
+    map: Map | None = None
+    bands: tuple[Band, ...] = ()
+    predictions: Predictions | None = None
+    comparison: Comparison | None = None
+    notes: tuple[str, ...] = ()  # what is missing, and why
+    names: dict[str, str] = {}  # of keys in `bands`
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """A report as a page of HTML; Jupyter shows it."""
+
+    html: str
+
+    def __repr__(self) -> str:
+        return f"Report({len(self.html):,} characters: `.save(path)` writes it)"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, which its styles and scripts do not leave."""
+        page = html.escape(self.html, quote=True)
+        return (
+            '<iframe title="report of a training" style="width:100%;height:800px;'
+            f'border:1px solid #8884" srcdoc="{page}"></iframe>'
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the page atomically; OSError if it cannot be written."""
+        target = Path(path)
+        with name_file_in_errors(target), atomic_file(target) as part:
+            part.write_text(self.html, encoding="utf-8")
+
+
+def make_report(page: Page) -> Report:
+    """The page as HTML."""
+    from markupsafe import Markup
+
+    scripts, figure = [], None
+    if page.map is not None:
+        if has_bokeh():
+            figure = draw(page.map, "map-plot")
+            scripts += figure.scripts
+        scripts.append(_read("map.js"))
+    scripts = [Markup(_script(each)) for each in scripts]
+    text = _template().render(
+        page=page,
+        style=Markup(_read("style.css")),
+        scripts=scripts,
+        hashes=[_hash(each) for each in scripts],
+        map_data=page.map and as_json(page.map),
+        figure=figure and figure.item,
+        install=INSTALL,
+    )
+    return Report(text)
+
+
+@functools.cache
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    found = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"short": short, "number": number, "json": _json}
+    return found.get_template("page.html")
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _script(text: str) -> str:
+    """A script of ours or of a library, which cannot end its element."""
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _json(value: Any) -> Any:
+    """JSON for an element of a page, which no text in it can end."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def curves(runs: list[tuple[str, Metrics]]) -> list[Chart]:
+    """A chart of each metric, with a line for each run.
+
+    A metric of training and of validation, `train_loss` and `val_loss`, share a chart.
+    """
+    found: dict[str, list[Series]] = {}
+    for run, metrics in runs:
+        for name in [*metrics.scores, *metrics.others]:
+            title = name.removeprefix("val_").removeprefix("train_")
+            label = name if not run else run if name == title else f"{run}, {name}"
+            series = Series(label, metrics.points(name))
+            found.setdefault(title, []).append(series)
+    order = sorted(found, key=lambda name: name != "loss")
+    charts = (line_chart(name, found[name]) for name in order)
+    return [chart for chart in charts if chart is not None]
+
+
+def results(metrics: Metrics, epochs: int, patience: int) -> list[tuple[str, str]]:
+    """How a training ended, as names and texts."""
+    done = len(metrics.epoch_ends)
+    found = [("epochs", f"{done} of {epochs}"), ("end", _end(done, epochs, patience))]
+    if metrics.lines:
+        compiling = metrics.last("compile_seconds")
+        about = f", {compiling:.1f} s of it to compile" if compiling else ""
+        found.append(("time", duration(metrics.seconds) + about))
+        updates = metrics.last("updates")
+        if updates is not None:
+            found.append(("updates", number(updates)))
+        speed = metrics.last(f"{metrics.unit}_per_second")
+        if metrics.unit and speed is not None:
+            found.append((f"{metrics.unit}/s", number(speed)))
+    for name in metrics.scores:
+        value = metrics.last(name)
+        if value is not None:
+            found.append((f"{name} at the end", f"{value:.4f}"))
+    return found
+
+
+def _end(done: int, epochs: int, patience: int) -> str:
+    if done >= epochs:
+        return "all epochs are done" if epochs else "no epochs: the initial vectors"
+    if patience:
+        return f"early: {patience} evaluations in a row were no better (patience)"
+    return "metrics.jsonl lacks epochs"

@@ -1,0 +1,58 @@
+"""The settings of a run, those that differ from the defaults first."""
+
+from typing import Any, NamedTuple
+
+from embedder.config import Config, make_config, options_of
+from embedder.report.text import short
+
+
+class Setting(NamedTuple):
+    """A setting and its values as text."""
+
+    name: str
+    value: str
+    default: str
+
+
+class Settings(NamedTuple):
+    """The settings of a run by where their values are from."""
+
+    given: list[Setting]  # other than the defaults
+    chosen: list[Setting]  # left open, and chosen for the data
+    defaults: list[Setting]
+
+
+def settings_of(config: Config, chosen: dict[str, Any] | None = None) -> Settings:
+    """The settings of `config`.
+
+    Args:
+      chosen: those that were left open, as `run.inputs.open_settings` returns them.
+    """
+    values = options_of(config)
+    defaults = options_of(make_config({"model": config.run.model}))
+    found = Settings([], [], [])
+    for name, value in values.items():
+        setting = Setting(name, _text(value), _text(defaults[name]))
+        if name in (chosen or {}):
+            found.chosen.append(setting)
+        elif value != defaults[name]:
+            found.given.append(setting)
+        else:
+            found.defaults.append(setting)
+    return found
+
+
+def different(configs: list[Config]) -> list[tuple[str, list[str]]]:
+    """Each setting in which runs differ, with its value in each of them."""
+    values = [options_of(config) for config in configs]
+    names = dict.fromkeys(name for each in values for name in each)
+    rows = [(name, [_text(each.get(name)) for each in values]) for name in names]
+    return [(name, texts) for name, texts in rows if len({*texts}) > 1]
+
+
+def _text(value: Any) -> str:
+    if value is None or value == "" or value == ():
+        return "–"
+    if isinstance(value, tuple | list):
+        return short(" ".join(map(str, value)))
+    return short(str(value).lower() if isinstance(value, bool) else str(value))

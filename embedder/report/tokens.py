@@ -1,0 +1,98 @@
+"""The parts of a page about vectors of tokens: the map, and samples of neighbours."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.report.page import Page
+from embedder.report.points import Effort, Map, Source, make_map, most_points
+from embedder.report.samples import Band, samples
+from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.vectors import Vectors
+
+Texts = Callable[[Sequence[str]], list[str]]
+"""Keys -> a text for each of them; "": none."""
+
+
+class Extras(NamedTuple):
+    """What a user adds: names of keys, and labels to colour a map by."""
+
+    names: Texts | None = None
+    labels: Texts | None = None
+    label_name: str = "label"
+
+
+NO_EXTRAS = Extras()
+
+
+def with_tokens(
+    page: Page,
+    vectors: Vectors,
+    ensemble: Ensemble | None,
+    effort: Effort,
+    extras: Extras,
+) -> Page:
+    """`page` with the parts about tokens.
+
+    Args:
+      ensemble: of the same tokens; None: there are no replicas.
+    """
+    bands = samples(*_most_frequent(vectors, ensemble, effort.values))
+    return page._replace(
+        map=_map(vectors, ensemble, effort, extras),
+        bands=tuple(bands),
+        names=_names(bands, extras),
+    )
+
+
+def _map(
+    vectors: Vectors, ensemble: Ensemble | None, effort: Effort, extras: Extras
+) -> Map | None:
+    counts, order = vectors.counts, _by_frequency(vectors)
+    tables = vectors.matrix[np.newaxis] if ensemble is None else ensemble.vectors
+    order = order[: most_points(effort, len(tables), tables.shape[2])]
+    keys = [vectors.keys[i] for i in order]
+    source = Source(
+        keys,
+        np.stack([np.asarray(table[order]) for table in tables]),
+        None if counts is None else counts[order],
+        extras.names and extras.names(keys),
+        extras.labels and extras.labels(keys),
+        extras.label_name,
+    )
+    return make_map(source, effort)
+
+
+def _by_frequency(vectors: Vectors) -> np.ndarray:
+    """Rows, the most frequent first; without counts as they are, i64[V]."""
+    if vectors.counts is None:
+        return np.arange(len(vectors))
+    return np.argsort(-vectors.counts, kind="stable")
+
+
+def _most_frequent(
+    vectors: Vectors, ensemble: Ensemble | None, num_values: float
+) -> tuple[Vectors, Ensemble | None]:
+    """Those of the most frequent tokens, whose vectors have `num_values` at most."""
+    num, size = vectors.matrix.shape
+    if num * size <= num_values:
+        return vectors, ensemble
+    rows = _by_frequency(vectors)[: max(2, int(num_values / size))]
+    keys = [vectors.keys[i] for i in rows]
+    counts = None if vectors.counts is None else vectors.counts[rows]
+    if ensemble is not None:
+        tokens, tables = [ensemble.tokens[i] for i in rows], ensemble.vectors[:, rows]
+        ensemble = Ensemble(tokens, tables, ensemble.counts[rows])
+    return Vectors(keys, vectors.matrix[rows], counts), ensemble
+
+
+def _names(bands: list[Band], extras: Extras) -> dict[str, str]:
+    """The names of all tokens of samples that have one."""
+    if extras.names is None:
+        return {}
+    every = [sample for band in bands for sample in band.samples]
+    near = [each.token for sample in every for each in sample.near]
+    tokens = [*(sample.token for sample in every), *near]
+    names = zip(tokens, extras.names(tokens), strict=True)
+    return {token: name for token, name in names if name}

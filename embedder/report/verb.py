@@ -1,0 +1,99 @@
+"""The verb `report`: writes the report of a run, or of several."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from embedder.errors import InputError, InputIsFolderError, InputNotFoundError
+from embedder.report.compare import compare
+from embedder.report.of_run import run_page
+from embedder.report.page import make_report
+from embedder.report.points import FULL
+from embedder.report.tokens import NO_EXTRAS, Extras
+from embedder.results import finished_run
+from embedder.run.workdir import Workdir, check_target
+from embedder.terminal import say_done, shown
+
+_SUFFIXES = (".html", ".htm")
+
+
+def write_report(
+    path: Path,
+    to: Path | None,
+    others: Sequence[Path] = (),
+    names: str | None = None,
+    label: str | None = None,
+) -> None:
+    """Writes the report of a run, atomically, and says where it is.
+
+    Args:
+      to: the file; None: report.html in the folder of the run.
+      others: runs to compare it with.
+      names: table of names of keys.
+      label: a column of that table to colour the map by.
+
+    Raises:
+      InputError: a path is no finished run, a file of one is damaged, or `to` is no
+        file of HTML, or a file of a run.
+      OSError: `to` cannot be written.
+    """
+    run = _finished(path, "RUN")
+    for each in others:
+        _finished(each, "`compare`")
+    target = run.report if to is None else to
+    _check_target(target, run)
+    extras = _extras(names, label)
+    page = run_page(path, FULL, extras)
+    if others:
+        page = page._replace(comparison=compare([path, *others]))
+    report = make_report(page)
+    report.save(target)
+    size = len(report.html.encode()) / 2**20
+    say_done(f"{shown(str(target))}: {size:.1f} MiB")
+
+
+def _finished(path: Path, argument: str) -> Workdir:
+    run = finished_run(path)
+    if run is None or not run.is_started:
+        raise InputError(f"{argument} must be the folder of a run, got {path}.")
+    return run
+
+
+def _check_target(to: Path, run: Workdir) -> None:
+    if to.suffix.lower() not in _SUFFIXES:
+        raise InputError(f"`to` must end in {' or '.join(_SUFFIXES)}, got {to}.")
+    if to.is_dir():
+        raise InputIsFolderError(f"`to` must be a file, got the folder {to}.")
+    if not to.parent.is_dir():
+        raise InputNotFoundError(f"`to` {to}: folder {to.parent} does not exist.")
+    if os.path.realpath(to) != os.path.realpath(run.report):
+        check_target(to, "`to`")
+
+
+def _extras(names: str | None, label: str | None) -> Extras:
+    if names is None:
+        if label is not None:
+            raise InputError(f"`label` needs `names`, got {label!r}.")
+        return NO_EXTRAS
+    from embedder.tables.names import read_names
+
+    table = read_names(names)
+    if label is not None and label not in table.columns:
+        raise InputError(
+            f"`label` must be a column of {table.path}, which has "
+            f"{', '.join(map(repr, table.columns))}, got {label!r}."
+        )
+
+    def named(keys: Sequence[str]) -> list[str]:
+        return [table.of_key.get(key, "") for key in keys]
+
+    if label is None:
+        return Extras(named)
+
+    def labels(keys: Sequence[str]) -> list[str]:
+        if label == table.key:
+            return [*keys]
+        values = table.rows([*keys])[label]
+        return ["" if value is None else str(value) for value in values]
+
+    return Extras(named, labels, label)

@@ -1,0 +1,304 @@
+"""Reports in a browser: headless Chromium, driven by Selenium."""
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from embedder.report.page import Page, make_report
+from tests.report import parsed
+from tests.report.test_report_page import HOSTILE, RNG, make_token_map, whole_page
+
+pytestmark = pytest.mark.slow
+
+NAMES = [f"token{i}" for i in range(300)]
+CONTRAST = """
+const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const light = (colour) => {
+  const [r, g, b] = parts(colour).slice(0, 3).map((x) => x / 255).map(
+    (x) => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const over = (top, below) => {
+  const [r, g, b, a = 1] = parts(top), [R, G, B] = parts(below);
+  return `rgb(${r * a + R * (1 - a)},${g * a + G * (1 - a)},${b * a + B * (1 - a)})`;
+};
+const ground = (element) => {
+  const own = getComputedStyle(element).backgroundColor;
+  const parent = element.parentElement;
+  return over(own, parent ? ground(parent) : "rgb(255,255,255)");
+};
+let least = 99, where = "";
+for (const element of document.querySelectorAll("main *")) {
+  const texts = [...element.childNodes].filter(
+    (node) => node.nodeType === 3 && node.textContent.trim());
+  if (!texts.length || !element.getClientRects().length) continue;
+  const style = getComputedStyle(element);
+  const ink = element instanceof SVGElement ? style.fill : style.color;
+  const [a, b] = [light(ink), light(ground(element))].sort((x, y) => y - x);
+  const contrast = (a + 0.05) / (b + 0.05);
+  if (contrast < least) [least, where] = [contrast, element.outerHTML.slice(0, 200)];
+}
+return [least, where];
+"""
+PLACE = """
+const view = Bokeh.index.roots ? Bokeh.index.roots[0] : [...Bokeh.index][0];
+const data = Bokeh.documents[0].get_model_by_name("points").data;
+const x = view.frame.x_scale.compute(data.x[arguments[0]]);
+const y = view.frame.y_scale.compute(data.y[arguments[0]]);
+const box = view.canvas_view.el.getBoundingClientRect();
+return [box.left + x, box.top + y];
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("needs the packages chromium and chromium-driver")
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in ("headless=new", "no-sandbox", "enable-unsafe-swiftshader"):
+        options.add_argument(f"--{argument}")
+    options.add_argument("--window-size=1280,1000")
+    options.set_capability(
+        "goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"}
+    )
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(autouse=True)
+def fresh(browser):
+    """Each test has a light page of 1280 pixels, and logs of its own."""
+    look(browser, 1280, "light")
+    browser.get_log("browser")
+    browser.get_log("performance")
+
+
+def look(browser, width: int, theme: str) -> None:
+    feature = {"name": "prefers-color-scheme", "value": theme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def show(browser, page: Page, folder: Path) -> None:
+    """Opens a page, and waits until its map is drawn."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    path = folder / "report.html"
+    make_report(page).save(path)
+    browser.get(path.as_uri())
+    if page.map is not None:
+        ready = "return document.getElementById('map-plot').dataset.ready === 'yes'"
+        WebDriverWait(browser, 60).until(lambda each: each.execute_script(ready))
+
+
+def element(browser, css: str) -> Any:
+    return browser.find_element("css selector", css)
+
+
+def neighbours_shown(browser) -> list[str]:
+    found = browser.find_elements("css selector", "#map-selected td:first-child .token")
+    return [each.text for each in found]
+
+
+def expected_neighbours(page: Page, token: str) -> list[str]:
+    assert page.map is not None
+    texts = page.map.source.texts
+    row = page.map.neighbors.ids[list(texts).index(token)]
+    return [texts[i] for i in row]
+
+
+@pytest.mark.parametrize("texts", [NAMES[:5], HOSTILE], ids=["plain", "hostile"])
+def test_the_console_has_no_message_and_no_request_goes_out(browser, tmp_path, texts):
+    show(browser, whole_page(texts), tmp_path)
+    element(browser, "#map-query").send_keys(texts[0][:6] + "\n")
+    assert neighbours_shown(browser)
+    messages = browser.get_log("browser")
+    assert [x for x in messages if x["level"] in ("SEVERE", "WARNING")] == []
+    events = [
+        json.loads(x["message"])["message"] for x in browser.get_log("performance")
+    ]
+    urls = [
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
+    outside = [url for url in urls if not url.startswith(("file:", "data:", "blob:"))]
+    assert outside == [] and sum(url.startswith("file:") for url in urls) == 1
+    assert browser.execute_script("return document.querySelectorAll('svg').length") > 3
+
+
+def test_the_search_finds_tokens_and_names(browser, tmp_path):
+    names = [f"Name {i}" for i in range(300)]
+    page = Page("map", [], [], map=make_token_map(NAMES, names=names))
+    show(browser, page, tmp_path)
+    query = element(browser, "#map-query")
+    query.send_keys("TOKEN29")
+    found = browser.find_elements("css selector", "#map-found .token bdi:first-child")
+    assert [each.text for each in found] == [
+        "token29",
+        *(f"token29{i}" for i in range(10)),
+    ]
+    query.send_keys("7\n")
+    assert neighbours_shown(browser)[0].startswith(
+        expected_neighbours(page, "token297")[0]
+    )
+    query.clear()
+    query.send_keys("name 42\n")
+    assert element(browser, "#map-selected h3").text == "token42 Name 42"
+    query.clear()
+    query.send_keys("nothing like it")
+    assert element(browser, "#map-found").text == "none"
+
+
+def test_a_neighbour_is_a_button_that_goes_on(browser, tmp_path):
+    page = Page("map", [], [], map=make_token_map(NAMES))
+    show(browser, page, tmp_path)
+    element(browser, "#map-query").send_keys("token7\n")
+    assert neighbours_shown(browser) == expected_neighbours(page, "token7")
+    first = element(browser, "#map-selected .token")
+    name = first.text
+    first.send_keys("\n")
+    assert element(browser, "#map-selected h3").text == name
+    assert neighbours_shown(browser) == expected_neighbours(page, name)
+
+
+def test_a_click_on_a_point_lists_its_neighbours(browser, tmp_path):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
+
+    page = Page("map", [], [], map=make_token_map(NAMES))
+    show(browser, page, tmp_path)
+    browser.execute_script("document.getElementById('map-plot').scrollIntoView()")
+    positions = page.map.projection.positions
+    distances = np.linalg.norm(positions[:, None] - positions[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    lonely = int(distances.min(axis=1).argmax())  # no other point is under the pointer
+    x, y = browser.execute_script(PLACE, lonely)
+    builder = ActionBuilder(browser)
+    builder.pointer_action.move_to_location(round(x), round(y)).click()
+    builder.perform()
+    ActionChains(browser).pause(0.5).perform()
+    assert element(browser, "#map-selected h3").text == NAMES[lonely]
+    assert neighbours_shown(browser) == expected_neighbours(page, NAMES[lonely])
+
+
+def test_zoom_and_colours_change_the_map(browser, tmp_path):
+    page = Page("map", [], [], map=make_token_map(NAMES, labels=["a", "b", "c"] * 100))
+    show(browser, page, tmp_path)
+    width = "const r = Bokeh.documents[0].get_model_by_name('plot').x_range;"
+    width += "return r.end - r.start"
+    before = browser.execute_script(width)
+    element(browser, "#map-in").click()
+    assert browser.execute_script(width) == pytest.approx(0.6 * before)
+    element(browser, "#map-all").click()
+    assert browser.execute_script(width) == pytest.approx(before)
+    assert element(browser, "#map-legend").text.split() == ["a", "b", "c"]
+    element(browser, "#map-colours option[value='1']").click()
+    assert element(browser, "#map-legend").text.splitlines()[0] == "1 to 9"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_have_contrast_in_both_themes(browser, tmp_path, theme):
+    look(browser, 1280, theme)
+    show(browser, whole_page(NAMES[:5]), tmp_path)
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    value = int(parsed_colour(browser.execute_script(ground))[0])
+    assert value > 240 if theme == "light" else value < 40
+    least, where = browser.execute_script(CONTRAST)
+    assert least >= 4.5, where  # WCAG 2.2, 1.4.3
+
+
+def parsed_colour(text: str) -> list[str]:
+    return text[text.index("(") + 1 : -1].split(",")
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_wider_than_the_window(browser, tmp_path, width):
+    look(browser, width, "light")
+    show(browser, whole_page(HOSTILE), tmp_path)
+    script = "return document.documentElement.scrollWidth"
+    assert browser.execute_script(script) <= width
+
+
+def test_the_keyboard_reaches_all_and_the_focus_is_seen(browser, tmp_path):
+    show(browser, whole_page(NAMES[:5]), tmp_path)
+    script = """
+    const style = getComputedStyle(document.activeElement);
+    return [document.activeElement.tagName, document.activeElement.id,
+            style.outlineStyle, parseFloat(style.outlineWidth)]"""
+    ids, body = [], element(browser, "body")
+    for _ in range(60):
+        body.send_keys("\ue004")  # Tab
+        tag, id, outline, width = browser.execute_script(script)
+        if tag == "BODY":
+            break
+        ids.append(id)
+        body = browser.switch_to.active_element
+        if not id.startswith("map-plot") and tag != "DIV":
+            assert outline != "none" and width >= 2, tag
+    expected = {"map-query", "map-colours", "map-in", "map-out", "map-all"}
+    assert expected <= {*ids}
+
+
+def test_print_is_black_on_white_in_a_dark_theme(browser, tmp_path):
+    look(browser, 1280, "dark")
+    show(browser, whole_page(NAMES[:5]), tmp_path)
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+    media = {
+        "media": "print",
+        "features": [{"name": "prefers-color-scheme", "value": "dark"}],
+    }
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    colours = (
+        "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
+    )
+    assert browser.execute_script(colours) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]
+
+
+def test_twenty_thousand_points_are_drawn(browser, tmp_path):
+    texts = [f"t{i}" for i in range(20_000)]
+    found = make_token_map(texts[:1000])
+    source = found.source._replace(
+        texts=texts,
+        vectors=RNG.normal(size=(1, 20_000, 4)),
+        counts=np.arange(20_000, 0, -1),
+    )
+    from embedder.report.points import Effort, make_map
+
+    page = Page(
+        "large", [], [], map=make_map(source, Effort(20_000, 1e12, "components"))
+    )
+    show(browser, page, tmp_path)
+    element(browser, "#map-query").send_keys("t19999\n")
+    assert neighbours_shown(browser) == expected_neighbours(page, "t19999")
+
+
+def test_a_page_in_a_frame_works(browser, tmp_path):
+    """As Jupyter shows it."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    page = Page("map", [], [], map=make_token_map(NAMES))
+    path = tmp_path / "notebook.html"
+    frame = make_report(page)._repr_html_()
+    path.write_text(f'<!doctype html><meta charset="utf-8">{frame}', "utf-8")
+    browser.get(path.as_uri())
+    browser.switch_to.frame(0)
+    ready = "return document.getElementById('map-plot').dataset.ready === 'yes'"
+    WebDriverWait(browser, 60).until(lambda each: each.execute_script(ready))
+    element(browser, "#map-query").send_keys("token7\n")
+    assert neighbours_shown(browser) == expected_neighbours(page, "token7")
+    browser.switch_to.default_content()
+    assert [x for x in browser.get_log("browser") if x["level"] == "SEVERE"] == []
+    assert parsed.parse(path.read_text("utf-8")).one("iframe")
