@@ -122,7 +122,7 @@ INPUTS = {
     "B63": "a report of what is no finished run, or of damaged vectors",
     "B64": "a report of a run whose metrics are missing, damaged or not finite",
     "B65": "names and labels of a report that are missing or unknown",
-    "B66": "a report to a folder, to no file of HTML, to a file of a run; one that exists",
+    "B66": "a report to a folder, to no HTML, to a file of a run; one that exists",
     "B52": "parts of a batch, and objectives, that do not fit each other",
     "B58": "a batch of queries: files that are missing, damaged, without a known key",
     "B59": "filters by counts that are out of bounds, leave nothing, or lack counts",
