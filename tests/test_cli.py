@@ -85,7 +85,8 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
         (
             [],
             "Expected one of {train, sweep, phrases, devices, neighbors, analogy, "
-            "evaluate, embed, export, report, convert, verify, parity}.",
+            "index, compare, evaluate, embed, export, report, convert, verify, "
+            "parity}.",
         ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),
         (
@@ -476,7 +477,6 @@ def test_neighbors_prints_each_word_with_its_nearest(run, capsys):
     ("arguments", "message"),
     [
         (["neighbors", "RUN", "cat"], "Token 'cat' is not in the vocabulary."),
-        (["neighbors", "RUN"], "WORD: give at least one token to look up."),
         (["neighbors", "RUN", "the", "--topn", "0"], "`topn` must be an integer >= 1"),
         (["neighbors", "none", "the"], "RUN none does not exist."),
         (["neighbors", ".", "the"], "RUN . holds no finished run"),

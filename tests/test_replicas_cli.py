@@ -210,7 +210,6 @@ def single() -> None:
             "Give one of --replicas, --stability N, --predictions and --parameters.",
         ),
         (["neighbors", "RUN", "cat"], "Token 'cat' is not in the vocabulary."),
-        (["neighbors", "RUN"], "WORD: give at least one token to look up."),
         (["neighbors", "none", "fox", "--stable"], "RUN none does not exist."),
         (
             ["train", "text.txt", "--resume", "RUN", "--workdir", "new"],

@@ -314,8 +314,11 @@ def test_data_that_changed_or_are_gone_have_no_sheet(runs, capsys):
     ("arguments", "message"),
     [
         (["points", "12"], r"`to` needs images: the examples of RUN .* float64\[72\]"),
-        (["tokens", "a"], "`to` applies only to a run of an encoder, got"),
-        (["tokens/vectors.txt", "a"], "`to` applies only to a run of an encoder, got"),
+        (["tokens", "a"], "`to` applies only with --from, or to a run of an encoder"),
+        (
+            ["tokens/vectors.txt", "a"],
+            "`to` applies only with --from, or to a run of an encoder",
+        ),
         (["images", "12", "--json"], "`to` goes with neither --session, --stable nor"),
         (["images", "--session", "12"], "`to` goes with neither --session, --stable"),
         (["images", "12", "--to", "s.jpg"], r"`to` must end in \.png, got s\.jpg"),
