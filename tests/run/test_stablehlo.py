@@ -93,18 +93,21 @@ def test_a_network_that_cannot_be_exported_is_refused(run_of, monkeypatch, capsy
     def forward(model):
         return lambda x: (x.reshape(24, -1),)  # for 24 examples only
 
+    run = run_of("several")
+    capsys.readouterr()  # of the training
     monkeypatch.setattr(stablehlo, "forward", forward)
-    assert main(["export", str(run_of("several")), "--to", "x.stablehlo"]) == 2
+    assert main(["export", str(run), "--to", "x.stablehlo"]) == 2
     message = "RUN .*several cannot be exported as StableHLO: "
     assert re.search(message, error_line(capsys))
     assert [*Path().iterdir()] == []
 
 
 def test_a_file_with_other_embeddings_is_refused(run_of, monkeypatch, capsys):
-    forward = stablehlo.forward
+    forward, run = stablehlo.forward, run_of("several")
+    capsys.readouterr()  # of the training
     monkeypatch.setattr(
         stablehlo, "forward", lambda model: lambda x: [forward(model)(x)[0] * 1.001]
     )
-    assert main(["export", str(run_of("several")), "--to", "x.stablehlo"]) == 2
+    assert main(["export", str(run), "--to", "x.stablehlo"]) == 2
     assert "its embeddings are not those of the encoder" in error_line(capsys)
     assert [*Path().iterdir()] == []
