@@ -112,7 +112,7 @@ INPUTS = {
     "B63": "a report of what is no finished run, or of damaged vectors",
     "B64": "a report of a run whose metrics are missing, damaged or not finite",
     "B65": "names and labels of a report that are missing or unknown",
-    "B66": "a report to a folder, to no file of HTML, to a file of a run; one that exists",
+    "B66": "a report to a folder, no file of HTML, a file of a run, one that exists",
     "B52": "parts of a batch, and objectives, that do not fit each other",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
