@@ -70,11 +70,13 @@ def embedder(
 
 def digests() -> dict[str, str]:
     """Of all that is left in the run but what tells the time."""
-    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS", ".lock"
+    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS", ".lock", "report.html"
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in Path("run").iterdir()
-        if path.is_file() and path.name not in timed
+        if path.is_file()
+        and path.name not in timed
+        and not path.name.startswith(".report.html.")  # of a kill after the end
     }
 
 
