@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.vectors.ensemble import interval
-from embedder.vectors.vectors import CHUNK_VALUES, cosines, unit_rows
+from embedder.vectors.ensemble import CHUNK_VALUES, interval
+from embedder.vectors.search import cosines, unit_rows
 
 _BLOCK = 64  # similarities of which the largest stands for all
 _PERCENT = 90.0  # of an interval over replicas, as of `embedder neighbors`

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from embedder.errors import InputError
-from embedder.vectors.vectors import CHUNK_VALUES, Vectors, check_positive_integer
+from embedder.vectors.ensemble import CHUNK_VALUES
+from embedder.vectors.vectors import Vectors, check_positive_integer
 
 Dtype = Literal["float16", "int8"]
 NUM_SAMPLED = 1000  # keys whose neighbours are compared
