@@ -35,10 +35,12 @@ class Effort(NamedTuple):
     method: Literal["components", "best"] = "best"  # of the projection
     image_bytes: float = float("inf")  # of data that are read again for thumbnails
     values: float = float("inf")  # of the vectors among which samples have neighbours
+    fewest: int = 3  # tokens of a map: with fewer there is none
 
 
-AFTER_TRAINING = Effort(10_000, 3e10, "components", 2**28, 1e8)
-"""Of the report that a training ends with: a few seconds at most."""
+AFTER_TRAINING = Effort(10_000, 3e10, "components", 2**28, 1e8, fewest=50)
+"""Of the report that a training ends with: a few seconds at most. The library of maps
+alone takes longer to load than a training with less than 50 tokens."""
 FULL = Effort(20_000, 1e12)
 """Of the report that the user asks for."""
 
@@ -87,9 +89,9 @@ class Map(NamedTuple):
 
 
 def make_map(source: Source, effort: Effort) -> Map | None:
-    """The map of the first tokens of `source`; None: there are fewer than three."""
+    """The map of the first tokens of `source`; None: there are too few."""
     source = source.first(_num_points(source, effort))
-    if len(source.texts) < 3:
+    if len(source.texts) < effort.fewest:
         return None
     vectors = np.asarray(source.vectors)
     units = unit_rows(vectors[0])

@@ -67,6 +67,13 @@ def run(runs, tmp_path) -> Path:
     return shutil.copytree(runs / "tokens", tmp_path / "run")
 
 
+def written(run: Path, folder: Path) -> parsed.Element:
+    """The page that the user asks for; of small runs it alone has a map."""
+    path = folder / "page.html"
+    assert main(["report", str(run), "--to", str(path)]) == 0
+    return page(path)
+
+
 def page(path: Path) -> parsed.Element:
     return parsed.parse(path.read_text(encoding="utf-8"))
 
@@ -90,8 +97,14 @@ def test_a_training_ends_with_its_report(runs):
     assert titles == ["loss", "alpha", "words_per_second"]
 
 
-def test_the_map_and_the_samples_have_the_neighbours(runs):
+def test_a_training_of_few_tokens_ends_with_no_map(runs):
     found = page(runs / "tokens" / "report.html")
+    assert not found.every("script", id="map-data")
+    assert found.one("section", id="samples")
+
+
+def test_the_map_and_the_samples_have_the_neighbours(runs, tmp_path):
+    found = written(runs / "tokens", tmp_path)
     vectors = read_vectors(runs / "tokens" / "vectors.safetensors")
     data = parsed.data(found, "map-data")
     assert sorted(data["texts"]) == sorted(WORDS)
@@ -110,8 +123,8 @@ def decoded(text: str, dtype: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), dtype)
 
 
-def test_a_run_of_replicas_has_intervals_and_stability(runs):
-    found = page(runs / "replicas" / "report.html")
+def test_a_run_of_replicas_has_intervals_and_stability(runs, tmp_path):
+    found = written(runs / "replicas", tmp_path)
     data = parsed.data(found, "map-data")
     assert [each["name"] for each in data["colourings"]] == ["frequency", "stability"]
     middle, low, high = (
@@ -121,8 +134,8 @@ def test_a_run_of_replicas_has_intervals_and_stability(runs):
     assert "interval over the replicas" in found.one("section", id="samples").text
 
 
-def test_the_report_of_an_encoder_has_its_predictions(runs):
-    found = page(runs / "images" / "report.html")
+def test_the_report_of_an_encoder_has_its_predictions(runs, tmp_path):
+    found = written(runs / "images", tmp_path)
     assert parsed.table(found, "Result")["epochs"] == ["2 of 2"]
     section = found.one("section", id="predictions")
     assert parsed.table(section, "Of validation examples")["examples"] == ["20"]
@@ -451,7 +464,7 @@ def test_an_encoder_without_labels_has_a_map_but_no_predictions(tmp_path):
     command += ["--objective", "simclr", "--augment", "flip", "--network", "mlp"]
     command += ["--epochs", "1", "--batch-size", "8", "--workdir", str(run)]
     assert main(command) == 0
-    found = page(run / "report.html")
+    found = written(run, tmp_path)
     assert not found.every("section", id="predictions")
     assert "no labels" in found.one("section", id="result").text
     assert len(parsed.data(found, "map-data")["texts"]) == 20
