@@ -186,8 +186,8 @@ def test_replicas_share_features_on_the_device():
 
 def loop_conditions(function, *arguments) -> list[tuple[int, ...]]:
     """Shape of the condition of each loop in a compiled function."""
-    (call,) = jax.make_jaxpr(function)(*arguments).eqns
-    loops = (x for x in call.params["jaxpr"].eqns if x.primitive.name == "while")
+    equations = function.trace(*arguments).jaxpr.eqns
+    loops = (x for x in equations if x.primitive.name == "while")
     return [loop.params["cond_jaxpr"].out_avals[0].shape for loop in loops]
 
 

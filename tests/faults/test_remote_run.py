@@ -219,7 +219,7 @@ def test_what_does_not_fit_is_one_line_with_the_url(bucket, capsys, command, mes
 @pytest.mark.parametrize("verb", ["neighbors", "embed", "evaluate", "export"])
 def test_wrong_usage_is_refused_before_anything_is_copied(bucket, verb, capsys):
     wrong = {
-        "neighbors": [],
+        "neighbors": ["tea", "--topn", "0"],
         "embed": [],
         "evaluate": ["--pairs", "pairs.tsv", "--topn", "5"],
         "export": ["--to", "a.npz", "--replicas", "--predictions"],

@@ -105,7 +105,7 @@ def test_train_leaves_every_file_it_names(run):
     assert names == {
         *("config.toml", "corpus.json", "labels.parquet", "metrics.jsonl"),
         "SHA256SUMS",
-        *("model.npz", "vectors.safetensors"),
+        *("model.npz", "report.html", "vectors.safetensors"),
     }
     options = options_of(read_toml(run / "config.toml"))
     assert options["layers"] == (4, 128, 3)

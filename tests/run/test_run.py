@@ -54,6 +54,7 @@ def test_train_leaves_every_file_it_names(finished):
             "corpus.json",
             "metrics.jsonl",
             "model.npz",
+            "report.html",
         ),
         *("tensorboard", "vectors.safetensors", "vectors.txt", "vocab.parquet"),
     ]
