@@ -51,7 +51,8 @@ def verify(path: Path) -> Iterator[Finding]:
     yield from _index(run)
     yield from _cache(run)
     for path in (*run.parts, *unfinished_folders(run.cache)):
-        yield _part(run, path)
+        if not path.name.startswith(f".{run.report.name}."):  # the run is whole
+            yield _part(run, path)
 
 
 def _part(run: Workdir, path: Path) -> Finding:

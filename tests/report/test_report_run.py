@@ -370,6 +370,7 @@ def test_a_run_killed_within_its_report_is_finished(runs, tmp_path, capsys):
     assert not (folder / "report.html").exists()
     for name in RESULTS:
         assert (folder / name).read_bytes() == (runs / "tokens" / name).read_bytes()
+    assert main(["verify", str(folder)]) == 0
     assert main(command) == 0
     assert "finished before" in capsys.readouterr().out
     assert main(["report", str(folder)]) == 0
