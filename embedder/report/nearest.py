@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.vectors.ensemble import CHUNK_VALUES, interval
-from embedder.vectors.search import cosines, unit_rows
+from embedder.vectors.search import cosines, nearest_rows, table_of, unit_rows
 
-_BLOCK = 64  # similarities of which the largest stands for all
 _PERCENT = 90.0  # of an interval over replicas, as of `embedder neighbors`
 _OVERLAP = 10  # nearest tokens that stability compares
 
@@ -72,39 +71,10 @@ def all_neighbors(vectors: np.ndarray, topn: int) -> Neighbors:
 
 
 def nearest_ids(rows: np.ndarray, topn: int) -> np.ndarray:
-    """Ids of the `topn` other rows of f[P, D] with the largest products, i64[P, topn].
-
-    The largest are in the `topn` blocks with the largest maxima: only these are
-    searched.
-    """
-    num, padding = len(rows), -len(rows) % _BLOCK
-    padded = np.pad(rows, ((0, padding), (0, 0)))
-    found = np.empty((num, topn), np.int64)
-    step = max(1, CHUNK_VALUES // max(1, num))
-    for start in range(0, num, step):
-        own = np.arange(start, min(num, start + step))
-        scores = rows[own] @ padded.T
-        scores[np.arange(len(own)), own] = -np.inf
-        scores[:, num:] = -np.inf
-        blocks = scores.reshape(len(own), -1, _BLOCK)
-        num_blocks = min(topn, blocks.shape[1])
-        best = _largest(blocks.max(axis=2), num_blocks)
-        values = np.take_along_axis(blocks, best[:, :, np.newaxis], axis=1)
-        ids = best[:, :, np.newaxis] * _BLOCK + np.arange(_BLOCK)
-        ids, values = ids.reshape(len(own), -1), values.reshape(len(own), -1)
-        found[own] = np.take_along_axis(ids, _largest(values, topn), axis=1)
-    return found
-
-
-def _largest(values: np.ndarray, num: int) -> np.ndarray:
-    """Columns of the `num` largest values of each row, in any order, i64[N, num]."""
-    if num >= values.shape[1]:
-        return np.tile(np.arange(values.shape[1]), (len(values), 1))
-    return (
-        np.argpartition(values, -num, axis=1)[:, -num:]
-        if num
-        else np.empty((len(values), 0), np.int64)
-    )
+    """Ids of the `topn` other rows of f[P, D] with the largest products, the best
+    first, i64[P, topn]."""
+    own = [[row] for row in range(len(rows))]
+    return nearest_rows(table_of(rows, None), rows, topn, excluded=own)[0]
 
 
 def _stability(units: np.ndarray) -> np.ndarray:
