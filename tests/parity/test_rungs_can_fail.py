@@ -32,7 +32,7 @@ from embedder.tables import (
 from embedder.tables.blocks import BlockShape, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.row_factors import RowFactors
-from embedder.vectors import vectors
+from embedder.vectors import search
 from migration import convert
 from migration.parity import continued, data, replicas, training, updates, workers
 from tests.parity.cases import Case
@@ -489,7 +489,7 @@ PLANTED = [
     (converters_rung, estimator, "read_model", tables_swapped),
     (converters_rung, convert, "write_results", rows_shifted),
     (neighbours_rung, estimator, "Vectors", vectors_shifted),
-    (neighbours_rung, vectors, "unit_rows", lengths_left_in),
+    (neighbours_rung, search, "unit_rows", lengths_left_in),
 ]
 
 
