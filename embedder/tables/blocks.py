@@ -60,6 +60,7 @@ class BlockShape(NamedTuple):
     noise: int  # K
     blocks_per_update: int  # N
     whole_sequences: bool = False  # the context is the whole sequence, W = T - 1, (66)
+    shrink_windows: bool = True  # draw radii; False: all are W
 
     def updates(self, num_blocks: int, weight: type | None = None) -> Updates:
         """Shapes and dtypes of any number of updates, None, of `num_blocks` each.
@@ -273,8 +274,8 @@ def _make_blocks(
 
 
 def _radii(size: tuple[int, int], shape: BlockShape, rng) -> np.ndarray:
-    """The radius of each token, i8[`size`]: drawn (3), or the whole block (66)."""
-    if shape.whole_sequences:
+    """The radius of each token, i8[`size`]: drawn (3), or W, as of (66)."""
+    if shape.whole_sequences or not shape.shrink_windows:
         return np.full(size, shape.window, np.int8)
     return rng.integers(1, shape.window + 1, size=size, dtype=np.int8)
 

@@ -33,6 +33,12 @@ from embedder.tables.corpus import Corpus, sequences_corpus
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
+from embedder.tables.given_tables import (
+    GivenTables,
+    TokenIds,
+    TrainedEpoch,
+    train_epoch,
+)
 from embedder.tables.graph import given_edges, walks_over
 from embedder.tables.options import OPTIMIZERS, Schedule, Window
 from embedder.tables.sessions import frame_corpus
@@ -43,7 +49,7 @@ from embedder.tables.training import Training
 from embedder.tables.update import host_state
 from embedder.tables.updating import joined_factors, log_dropped, plan_update
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
-from embedder.threads import in_turn
+from embedder.threads import in_turn, use_threads
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.vectors import Vectors, short_repr, typed_keys
 
@@ -395,6 +401,38 @@ class EmbeddingTrainer:
                 *(encoded, config, base, epochs), starting=starting, of_update=factors
             )
         return self
+
+    def train_epoch(
+        self,
+        tables: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None],
+        sequences: tuple[np.ndarray, np.ndarray],
+        epoch: int,
+        epochs: range,
+        *,
+        shrink_windows: bool = True,
+    ) -> TrainedEpoch:
+        """Trains tables that the caller keeps for one epoch; returns the new ones.
+
+        It has the settings of this trainer, and neither reads nor changes its state.
+        For programs that keep a vocabulary of their own.
+
+        Args:
+          tables: input and output [V, D] in `dtype`, counts i64[V], and the factor of
+            the rate of each input row, f32[V] from 0 to 1; None: all are 1.
+          sequences: ids i32[n], -1: left out; and the length of each sequence, i64[m].
+          epoch: its number, of which its draws depend.
+          epochs: of the schedule: the rate falls from `alpha` to `min_alpha` over them.
+          shrink_windows: False: each token has all contexts up to `window`.
+
+        Raises:
+          TypeError, ValueError: an array does not fit; the message names it.
+          FloatingPointError: training diverged.
+        """
+        config = settings.with_options(self._config(), shrink_windows=shrink_windows)
+        given = GivenTables(*tables), TokenIds(*sequences)
+        use_threads()
+        with _cap_named():
+            return train_epoch(config, *given, epoch, epochs)
 
     @property
     def vectors(self) -> np.ndarray:

@@ -119,8 +119,12 @@ class TablesOptions:
     window: Window = setting(
         5, integer_or("session", 1, MOST_DISTANCE), is_per_model=True
     )
-    """Largest distance of a context. Each token draws its distance from 1 to this.
+    """Largest distance of a context. Each token draws its distance from 1 to this; see
+    `shrink_windows`.
     session: each item of a session is a context of each other one."""
+    shrink_windows: bool = setting(True, boolean)
+    """Each token draws its distance from 1 to `window`; without it, each token has
+    all contexts up to `window`."""
     negative: int = setting(5, integer(1), is_per_model=True)
     """Negative samples per pair."""
     noise: int | None = setting(None, integer(1))

@@ -608,6 +608,7 @@ def _source(
             noise=options.num_noise,
             blocks_per_update=num_blocks,
             whole_sequences=options.has_whole_sequences,
+            shrink_windows=options.shrink_windows,
         ),
         sample=options.sample,
         ns_exponent=options.ns_exponent,

@@ -1,0 +1,33 @@
+"""The interface of gensim's Word2Vec and KeyedVectors, trained by embedder.
+
+A program of gensim changes one import, `from embedder.gensim import Word2Vec`, or none:
+`python -m embedder.gensim script.py`. gensim itself is not needed.
+
+Arguments, defaults, errors and log lines are those of gensim 4.4, logged to the loggers
+of gensim's names. `migration/docs/from-gensim.md` says what differs. The package uses
+the public names of `embedder` alone.
+"""
+
+from embedder.gensim.callbacks import CallbackAny2Vec
+from embedder.gensim.corpora import (
+    BrownCorpus,
+    LineSentence,
+    PathLineSentences,
+    Text8Corpus,
+)
+from embedder.gensim.keyedvectors import KeyedVectors
+from embedder.gensim.rules import RULE_DEFAULT, RULE_DISCARD, RULE_KEEP
+from embedder.gensim.word2vec import Word2Vec
+
+__all__ = [
+    "RULE_DEFAULT",
+    "RULE_DISCARD",
+    "RULE_KEEP",
+    "BrownCorpus",
+    "CallbackAny2Vec",
+    "KeyedVectors",
+    "LineSentence",
+    "PathLineSentences",
+    "Text8Corpus",
+    "Word2Vec",
+]

@@ -1,0 +1,117 @@
+"""Makes the classes of `gensim.models` those of `embedder.gensim`, and back.
+
+Where gensim is not installed, modules of its names are made that have these alone.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from embedder.gensim import callbacks, corpora, keyedvectors, rules, word2vec
+from embedder.gensim.lifecycle import GENSIM_VERSION
+
+_WORD2VEC = {
+    "Word2Vec": word2vec.Word2Vec,
+    "LineSentence": corpora.LineSentence,
+    "PathLineSentences": corpora.PathLineSentences,
+    "Text8Corpus": corpora.Text8Corpus,
+    "BrownCorpus": corpora.BrownCorpus,
+    "KeyedVectors": keyedvectors.KeyedVectors,
+    "MAX_WORDS_IN_BATCH": corpora.MAX_WORDS_IN_BATCH,
+}
+_KEYED_VECTORS = {
+    "KeyedVectors": keyedvectors.KeyedVectors,
+    "Word2VecKeyedVectors": keyedvectors.KeyedVectors,
+    "EuclideanKeyedVectors": keyedvectors.KeyedVectors,
+    "REAL": keyedvectors.REAL,
+    "load_word2vec_format": keyedvectors.load_word2vec_format,
+    "_load_word2vec_format": keyedvectors._load_word2vec_format,
+    "prep_vectors": keyedvectors.prep_vectors,
+    "pseudorandom_weak_vector": keyedvectors.pseudorandom_weak_vector,
+}
+_MODULES: dict[str, dict[str, Any]] = {
+    "gensim.models": {
+        "Word2Vec": word2vec.Word2Vec,
+        "KeyedVectors": keyedvectors.KeyedVectors,
+    },
+    "gensim.models.word2vec": _WORD2VEC,
+    "gensim.models.keyedvectors": _KEYED_VECTORS,
+    "gensim.models.callbacks": {"CallbackAny2Vec": callbacks.CallbackAny2Vec},
+}
+"""Names that are replaced, by module."""
+
+_OF_UTILS = {
+    "RULE_DEFAULT": rules.RULE_DEFAULT,
+    "RULE_DISCARD": rules.RULE_DISCARD,
+    "RULE_KEEP": rules.RULE_KEEP,
+    "keep_vocab_item": rules.keep_vocab_item,
+    "prune_vocab": rules.prune_vocab,
+}
+_originals: dict[tuple[str, str], Any] = {}  # of gensim, where it is installed
+
+
+def swap_in() -> None:
+    """Replaces the classes in gensim's modules, which it makes if there are none."""
+    if _originals or _is_made("gensim"):
+        return
+    if importlib.util.find_spec("gensim") is None:
+        _make_modules()
+        return
+    for module, names in _MODULES.items():
+        found = importlib.import_module(module)
+        for name, value in names.items():
+            _originals[module, name] = getattr(found, name)
+            setattr(found, name, value)
+
+
+def swap_out() -> None:
+    """Puts gensim's own classes back, or removes the modules that were made."""
+    for (module, name), value in _originals.items():
+        setattr(sys.modules[module], name, value)
+    _originals.clear()
+    for name in [name for name in sys.modules if _is_made(name)]:
+        del sys.modules[name]
+
+
+@contextlib.contextmanager
+def own_classes() -> Iterator[Any]:
+    """The package gensim with its own classes within the body; None: not installed."""
+    is_swapped = bool(_originals) or _is_made("gensim")
+    swap_out()
+    try:
+        has_gensim = importlib.util.find_spec("gensim") is not None
+        yield importlib.import_module("gensim") if has_gensim else None
+    finally:
+        if is_swapped:
+            swap_in()
+
+
+def _is_made(name: str) -> bool:
+    return isinstance(sys.modules.get(name), _Made)
+
+
+class _Made(types.ModuleType):
+    """A module of gensim's name that only has what embedder gives."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"module {self.__name__!r} of embedder.gensim has no {name!r}, and gensim "
+            "is not installed."
+        )
+
+
+def _make_modules() -> None:
+    parts = {"gensim": {"__version__": GENSIM_VERSION}, **_MODULES}
+    for name, values in {**parts, "gensim.utils": _OF_UTILS}.items():
+        module = _Made(name)
+        module.__path__ = []  # a package: its modules can be imported
+        module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
+        vars(module).update(values)
+        sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)

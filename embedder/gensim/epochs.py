@@ -1,0 +1,185 @@
+"""Trains a `Word2Vec` by `EmbeddingTrainer`, epoch by epoch.
+
+The model's own arrays are the state: each epoch starts from them, so a callback may
+change them.
+"""
+
+import itertools
+import logging
+import time
+from array import array
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from embedder import EmbeddingTrainer
+from embedder.gensim.corpora import LineSentence, PathLineSentences, Text8Corpus
+from embedder.gensim.keyedvectors import row_factors
+from embedder.gensim.vocabulary import threshold
+
+CBOW_RATE = 4
+"""How much faster CBOW learns here than `alpha` says.
+
+The gradient of the mean of n contexts is 1/n of what gensim applies to each of them.
+"""
+
+_UNCHANGING = (list, tuple, LineSentence, PathLineSentences, Text8Corpus)
+"""Corpora that are read once; others anew in each epoch, as they may differ."""
+
+_log = logging.getLogger("gensim.models.word2vec")
+
+
+class _Read(NamedTuple):
+    """A corpus as ids."""
+
+    ids: np.ndarray  # i32[n], -1: not in the vocabulary
+    lengths: np.ndarray  # i64[number of sentences]
+
+
+class Totals(NamedTuple):
+    """What a training was told about its corpus, and what it read of it."""
+
+    examples: int | None
+    words: int | None
+
+
+def check_supported(model: Any) -> None:
+    """Raises NotImplementedError for what cannot be trained yet."""
+    if model.hs:
+        raise NotImplementedError(
+            "`hs` must be 0: hierarchical softmax cannot be trained yet, got "
+            f"{model.hs}."
+        )
+    if not model.sg and not model.cbow_mean:
+        raise NotImplementedError(
+            "`cbow_mean` must be 1 with sg=0: the sum of contexts cannot be trained "
+            f"yet, got {model.cbow_mean}."
+        )
+
+
+def train(
+    model: Any,
+    corpus: Iterable[Any],
+    totals: Totals,
+    callbacks: Iterable[Any],
+    is_file: bool,
+) -> tuple[int, int]:
+    """Trains `model.epochs` epochs; returns trained words, and words read, of all."""
+    check_supported(model)
+    first = model.epochs_trained
+    schedule = range(first, first + model.epochs)
+    read: _Read | None = None
+    num_trained = num_raw = 0
+    for number, epoch in enumerate(schedule):
+        for callback in callbacks:
+            callback.on_epoch_begin(model)
+        started = time.perf_counter()
+        if read is None or not isinstance(corpus, _UNCHANGING):
+            read = _read(corpus, model.wv.key_to_index)
+        if not len(read.lengths) and not model.train_count:
+            _log.warning(
+                "train() called with an empty iterator (if not intended, be sure to "
+                "provide a corpus that offers restartable iteration = an iterable)."
+            )
+        trained = _train_epoch(model, read, epoch, schedule)
+        seconds = time.perf_counter() - started
+        _log_epoch(number, read, trained, seconds)
+        if not is_file:
+            _log_differences(number, read, totals)
+        model.total_train_time += seconds
+        num_trained, num_raw = num_trained + trained, num_raw + len(read.ids)
+        for callback in callbacks:
+            callback.on_epoch_end(model)
+    return num_trained, num_raw
+
+
+def _train_epoch(model: Any, read: _Read, epoch: int, schedule: range) -> int:
+    """Trains one epoch; returns the number of words that subsampling keeps."""
+    vectors = model.wv
+    counts = vectors.expandos["count"].astype(np.int64)
+    tables = (
+        np.ascontiguousarray(vectors.vectors, np.float32),
+        np.ascontiguousarray(model.syn1neg, np.float32),
+        counts,
+        row_factors(vectors),
+    )
+    done = _trainer(model, int(counts.sum())).train_epoch(
+        tables, read, epoch, schedule, shrink_windows=model.shrink_windows
+    )
+    vectors.vectors = _with_values(vectors.vectors, done.input)
+    model.syn1neg = _with_values(model.syn1neg, done.output)
+    vectors.norms = None
+    model.epochs_trained = epoch + 1
+    model.loss_history.append(done.loss)
+    if model.compute_loss:
+        model.running_training_loss += done.loss * done.num_terms
+    model.min_alpha_yet_reached = _alpha_after(model, epoch, schedule)
+    return done.num_tokens
+
+
+def _trainer(model: Any, total: int) -> EmbeddingTrainer:
+    """The trainer with the settings of a model."""
+    rate = 1 if model.sg else CBOW_RATE
+    sample = min(threshold(model.sample, total) / total, 1.0) if model.sample else 0.0
+    return EmbeddingTrainer(
+        architecture="skipgram" if model.sg else "cbow",
+        vector_size=model.vector_size,
+        window=model.window,
+        negative=model.negative,
+        min_count=1,
+        sample=float(sample),
+        ns_exponent=float(model.ns_exponent),
+        alpha=max(model.alpha, model.min_alpha) * rate,
+        min_alpha=model.min_alpha * rate,
+        epochs=model.epochs,
+        seed=model.seed,
+        workers=model.workers,
+    )
+
+
+def _alpha_after(model: Any, epoch: int, schedule: range) -> float:
+    progress = (epoch + 1 - schedule.start) / len(schedule)
+    alpha = model.alpha - (model.alpha - model.min_alpha) * progress
+    return max(model.min_alpha, alpha)
+
+
+def _with_values(array: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """`array` with other values; a new one if it cannot be written."""
+    if array.flags.writeable and array.shape == values.shape:
+        array[...] = values
+        return array
+    return np.array(values)
+
+
+def _read(corpus: Iterable[Any], ids: dict[Any, int]) -> _Read:
+    """A corpus as ids."""
+    found, lengths = array("i"), array("q")
+    unknown = itertools.repeat(-1)
+    for sentence in corpus:
+        before = len(found)
+        found.extend(map(ids.get, sentence, unknown))
+        lengths.append(len(found) - before)
+    return _Read(np.array(found, np.int32), np.array(lengths, np.int64))
+
+
+def _log_epoch(number: int, read: _Read, trained: int, seconds: float) -> None:
+    _log.info(
+        "EPOCH %i: training on %i raw words (%i effective words) took %.1fs, %.0f "
+        "effective words/s",
+        *(number, len(read.ids), trained, seconds, trained / max(seconds, 1e-9)),
+    )
+
+
+def _log_differences(number: int, read: _Read, totals: Totals) -> None:
+    """Warns of a corpus that is not as long as was said."""
+    if totals.examples and totals.examples != len(read.lengths):
+        _log.warning(
+            "EPOCH %i: supplied example count (%i) did not equal expected count (%i)",
+            *(number, len(read.lengths), totals.examples),
+        )
+    if totals.words and totals.words != len(read.ids):
+        _log.warning(
+            "EPOCH %i: supplied raw word count (%i) did not equal expected count (%i)",
+            *(number, len(read.ids), totals.words),
+        )

@@ -1,0 +1,167 @@
+"""The file of `save`: safetensors, with facts as JSON in its metadata. No pickle.
+
+Arrays have names such as `wv.vectors`; lists of Python values, such as keys, are JSON
+as bytes, in arrays too, because the header of safetensors is limited.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save
+
+_FORMAT = "embedder.gensim 1"
+_MMAP_MODES = ("r", "r+", "c")
+
+
+class Saved(NamedTuple):
+    """The content of a file."""
+
+    kind: str  # Word2Vec or KeyedVectors
+    facts: dict[str, Any]  # JSON values
+    arrays: dict[str, np.ndarray]
+
+    def array(self, name: str, ndim: int, kinds: str) -> np.ndarray:
+        """An array of `ndim` axes whose dtype is one of `kinds`.
+
+        Raises:
+          ValueError: there is none.
+        """
+        found = self.arrays.get(name)
+        if found is None or found.ndim != ndim or found.dtype.kind not in kinds:
+            given = "none" if found is None else f"{found.dtype}{list(found.shape)}"
+            raise ValueError(f"`{name}` must have {ndim} axes, got {given}")
+        return found
+
+    def values(self, name: str, kinds: type | tuple[type, ...]) -> list[Any]:
+        """A list of Python values that `as_values` made.
+
+        Raises:
+          ValueError: there is none, or a value has another type.
+        """
+        found = json.loads(self.array(name, 1, "u").tobytes())
+        if not isinstance(found, list) or not all(isinstance(x, kinds) for x in found):
+            raise ValueError(f"`{name}` must be a list, of other values")
+        return found
+
+    def fact(self, name: str, kinds: type | tuple[type, ...]) -> Any:
+        """A value of the JSON object.
+
+        Raises:
+          ValueError: it has another type.
+        """
+        found = self.facts.get(name)
+        if not isinstance(found, kinds):
+            raise ValueError(f"`{name}` must not be {found!r:.40}")
+        return found
+
+
+def as_values(values: list[Any], name: str) -> np.ndarray:
+    """Python values as an array of their JSON in bytes.
+
+    Raises:
+      TypeError: JSON has no such value.
+    """
+    try:
+        text = json.dumps(values, default=_plain)
+    except TypeError:
+        raise TypeError(
+            f"`{name}` must be text and numbers to be saved, got {values!r:.40}."
+        ) from None
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def write(path_or_file: Any, saved: Saved) -> None:
+    """Writes a file, by another name that is renamed at the end; or to an open one."""
+    facts = {"kind": saved.kind, "facts": saved.facts}
+    arrays = {
+        name: np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+        for name, array in saved.arrays.items()
+    }
+    metadata = {"format": _FORMAT, "json": json.dumps(facts, default=_plain)}
+    data = save(arrays, metadata)
+    if hasattr(path_or_file, "write"):
+        path_or_file.write(data)
+        return
+    path = Path(path_or_file)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def is_saved(path: Any) -> bool:
+    """Whether a file begins as one of `write` does."""
+    with open(path, "rb") as file:
+        return file.read(9)[8:] == b"{"
+
+
+def read(path: Any, mmap: str | None = None) -> Saved:
+    """The content of a file of `write`.
+
+    Args:
+      mmap: None: arrays in memory; "r", "r+", "c": on disk, as of `numpy.memmap`.
+
+    Raises:
+      OSError: there is no such file.
+      ValueError: it is damaged, or of another program.
+    """
+    if mmap not in (None, *_MMAP_MODES):
+        raise ValueError(f"`mmap` must be None or one of {_MMAP_MODES}, got {mmap!r}.")
+    try:
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != _FORMAT:
+                found = metadata.get("format")
+                raise ValueError(f"its format is {found!r:.40}, not {_FORMAT!r}")
+            names = file.keys()
+            arrays = {} if mmap else {name: file.get_tensor(name) for name in names}
+        known = json.loads(metadata["json"])
+        kind, facts = known["kind"], known["facts"]
+        if not isinstance(facts, dict):
+            raise ValueError("its facts are no JSON object")
+        return Saved(kind, facts, _mapped(path, mmap) if mmap else arrays)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file raises nearly anything
+        raise damaged(path, error) from None
+
+
+def damaged(path: Any, error: Exception) -> ValueError:
+    """The error for a file that `write` did not make."""
+    reason = " ".join(str(error).split())
+    return ValueError(f"{path} is not a whole file of `save`: {reason:.200}.")
+
+
+def _mapped(path: Any, mode: Any) -> dict[str, np.ndarray]:
+    """The arrays of a valid file, mapped into memory."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header: Mapping[str, Any] = json.loads(file.read(size))
+    dtypes = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "?"}
+    arrays: dict[str, np.ndarray] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        code, shape = entry["dtype"], tuple(entry["shape"])
+        dtype = dtypes.get(code) or f"<{code[0].lower()}{int(code[1:]) // 8}"
+        start, end = entry["data_offsets"]
+        if start == end:  # an empty array cannot be mapped
+            arrays[name] = np.empty(shape, dtype)
+            continue
+        offset = 8 + size + start
+        arrays[name] = np.memmap(path, dtype, mode, offset, shape)
+    return arrays
+
+
+def _plain(value: Any) -> Any:
+    """A value of NumPy as JSON has it."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value)} is no JSON")

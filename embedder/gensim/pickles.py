@@ -1,0 +1,51 @@
+"""Reads the pickles that gensim's own `save` writes, by gensim."""
+
+from typing import Any
+
+
+def load(path: Any, trust: bool, mmap: str | None) -> Any:
+    """The `Word2Vec` or `KeyedVectors` in a file of gensim.
+
+    Raises:
+      ValueError: without `trust`, since a pickle can run any program; or it is of
+        another class.
+      ImportError: gensim is not installed.
+    """
+    if not trust:
+        raise ValueError(
+            f"{path} is not a file of `save`. If gensim wrote it, it is a pickle, "
+            "which can run any program: give trust=True to read it by gensim."
+        )
+    from embedder.gensim.drop_in import own_classes
+
+    with own_classes() as gensim:
+        if gensim is None:
+            raise ImportError(
+                f"gensim must be installed to read its pickle {path}: "
+                "pip install gensim."
+            )
+        found = gensim.utils.SaveLoad.load(path, mmap=mmap)
+        is_model = type(found) is gensim.models.Word2Vec
+        if not is_model and type(found) is not gensim.models.KeyedVectors:
+            raise ValueError(
+                f"{path} must be of Word2Vec or KeyedVectors, got {type(found)}."
+            )
+    return _model(found) if is_model else _vectors(found)
+
+
+def _vectors(found: Any) -> Any:
+    from embedder.gensim.keyedvectors import KeyedVectors
+
+    vectors = KeyedVectors(found.vector_size)
+    vars(vectors).update(vars(found))
+    return vectors
+
+
+def _model(found: Any) -> Any:
+    from embedder.gensim.word2vec import Word2Vec
+
+    model = Word2Vec(vector_size=found.vector_size, seed=found.seed)
+    known = {name: x for name, x in vars(found).items() if name not in ("wv", "load")}
+    vars(model).update(known)
+    model.wv = _vectors(found.wv)
+    return model

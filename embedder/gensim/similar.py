@@ -1,0 +1,172 @@
+"""Queries of `KeyedVectors`: nearest keys, centrality, distances of documents."""
+
+import logging
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+KEY_TYPES = (str, int, np.integer)
+_log = logging.getLogger("gensim.models.keyedvectors")
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    """`vector` at length 1; one of zeros stays as it is."""
+    length = np.linalg.norm(vector)
+    return vector / length if length > 0 else vector
+
+
+def cosine(first: np.ndarray, second: np.ndarray) -> np.float32:
+    """Cosine of two vectors, summed in float64."""
+    pair = unit(np.asarray(first, np.float64)), unit(np.asarray(second, np.float64))
+    return np.float32(np.dot(*pair))
+
+
+def as_list(given: Any) -> list[Any]:
+    """A key, a vector, or several of them, as a list."""
+    if given is None:
+        return []
+    is_vector = isinstance(given, np.ndarray) and given.ndim == 1
+    return [given] if isinstance(given, KEY_TYPES) or is_vector else list(given)
+
+
+def best(scores: np.ndarray, num: int) -> np.ndarray:
+    """Positions of the `num` highest scores, best first, ties by position."""
+    if num < len(scores) // 2:
+        bound = np.partition(scores, len(scores) - num)[len(scores) - num]
+        among = np.flatnonzero(scores >= bound)
+    else:
+        among = np.arange(len(scores))
+    return among[np.argsort(-scores[among], kind="stable")][:num]
+
+
+def most_similar(
+    vectors: Any,
+    positive: Any,
+    negative: Any,
+    topn: int | None,
+    rows: slice,
+    indexer: Any,
+) -> Any:
+    """Nearest keys among `rows`; see `KeyedVectors.most_similar`."""
+    if isinstance(topn, Integral) and topn < 1:
+        return []
+    plus, minus = as_list(positive), as_list(negative)
+    weights = np.array([1.0] * len(plus) + [-1.0] * len(minus))
+    keys = []
+    for place, item in enumerate(plus + minus):
+        is_weighted = not isinstance(item, (*KEY_TYPES, np.ndarray))
+        keys.append(item[0] if is_weighted else item)
+        if is_weighted:
+            weights[place] = item[1]
+    vectors.fill_norms()
+    mean = vectors.get_mean_vector(
+        keys, weights, pre_normalize=True, post_normalize=True, ignore_missing=False
+    )
+    if indexer is not None and isinstance(topn, int):
+        return indexer.most_similar(mean, topn)
+    scores = vectors.vectors[rows] @ mean / vectors.norms[rows]
+    if not topn:
+        return scores
+    own = {vectors.get_index(key) for key in keys if isinstance(key, KEY_TYPES)}
+    return _named(vectors, scores, int(topn), own, rows.start or 0)
+
+
+def most_similar_cosmul(
+    vectors: Any, positive: Any, negative: Any, topn: int | None
+) -> Any:
+    """Nearest keys by 3CosMul, Levy and Goldberg 2014, equation (4)."""
+    if isinstance(topn, Integral) and topn < 1:
+        return []
+    plus, minus = as_list(positive), as_list(negative)
+    own = {
+        vectors.get_index(key)
+        for key in plus + minus
+        if not isinstance(key, np.ndarray) and key in vectors.key_to_index
+    }
+    if not plus:
+        raise ValueError("cannot compute similarity with no input")
+    vectors.fill_norms()
+
+    def products(terms: list[Any]) -> np.ndarray:
+        """Products of the cosines with all terms, each shifted to [0, 1]."""
+        total = np.ones(len(vectors.vectors), np.float32)
+        for term in terms:
+            is_key = isinstance(term, str)
+            query = vectors.get_vector(term, norm=True) if is_key else term
+            total = total * (1 + vectors.vectors @ query / vectors.norms) / 2
+        return total
+
+    scores = products(plus) / (products(minus) + 0.000001)
+    return _named(vectors, scores, int(topn), own, 0) if topn else scores
+
+
+def rank_by_centrality(
+    vectors: Any, words: list[Any], use_norm: bool
+) -> list[tuple[Any, Any]]:
+    """(cosine with the mean of all, word), highest first."""
+    known = [word for word in words if word in vectors]
+    if len(known) < len(words):
+        _log.warning(
+            "vectors for words %s are not present in the model, ignoring these words",
+            set(words) - set(known),
+        )
+    if not known:
+        raise ValueError("cannot select a word from an empty list")
+    matrix = np.stack([vectors.get_vector(word, norm=use_norm) for word in known])
+    matrix = matrix.astype(np.float32)
+    scores = matrix @ vectors.get_mean_vector(matrix, post_normalize=True)
+    return sorted(zip(scores, known, strict=True), reverse=True)
+
+
+def word_movers_distance(
+    vectors: Any, document1: list[str], document2: list[str], norm: bool
+) -> float:
+    """Word Mover's Distance, Kusner et al. 2015, by POT.
+
+    Raises:
+      ImportError: POT is not installed.
+    """
+    from ot import emd2
+    from scipy.spatial.distance import cdist
+
+    first, second = ([x for x in d if x in vectors] for d in (document1, document2))
+    dropped = len(document1) - len(first), len(document2) - len(second)
+    if any(dropped):
+        _log.info(
+            "Removed %d and %d OOV words from document 1 and 2 (respectively).",
+            *dropped,
+        )
+    if not first or not second:
+        _log.warning(
+            "At least one of the documents had no words that were in the vocabulary."
+        )
+        return float("inf")
+    words = sorted({*first, *second})
+    if len(words) == 1:
+        return 0.0
+    points = np.stack([vectors.get_vector(x, norm=norm) for x in words])
+    distances = cdist(points, points)
+    is_first = np.array([word in first for word in words])
+    is_second = np.array([word in second for word in words])
+    distances[~(is_first[:, None] & is_second[None])] = 0
+    if distances.sum() < 1e-8:
+        _log.info("The distance matrix is all zeros. Aborting (returning inf).")
+        return float("inf")
+    shares = [
+        np.array([document.count(word) / len(document) for word in words])
+        for document in (first, second)
+    ]
+    return float(emd2(*shares, distances))
+
+
+def _named(
+    vectors: Any, scores: np.ndarray, topn: int, own: set[int], first: int
+) -> list[tuple[Any, float]]:
+    """The `topn` best keys that are not `own`, and their scores."""
+    found = [
+        (vectors.index_to_key[place + first], float(scores[place]))
+        for place in best(scores, topn + len(own)).tolist()
+        if place + first not in own
+    ]
+    return found[:topn]

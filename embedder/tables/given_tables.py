@@ -1,0 +1,143 @@
+"""An epoch over tables and ids that the caller keeps, for other front ends.
+
+The caller has the vocabulary, its counts and both tables, and may change them between
+epochs. `EmbeddingTrainer` keeps all of that itself.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder import config as settings
+from embedder.config import Config
+from embedder.engine.epochs import Metrics, RunPosition, run_epochs
+from embedder.engine.rules import row_rule
+from embedder.errors import InputError, InputTypeError
+from embedder.tables.encoded import Encoded
+from embedder.tables.loader import loss_interval
+from embedder.tables.row_factors import RowFactors
+from embedder.tables.shards import EncodedChunk, cut_shards
+from embedder.tables.training import Training
+from embedder.tables.update import host_state
+from embedder.tables.vocabulary import Vocabulary
+
+
+class GivenTables(NamedTuple):
+    """Tables of V tokens, which are known by their ids alone."""
+
+    input: np.ndarray  # [V, D], in the dtype of the trainer
+    output: np.ndarray  # [V, D]
+    counts: np.ndarray  # i64[V], by which tokens and noise are drawn
+    rates: np.ndarray | None = None  # f32[V], from 0 to 1, of input rows; None: all 1
+
+
+class TokenIds(NamedTuple):
+    """Sequences as ids; -1: a token without a row, which is left out."""
+
+    ids: np.ndarray  # i32[n]
+    lengths: np.ndarray  # i64[m], of the sequences; they sum up to n
+
+
+class TrainedEpoch(NamedTuple):
+    """The tables after an epoch, and what it trained on."""
+
+    input: np.ndarray  # [V, D]
+    output: np.ndarray  # [V, D]
+    loss: float  # mean of a pair; of cbow, of a centre
+    num_terms: int  # pairs; of cbow, centres; estimated where few updates report
+    num_tokens: int  # that subsampling keeps, expected
+
+
+class _Counted(Training):
+    """A training that remembers how many terms its last epoch reported."""
+
+    reported_terms = 0.0
+
+    def summary(self, sums: tuple[float, ...]) -> Metrics:
+        self.reported_terms = (*sums, 0.0, 0.0)[1]
+        return super().summary(sums)
+
+
+def train_epoch(
+    config: Config, tables: GivenTables, sequences: TokenIds, epoch: int, epochs: range
+) -> TrainedEpoch:
+    """Trains `epoch` of `epochs`, whose schedule it follows.
+
+    Raises:
+      InputTypeError, InputError: the arrays do not fit each other or `config`.
+      FloatingPointError: training diverged.
+    """
+    _check(config, tables, sequences)
+    if epoch not in epochs:
+        raise InputError(f"`epoch` must be one of {epochs}, got {epoch!r}.")
+    encoded = _encoded(tables.counts, sequences)
+    num_tokens = encoded.num_tokens
+    if not num_tokens:
+        return TrainedEpoch(tables.input, tables.output, 0.0, 0, 0)
+    row_updates = encoded.vocabulary.row_updates
+    config = settings.resolve(config, num_tokens, epochs.stop, row_updates)
+    rates = tables.rates
+    factors = None if rates is None or (rates == 1).all() else RowFactors(input=rates)
+    training = _Counted(config, encoded, epochs, factors=factors)
+    rule = row_rule(config.run.optimizer)
+    state = host_state(rule, tables.input, tables.output)
+    end = run_epochs(training, state, start=RunPosition(epoch), until=epoch + 1)
+    after, updates = end.state.params["tables"], end.position.updates
+    block, num_blocks = config.tables.update_size
+    reports = -(-updates // loss_interval(num_tokens, block * num_blocks))
+    return TrainedEpoch(
+        after["input"],
+        after["output"],
+        end.position.losses[-1],
+        round(training.reported_terms * updates / max(reports, 1)),
+        round(training.kept_tokens),
+    )
+
+
+def _encoded(counts: np.ndarray, sequences: TokenIds) -> Encoded:
+    whole = EncodedChunk(
+        sequences.ids, sequences.lengths.astype(np.int64), is_open=False
+    )
+    parts = [*cut_shards([whole])]
+    return Encoded(
+        Vocabulary([*map(str, range(len(counts)))], counts.astype(np.int64)),
+        np.array([len(part.ids) for part in parts], np.int64),
+        np.array([len(part.lengths) for part in parts], np.int64),
+        lambda shard: (parts[shard].ids, parts[shard].lengths),
+        len(sequences.ids),
+    )
+
+
+def _check(config: Config, tables: GivenTables, sequences: TokenIds) -> None:
+    if config.run.optimizer != "sgd":
+        raise InputError(
+            "`optimizer` must be 'sgd' for tables that the caller keeps, got "
+            f"{config.run.optimizer!r}."
+        )
+    num_rows, dtype = len(tables.counts), np.dtype(config.run.dtype)
+    shape = num_rows, config.tables.vector_size
+    for name in ("input", "output"):
+        found = getattr(tables, name)
+        if found.shape != shape or found.dtype != dtype or num_rows == 0:
+            raise InputError(
+                f"`{name}` must be {dtype}{list(shape)}, V at least 1, got "
+                f"{found.dtype}{list(found.shape)}."
+            )
+    if tables.counts.dtype.kind not in "iu" or (tables.counts < 0).any():
+        raise InputTypeError("`counts` must be integers >= 0.")
+    rates = tables.rates
+    if rates is not None and (rates.shape != (num_rows,) or not _are_rates(rates)):
+        raise InputError(
+            f"`rates` must be {num_rows} numbers from 0 to 1, got {rates.dtype}"
+            f"{list(rates.shape)} from {rates.min(initial=0)} to "
+            f"{rates.max(initial=0)}."
+        )
+    ids, lengths = sequences
+    if ids.dtype != np.int32 or ids.ndim != 1 or (ids.size and ids.max() >= num_rows):
+        raise InputError(f"`ids` must be i32 below {num_rows}, got {ids.dtype}.")
+    if lengths.dtype.kind not in "iu" or lengths.sum() != len(ids):
+        raise InputError(f"`lengths` must sum up to {len(ids)}, got {lengths.sum()}.")
+
+
+def _are_rates(rates: np.ndarray) -> bool:
+    return bool(((rates >= 0) & (rates <= 1)).all())
