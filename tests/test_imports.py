@@ -37,6 +37,18 @@ def test_estimator_loads_no_tensorflow():
     assert "jax" in loaded and "tensorflow" not in loaded
 
 
+def test_embedder_does_not_load_the_room_gensim():
+    found = run_python("-c", f"{HELP}\nimport embedder, sys; print(*sys.modules)")
+    assert found.returncode == 0, found.stderr
+    assert "embedder" in found.stdout.split()
+    assert not [x for x in found.stdout.split() if x.startswith("embedder.gensim")]
+
+
+def test_the_room_gensim_does_not_load_gensim():
+    loaded = loaded_by("import embedder.gensim")
+    assert "embedder" in loaded and not loaded & {"gensim", "tensorflow", "jax"}
+
+
 def test_unknown_public_name_is_an_attribute_error():
     import embedder
 

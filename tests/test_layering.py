@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import embedder
+
 ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
@@ -17,6 +19,7 @@ ROOMS = (
     *("report.of_encoder", "report.of_run", "report.compare", "report.verb"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
     *("lookup", "neighbors", "scoring", "exports", "verbs", "cli"),
+    "gensim",
 )
 """Packages and modules of embedder, each after all that it may import."""
 
@@ -49,6 +52,9 @@ def _imports(path: Path) -> Iterator[tuple[str, bool]]:
                 yield f"{node.module}.{name.name}", id(node) in inside
 
 
+PUBLIC = {*embedder.__all__}
+
+
 def room_of(module: str) -> str:
     """The most special room that a module, or a name in one, belongs to."""
     parts = module.split(".")
@@ -68,8 +74,9 @@ def module_of(path: Path) -> str:
 def rooms(path: Path) -> Iterator[str]:
     """The rooms of embedder that a file imports."""
     for name, _ in imports(path):
-        if name.startswith("embedder."):
-            yield room_of(name.removeprefix("embedder."))
+        own = name.removeprefix("embedder.")
+        if own != name and own not in PUBLIC:
+            yield room_of(own)
 
 
 def relative(path: Path) -> str:
@@ -90,6 +97,24 @@ def later_rooms(path: Path) -> list[str]:
 def test_modules_import_only_rooms_before_their_own():
     faults = {relative(path): later_rooms(path) for path in MODULES[1:]}
     assert {path: later for path, later in faults.items() if later} == {}
+
+
+def test_the_room_gensim_imports_public_names_alone():
+    """It is built over the public API, so that nothing else has to know of it."""
+    paths = [path for path in MODULES if package_of(path) == "gensim"]
+    used = {
+        name.removeprefix("embedder.")
+        for path in paths
+        for name, _ in imports(path)
+        if name.startswith("embedder.") and not name.startswith("embedder.gensim")
+    }
+    assert len(paths) > 10
+    assert used and used <= PUBLIC
+
+
+def test_no_other_room_imports_gensim():
+    others = [path for path in MODULES if package_of(path) != "gensim"]
+    assert not [path for path in others if "gensim" in rooms(path)]
 
 
 def families_in(path: Path) -> set[str]:

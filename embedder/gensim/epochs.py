@@ -9,14 +9,16 @@ import logging
 import time
 from array import array
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from embedder import EmbeddingTrainer
 from embedder.gensim.corpora import LineSentence, PathLineSentences, Text8Corpus
 from embedder.gensim.keyedvectors import row_factors
 from embedder.gensim.vocabulary import threshold
+
+if TYPE_CHECKING:
+    from embedder import EmbeddingTrainer
 
 CBOW_RATE = 4
 """How much faster CBOW learns here than `alpha` says.
@@ -118,8 +120,10 @@ def _train_epoch(model: Any, read: _Read, epoch: int, schedule: range) -> int:
     return done.num_tokens
 
 
-def _trainer(model: Any, total: int) -> EmbeddingTrainer:
+def _trainer(model: Any, total: int) -> "EmbeddingTrainer":
     """The trainer with the settings of a model."""
+    from embedder import EmbeddingTrainer  # loads JAX, which vectors do not need
+
     rate = 1 if model.sg else CBOW_RATE
     sample = min(threshold(model.sample, total) / total, 1.0) if model.sample else 0.0
     return EmbeddingTrainer(

@@ -129,6 +129,13 @@ INPUTS = {
     "B60": "an index: options out of bounds, runs that have none",
     "B61": "lines to look up: unknown tokens, wrong sums and commands, no text",
     "B62": "spaces to compare that share no tokens; numbers out of bounds",
+    "B73": "tables and ids of other shapes, types or sizes than a trainer's",
+    "B74": "a saved model of embedder.gensim: cut, flipped, hostile JSON, wrong parts",
+    "B75": "a pickle of gensim without trust, without gensim, or of another class",
+    "B76": "word2vec files for embedder.gensim: cut, with too large or wrong headers",
+    "B77": "a corpus for embedder.gensim that is none, compressed, or read once",
+    "B78": "hierarchical softmax and sums of contexts, which embedder.gensim lacks",
+    "B79": "programs of `python -m embedder.gensim` that do not exist",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -1,0 +1,377 @@
+"""embedder.gensim.Word2Vec: what gensim's own tests do not ask."""
+
+import copy
+import inspect
+import logging
+import pickle
+
+import gensim.models.word2vec
+import numpy as np
+import pytest
+
+import embedder
+from embedder.gensim import (
+    RULE_DISCARD,
+    RULE_KEEP,
+    CallbackAny2Vec,
+    LineSentence,
+    Text8Corpus,
+    Word2Vec,
+)
+from embedder.gensim.keyedvectors import KeyedVectors
+
+REAL = gensim.models.word2vec.Word2Vec
+RNG = np.random.default_rng(0)
+PAIRS = [["tea", "milk", "sugar"], ["nail", "hammer", "screw"]]
+SENTENCES = [[str(word) for word in RNG.permutation(PAIRS[i % 2])] for i in range(600)]
+SETTINGS = {"vector_size": 16, "min_count": 1, "sample": 0, "alpha": 0.05}
+
+
+def model(**settings) -> Word2Vec:
+    return Word2Vec(SENTENCES, **SETTINGS | settings)
+
+
+def vectors(**settings) -> np.ndarray:
+    return model(**settings).wv.vectors
+
+
+def parameters(function) -> list[tuple]:
+    """Names, order and defaults of arguments."""
+    found = inspect.signature(function).parameters.values()
+    return [(each.name, each.default, each.kind) for each in found]
+
+
+@pytest.mark.parametrize("name", ["__init__", "build_vocab", "train", "scan_vocab"])
+def test_arguments_and_defaults_are_those_of_gensim(name):
+    found, expected = (parameters(getattr(kind, name)) for kind in (Word2Vec, REAL))
+    assert found == expected
+
+
+def test_methods_have_the_arguments_of_gensim_first():
+    """Ours may have more, such as `trust`, by keyword."""
+    for own, other in (
+        (Word2Vec, REAL),
+        (KeyedVectors, gensim.models.keyedvectors.KeyedVectors),
+    ):
+        for name, method in inspect.getmembers(other, inspect.isfunction):
+            if name[0] == "_" or not hasattr(own, name) or name in ("save",):
+                continue
+            ours = [x for x in parameters(getattr(own, name)) if x[0] != "kwargs"]
+            theirs = [x for x in parameters(method) if x[0] != "kwargs"]
+            assert ours[: len(theirs)] == theirs, name
+
+
+PRIVATE = {"create_binary_tree"}
+"""Methods that come with hierarchical softmax."""
+
+
+def test_no_public_name_of_gensim_is_missing():
+    assert {x for x in dir(REAL) if x[0] != "_"} - {*dir(Word2Vec)} == PRIVATE
+    keyed = gensim.models.keyedvectors.KeyedVectors
+    assert {x for x in dir(keyed) if x[0] != "_"} - {*dir(KeyedVectors)} == set()
+
+
+@pytest.mark.parametrize("sg", [0, 1])
+def test_it_learns_which_words_go_together(sg):
+    found = model(sg=sg, epochs=10).wv
+    near = {key for key, _ in found.most_similar("nail", topn=2)}
+    assert near == {"hammer", "screw"}
+    assert found.doesnt_match(["tea", "milk", "sugar", "nail"]) == "nail"
+
+
+@pytest.mark.parametrize("sg", [0, 1])
+def test_any_number_of_workers_gives_the_same_bits(sg):
+    np.testing.assert_array_equal(vectors(sg=sg, workers=1), vectors(sg=sg, workers=4))
+
+
+def test_vectors_are_those_of_the_trainer_it_stands_for():
+    """Given the start, counts and order that gensim has."""
+    found = model(sg=1, epochs=2)
+    untrained = Word2Vec(**SETTINGS, sg=1)
+    untrained.build_vocab(SENTENCES)
+    ids = [untrained.wv.key_to_index[word] for line in SENTENCES for word in line]
+    sequences = np.array(ids, np.int32), np.full(len(SENTENCES), 3)
+    trainer = embedder.EmbeddingTrainer(
+        **SETTINGS | {"vector_size": 16}, min_alpha=1e-4, epochs=2
+    )
+    counts = untrained.wv.expandos["count"]
+    tables = untrained.wv.vectors, untrained.syn1neg, counts, None
+    for epoch in range(2):
+        done = trainer.train_epoch(tables, sequences, epoch, range(2))
+        tables = done.input, done.output, counts, None
+    np.testing.assert_array_equal(found.wv.vectors, tables[0])
+    np.testing.assert_array_equal(found.syn1neg, tables[1])
+
+
+def test_start_and_order_of_words_are_those_of_gensim():
+    ours, theirs = (kind(**SETTINGS, seed=5) for kind in (Word2Vec, REAL))
+    for each in (ours, theirs):
+        each.build_vocab(SENTENCES[:7])
+        each.build_vocab([["new", "tea"]], update=True)
+    assert ours.wv.index_to_key == theirs.wv.index_to_key
+    np.testing.assert_array_equal(ours.wv.vectors, theirs.wv.vectors)
+    np.testing.assert_array_equal(ours.cum_table, theirs.cum_table)
+    for name in ("count", "sample_int"):
+        found, expected = (x.wv.expandos[name] for x in (ours, theirs))
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("sample", [0, 1e-2, 3, 1000])
+def test_thresholds_of_subsampling_are_those_of_gensim(sample):
+    ours, theirs = (kind(min_count=1, sample=sample) for kind in (Word2Vec, REAL))
+    reports = []
+    for each in (ours, theirs):
+        each.scan_vocab(SENTENCES[:50] + [["rare"]])
+        reports.append(each.prepare_vocab())
+    assert reports[0] == reports[1]
+    found, expected = (x.wv.expandos["sample_int"] for x in (ours, theirs))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_rules_keep_and_discard_words():
+    def rule(word, count, min_count):
+        return {"tea": RULE_DISCARD, "once": RULE_KEEP}.get(word, 0)
+
+    found = Word2Vec([*SENTENCES, ["once"]], min_count=2, trim_rule=rule)
+    assert "once" in found.wv and "tea" not in found.wv
+
+
+def test_training_in_parts_goes_on_from_the_vectors():
+    one = Word2Vec(**SETTINGS, sg=1)
+    one.build_vocab(SENTENCES)
+    for epochs, start, end in ((2, 0.05, 0.03), (1, 0.03, 0.01)):
+        before = one.wv.vectors.copy()
+        one.train(
+            SENTENCES,
+            total_examples=one.corpus_count,
+            epochs=epochs,
+            start_alpha=start,
+            end_alpha=end,
+        )
+        assert not np.allclose(one.wv.vectors, before)
+    assert one.loss_history[-1] < one.loss_history[0]
+    assert len(one.loss_history) == one.epochs_trained == 3
+    assert one.min_alpha_yet_reached == pytest.approx(0.01)
+    again = Word2Vec(**SETTINGS, sg=1)
+    again.build_vocab(SENTENCES)
+    again.train(SENTENCES, total_examples=600, epochs=3, end_alpha=0.01)
+    assert not np.array_equal(again.wv.vectors, one.wv.vectors)
+
+
+class Recorder(CallbackAny2Vec):
+    """What happens when, and the loss as recipes read it."""
+
+    def __init__(self):
+        self.events, self.losses = [], []
+
+    def on_train_begin(self, model):
+        self.events.append("train")
+
+    def on_epoch_begin(self, model):
+        self.events.append("begin")
+
+    def on_epoch_end(self, model):
+        self.events.append("end")
+        self.losses.append(model.get_latest_training_loss())
+        model.running_training_loss = 0.0
+
+    def on_train_end(self, model):
+        self.events.append("done")
+
+
+def test_callbacks_and_the_loss_as_gensim_counts_it():
+    recorder = Recorder()
+    found = model(sg=1, epochs=3, compute_loss=True, callbacks=[recorder])
+    assert recorder.events == ["train", *["begin", "end"] * 3, "done"]
+    # Of three words each has its two neighbours, or one at the end of a block.
+    num_pairs = np.array(recorder.losses) / found.loss_history
+    assert ((3000 < num_pairs) & (num_pairs <= 3600)).all()
+    assert found.loss_history == sorted(found.loss_history, reverse=True)
+    assert found.get_latest_training_loss() == 0.0
+
+
+def test_a_callback_may_change_the_vectors():
+    class Reset(CallbackAny2Vec):
+        def on_epoch_begin(self, model):
+            model.wv.vectors[:] = start
+            model.syn1neg[:] = 0
+
+    start = Word2Vec(**SETTINGS)
+    start.build_vocab(SENTENCES)
+    start = start.wv.vectors.copy()
+    found = model(epochs=4, callbacks=[Reset()])
+    moved = np.abs(found.wv.vectors - start).max()
+    assert 0 < moved < np.abs(model(epochs=4).wv.vectors - start).max()
+
+
+def test_log_lines_are_those_of_gensim(caplog):
+    with caplog.at_level(logging.INFO, "gensim"):
+        found = model(epochs=2)
+    text = [record.getMessage() for record in caplog.records]
+    ends = [x for x in text if x.startswith("EPOCH 1: training on 1800 raw words (")]
+    assert len(ends) == 1 and ends[0].endswith("effective words/s")
+    assert (
+        "collected 6 word types from a corpus of 1800 raw words and 600 sentences"
+        in (text)
+    )
+    assert {
+        record.name for record in caplog.records if record.name[:6] == "gensim"
+    } == {
+        "gensim.models.word2vec",
+        "gensim.utils",
+    }
+    assert found.lifecycle_events[-1]["event"] == "created"
+
+
+def test_wrong_sizes_are_logged(caplog):
+    found = model()
+    found.train(SENTENCES, total_examples=5, total_words=7, epochs=1)
+    assert (
+        "supplied example count (600) did not equal expected count (5)" in caplog.text
+    )
+    assert "raw word count (1800) did not equal expected count (7)" in caplog.text
+
+
+def test_corpora_are_read_once_or_for_each_epoch(tmp_path):
+    class Walks:
+        """Other sentences each time."""
+
+        times = 0
+
+        def __iter__(self):
+            self.times += 1
+            return iter(SENTENCES[: 100 * self.times])
+
+    walks = Walks()
+    found = Word2Vec(walks, **SETTINGS, epochs=3)
+    assert walks.times == 4  # of the vocabulary, and of three epochs
+    assert found.wv.get_vecattr("tea", "count") == 50
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(" ".join(line) for line in SENTENCES) + "\n")
+    of_list = vectors()
+    for kind in ({"sentences": LineSentence(path)}, {"corpus_file": str(path)}):
+        np.testing.assert_array_equal(Word2Vec(**kind, **SETTINGS).wv.vectors, of_list)
+
+
+def test_text8_is_cut_into_sentences_as_gensim_cuts_it(tmp_path):
+    path = tmp_path / "text8"
+    words = RNG.choice(["a", "bcd", "efghij"], size=30_000)
+    path.write_text(" " + " ".join(words))
+    ours, theirs = (
+        [*kind(str(path), 1000)]
+        for kind in (Text8Corpus, gensim.models.word2vec.Text8Corpus)
+    )
+    assert sum(ours, []) == sum(theirs, []) == words.tolist()
+    assert ours[:29] == theirs[:29]
+
+
+def test_locked_rows_stay_and_others_learn():
+    for sg in (0, 1):
+        found = Word2Vec(**SETTINGS, sg=sg)
+        found.build_vocab(SENTENCES)
+        start = found.wv.vectors.copy()
+        found.wv.vectors_lockf = np.ones(6, np.float32)
+        found.wv.vectors_lockf[2] = 0
+        found.train(SENTENCES, total_examples=600, epochs=2)
+        moved = (found.wv.vectors != start).any(axis=1)
+        assert moved.tolist() == [row != 2 for row in range(6)]
+
+
+def test_the_rate_of_cbow_is_four_times_alpha():
+    """Its true gradient is divided by the number of contexts."""
+    found = model(sg=0, epochs=1)
+    untrained = Word2Vec(**SETTINGS)
+    untrained.build_vocab(SENTENCES)
+    ids = [untrained.wv.key_to_index[word] for line in SENTENCES for word in line]
+    trainer = embedder.EmbeddingTrainer(
+        **SETTINGS | {"alpha": 0.2}, min_alpha=4e-4, epochs=1, architecture="cbow"
+    )
+    counts = untrained.wv.expandos["count"]
+    tables = untrained.wv.vectors, untrained.syn1neg, counts, None
+    sequences = np.array(ids, np.int32), np.full(len(SENTENCES), 3)
+    done = trainer.train_epoch(tables, sequences, 0, range(1))
+    np.testing.assert_array_equal(found.wv.vectors, done.input)
+
+
+def test_predictions_are_a_softmax():
+    found = model(sg=0, epochs=10)
+    likely = found.predict_output_word(["nail", "hammer"], topn=6)
+    assert likely[0][0] == "screw"
+    assert sum(share for _, share in likely) == pytest.approx(1)
+
+
+def test_models_can_be_pickled_and_copied():
+    found = model()
+    for again in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        np.testing.assert_array_equal(again.wv.vectors, found.wv.vectors)
+        again.train(SENTENCES, total_examples=600, epochs=1)
+
+
+def test_old_names_warn():
+    found = model()
+    with pytest.warns(DeprecationWarning, match="init_sims"):
+        found.init_sims()
+    with pytest.warns(DeprecationWarning, match="get_vector"):
+        found.wv.word_vec("tea")
+    with pytest.raises(
+        AttributeError, match="removed from KeyedVector in Gensim 4.0.0"
+    ):
+        _ = found.wv.vocab
+
+
+UNSUPPORTED = {
+    "hs": ({"hs": 1, "negative": 0}, "`hs` must be 0: .* got 1"),
+    "both": ({"hs": 1}, "`hs` must be 0"),
+    "sum": ({"sg": 0, "cbow_mean": 0}, "`cbow_mean` must be 1 with sg=0: .* got 0"),
+}
+
+
+@pytest.mark.parametrize(("settings", "message"), UNSUPPORTED.values(), ids=UNSUPPORTED)
+@pytest.mark.row("B78")
+def test_what_cannot_be_trained_is_refused_in_a_line(settings, message):
+    with pytest.raises(NotImplementedError, match=message) as found:
+        model(**settings)
+    assert "\n" not in str(found.value)
+
+
+def test_skip_gram_has_no_sum_to_refuse():
+    np.testing.assert_array_equal(vectors(sg=1, cbow_mean=0), vectors(sg=1))
+
+
+CORPORA = {
+    "none": (lambda m: m.build_vocab(), TypeError, "Either one of corpus_file"),
+    "both": (lambda m: m.build_vocab([[""]], "x"), TypeError, "Both corpus_file"),
+    "no file": (lambda m: m.build_vocab(corpus_file="x"), TypeError, "got 'x' instead"),
+    "no corpus": (lambda m: m.build_vocab(5), TypeError, "got 5 instead"),
+    "generator": (
+        lambda m: m.train((x for x in PAIRS), total_examples=2, epochs=2),
+        TypeError,
+        "can't support 2 passes",
+    ),
+    "no words": (
+        lambda m: m.train(corpus_file=__file__, total_examples=1, epochs=1),
+        ValueError,
+        "total_words must be provided",
+    ),
+    "window": (
+        lambda m: (setattr(m, "window", 200), m.train(PAIRS, total_words=6, epochs=1)),
+        ValueError,
+        "`window` must be an integer from 1 to 127",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), CORPORA.values(), ids=CORPORA)
+@pytest.mark.row("B77")
+def test_wrong_corpora_are_errors_of_gensim(call, kind, message):
+    found = model()
+    with pytest.raises(kind, match=message):
+        call(found)
+
+
+@pytest.mark.row("B77")
+def test_compressed_corpus_files_are_refused(tmp_path):
+    path = tmp_path / "text.gz"
+    path.touch()
+    with pytest.raises(TypeError, match="Training from compressed files"):
+        Word2Vec(corpus_file=str(path))

@@ -1,0 +1,60 @@
+"""gensim's own tests of Word2Vec and KeyedVectors, on the classes of embedder."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.commands import run_python
+from tests.facade.gensim_plugin import exceptions
+
+ROOT = Path(__file__).parents[2]
+COLLECTED = {"test_word2vec": 84, "test_keyedvectors": 33}  # of gensim 4.4
+SKIPPED = {"test_word2vec::TestWord2VecModel::test_method_in_bulk"}  # by gensim itself
+KINDS = {"out", "hs"}
+MOST = {"test_word2vec": 8, "test_keyedvectors": 2}
+"""Exceptions for other reasons than hierarchical softmax."""
+
+
+def by_module(names) -> Counter:
+    return Counter(name.partition("::")[0] for name in names)
+
+
+def test_each_exception_has_a_kind_and_a_reason():
+    listed = exceptions()
+    assert {kind for kind, _ in listed.values()} == KINDS
+    assert all(len(reason) > 10 for _, reason in listed.values())
+    out = by_module(name for name, (kind, _) in listed.items() if kind == "out")
+    assert all(out[module] <= most for module, most in MOST.items())
+    assert {*by_module(listed)} <= {*MOST}
+
+
+@pytest.mark.slow
+def test_gensims_own_tests_pass(tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # not the settings of this suite
+    results = tmp_path / "results.xml"
+    modules = [f"gensim.test.{name}" for name in COLLECTED]
+    done = run_python(
+        *("-m", "pytest", "-q", "-p", "tests.facade.gensim_plugin"),
+        *("-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"),
+        *("--pyargs", *modules),
+        **{"cwd": tmp_path, "timeout": 1800},
+        env={**dict(__import__("os").environ), "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    cases = ElementTree.parse(results).iter("testcase")
+    found = {name_of(case): {child.tag for child in case} for case in cases}
+    skipped = {name for name, tags in found.items() if "skipped" in tags}
+    assert skipped == SKIPPED
+    assert not found.keys() & exceptions().keys()
+    (deselected,) = re.findall(r"(\d+) deselected", done.stdout)
+    assert int(deselected) == len(exceptions())
+    assert by_module(found) + by_module(exceptions()) == COLLECTED
+
+
+def name_of(case: ElementTree.Element) -> str:
+    """The name of a test as `exceptions.txt` has it."""
+    *_, module, kind = case.get("classname", "").split(".")
+    return f"{module}::{kind}::{case.get('name')}"

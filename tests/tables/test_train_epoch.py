@@ -1,0 +1,141 @@
+"""`EmbeddingTrainer.train_epoch`: an epoch over tables that the caller keeps."""
+
+import numpy as np
+import pytest
+
+from embedder import EmbeddingTrainer
+from embedder.tables.lookup import initial_input
+
+WORDS = [str(i) for i in range(12)]
+RNG = np.random.default_rng(0)
+SENTENCES = [RNG.choice(WORDS, size=9).tolist() for _ in range(60)]
+SETTINGS = {"vector_size": 8, "min_count": 1, "sample": 0.01, "epochs": 3}
+
+
+def given(trainer: EmbeddingTrainer, keys: list[str]):
+    """The tables that `fit` starts from, and the sentences as ids."""
+    ids = {key: row for row, key in enumerate(keys)}
+    flat = [ids[word] for sentence in SENTENCES for word in sentence]
+    shape = len(keys), trainer.vector_size
+    tables = (
+        initial_input(*shape, np.float32, trainer.seed),
+        np.zeros(shape, np.float32),
+        np.bincount(flat),
+        None,
+    )
+    return tables, (np.array(flat, np.int32), np.full(len(SENTENCES), 9))
+
+
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+def test_epochs_one_by_one_are_those_of_fit(architecture):
+    trainer = EmbeddingTrainer(**SETTINGS, architecture=architecture).fit(SENTENCES)
+    tables, sequences = given(trainer, trainer.index_to_key)
+    losses = []
+    for epoch in range(3):
+        done = trainer.train_epoch(tables, sequences, epoch, range(3))
+        tables = done.input, done.output, *tables[2:]
+        losses.append(done.loss)
+    assert losses == trainer.loss_history
+    np.testing.assert_array_equal(tables[0], trainer.vectors)
+
+
+def test_neither_the_arrays_nor_the_trainer_change():
+    trainer = EmbeddingTrainer(**SETTINGS)
+    tables, sequences = given(trainer, WORDS)
+    before = [x.copy() for x in tables[:3]]
+    done = trainer.train_epoch(tables, sequences, 0, range(1))
+    assert not np.array_equal(done.input, before[0])
+    for array, old in zip(tables, before, strict=False):
+        np.testing.assert_array_equal(array, old)
+    with pytest.raises(RuntimeError, match="not trained yet"):
+        _ = trainer.vectors
+
+
+def test_rates_scale_the_steps_of_input_rows():
+    trainer = EmbeddingTrainer(**SETTINGS | {"architecture": "cbow"})
+    tables, sequences = given(trainer, WORDS)
+    rates = np.ones(12, np.float32)
+    rates[3] = 0
+    before = tables[0].copy()
+    for epoch in range(2):  # the output table starts at 0: input rows move after it
+        done = trainer.train_epoch((*tables[:3], rates), sequences, epoch, range(2))
+        tables = done.input, done.output, *tables[2:]
+    moved = (done.input != before).any(axis=1)
+    assert moved.tolist() == [row != 3 for row in range(12)]
+
+
+def pairs(lengths: list[int], window: int) -> int:
+    """Ordered pairs of tokens of a sentence at most `window` apart."""
+    return sum(
+        2 * max(length - d, 0) for length in lengths for d in range(1, window + 1)
+    )
+
+
+def test_fixed_windows_have_all_contexts():
+    trainer = EmbeddingTrainer(vector_size=8, sample=0, window=3)
+    tables, _ = given(trainer, WORDS)
+    sequences = np.arange(24, dtype=np.int32) % 12, np.array([10, 10, 4])
+    whole, drawn = (
+        trainer.train_epoch(tables, sequences, 0, range(1), shrink_windows=shrink)
+        for shrink in (False, True)
+    )
+    assert whole.num_terms == pairs([10, 10, 4], 3)
+    assert 0 < drawn.num_terms < whole.num_terms
+
+
+def test_unknown_tokens_are_left_out():
+    trainer = EmbeddingTrainer(**SETTINGS | {"sample": 0})
+    tables, _ = given(trainer, WORDS)
+    with_gaps = np.array([0, -1, 1, 2, -1, 3], np.int32), np.array([4, 2])
+    without = np.array([0, 1, 2, 3], np.int32), np.array([3, 1])
+    found, expected = (
+        trainer.train_epoch(tables, each, 0, range(1)) for each in (with_gaps, without)
+    )
+    np.testing.assert_array_equal(found.output, expected.output)
+    assert found.num_tokens == expected.num_tokens == 4
+    empty = np.array([-1], np.int32), np.array([1])
+    assert trainer.train_epoch(tables, empty, 0, range(1)).num_terms == 0
+
+
+def test_terms_are_counted_where_few_updates_report():
+    """Of more than 1,024 updates an epoch every 16th reports."""
+    trainer = EmbeddingTrainer(vector_size=4, sample=0, window=2)
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, 50, 70_000, dtype=np.int32)
+    tables = np.zeros((50, 4), "f4"), np.zeros((50, 4), "f4"), np.bincount(ids), None
+    done = trainer.train_epoch(
+        tables, (ids, np.array([70_000])), 0, range(1), shrink_windows=False
+    )
+    blocks = [64] * (70_000 // 64) + [70_000 % 64]
+    assert done.num_terms == pytest.approx(pairs(blocks, 2), rel=2e-3)
+
+
+CASES = {
+    "epoch": ({"epoch": 1}, "`epoch` must be one of range"),
+    "input": ({"input": np.zeros((3, 2), "f4")}, r"`input` must be float32\[12, 8\]"),
+    "dtype": ({"output": np.zeros((12, 8))}, r"`output` must be float32.*float64"),
+    "counts": ({"counts": np.full(12, -1)}, "`counts` must be integers >= 0"),
+    "rates": ({"rates": np.full(12, 2.0)}, "`rates` must be 12 numbers from 0 to 1"),
+    "ids": ({"ids": np.array([12], np.int32)}, "`ids` must be i32 below 12"),
+    "id type": ({"ids": np.array([1])}, "`ids` must be i32 below 12, got int64"),
+    "lengths": ({"lengths": np.array([2])}, "`lengths` must sum up to 1, got 2"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), CASES.values(), ids=CASES)
+@pytest.mark.row("B73")
+def test_arrays_that_do_not_fit_are_refused(wrong, message):
+    trainer = EmbeddingTrainer(**SETTINGS)
+    (first, output, counts, _), _ = given(trainer, WORDS)
+    parts = {"input": first, "output": output, "counts": counts, "rates": None}
+    parts |= {"ids": np.array([1], np.int32), "lengths": np.array([1]), "epoch": 0}
+    *tables, ids, lengths, epoch = (parts | wrong).values()
+    with pytest.raises(ValueError, match=message):
+        trainer.train_epoch(tables, (ids, lengths), epoch, range(1))
+
+
+@pytest.mark.row("B73")
+def test_other_optimizers_are_refused():
+    trainer = EmbeddingTrainer(**SETTINGS, optimizer="adagrad")
+    with pytest.raises(ValueError, match="`optimizer` must be 'sgd'.*'adagrad'"):
+        trainer.train_epoch(*given(trainer, WORDS), 0, range(1))
