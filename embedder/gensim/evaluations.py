@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ _log = logging.getLogger("gensim.models.keyedvectors")
 
 
 class _Question(NamedTuple):
-    words: tuple[str, str, str, str]  # a is to b as c is to the fourth
+    words: tuple[str, ...]  # a is to b as c is to the fourth
     section: dict[str, Any]
-    line: str
+    is_known: bool
 
 
 def known_words(
@@ -62,13 +63,17 @@ def word_analogies(
                 _log.info("Skipping invalid line #%i in %s", number, path)
                 continue
             num_questions += 1
-            if all(word in known for word in words):
-                asked.append(_Question(words, sections[-1], line.strip()))
-                continue
-            num_unknown += 1
-            if dummy4unknown:
-                sections[-1]["incorrect"].append(words)
-    _answer(vectors, asked, known, restrict_vocab, case_insensitive)
+            is_known = all(word in known for word in words)
+            num_unknown += not is_known
+            if is_known or dummy4unknown:
+                asked.append(_Question(words, sections[-1], is_known))
+    of_known = [each.words for each in asked if each.is_known]
+    answers = iter(_answers(vectors, of_known, known, restrict_vocab, case_insensitive))
+    for words, section, is_known in asked:
+        answer = next(answers) if is_known else None
+        section["correct" if answer == words[3] else "incorrect"].append(words)
+        if is_known and answer != words[3]:
+            _log.debug("%s: expected %s, predicted %s", words, words[3], answer)
     for section in sections:
         log_section(section)
     total: dict[str, Any] = {"section": "Total accuracy"}
@@ -98,39 +103,30 @@ def log_section(section: dict[str, Any]) -> float:
     return share
 
 
-def _answer(
+def _answers(
     vectors: Any,
-    asked: list[_Question],
+    asked: list[tuple[str, ...]],
     known: dict[str, int],
     restrict_vocab: int | None,
     case_insensitive: bool,
-) -> None:
-    """Sorts questions into the right and the wrong ones of their sections."""
+) -> Iterator[str | None]:
+    """The answer to each question of known words, by 3CosAdd."""
     unit = vectors.get_normed_vectors()
     searched = unit[:restrict_vocab]
     for start in range(0, len(asked), _AT_ONCE):
         chunk = asked[start : start + _AT_ONCE]
-        rows = np.array([[known[word] for word in each.words[:3]] for each in chunk])
+        rows = np.array([[known[word] for word in words[:3]] for words in chunk])
         a, b, c = (unit[rows[:, place]] for place in range(3))
         scores = (b + c - a) @ searched.T
-        inside = rows < scores.shape[1]
-        line, place = np.nonzero(inside)
-        scores[line, rows[line, place]] = -np.inf
-        for question, found in zip(chunk, scores, strict=True):
+        np.put_along_axis(scores, rows, -np.inf, axis=1)
+        for words, found in zip(chunk, scores, strict=True):
             answer = None
             for row in best(found, 5):
                 key = vectors.index_to_key[row]
                 answer = key.upper() if case_insensitive else key
-                if answer in known and answer not in question.words[:3]:
+                if answer in known and answer not in words[:3]:
                     break
-            is_right = answer == question.words[3]
-            kind = "correct" if is_right else "incorrect"
-            if not is_right:
-                _log.debug(
-                    "%s: expected %s, predicted %s",
-                    *(question.line, question.words[3], answer),
-                )
-            question.section[kind].append(question.words)
+            yield answer
 
 
 def word_pairs(

@@ -66,13 +66,12 @@ def as_values(values: list[Any], name: str) -> np.ndarray:
     Raises:
       TypeError: JSON has no such value.
     """
-    try:
-        text = json.dumps(values, default=_plain)
-    except TypeError:
+    kinds = str | int | float | np.generic | None
+    if odd := [value for value in values if not isinstance(value, kinds)]:
         raise TypeError(
-            f"`{name}` must be text and numbers to be saved, got {values!r:.40}."
-        ) from None
-    return np.frombuffer(text.encode(), np.uint8)
+            f"`{name}` must be text and numbers to be saved, got {odd[0]!r:.40}."
+        )
+    return np.frombuffer(json.dumps(values, default=_plain).encode(), np.uint8)
 
 
 def write(path_or_file: Any, saved: Saved) -> None:

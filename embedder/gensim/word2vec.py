@@ -45,6 +45,7 @@ _FACTS: dict[str, type | tuple[type, ...]] = {
     "compute_loss": bool,
     "corpus_count": _COUNT,
     "corpus_total_words": _COUNT,
+    "effective_min_count": int,
     "epochs": _COUNT,
     "epochs_trained": int,
     "hs": int,
@@ -157,6 +158,7 @@ class Word2Vec:
         self.seed, self.hashfxn = seed, hashfxn
         self.random = np.random.RandomState(seed)
         self.min_count, self.sample = min_count, sample
+        self.effective_min_count = min_count  # raised for `max_final_vocab`
         self.max_vocab_size, self.max_final_vocab = max_vocab_size, max_final_vocab
         self.sorted_vocab, self.null_word = sorted_vocab, null_word
         self.comment = comment
@@ -626,6 +628,11 @@ class Word2Vec:
         vars(model).update(facts)
         of_vectors = saved._replace(facts=saved.fact("wv", dict))
         model.wv = KeyedVectors.from_parts(of_vectors, prefix="wv.")
+        if model.vector_size != model.wv.vector_size:
+            raise ValueError(
+                f"`vector_size` is {model.vector_size}, of its vectors "
+                f"{model.wv.vector_size}"
+            )
         shape = len(model.wv), model.layer1_size
         if "syn1neg" in saved.arrays:
             model.syn1neg = saved.array("syn1neg", 2, "f")

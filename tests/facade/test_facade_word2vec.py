@@ -71,9 +71,8 @@ def test_no_public_name_of_gensim_is_missing():
     assert {x for x in dir(keyed) if x[0] != "_"} - {*dir(KeyedVectors)} == set()
 
 
-@pytest.mark.parametrize("sg", [0, 1])
-def test_it_learns_which_words_go_together(sg):
-    found = model(sg=sg, epochs=10).wv
+def test_it_learns_which_words_go_together():
+    found = model(sg=1, epochs=10).wv
     near = {key for key, _ in found.most_similar("nail", topn=2)}
     assert near == {"hammer", "screw"}
     assert found.doesnt_match(["tea", "milk", "sugar", "nail"]) == "nail"

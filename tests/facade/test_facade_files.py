@@ -1,0 +1,288 @@
+"""What `save` of embedder.gensim writes, and what `load` refuses."""
+
+import io
+import json
+import pickle
+from pathlib import Path
+
+import gensim.models
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from embedder.gensim import KeyedVectors, Word2Vec, drop_in
+from tests.commands import run_python
+
+SENTENCES = [["a", "b", "c", "d"], ["b", "c", "a", "ä"]] * 20
+SETTINGS = {"vector_size": 4, "min_count": 1, "epochs": 1, "sample": 0}
+
+
+@pytest.fixture(scope="module")
+def trained() -> Word2Vec:
+    return Word2Vec(SENTENCES, **SETTINGS, sg=1, comment="own", window=2)
+
+
+@pytest.fixture
+def saved(trained, tmp_path) -> Path:
+    path = tmp_path / "model"
+    trained.save(path)
+    return path
+
+
+def states(model: Word2Vec) -> dict:
+    """All that a file keeps."""
+    found = dict(vars(model))
+    for name in ("wv", "load", "random", "syn1neg", "cum_table", "lifecycle_events"):
+        del found[name]
+    return found | {"raw_vocab": None, "keys": model.wv.index_to_key}
+
+
+def test_a_model_comes_back_whole_and_trains_on(trained, saved):
+    again = Word2Vec.load(saved)
+    assert states(again) == states(trained)
+    for name in ("syn1neg", "cum_table"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(trained, name))
+    np.testing.assert_array_equal(again.wv.vectors, trained.wv.vectors)
+    assert again.wv.expandos.keys() == trained.wv.expandos.keys()
+    assert again.lifecycle_events[-1]["event"] == "saving"
+    first, second = Word2Vec.load(saved), Word2Vec.load(str(saved))
+    for model in (first, second):
+        model.train(SENTENCES, total_examples=40, epochs=2)
+    np.testing.assert_array_equal(first.wv.vectors, second.wv.vectors)
+    assert not np.array_equal(first.wv.vectors, again.wv.vectors)
+
+
+def test_a_file_is_safetensors_in_one_piece(saved):
+    assert [each.name for each in saved.parent.iterdir()] == ["model"]
+    tensors = safetensors.numpy.load_file(saved)
+    assert {*json.loads(tensors["wv.keys"].tobytes())} == {*"abcdä"}
+    assert tensors["wv.vectors"].shape == tensors["syn1neg"].shape == (5, 4)
+
+
+@pytest.mark.parametrize("mode", ["r", "c"])
+def test_arrays_can_stay_on_disk(trained, saved, mode):
+    again = Word2Vec.load(saved, mmap=mode)
+    assert isinstance(again.wv.vectors, np.memmap)
+    np.testing.assert_array_equal(again.wv.vectors, trained.wv.vectors)
+    assert again.wv.most_similar("a") == trained.wv.most_similar("a")
+    before = saved.read_bytes()
+    again.train(SENTENCES, total_examples=40, epochs=1)
+    assert not np.array_equal(again.wv.vectors, trained.wv.vectors)
+    assert saved.read_bytes() == before
+
+
+def test_vectors_keep_keys_of_both_types_and_attributes(tmp_path):
+    vectors = KeyedVectors(2, dtype=np.float16)
+    vectors.add_vectors(["a", 7, "\ud800"], np.eye(3, 2))
+    vectors.set_vecattr("a", "colour", "red")
+    vectors.set_vecattr(7, "weight", 0.5)
+    vectors.save(tmp_path / "v")
+    again = KeyedVectors.load(tmp_path / "v")
+    assert again.index_to_key == ["a", 7, "\ud800"]
+    assert again.vectors.dtype == np.float16
+    assert again.get_vecattr("a", "colour") == "red"
+    assert again.get_vecattr(7, "weight") == 0.5
+    vectors.add_vectors([("no", "text")], np.ones((1, 2)))
+    with pytest.raises(TypeError, match="`index_to_key` must be text and numbers to"):
+        vectors.save(tmp_path / "w")
+
+
+def test_files_go_to_open_files_and_leave_out_attributes(trained, tmp_path):
+    with io.BytesIO() as file:
+        trained.save(file)
+        (tmp_path / "m").write_bytes(file.getvalue())
+    assert Word2Vec.load(tmp_path / "m").comment == "own"
+    trained.save(tmp_path / "n", ignore=["syn1neg"])
+    assert not hasattr(Word2Vec.load(tmp_path / "n"), "syn1neg")
+
+
+def test_the_vectors_of_a_model_and_the_model_are_told_apart(trained, saved, tmp_path):
+    assert isinstance(KeyedVectors.load(saved), Word2Vec)  # as gensim does
+    trained.wv.save(tmp_path / "v")
+    with pytest.raises(AttributeError, match="can't be loaded by"):
+        Word2Vec.load(tmp_path / "v")
+    with pytest.raises(AttributeError, match="called on a class object"):
+        trained.load(saved)
+
+
+def test_a_failed_save_leaves_the_file(trained, saved, monkeypatch):
+    before = saved.read_bytes()
+    monkeypatch.setattr("os.replace", lambda *paths: (_ for _ in ()).throw(OSError()))
+    with pytest.raises(OSError):
+        trained.save(saved)
+    assert saved.read_bytes() == before
+    assert [each.name for each in saved.parent.iterdir()] == ["model"]
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    for kind in (Word2Vec, KeyedVectors):
+        with pytest.raises(FileNotFoundError):
+            kind.load(tmp_path / "none")
+
+
+def one_line(error) -> bool:
+    return "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("share", [0, 0.001, 0.2, 0.5, 0.99, 0.9999])
+@pytest.mark.row("B74")
+def test_a_cut_file_is_refused(saved, share):
+    data = saved.read_bytes()
+    saved.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(ValueError, match="is not a (whole )?file of `save`") as error:
+        Word2Vec.load(saved)
+    assert one_line(error)
+
+
+@pytest.mark.parametrize("mmap", [None, "r"])
+@pytest.mark.row("B74")
+def test_a_damaged_header_never_crashes(saved, mmap):
+    """Each byte of the header is changed: the file is refused, or still a model."""
+    data = saved.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    refused = 0
+    for place in range(0, end, 7):
+        changed = bytearray(data)
+        changed[place] ^= 0x15
+        saved.write_bytes(changed)
+        try:
+            assert isinstance(Word2Vec.load(saved, mmap), Word2Vec)
+        except (ValueError, AttributeError) as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 50
+
+
+def rewritten(path: Path, facts: dict, arrays: dict) -> None:
+    """The file with other facts and arrays; None removes one."""
+    with safetensors.safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+        found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    known = json.loads(metadata["json"])
+    known["facts"] |= facts
+    found |= arrays
+    found = {name: x for name, x in found.items() if x is not None}
+    metadata["json"] = json.dumps(known)
+    safetensors.numpy.save_file(found, path, metadata)
+
+
+def as_bytes(value) -> np.ndarray:
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+HOSTILE = {
+    "type": ({"alpha": "0.1"}, {}, "`alpha` must not be '0.1'"),
+    "size": ({"vector_size": 10**9}, {}, "`vector_size` is 1000000000"),
+    "list": ({"loss_history": {}}, {}, "`loss_history` must not be"),
+    "vectors": ({"wv": []}, {}, "`wv` must not be"),
+    "keys": ({}, {"wv.keys": as_bytes({})}, "`wv.keys` must be a list"),
+    "nested": (
+        {},
+        {"wv.keys": np.frombuffer(b"[" * 100_000, np.uint8)},
+        "is not a whole file of `save`",
+    ),
+    "key types": ({}, {"wv.keys": as_bytes([[], 1])}, "`wv.keys` must be a list"),
+    "more keys": ({}, {"wv.keys": as_bytes(["a"] * 5)}, "a key occurs twice"),
+    "fewer": ({}, {"wv.keys": as_bytes(["a"])}, r"`vectors` must be \[1, 4\]"),
+    "shape": ({}, {"syn1neg": np.zeros((2, 4), "f4")}, r"`syn1neg` must be \[5, 4\]"),
+    "dtype": ({}, {"wv.vectors": np.zeros((5, 4), "i4")}, "`wv.vectors` must have"),
+    "counts": ({}, {"wv.attribute.count": np.zeros(2)}, "`count` must have 5 values"),
+    "no keys": ({}, {"wv.keys": None}, "`wv.keys` must have 1 axes, got none"),
+}
+
+
+@pytest.mark.parametrize(("facts", "arrays", "message"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.row("B74")
+def test_parts_that_do_not_fit_are_refused(saved, facts, arrays, message):
+    rewritten(saved, facts, arrays)
+    with pytest.raises(ValueError, match=message) as error:
+        Word2Vec.load(saved)
+    assert one_line(error) and str(saved) in str(error.value)
+
+
+@pytest.mark.row("B74")
+def test_other_safetensors_and_modes_are_refused(saved, tmp_path):
+    other = tmp_path / "other"
+    safetensors.numpy.save_file({"x": np.zeros(2)}, other)
+    with pytest.raises(ValueError, match="its format is None, not 'embedder.gensim 1'"):
+        KeyedVectors.load(other)
+    with pytest.raises(ValueError, match="`mmap` must be None or one of"):
+        Word2Vec.load(saved, mmap="w+")
+
+
+@pytest.fixture
+def real_pickles(tmp_path) -> tuple[Path, Path]:
+    """A model and vectors as gensim saves them."""
+    model = gensim.models.Word2Vec(SENTENCES, **SETTINGS, sg=1)
+    paths = tmp_path / "model", tmp_path / "vectors"
+    model.save(str(paths[0]))
+    model.wv.save(str(paths[1]))
+    return paths
+
+
+def test_pickles_of_gensim_are_read_with_trust(real_pickles):
+    real = gensim.models.Word2Vec.load(str(real_pickles[0]))
+    model = Word2Vec.load(real_pickles[0].as_posix(), trust=True)
+    vectors = KeyedVectors.load(real_pickles[1].as_posix(), trust=True)
+    assert type(model) is Word2Vec and type(vectors) is type(model.wv) is KeyedVectors
+    for found in (model.wv, vectors):
+        assert found.index_to_key == real.wv.index_to_key
+        np.testing.assert_array_equal(found.vectors, real.wv.vectors)
+    np.testing.assert_array_equal(model.syn1neg, real.syn1neg)
+    model.build_vocab([["new", "a"]], update=True)
+    model.train(SENTENCES, total_examples=40, epochs=1)
+    assert "new" in model.wv
+
+
+def test_pickles_are_read_where_the_classes_are_swapped(real_pickles):
+    drop_in.swap_in()
+    try:
+        assert gensim.models.Word2Vec is Word2Vec
+        model = gensim.models.Word2Vec.load(real_pickles[0].as_posix(), trust=True)
+        assert type(model) is gensim.models.Word2Vec is Word2Vec
+    finally:
+        drop_in.swap_out()
+    assert gensim.models.Word2Vec is not Word2Vec
+
+
+class Boom:
+    def __reduce__(self):
+        return open, ("boom", "w")
+
+
+@pytest.mark.row("B75")
+def test_pickles_are_not_read_without_trust(real_pickles, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hostile").write_bytes(pickle.dumps(Boom()))
+    for path in (*real_pickles, tmp_path / "hostile"):
+        for kind in (Word2Vec, KeyedVectors):
+            with pytest.raises(ValueError, match="give trust=True") as error:
+                kind.load(path)
+            assert one_line(error)
+    assert not (tmp_path / "boom").exists()
+
+
+@pytest.mark.row("B75")
+def test_pickles_of_other_classes_are_refused(tmp_path):
+    path = tmp_path / "phrases"
+    gensim.models.Phrases(SENTENCES).save(str(path))
+    with pytest.raises(ValueError, match="must be of Word2Vec or KeyedVectors"):
+        KeyedVectors.load(path.as_posix(), trust=True)
+
+
+@pytest.mark.row("B75")
+def test_pickles_need_gensim(tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(pickle.dumps(1))
+    done = run_python(
+        "-c",
+        "import importlib.util as u, sys\n"
+        "u.find_spec = lambda name, find=u.find_spec: "
+        "None if name == 'gensim' else find(name)\n"
+        "from embedder.gensim import Word2Vec\n"
+        f"Word2Vec.load({str(path)!r}, trust=True)",
+    )
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: gensim must be installed to read its pickle {path}: "
+        "pip install gensim."
+    )
