@@ -1,6 +1,8 @@
 """gensim's own tests of Word2Vec and KeyedVectors, on the classes of embedder."""
 
+import os
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
@@ -41,7 +43,7 @@ def test_gensims_own_tests_pass(tmp_path):
         *("-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"),
         *("--pyargs", *modules),
         **{"cwd": tmp_path, "timeout": 1800},
-        env={**dict(__import__("os").environ), "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     assert done.returncode == 0, done.stdout[-5000:]
     cases = ElementTree.parse(results).iter("testcase")
