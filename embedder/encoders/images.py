@@ -22,6 +22,7 @@ from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.engine.prefetch import parallel_map
 from embedder.errors import InputError
 from embedder.limits import check_room
+from embedder.stages import report_stage
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -153,6 +154,8 @@ def _decode(
                 "give --image-size HEIGHT WIDTH."
             )
         into[number] = image
+        if not number % 100:
+            report_stage(f"reading {len(files):,} images: {number:,}")
     return into
 
 

@@ -31,5 +31,5 @@ def choose_loader(run: RunOptions, examples: Examples) -> Literal["tfdata", "mem
     loader: Literal["tfdata", "memory"] = "tfdata"
     if jax.process_count() == 1 and size <= room:
         loader = "memory"
-    _log.info("loader: %s, for features of %s", loader, gib(size))
+    _log.debug("loader: %s, for features of %s", loader, gib(size))
     return loader

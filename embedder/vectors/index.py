@@ -45,7 +45,12 @@ RECALL_AT = 10
 QUERIES = 1000
 _ABOUT = "about.json"
 _ENDING = ".usearch"
-_EXPANSIONS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_EXPANSIONS = (
+    *range(16, 64, 4),
+    *range(64, 128, 8),
+    *range(128, 256, 16),
+    *(256, 384, 512, 768, 1024),
+)
 _ADDED = 2**14  # rows that are added at once
 _MOST_BYTES = 2**16  # of about.json
 _NEEDS = "An index needs the package usearch: pip install 'embedder[index]'."
