@@ -201,14 +201,9 @@ class EmbeddingTrainer:
           FloatingPointError: training diverged.
         """
         config = settings.with_options(self._config(), holdout=holdout)
-        corpus = _corpus(
-            sequences_or_path, Columns(session, item, order, items, weights)
-        )
-        starting = self._starting(init_from, freeze)
+        columns = Columns(session, item, order, items, weights)
         with fitting(verbose, callbacks) as run:
-            encoded, epochs = _encoded(corpus, self.min_count), range(self.epochs)
-            self._train(run, encoded, config, None, epochs, starting=starting)
-        self._key_type = corpus.key_type
+            self._fit(run, config, sequences_or_path, columns, init_from, freeze)
         return self
 
     @in_turn
@@ -248,16 +243,26 @@ class EmbeddingTrainer:
         given = SimpleNamespace(replicas=replicas, bootstrap=bootstrap, holdout=holdout)
         integer(2)(given, "replicas")
         config = settings.with_options(self._config(), **vars(given))
-        corpus = _corpus(
-            sequences_or_path, Columns(session, item, order, items, weights)
-        )
-        starting = self._starting(init_from, freeze)
+        columns = Columns(session, item, order, items, weights)
         with fitting(verbose, callbacks) as run:
-            encoded, epochs = _encoded(corpus, self.min_count), range(self.epochs)
-            kind = corpus.key_type
-            self._train(run, encoded, config, None, epochs, kind, starting=starting)
-        self._key_type = corpus.key_type
+            self._fit(run, config, sequences_or_path, columns, init_from, freeze)
         return self
+
+    def _fit(
+        self,
+        run: Fitting,
+        config: Config,
+        source: Source,
+        columns: Columns,
+        init_from: Start,
+        freeze: str | Iterable[Key],
+    ) -> None:
+        """Trains on sequences from the start; see `fit` and `fit_ensemble`."""
+        corpus, starting = _corpus(source, columns), self._starting(init_from, freeze)
+        encoded, epochs = _encoded(corpus, self.min_count), range(self.epochs)
+        kind = corpus.key_type
+        self._train(run, encoded, config, None, epochs, kind, starting=starting)
+        self._key_type = kind
 
     @in_turn
     def fit_graph(
@@ -383,20 +388,20 @@ class EmbeddingTrainer:
         """
         schedule = _schedule(schedule, grow)
         starting = self._starting(init_from, freeze, self._state is not None)
-        columns = Columns(session, item, order, items, weights)
-        config, corpus = self._config(), _corpus(sequences_or_path, columns)
-        if self._state is not None and corpus.key_type != self._key_type:
-            raise InputTypeError(
-                f"Tokens must be {self._key_type}, as those of `fit`, got "
-                f"{corpus.key_type}."
-            )
-        self._key_type = corpus.key_type
+        columns, config = Columns(session, item, order, items, weights), self._config()
         with fitting(verbose, callbacks) as run:
+            corpus = _corpus(sequences_or_path, columns)
             if self._state is None:
                 encoded = _encoded(corpus, self.min_count)
                 self._train(run, encoded, config, None, range(1), starting=starting)
-            else:
+            elif corpus.key_type == self._key_type:
                 self._continue(run, corpus, grow, schedule, starting)
+            else:
+                raise InputTypeError(
+                    f"Tokens must be {self._key_type}, as those of `fit`, got "
+                    f"{corpus.key_type}."
+                )
+        self._key_type = corpus.key_type
         return self
 
     def _continue(
