@@ -1,5 +1,6 @@
 """The progress of a training: a bar on a terminal or in a notebook, else lines."""
 
+import contextlib
 import functools
 import importlib.util
 import signal
@@ -10,11 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, cast
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.spinner import Spinner
 from rich.text import Text
 
-from embedder.run.stopping import Stop
+from embedder.run.stopping import Stop, Stopped
 from embedder.stages import showing_stages
 from embedder.terminal import LogStream, say_done, showing_log, shown
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 _LINES_AFTER = 10.0  # seconds without a line until one says how far an epoch is
 _LINES_EVERY = 60.0  # seconds between such lines
+_SHORTEST = 0.01  # share of the time after the first call from which a rate is told
 
 
 @contextmanager
@@ -48,14 +52,23 @@ def progress(stop: Stop, details: bool = False) -> Iterator[Callable[["Status"],
 
 
 @contextmanager
-def starting() -> Iterator[None]:
-    """Shows on a terminal that the program starts: its libraries take seconds."""
+def starting(stop: Stop) -> Iterator[None]:
+    """Shows on a terminal that libraries are loaded in the body, which takes seconds.
+
+    Raises:
+      Stopped: `stop` was requested meanwhile; raised within, C code may crash.
+    """
     console = Console(file=cast(TextIO, LogStream(sys.stderr)))
-    if not console.is_terminal:
-        yield
-        return
-    with console.status("starting"):
-        yield
+    stop.is_polled = True
+    try:
+        with contextlib.ExitStack() as stack:
+            if console.is_terminal:
+                stack.enter_context(console.status("starting"))
+            yield
+    finally:
+        stop.is_polled = False
+    if stop.number:
+        raise Stopped(stop.number)
 
 
 @contextmanager
@@ -97,8 +110,8 @@ def summary(status: "Status") -> str:
         return f"{epoch}, update {status.updates}: {_numbers(status.scores)}"
     share = f"{100 * status.progress:.0f} % of the run"
     loss = f"loss {status.recent_loss:.4f}"
-    left = _seconds_left(status)
-    return f"{epoch}: {share}, {loss}, {_rate(status)}, about {_duration(left)} left"
+    parts = f"{epoch}: {share}", loss, _rate(status), _left(status)
+    return ", ".join(filter(None, parts))
 
 
 def _print_message(console: Console, message: str) -> None:
@@ -122,76 +135,68 @@ class _Lines:
 
 
 class _Bar:
-    """Shows the stage of the work, and then a bar with a line of numbers below it."""
+    """Shows the stage of the work, and then a bar with lines of text below it, which
+    are as long as they need to be."""
 
     def __init__(self, console: Console, after: float):
-        self._stage = console.status("starting")
-        self._bar = _BarAndText(
+        self._lock = threading.Lock()  # the timer's thread, and others that read
+        self._stage, self._spinner = "", Spinner("dots", style="green")
+        self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f} %"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}", style="cyan"),
             console=console,
             expand=True,
         )
-        self._task = self._bar.add_task("", total=1.0, epoch="", numbers="", stage="")
-        self._loss = self._scores = ""
-        self._lock = threading.Lock()  # the timer's thread, and others that read
-        self._is_begun = self._is_training = self._is_closed = False
-        self._cancel: Callable[[], object]
+        self._task = self._bar.add_task("", total=1.0, epoch="", left="")
+        self._loss = self._scores = self._numbers = ""
+        self._is_training = self._is_closed = False
+        self._live = Live(
+            console=console, get_renderable=self._content, refresh_per_second=10
+        )
+        self._timer = threading.Timer(after, self._begin)
+        self._timer.daemon = True
         if after:
-            timer = threading.Timer(after, self._begin)
-            timer.daemon = True
-            timer.start()
-            self._cancel = timer.cancel
+            self._timer.start()
         else:
-            self._cancel = lambda: None
             self._begin()
 
     def show_stage(self, text: str) -> None:
-        with self._lock:
-            self._stage.update(Text(shown(text)))
-            self._bar.update(self._task, stage=shown(text))
+        self._stage = shown(text)
 
     def show(self, status: "Status") -> None:
-        with self._lock:
-            epoch = f"{status.epoch + 1}/{status.epochs}"
-            numbers = self._numbers(status)
-            self._bar.update(
-                self._task,
-                completed=status.progress,
-                epoch=epoch,
-                numbers=numbers,
-                stage="",
-            )
-            if not self._is_training:
-                self._is_training = True
-                if self._is_begun:
-                    self._stage.stop()
-                    self._bar.start()
+        epoch = f"{status.epoch + 1}/{status.epochs}"
+        self._bar.update(
+            self._task, completed=status.progress, epoch=epoch, left=_left(status)
+        )
+        self._numbers, self._stage = self._text(status), ""
+        self._is_training = True
 
     def close(self) -> None:
         """Leaves the last bar on the screen, and no stage."""
-        self._cancel()
+        self._timer.cancel()
         with self._lock:
-            self._is_closed = True
-            self._stage.stop()
-            if self._bar.live.is_started:
-                self._bar.update(self._task, stage="")
-                self._bar.stop()
+            self._is_closed, self._stage = True, ""
+            self._live.transient = not self._is_training
+            if self._live.is_started:
+                self._live.refresh()  # a notebook gets no last one
+            self._live.stop()
 
     def _begin(self) -> None:
         with self._lock:
-            if self._is_closed:
-                return
-            self._is_begun = True
-            if self._is_training:
-                self._bar.start()
-            else:
-                self._stage.start()
+            if not self._is_closed:
+                self._live.start(refresh=True)
 
-    def _numbers(self, status: "Status") -> str:
-        """An epoch without a loss yet keeps the previous one."""
+    def _content(self) -> RenderableType:
+        if not self._is_training:
+            self._spinner.update(text=Text(self._stage))
+            return Text() if self._is_closed else self._spinner
+        lines = [Text(line) for line in (self._numbers, self._stage) if line]
+        return Group(self._bar.make_tasks_table(self._bar.tasks), *lines)
+
+    def _text(self, status: "Status") -> str:
+        """The numbers of a status; an epoch without a loss yet keeps the previous."""
         if status.loss or status.is_epoch_end:
             self._loss = f", loss {status.loss:.4f}"
         if status.scores:
@@ -199,30 +204,19 @@ class _Bar:
         return f"{_rate(status)}{self._loss}{self._scores}"
 
 
-class _BarAndText(Progress):
-    """A bar, and below it lines that are as long as they need to be."""
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        yield self.make_tasks_table(self.tasks)
-        for task in self.tasks:
-            lines = task.fields["numbers"], task.fields["stage"]
-            yield from (Text(line) for line in lines if line)
-
-
-def _seconds_left(status: "Status") -> float:
-    left = 1 - status.progress
-    num_items = status.items / max(status.progress, 1e-9)
-    return left * num_items / max(status.items_per_second, 1e-9)
-
-
-def _duration(seconds: float) -> str:
-    """As 40 s, 12 min or 3 h 5 min."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
+def _left(status: "Status") -> str:
+    """The time left, as 40 s, 12 min or 3 h 5 min; "" after the call that compiles."""
+    working = status.seconds - status.compile_seconds
+    done = status.items_per_second * status.seconds  # items
+    if working < _SHORTEST * status.seconds or not done or not status.progress:
+        return ""
+    left = (1 - status.progress) * status.items / status.progress * working / done
+    if left < 90:
+        return f"{left:.0f} s left"
+    minutes = round(left / 60)
     if minutes < 90:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"
+        return f"{minutes} min left"
+    return f"{minutes // 60} h {minutes % 60} min left"
 
 
 def _rate(status: "Status") -> str:
