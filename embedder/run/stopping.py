@@ -70,9 +70,14 @@ class Stop:
 
 
 def _is_collecting(frame: FrameType | None) -> bool:
-    """Whether a signal came in a callback of the garbage collector, as JAX has one:
-    what is raised there is printed with its traceback, and lost."""
+    """Whether a signal came in a callback of the garbage collector, as JAX has one, of
+    a weak reference, or in `__del__`: what is raised there is printed, and lost."""
     codes = {getattr(each, "__code__", None) for each in gc.callbacks}
-    while frame is not None and frame.f_code not in codes:
+    while frame is not None:
+        code = frame.f_code
+        if code in codes or code.co_name == "__del__":
+            return True
+        if code.co_name in ("_remove", "remove") and "weakref" in code.co_filename:
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
