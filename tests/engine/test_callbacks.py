@@ -91,11 +91,13 @@ def test_a_report_of_a_training_without_a_whole_epoch():
     assert "w1" in str(found.report().html)
 
 
+@pytest.mark.row("B45")
 def test_an_array_that_a_callback_returns_does_not_stop():
     found = trainer().fit(TEXT, callbacks=lambda status: np.ones(3))
     assert len(found.loss_history) == 4
 
 
+@pytest.mark.row("B45")
 def test_an_error_in_a_callback_leaves_the_trainer_as_it_was():
     found = trainer().fit(TEXT)
     before = found.vectors.copy()
@@ -137,6 +139,7 @@ def test_an_encoder_calls_back_and_stops():
     assert len(found.history_) == 2
 
 
+@pytest.mark.row("B45")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
