@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ RECALL_AT = 10
 QUERIES = 1000
 _ABOUT = "about.json"
 _ENDING = ".usearch"
+_RANKED = 1024  # queries whose candidates a thread ranks at a time
 _EXPANSIONS = (
     *range(16, 64, 4),
     *range(64, 128, 8),
@@ -289,7 +291,16 @@ def _searched(
     the graph ranks rounded vectors."""
     most = max(map(len, excluded)) if excluded else 0
     found = _found(graph, prepared(table, queries), 2 * num + most)
-    return nearest_of(table, queries, found, num, excluded)
+
+    def ranked(start: int) -> tuple[np.ndarray, np.ndarray]:
+        part = slice(start, start + _RANKED)
+        own = None if excluded is None else excluded[part]
+        return nearest_of(table, queries[part], found[part], num, own)
+
+    with ThreadPoolExecutor(_num_threads()) as pool:
+        parts = [*pool.map(ranked, range(0, max(1, len(queries)), _RANKED))]
+    ids, scores = zip(*parts, strict=True)
+    return np.concatenate(ids), np.concatenate(scores)
 
 
 def _found(graph: Graph, queries: np.ndarray, num: int) -> np.ndarray:
