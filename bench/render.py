@@ -59,7 +59,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "encoder-modes": encoder.modes_table,
     "convolutions": convolutions.table,
     "retrieval": retrieval.table,
-    **dict.fromkeys(("search", "search-million"), search.table),
+    **dict.fromkeys(("search", "search-million", "search-wiki"), search.table),
     "gpu": gpu.table,
     "gpu-networks": gpu_networks.table,
     "gpu-offline": gpu_offline.table,

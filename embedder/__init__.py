@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from embedder.config import Config
     from embedder.encoders.estimator import FeatureEncoder
+    from embedder.engine.callbacks import every
     from embedder.evaluation.compare import compare_spaces
     from embedder.run.train import train
     from embedder.tables.estimator import EmbeddingTrainer
@@ -29,6 +30,7 @@ __all__ = [
     "compare_spaces",
     "evaluate_analogies",
     "evaluate_pairs",
+    "every",
     "read_ensemble",
     "read_names",
     "read_vectors",
@@ -45,6 +47,7 @@ _MODULES = {
     "compare_spaces": "embedder.evaluation.compare",
     "evaluate_analogies": "embedder.vectors.evaluate",
     "evaluate_pairs": "embedder.vectors.evaluate",
+    "every": "embedder.engine.callbacks",
     "read_ensemble": "embedder.vectors.ensemble_files",
     "read_names": "embedder.tables.names",
     "read_vectors": "embedder.vectors.export",

@@ -68,6 +68,8 @@ class Train:
     """Write to the workdir although its lock file names another host."""
     dry_run: bool = False
     """Print the settings, devices and memory of the run, and exit."""
+    verbose: bool = False
+    """Print details as well: the updates, memory, devices, the time to compile."""
     peers: PeersConfig = field(default_factory=PeersConfig)
     run: RunOptions = field(default_factory=RunOptions)
     tokens: TablesOptions = field(default_factory=TablesOptions)
@@ -126,6 +128,8 @@ class Sweep:
     """Write to the workdir although its lock file names another host."""
     dry_run: bool = False
     """Print the trials and the memory of those side by side, and exit."""
+    verbose: bool = False
+    """Print details as well: the updates, memory, devices, the time to compile."""
     run: RunOptions = field(default_factory=RunOptions)
     tokens: TablesOptions = field(default_factory=TablesOptions)
     encoder: EncoderOptions = field(default_factory=EncoderOptions)

@@ -10,8 +10,10 @@ import dataclasses
 import io
 import itertools
 import os
+import platform
 import re
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,6 +55,7 @@ from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError
 from embedder.presets import PRESETS, check_preset, with_preset
 from embedder.tables.options import TablesOptions, Window
+from embedder.terminal import say
 
 if TYPE_CHECKING:
     from embedder.run.workdir import Workdir
@@ -74,6 +77,9 @@ def parse(arguments: list[str]) -> Verb:
     Raises:
       OSError, InputError: they are wrong, or the --config file is.
     """
+    if arguments[:1] == ["--version"]:
+        say(_version())
+        raise SystemExit(0)
     if arguments and arguments[0] in VERBS:
         arguments = _with_flags_of_now(arguments, VERBS[arguments[0]])
     _check_names(arguments)
@@ -87,6 +93,14 @@ def parse(arguments: list[str]) -> Verb:
     if isinstance(verb, Train | Sweep):
         check_preset(verb.preset, verb.run.model)
     return verb
+
+
+def _version() -> str:
+    """The versions of the program and of what it computes with."""
+    names = "jax", "dm-haiku", "optax", "numpy"
+    used = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    python = platform.python_version()
+    return f"embedder {metadata.version('embedder')} (Python {python}, {used})"
 
 
 def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:
@@ -214,7 +228,7 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
         verbs,
         prog="embedder",
         description="Trains embeddings and uses them. --debug, with any verb, prints "
-        "the traceback of an error.",
+        "the traceback of an error. --version prints the versions.",
         args=arguments,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         registry=_registry(),

@@ -57,8 +57,12 @@ class LogStream:
 
 
 @contextlib.contextmanager
-def showing_log(show: Callable[[str], object]) -> Iterator[None]:
-    """Calls `show` with each message of the package's log, INFO and above."""
+def showing_log(show: Callable[[str], object], details: bool = False) -> Iterator[None]:
+    """Calls `show` with each message of the package's log, INFO and above.
+
+    Args:
+      details: with DEBUG, too.
+    """
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -69,7 +73,7 @@ def showing_log(show: Callable[[str], object]) -> Iterator[None]:
     level = log.level
     logging.root.addHandler(silent)  # or Orbax adds one that repeats all records
     log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.DEBUG if details else logging.INFO)
     try:
         yield
     finally:

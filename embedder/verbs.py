@@ -81,27 +81,30 @@ def run_verb(verb: Verb) -> int:
 
 def _train(args: Train) -> None:
     check_program(_expected_loader(args.run))
-    from embedder.hosts.joining import join
-    from embedder.hosts.processes import is_first
-    from embedder.problem import open_base
-    from embedder.run.loop import RestartOptions
+    from embedder.run.progress import starting
     from embedder.run.stopping import Stop
-    from embedder.run.train import run_training
 
-    config = settings(args)
-    join(args.peers)
-    if args.dry_run:
-        _preview(args, config)
-        return
-    restart = RestartOptions(args.overwrite, args.step, args.force, args.force_lock)
-    base, stop = open_base(args.resume, args.grow, args.cache), Stop()
-    with stop.listening(), _shown_progress(stop) as on_status:
-        run = run_training(
-            *(config, args.workdir, args.corpus, base, args.cache, restart),
-            on_status=on_status,
-            stop=stop,
-            mirror=args.mirror,
-        )
+    config, stop = settings(args), Stop()
+    with stop.listening():
+        with starting(stop):
+            from embedder.hosts.joining import join
+            from embedder.hosts.processes import is_first
+            from embedder.problem import open_base
+            from embedder.run.loop import RestartOptions
+            from embedder.run.train import run_training
+        join(args.peers)
+        if args.dry_run:
+            _preview(args, config)
+            return
+        restart = RestartOptions(args.overwrite, args.step, args.force, args.force_lock)
+        base = open_base(args.resume, args.grow, args.cache)
+        with _shown_progress(stop, args.verbose) as on_status:
+            run = run_training(
+                *(config, args.workdir, args.corpus, base, args.cache, restart),
+                on_status=on_status,
+                stop=stop,
+                mirror=args.mirror,
+            )
     if is_first() and run.vectors is not None:
         done = "done"
         if run.was_finished:
@@ -116,13 +119,17 @@ def _train(args: Train) -> None:
 
 def _sweep(args: Sweep) -> None:
     check_program(_expected_loader(args.run))
-    from embedder.run.loop import RestartOptions
+    from embedder.run.progress import starting
     from embedder.run.stopping import Stop
-    from embedder.run.train import run_training
-    from embedder.sweep import report
-    from embedder.sweep.options import SweepOptions, preview
-    from embedder.sweep.space import read_space
-    from embedder.sweep.sweep import sweep
+
+    stop = Stop()
+    with stop.listening(), starting(stop):
+        from embedder.run.loop import RestartOptions
+        from embedder.run.train import run_training
+        from embedder.sweep import report
+        from embedder.sweep.options import SweepOptions, preview
+        from embedder.sweep.space import read_space
+        from embedder.sweep.sweep import sweep
 
     config = settings(args)
     if args.best is not None:
@@ -135,8 +142,7 @@ def _sweep(args: Sweep) -> None:
     if args.dry_run:
         say(preview(config, space, args.corpus, options, cache=args.cache))
         return
-    stop = Stop()
-    with stop.listening(), _shown_progress(stop) as on_status:
+    with stop.listening(), _shown_progress(stop, args.verbose) as on_status:
         outcome = sweep(
             *(config, space, args.corpus, args.workdir, options),
             cache=args.cache,
@@ -228,13 +234,13 @@ def _ignore(status: "Status") -> None:
 
 
 def _shown_progress(
-    stop: "Stop",
+    stop: "Stop", details: bool
 ) -> AbstractContextManager[Callable[["Status"], None]]:
     """A function that shows the progress of a run, in the first process."""
     from embedder.hosts.processes import is_first
     from embedder.run.progress import progress
 
-    return progress(stop) if is_first() else contextlib.nullcontext(_ignore)
+    return progress(stop, details) if is_first() else contextlib.nullcontext(_ignore)
 
 
 def _index(args: Index) -> None:

@@ -68,7 +68,7 @@ def child(*arguments: str, **options) -> subprocess.Popen:
         ("--loader", "tf", "invalid choice 'tf' for argument '--loader'"),
         ("--update", "row", "invalid choice 'row' for argument '--update'"),
         ("--windw", "3", "Unknown option `--windw`, did you mean `--window`?"),
-        ("--bogus", "3", "Unknown option `--bogus`."),
+        ("--xyzzy", "3", "Unknown option `--xyzzy`."),
         ("--corpus", "x", "Unknown option `--corpus`: give it without."),
         ("extra", "more", "Not understood: more"),
     ],
@@ -229,10 +229,26 @@ def test_train_says_what_it_left_where(run, capsys):
     assert train("text.txt", "--workdir", "a run") == 0
     printed = capsys.readouterr()
     assert printed.out == "a run: done. 8 vectors of 4 numbers.\n"
-    *memory, devices, epoch = printed.err.splitlines()
-    assert [line.split(":")[0] for line in memory] == ["memory", "on each device"]
-    assert devices == "devices: 1 (cpu): there is one; compiled by xla"
+    data, epoch = printed.err.splitlines()
+    assert data == ("text.txt: vocabulary: 8 tokens, 360 of 360 occurrences; 1 epoch")
     assert epoch.startswith("epoch 1/1: loss 4.1589, ")
+
+
+def test_verbose_says_what_the_run_takes(run, capsys):
+    assert train("text.txt", "--workdir", "a run", "--verbose") == 0
+    printed = capsys.readouterr().err.splitlines()
+    names = [line.split(":")[0] for line in printed]
+    for name in "updates", "learning rate at 0, 25, 50, 75, 100 %", "memory":
+        assert name in names
+    assert "on each device" in names
+    assert "devices: 1 (cpu): there is one; compiled by xla" in printed
+    assert any(line.startswith("The first call took ") for line in printed)
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    printed = capsys.readouterr().out
+    assert re.match(r"embedder [0-9.]+ \(Python [0-9.]+, jax [0-9.]+, ", printed)
 
 
 def test_train_without_a_workdir_names_it_after_the_corpus():

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
     "presets",
-    *("threads", "limits", "terminal", "disk", "vectors", "evaluation"),
+    *("threads", "limits", "terminal", "stages", "disk", "vectors", "evaluation"),
     *("engine", "hosts"),
     *("run", "problem", "run.resuming", "run.loop", "run.longer", "report"),
     *("graphs", "tables", "encoders", "results"),

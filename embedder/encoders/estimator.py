@@ -37,10 +37,10 @@ from embedder.encoders.predictor import Predictor
 from embedder.encoders.training import EncoderTraining
 from embedder.encoders.update import model_of
 from embedder.encoders.validation import DTYPES, features_for, flat
-from embedder.engine.epochs import Status, run_epochs
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.engine.rules import optimizer_by_name
 from embedder.errors import InputError, InputTypeError
+from embedder.run.fitting import Fitting, Given, fitting
 from embedder.settings import integer
 from embedder.threads import in_turn
 
@@ -140,7 +140,9 @@ class FeatureEncoder(
         self.micro_batches = micro_batches
 
     @in_turn
-    def fit(self, X, y=None) -> "FeatureEncoder":
+    def fit(
+        self, X, y=None, *, verbose: bool | None = None, callbacks: Given = ()
+    ) -> "FeatureEncoder":
         """Trains from initial weights; X [n, ...] of numbers, y [n] of labels.
 
         The objective simclr needs no labels.
@@ -148,16 +150,31 @@ class FeatureEncoder(
         Features of uint8, such as pixels, are scaled to 0 to 1. An error leaves the
         estimator unchanged.
 
+        Args:
+          verbose: True shows a bar on a terminal or in a notebook, and lines elsewhere;
+            False nothing; None a bar, if the training takes more than a second.
+          callbacks: functions that get a `Status` after each epoch; `every(N, f)`
+            calls f after N updates each. One that returns True stops the training,
+            which is kept as it is then; `history_` has the whole epochs.
+
         Raises:
           InputError, InputTypeError: an argument breaks its rule, or X and y do not
             fit each other.
           FloatingPointError: training diverged.
         """
-        return self._fit_or_restore(X, y, replicas=1, bootstrap=False)
+        with fitting(verbose, callbacks) as run:
+            return self._fit_or_restore(run, X, y, replicas=1, bootstrap=False)
 
     @in_turn
     def fit_ensemble(
-        self, X, y, replicas: int = 10, *, bootstrap: bool = False
+        self,
+        X,
+        y,
+        replicas: int = 10,
+        *,
+        bootstrap: bool = False,
+        verbose: bool | None = None,
+        callbacks: Given = (),
     ) -> "FeatureEncoder":
         """Trains `replicas` networks side by side from initial weights.
 
@@ -169,12 +186,14 @@ class FeatureEncoder(
           X, y: as for `fit`.
           replicas: number of networks, at least 2.
           bootstrap: each trains on its own resample of the training examples.
+          verbose, callbacks: as for `fit`.
 
         Raises:
           as `fit`; InputError, InputTypeError: `replicas` is no integer >= 2.
         """
         integer(2)(given := SimpleNamespace(replicas=replicas), "replicas")
-        return self._fit_or_restore(X, y, given.replicas, bootstrap)
+        with fitting(verbose, callbacks) as run:
+            return self._fit_or_restore(run, X, y, given.replicas, bootstrap)
 
     @property
     def ensemble_(self) -> FeatureEnsemble:
@@ -190,17 +209,21 @@ class FeatureEncoder(
             )
         return ensemble
 
-    def _fit_or_restore(self, X, y, replicas: int, bootstrap: bool) -> "FeatureEncoder":
+    def _fit_or_restore(
+        self, run: Fitting, X, y, replicas: int, bootstrap: bool
+    ) -> "FeatureEncoder":
         before = dict(self.__dict__)
         try:
-            return self._fit(X, y, replicas, bootstrap)
+            return self._fit(run, X, y, replicas, bootstrap)
         except BaseException:  # validate_data has set attributes
             for name in self.__dict__.keys() - before.keys():
                 delattr(self, name)
             self.__dict__.update(before)
             raise
 
-    def _fit(self, X, y, replicas: int, bootstrap: bool) -> "FeatureEncoder":
+    def _fit(
+        self, run: Fitting, X, y, replicas: int, bootstrap: bool
+    ) -> "FeatureEncoder":
         config = self._config(replicas=replicas, bootstrap=bootstrap)
         if y is None and not config.encoder.needs_labels:
             y = np.full(len(X), UNLABELLED)
@@ -218,14 +241,14 @@ class FeatureEncoder(
         epochs = range(self.epochs)
         rule = self._rule()
         training = EncoderTraining(config, examples, epochs, optimizer=rule)
-        history: list[dict[str, float | None]] = []
-
-        def keep(status: Status) -> None:
-            if status.is_epoch_end:
-                history.append(status.metrics)
-
-        end = run_epochs(training, training.initial_state(), keep)
-        self.classes_, self.history_ = classes, history
+        end = run.run(training, training.initial_state())
+        self.classes_, self.history_ = (
+            classes,
+            [
+                dict(zip(training.metrics, each, strict=True))
+                for each in end.position.history
+            ],
+        )
         model, network = model_of(end.state), training.network
         if not training.has_replicas:
             self._set(network, [model], shape, x.dtype.name, None)

@@ -9,12 +9,13 @@ import glob
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from embedder.disk.fingerprints import check_unchanged, file_fingerprint
-from embedder.encoders.images import ImageFile, decoded
+from embedder.encoders.images import ImageFile, decoded, decoded_folder, mode_of
+from embedder.encoders.lazy_images import LazyImages, is_too_large
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError
 from embedder.limits import check_room
@@ -101,13 +102,22 @@ def image_decoder(
     manifest: list[dict[str, Any]],
     check: Callable[[], None],
 ) -> Decode:
-    """Decodes images as the settings of `source` say, see `decoded`."""
+    """Decodes images as the settings of `source` say: `decoded`, or `LazyImages`."""
+    options, workers = source.options, source.workers
 
     def decode(files: Sequence[ImageFile]) -> np.ndarray:
-        size, channels = source.options.image_size, source.options.channels
-        return decoded(
-            files, size, source.workers, cache, manifest, check, channels=channels
-        )
+        size, channels = options.image_size, options.channels
+        is_lazy = options.decode == "each"
+        if options.decode == "auto" and cache is not None:
+            is_cached = decoded_folder(cache, size, channels, manifest).exists()
+            num = len(files)
+            is_lazy = not is_cached and is_too_large(files[0], size, num, cache)
+        if not is_lazy:
+            return decoded(files, size, workers, cache, manifest, check, channels)
+        if options.decode == "auto":
+            _log.info("%d images are decoded each time they are used.", len(files))
+        mode = mode_of(files, channels, workers)
+        return cast(np.ndarray, LazyImages(files, size, mode, workers, check))
 
     return decode
 
@@ -155,7 +165,8 @@ def make_examples(
       InputError: the arrays do not fit each other or memory, or have values that
         cannot be trained on.
     """
-    features = np.asanyarray(features)  # keeps a memmap
+    if not isinstance(features, LazyImages):
+        features = np.asanyarray(features)  # keeps a memmap
     if labels is None:
         labels = np.full(len(features) if features.ndim else 0, UNLABELLED)
     labels = np.asarray(labels)

@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.engine.prefetch import parallel_map
 from embedder.errors import InputError
 from embedder.limits import check_room
+from embedder.stages import report_stage
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -74,20 +75,19 @@ def decoded(
       InputError: a file is no image or has another size, or the cache is damaged.
     """
     if cache is None:
-        mode = _mode(files, channels, workers)
-        shape = _shape(files, size, mode)
+        mode = mode_of(files, channels, workers)
+        shape = (len(files), *image_shape(files[0], size, mode))
         needed = math.prod(shape)
         check_room(needed, f"{len(files)} images take", "give a smaller --image-size")
         images = _decode(files, size, mode, workers, np.empty(shape, np.uint8))
         check_unchanged()
         return images
-    key = json.dumps([_FORMAT, size, channels, manifest]).encode()
-    folder = cache / hashlib.sha256(key).hexdigest()[:16]
+    folder = decoded_folder(cache, size, channels, manifest)
     path = folder / "images.npy"
     remove_unfinished_folders(cache)
     if not folder.exists():
-        mode = _mode(files, channels, workers)
-        shape = _shape(files, size, mode)
+        mode = mode_of(files, channels, workers)
+        shape = (len(files), *image_shape(files[0], size, mode))
         with atomic_folder(folder) as part:
             array = np.lib.format.open_memmap(
                 part / path.name, "w+", np.uint8, shape=shape
@@ -106,6 +106,14 @@ def decoded(
         ) from error
 
 
+def decoded_folder(
+    cache: Path, size: tuple[int, ...], channels: Channels, manifest: list[dict]
+) -> Path:
+    """The folder of `cache` where `decoded` keeps images."""
+    key = json.dumps([_FORMAT, size, channels, manifest]).encode()
+    return cache / hashlib.sha256(key).hexdigest()[:16]
+
+
 def _mapped(path: Path, num_images: int, size: tuple[int, ...]) -> np.ndarray:
     found = memory_map_npy(path)
     is_sized = found.ndim in (3, 4) and found.shape[1:3] == (size or found.shape[1:3])
@@ -117,7 +125,7 @@ def _mapped(path: Path, num_images: int, size: tuple[int, ...]) -> np.ndarray:
     return found
 
 
-def _mode(files: Sequence[ImageFile], channels: Channels, workers: int) -> Mode:
+def mode_of(files: Sequence[ImageFile], channels: Channels, workers: int) -> Mode:
     """The mode to read all files in; the log says so if they differ."""
     if channels != "auto":
         return "L" if channels == "1" else "RGB"
@@ -131,11 +139,9 @@ def _mode(files: Sequence[ImageFile], channels: Channels, workers: int) -> Mode:
     return "L" if num_grey == len(files) else "RGB"
 
 
-def _shape(
-    files: Sequence[ImageFile], size: tuple[int, ...], mode: Mode
-) -> tuple[int, ...]:
-    """Shape of all images, by the first of them."""
-    return (len(files), *read_image(files[0], size, mode).shape)
+def image_shape(file: ImageFile, size: tuple[int, ...], mode: Mode) -> tuple[int, ...]:
+    """Shape of an image that `read_image` reads."""
+    return read_image(file, size, mode).shape
 
 
 def _decode(
@@ -145,15 +151,30 @@ def _decode(
     workers: int,
     into: np.ndarray,
 ) -> np.ndarray:
-    images = parallel_map(lambda file: read_image(file, size, mode), files, workers)
-    for number, image in enumerate(images):
+    for number, image in enumerate(read_all(files, size, mode, workers)):
         if image.shape != into.shape[1:]:
-            raise InputError(
-                f"{files[number]} is {_size(image)}, and {files[0]} {_size(into[0])}: "
-                "give --image-size HEIGHT WIDTH."
-            )
+            raise size_error(files[number], image, files[0], into[0])
         into[number] = image
+        if not number % 100:
+            report_stage(f"reading {len(files):,} images: {number:,}")
     return into
+
+
+def read_all(
+    files: Sequence[ImageFile], size: tuple[int, ...], mode: Mode, workers: int
+) -> Iterator[np.ndarray]:
+    """`read_image` of each file, in order, by threads."""
+    return parallel_map(lambda file: read_image(file, size, mode), files, workers)
+
+
+def size_error(
+    file: ImageFile, image: np.ndarray, first: ImageFile, of_first: np.ndarray
+) -> InputError:
+    """The error of an image with another size than the first one."""
+    return InputError(
+        f"{file} is {_size(image)}, and {first} {_size(of_first)}: give --image-size "
+        "HEIGHT WIDTH."
+    )
 
 
 def read_image(

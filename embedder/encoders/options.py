@@ -165,6 +165,11 @@ class EncoderOptions:
     channels: Literal["auto", "1", "3"] = setting("auto")
     """Channels of image files: 1 (grey) or 3 (RGB). auto: 1 if all files are grey, else
     3."""
+    decode: Literal["auto", "once", "each"] = setting(
+        "auto", changes_vectors=False, is_per_host=True
+    )
+    """Decode image files once, into the cache, or each time they are used. auto: once,
+    unless that would take more than half of the free space there."""
 
     def __post_init__(self):
         validate(self)

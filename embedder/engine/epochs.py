@@ -14,6 +14,7 @@ from embedder.engine.evaluations import Evaluations, Timer
 from embedder.engine.loop import CallResult, EpochSums
 from embedder.engine.program import PlacedState, Program
 from embedder.engine.state import TrainState
+from embedder.stages import report_stage
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class Status(NamedTuple):
     loss: float  # mean, of this epoch so far
     recent_loss: float  # mean, of a recent call
     metrics: dict[str, float | None]  # of this epoch at its end; else empty
-    scores: dict[str, float | None]  # of an evaluation within this epoch; else empty
+    scores: dict[str, float | None]  # of an evaluation just made; else empty
     rate: float  # learning rate
     rate_name: str
     updates: int  # of all epochs so far
@@ -134,8 +135,10 @@ def run_epochs(
     on_pause: Callable[[], None] = lambda: None,
     until: int | None = None,
     evaluations: Evaluations = Evaluations(),  # noqa: B008 - it is immutable
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Snapshot:
-    """The snapshot after all epochs of `training`, or where `evaluations` end it.
+    """The snapshot after all epochs of `training`, or where `evaluations` or
+    `is_stopped` end it.
 
     Args:
       state: arrays of NumPy, at `start`; they are not changed.
@@ -143,17 +146,26 @@ def run_epochs(
       start: None: before the first update.
       on_pause: called before slow work outside the loop of calls.
       until: the epoch before which to end; None: all epochs.
+      is_stopped: asked after each `on_status`.
 
     Raises:
       FloatingPointError: a loss or a parameter is not finite, unless `may_diverge`.
     """
-    _log.info("devices: %s; compiled by %s", training.devices_line, training.backend)
+    is_plain = jax.default_backend() == "cpu" and jax.device_count() == 1
+    level = logging.DEBUG if is_plain else logging.INFO
+    devices = training.devices_line, training.backend
+    _log.log(level, "devices: %s; compiled by %s", *devices)
     placed = training.program.place_state(state)
     at = start or RunPosition(training.epochs.start)
     reporter = _Reporter(training, on_status, at)
     evaluator = _Evaluator(training, evaluations, on_pause)
+
+    def is_over() -> bool:
+        return evaluations.is_over(at.waits) or is_stopped()
+
+    report_stage("compiling")
     for epoch in range(at.epoch, training.epochs.stop if until is None else until):
-        if evaluations.is_over(at.waits):  # it was stopped after its last evaluation
+        if is_over():  # it was stopped after its last evaluation, or at an epoch's end
             break
         sums = EpochSums(at.sums)
         for call in training.calls(placed, epoch, at.position):
@@ -164,10 +176,10 @@ def run_epochs(
             if is_due := evaluator.is_due(before, at):
                 at = evaluator.within_epoch(at, placed)
             reporter.report_call(placed, at, sums, call.call_seconds, is_due)
-            if evaluations.is_over(at.waits):
+            if is_over():
                 break
         on_pause()
-        if evaluations.is_over(at.waits):
+        if is_over():
             _check_parameters(training, placed, f"{at.updates} updates")
             at = at._replace(sums=sums.result())
             break
@@ -180,6 +192,9 @@ def run_epochs(
     reporter.log_compile_time()
     if evaluations.is_over(at.waits) and at.epoch < training.epochs.stop:
         _log_early_end(training, at)
+    elif is_stopped() and at.epoch < training.epochs.stop:
+        done = at.updates, 100 * at.progress
+        _log.info("Stopped by a callback after %d updates, %.1f %% of the run.", *done)
     if at.losses and not any(at.losses):
         _log.warning(training.zero_loss_message)
     return Snapshot(training.program.whole_state(placed), at)
@@ -340,11 +355,16 @@ class _Reporter:
             return Snapshot(self._training.program.whole_state(state), at)
 
         metrics = dict(zip(self._training.metrics, at.history[-1], strict=True))
-        loss = at.losses[-1]
-        status = self._status(at, loss, loss, snapshot)
-        self._on_status(
-            status._replace(epoch=at.epoch - 1, is_epoch_end=True, metrics=metrics)
+        loss, num_scores = at.losses[-1], len(self._training.scores)
+        measured = at.history[-1][len(metrics) - num_scores :]
+        scores = dict(zip(self._training.scores, measured, strict=True))
+        status = self._status(at, loss, loss, snapshot)._replace(
+            epoch=at.epoch - 1,
+            is_epoch_end=True,
+            metrics=metrics,
+            scores=scores if any(x is not None for x in measured) else {},
         )
+        self._on_status(status)
 
     def log_compile_time(self) -> None:
         _log.debug("The first call took %.2f s, mostly to compile.", self._compiling)

@@ -8,6 +8,7 @@ import numpy as np
 from embedder.errors import InputError
 from embedder.graphs.compiled import relabel_rows, spread, sum_rows
 from embedder.limits import check_room
+from embedder.stages import report_stage
 
 # Bytes of memory for each edge while a graph is read and built; measured: 92, 152.
 _BUILDING_BYTES, _BUILDING_BYTES_WEIGHTED = 110, 170
@@ -73,6 +74,7 @@ def build_graph(edges: Edges, *, directed: bool) -> Graph:
       NoRoomError: it does not fit in memory.
     """
     check_building_room(len(edges.source), edges.weight is not None)
+    report_stage(f"joining {len(edges.source):,} edges")
     num_nodes = len(edges.nodes)
     keys, weights, num_loops = _entries(edges, directed)
     if not len(keys):

@@ -26,6 +26,7 @@ from embedder.graphs.edge_table import EdgeColumns, ends_and_weights, pick_colum
 from embedder.graphs.edge_text import find_text_columns, read_edge_text
 from embedder.graphs.matrices import read_matrix
 from embedder.limits import memory_limit
+from embedder.stages import report_stage
 
 _MAX_NODES = 2**31 - 1
 
@@ -51,12 +52,14 @@ def read_edges(
     names = _Names()
     parts: list[_Part] = []
     num_edges = 0
+    report_stage(f"reading {paths[0]}")
     for path, kind in zip(paths, kinds, strict=True):
         for frame in _frames(path, kind, columns):
             num_edges += len(frame)
             has_weights = "weight" in frame.columns
             check_building_room(num_edges, has_weights)  # a small .gz can have any
             parts.append(names.numbered(frame))
+            report_stage(f"reading {path}: {num_edges:,} edges")
     if not any(len(part.source) for part in parts):
         raise InputError(f"{paths[0]} has no edge.")
     kinds_of_parts = {part.weight is not None for part in parts if len(part.source)}

@@ -16,6 +16,7 @@ from embedder.report.text import number, short
 from embedder.report.tokens import NO_EXTRAS, Extras, with_tokens
 from embedder.run.inputs import manifest_of, open_settings, source_of
 from embedder.run.workdir import Workdir
+from embedder.stages import report_stage
 from embedder.vectors.ensemble_files import read_ensemble
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
@@ -30,6 +31,7 @@ def write_after_training(path: Path, vectors: Vectors) -> None:
     If that fails, a warning says so: the run is finished without it.
     """
     run, began = Workdir(path), time.perf_counter()
+    report_stage(f"writing {run.report.name}")
     try:
         page = run_page(path, AFTER_TRAINING, vectors=vectors)
         make_report(page).save(run.report)

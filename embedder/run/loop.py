@@ -27,6 +27,7 @@ from embedder.run.resuming import (
 from embedder.run.saving import MEET_EVERY, Saver
 from embedder.run.stopping import Stop
 from embedder.run.workdir import Workdir
+from embedder.stages import report_stage
 from embedder.vectors.vectors import Vectors
 
 _DIVERGED = 10  # times the loss of the initial vectors: far above any useful loss
@@ -90,8 +91,8 @@ def train_plan(
             if mirror is not None:
                 mirror.start(checkpoints)
     start = start_or_broadcast(resumed, training)
-    for line in memory_lines(training) if processes.is_first() else ():
-        _log.info(line)
+    if processes.is_first():
+        _log_plan(plan)
     saver = Saver(
         *(checkpoints, save.interval, stop),
         saves_best=training.config.saves_best,
@@ -106,8 +107,19 @@ def train_plan(
         if save.result == "best":
             end = _best(checkpoints, training, end)
         if processes.is_first():
+            report_stage("writing the results")
             return problem.finish(run, training, end)
         return problem.vectors(training, end)
+
+
+def _log_plan(plan: Plan[AnyTraining]) -> None:
+    """Says what is trained on, and for experts what that takes."""
+    training, source = plan.training, plan.source or "the demo corpus"
+    first, *others = training.description
+    num = len(training.epochs)
+    _log.info("%s: %s; %d epoch%s", source, first, num, "" if num == 1 else "s")
+    for line in *others, *memory_lines(training):
+        _log.debug("%s", line)
 
 
 def _resumed(

@@ -1,10 +1,13 @@
 """Signals that stop a run: it finishes the call of updates, saves, and exits."""
 
+import gc
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME = 0.2  # seconds: GNU timeout signals the process, and then its whole group
@@ -49,7 +52,13 @@ class Stop:
         """Stops the run after its next call of updates, as the signal `number` does."""
         self.number = self.number or number
 
-    def _take(self, number: int, frame: object) -> None:
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if not self.is_polled and _is_collecting(frame):
+            main = threading.main_thread().ident
+            again = threading.Timer(0.01, signal.pthread_kill, (main, number))
+            again.daemon = True
+            again.start()
+            return
         now = time.monotonic()
         if self.number:
             if now - self._came > _SAME:
@@ -58,3 +67,17 @@ class Stop:
         self.number, self._came = number, now
         if not self.is_polled:
             raise Stopped(number)
+
+
+def _is_collecting(frame: FrameType | None) -> bool:
+    """Whether a signal came in a callback of the garbage collector, as JAX has one, of
+    a weak reference, or in `__del__`: what is raised there is printed, and lost."""
+    codes = {getattr(each, "__code__", None) for each in gc.callbacks}
+    while frame is not None:
+        code = frame.f_code
+        if code in codes or code.co_name == "__del__":
+            return True
+        if code.co_name in ("_remove", "remove") and "weakref" in code.co_filename:
+            return True
+        frame = frame.f_back
+    return False

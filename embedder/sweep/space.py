@@ -33,7 +33,7 @@ from embedder.tables.options import Window
 
 _MOST = 10_000  # combinations of a grid: more are likely a mistake
 _OF_DATA = (
-    *("label", "key", "image_size", "channels", "unicode_errors"),
+    *("label", "key", "image_size", "channels", "decode", "unicode_errors"),
     *("session", "item", "order", "items", "weights"),
     *("source", "target", "weight", "directed"),
 )

@@ -12,6 +12,7 @@ import polars as pl
 from embedder.disk.fingerprints import check_unchanged, file_fingerprint
 from embedder.engine.prefetch import prefetch
 from embedder.errors import InputError, InputTypeError
+from embedder.stages import report_stage
 from embedder.tables.chunks import Chunk, UnicodeErrors
 from embedder.tables.corpus_files import corpus_files
 from embedder.tables.corpus_formats import format_of
@@ -109,6 +110,8 @@ def _sequence_chunks(
         )
     tokens: list[str | int] = []
     lengths: list[int] = []
+    num_read = 0
+    report_stage("reading sequences")
     for sequence in sequences:
         if isinstance(sequence, str | bytes) or not isinstance(sequence, Iterable):
             raise InputTypeError(
@@ -119,6 +122,8 @@ def _sequence_chunks(
         lengths.append(len(tokens) - before)
         if len(tokens) >= _CHUNK_TOKENS:
             yield _chunk(reader.texts(tokens), lengths)
+            num_read += len(tokens)
+            report_stage(f"reading sequences: {num_read:,} tokens")
             tokens, lengths = [], []
     yield _chunk(reader.texts(tokens), lengths)
 

@@ -35,6 +35,7 @@ from embedder.disk.files import short_reason
 from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.errors import InputError
 from embedder.limits import check_room
+from embedder.stages import report_stage
 from embedder.tables import shards
 from embedder.tables.chunks import Chunk
 from embedder.tables.corpus import Corpus
@@ -95,7 +96,7 @@ def encode(
       InputError: counting the tokens takes more memory than there is.
     """
     with io.BytesIO() as spool:
-        counts = _count_tokens(corpus.chunks(), spool)
+        counts = _count_tokens(corpus.source, corpus.chunks(), spool)
         vocabulary, id_of_code = _vocabulary(counts, min_count, base)
         return _in_memory(vocabulary, counts, spool, id_of_code)
 
@@ -140,9 +141,9 @@ def _chunks(corpus: Corpus, folder: Path) -> Iterator[Chunk]:
     return corpus.chunks_in(folder) if corpus.chunks_in else corpus.chunks()
 
 
-def _count_tokens(chunks: Iterator[Chunk], spool: BinaryIO) -> _Counts:
-    """Reads `chunks`; writes codes u32, lengths i64 and, if there are any, weights f32
-    of each to `spool`.
+def _count_tokens(source: str, chunks: Iterator[Chunk], spool: BinaryIO) -> _Counts:
+    """Reads `chunks` of `source`; writes codes u32, lengths i64 and, if there are any,
+    weights f32 of each to `spool`.
 
     Polars numbers tokens in any order: its numbers are mapped to codes.
     """
@@ -151,7 +152,8 @@ def _count_tokens(chunks: Iterator[Chunk], spool: BinaryIO) -> _Counts:
     code_of_category = np.empty(0, dtype=np.uint32)
     counts = np.empty(0, dtype=np.int64)
     num_types = num_bytes = 0
-    sizes = []
+    sizes: list[_ChunkSize] = []
+    report_stage(f"reading {source}")
     for chunk in chunks:
         coded = chunk.tokens.cast(pl.Categorical(categories))
         category = coded.to_physical().to_numpy()
@@ -173,6 +175,8 @@ def _count_tokens(chunks: Iterator[Chunk], spool: BinaryIO) -> _Counts:
             spool.write(chunk.weights.astype(np.float32, copy=False).tobytes())
         size = len(codes), len(chunk.lengths)
         sizes.append(_ChunkSize(*size, chunk.is_open, chunk.weights is not None))
+        num_tokens = sum(each.tokens for each in sizes)
+        report_stage(f"reading {source}: {num_tokens:,} tokens")
     return _Counts(tokens, counts[:num_types], sizes, num_bytes)
 
 
@@ -321,7 +325,7 @@ def _write_cache(
     """Writes the cache; returns the bytes of memory that counting the tokens took."""
     with atomic_folder(folder) as temporary:
         with tempfile.TemporaryFile(dir=temporary) as spool:
-            counts = _count_tokens(_chunks(corpus, temporary), spool)
+            counts = _count_tokens(corpus.source, _chunks(corpus, temporary), spool)
             vocabulary, id_of_code = _vocabulary(counts, min_count, base)
             tokens, weights = [], _WeightSummary()
             parts = cut_shards(_decode_spool(counts, spool, id_of_code))

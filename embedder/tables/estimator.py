@@ -13,12 +13,12 @@ import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
-from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputTypeError
 from embedder.presets import PRESETS, Preset
+from embedder.run.fitting import Fitting, Given, fitting
 from embedder.settings import choice, integer
 from embedder.tables.artefact import (
     MODEL_SETTINGS,
@@ -173,6 +173,8 @@ class EmbeddingTrainer:
         weights: str = "",
         init_from: Start = None,
         freeze: str | Iterable[Key] = "",
+        verbose: bool | None = None,
+        callbacks: Given = (),
     ) -> "EmbeddingTrainer":
         """Trains from the start; returns the trainer. An error leaves it as it was.
 
@@ -192,6 +194,11 @@ class EmbeddingTrainer:
             trainer; other tokens start as without.
           freeze: tokens whose vectors stay as they start: "all"; "known", those of
             `init_from`; keys, or the path of a file with a key a line.
+          verbose: True shows a bar on a terminal or in a notebook, and lines elsewhere;
+            False nothing; None a bar, if the training takes more than a second.
+          callbacks: functions that get a `Status` after each epoch; `every(N, f)`
+            calls f after N updates each. One that returns True stops the training,
+            which is kept as it is then; `loss_history` has the whole epochs.
 
         Raises:
           FileNotFoundError: there is no such file.
@@ -200,14 +207,9 @@ class EmbeddingTrainer:
           FloatingPointError: training diverged.
         """
         config = settings.with_options(self._config(), holdout=holdout)
-        corpus = _corpus(
-            sequences_or_path, Columns(session, item, order, items, weights)
-        )
-        starting = self._starting(init_from, freeze)
-        encoded = _encoded(corpus, self.min_count)
-        epochs = range(self.epochs)
-        self._train(encoded, config, None, epochs, starting=starting)
-        self._key_type = corpus.key_type
+        columns = Columns(session, item, order, items, weights)
+        with fitting(verbose, callbacks) as run:
+            self._fit(run, config, sequences_or_path, columns, init_from, freeze)
         return self
 
     @in_turn
@@ -225,6 +227,8 @@ class EmbeddingTrainer:
         weights: str = "",
         init_from: Start = None,
         freeze: str | Iterable[Key] = "",
+        verbose: bool | None = None,
+        callbacks: Given = (),
     ) -> "EmbeddingTrainer":
         """Trains `replicas` models side by side from the start; returns the trainer.
 
@@ -237,6 +241,7 @@ class EmbeddingTrainer:
           replicas: number of models, at least 2.
           bootstrap: each trains on a resample of the sequences of its own.
           holdout, init_from, freeze: as for `fit`, of all models.
+          verbose, callbacks: as for `fit`.
 
         Raises:
           as `fit`; ValueError: `replicas` is less than 2.
@@ -244,14 +249,26 @@ class EmbeddingTrainer:
         given = SimpleNamespace(replicas=replicas, bootstrap=bootstrap, holdout=holdout)
         integer(2)(given, "replicas")
         config = settings.with_options(self._config(), **vars(given))
-        corpus = _corpus(
-            sequences_or_path, Columns(session, item, order, items, weights)
-        )
-        starting = self._starting(init_from, freeze)
-        encoded, epochs = _encoded(corpus, self.min_count), range(self.epochs)
-        self._train(encoded, config, None, epochs, corpus.key_type, starting=starting)
-        self._key_type = corpus.key_type
+        columns = Columns(session, item, order, items, weights)
+        with fitting(verbose, callbacks) as run:
+            self._fit(run, config, sequences_or_path, columns, init_from, freeze)
         return self
+
+    def _fit(
+        self,
+        run: Fitting,
+        config: Config,
+        source: Source,
+        columns: Columns,
+        init_from: Start,
+        freeze: str | Iterable[Key],
+    ) -> None:
+        """Trains on sequences from the start; see `fit` and `fit_ensemble`."""
+        corpus, starting = _corpus(source, columns), self._starting(init_from, freeze)
+        encoded, epochs = _encoded(corpus, self.min_count), range(self.epochs)
+        kind = corpus.key_type
+        self._train(run, encoded, config, None, epochs, kind, starting=starting)
+        self._key_type = kind
 
     @in_turn
     def fit_graph(
@@ -271,6 +288,8 @@ class EmbeddingTrainer:
         replicas: int = 1,
         init_from: Start = None,
         freeze: str | Iterable[Key] = "",
+        verbose: bool | None = None,
+        callbacks: Given = (),
     ) -> "EmbeddingTrainer":
         """Trains on random walks from the start; returns the trainer. An error leaves
         it as it was.
@@ -291,6 +310,7 @@ class EmbeddingTrainer:
           replicas: models to train side by side, as `fit_ensemble` does; of several
             `ensemble_` has all. Each has the walks of its own seed.
           init_from, freeze: as for `fit`, of nodes.
+          verbose, callbacks: as for `fit`.
 
         Raises:
           FileNotFoundError, TypeError, ValueError: `graph` or a setting is wrong.
@@ -311,12 +331,13 @@ class EmbeddingTrainer:
         given |= {"walks_fixed": walks_fixed, "min_count": 1}
         columns = {"source": source, "target": target, "weight": weight}
         config = settings.with_options(self._config(), **given, **columns)
-        edges, is_directed = given_edges(graph, config.tables)
-        if directed is None:
-            config = settings.with_options(config, directed=is_directed)
-        starting = self._starting(init_from, freeze)
-        encoded = walks_over(edges, config.tables)
-        self._train(encoded, config, None, range(self.epochs), starting=starting)
+        with fitting(verbose, callbacks) as run:
+            edges, is_directed = given_edges(graph, config.tables)
+            if directed is None:
+                config = settings.with_options(config, directed=is_directed)
+            starting = self._starting(init_from, freeze)
+            encoded, epochs = walks_over(edges, config.tables), range(self.epochs)
+            self._train(run, encoded, config, None, epochs, starting=starting)
         self._key_type = "text"
         return self
 
@@ -348,6 +369,8 @@ class EmbeddingTrainer:
         schedule: Schedule | None = None,
         init_from: Start = None,
         freeze: str | Iterable[Key] = "",
+        verbose: bool | None = None,
+        callbacks: Given = (),
     ) -> "EmbeddingTrainer":
         """Trains one more epoch; returns the trainer. An error leaves it as it was.
 
@@ -364,42 +387,27 @@ class EmbeddingTrainer:
             "continue" with `grow`, else "restart".
           init_from: as for `fit`, only of a trainer that is not trained yet.
           freeze: as for `fit`; "known": the tokens that the trainer has already.
+          verbose, callbacks: as for `fit`.
 
         Raises:
           as `fit`; ValueError: the trainer is trained, and `init_from` is given.
         """
         schedule = _schedule(schedule, grow)
         starting = self._starting(init_from, freeze, self._state is not None)
-        columns = Columns(session, item, order, items, weights)
-        config, corpus = self._config(), _corpus(sequences_or_path, columns)
-        if self._state is not None and corpus.key_type != self._key_type:
-            raise InputTypeError(
-                f"Tokens must be {self._key_type}, as those of `fit`, got "
-                f"{corpus.key_type}."
-            )
+        columns, config = Columns(session, item, order, items, weights), self._config()
+        with fitting(verbose, callbacks) as run:
+            corpus = _corpus(sequences_or_path, columns)
+            if self._state is None:
+                encoded = _encoded(corpus, self.min_count)
+                self._train(run, encoded, config, None, range(1), starting=starting)
+            elif corpus.key_type == self._key_type:
+                self._continue(run, corpus, grow, schedule, starting)
+            else:
+                raise InputTypeError(
+                    f"Tokens must be {self._key_type}, as those of `fit`, got "
+                    f"{corpus.key_type}."
+                )
         self._key_type = corpus.key_type
-        if self._state is None:
-            encoded: TokenSource = _encoded(corpus, self.min_count)
-            self._train(encoded, config, None, range(1), starting=starting)
-        else:
-            table = self.vectors
-            config = settings.with_options(
-                config,
-                block=self._block,
-                vector_size=table.shape[1],
-                dtype=table.dtype.name,
-            )
-            known = BaseVocabulary(self._trained(), grow)
-            new, base = _encoded(corpus, self.min_count, known), self._model()
-            log_dropped(new, grow, "`grow=True`")
-            encoded = new
-            factors: np.ndarray | None = None
-            if schedule == "continue":
-                encoded, base, factors = plan_update(base, new, [], config.tables)
-            epochs = range(len(self.loss_history), len(self.loss_history) + 1)
-            self._train(
-                *(encoded, config, base, epochs), starting=starting, of_update=factors
-            )
         return self
 
     def train_epoch(
@@ -433,6 +441,34 @@ class EmbeddingTrainer:
         use_threads()
         with _cap_named():
             return train_epoch(config, *given, epoch, epochs)
+
+    def _continue(
+        self,
+        run: Fitting,
+        corpus: Corpus,
+        grow: bool,
+        schedule: Schedule,
+        starting: Starting,
+    ) -> None:
+        """Trains one more epoch on `corpus`."""
+        table = self.vectors
+        config = settings.with_options(
+            self._config(),
+            block=self._block,
+            vector_size=table.shape[1],
+            dtype=table.dtype.name,
+        )
+        known = BaseVocabulary(self._trained(), grow)
+        new, base = _encoded(corpus, self.min_count, known), self._model()
+        log_dropped(new, grow, "`grow=True`")
+        encoded: TokenSource = new
+        factors: np.ndarray | None = None
+        if schedule == "continue":
+            encoded, base, factors = plan_update(base, new, [], config.tables)
+        epochs = range(len(self.loss_history), len(self.loss_history) + 1)
+        self._train(
+            *(run, encoded, config, base, epochs), starting=starting, of_update=factors
+        )
 
     @property
     def vectors(self) -> np.ndarray:
@@ -614,6 +650,7 @@ class EmbeddingTrainer:
 
     def _train(
         self,
+        run: Fitting,
         encoded: TokenSource,
         config: Config,
         base: ModelFile | None,
@@ -640,7 +677,7 @@ class EmbeddingTrainer:
         training = Training(config, encoded, epochs, base, start=start, factors=factors)
         history = [] if base is None else self._loss_history
         with _cap_named():
-            end = run_epochs(training, training.initial_state())
+            end = run.run(training, training.initial_state())
         assert config.tables.block is not None, "`config` is resolved"
         self._state, self._ensemble = end.state, None
         if training.has_replicas:

@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,13 @@ RECALL_AT = 10
 QUERIES = 1000
 _ABOUT = "about.json"
 _ENDING = ".usearch"
-_EXPANSIONS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_RANKED = 1024  # queries whose candidates a thread ranks at a time
+_EXPANSIONS = (
+    *range(16, 64, 4),
+    *range(64, 128, 8),
+    *range(128, 256, 16),
+    *(256, 384, 512, 768, 1024),
+)
 _ADDED = 2**14  # rows that are added at once
 _MOST_BYTES = 2**16  # of about.json
 _NEEDS = "An index needs the package usearch: pip install 'embedder[index]'."
@@ -284,7 +291,16 @@ def _searched(
     the graph ranks rounded vectors."""
     most = max(map(len, excluded)) if excluded else 0
     found = _found(graph, prepared(table, queries), 2 * num + most)
-    return nearest_of(table, queries, found, num, excluded)
+
+    def ranked(start: int) -> tuple[np.ndarray, np.ndarray]:
+        part = slice(start, start + _RANKED)
+        own = None if excluded is None else excluded[part]
+        return nearest_of(table, queries[part], found[part], num, own)
+
+    with ThreadPoolExecutor(_num_threads()) as pool:
+        parts = [*pool.map(ranked, range(0, max(1, len(queries)), _RANKED))]
+    ids, scores = zip(*parts, strict=True)
+    return np.concatenate(ids), np.concatenate(scores)
 
 
 def _found(graph: Graph, queries: np.ndarray, num: int) -> np.ndarray:

@@ -15,7 +15,8 @@ import numpy as np
 from embedder.cli import main
 x = np.random.default_rng(0).integers(0, 256, (40, 4, 3), np.uint8)
 np.savez("images.npz", X=x, y=np.arange(40) % 2)
-code = main(["train", "images.npz", "--model", "encoder", "--workdir", "run"])
+options = ["--model", "encoder", "--workdir", "run", "--verbose"]
+code = main(["train", "images.npz", *options])
 print(code, "tensorflow" in sys.modules)
 """
 

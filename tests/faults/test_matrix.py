@@ -111,6 +111,8 @@ INPUTS = {
     "B49": "examples of classes that an encoder does not know, or of one example each; "
     "labels and vectors of other examples",
     "B50": "a sheet of images: data that are changed, missing, no images; hostile keys",
+    "B45": "callbacks that are no functions, that fail, or that return anything",
+    "B48": "images that are decoded each time: damaged, changed, of another size",
     "B46": "an archive of images: cut, damaged, hostile names, sizes that are claimed",
     "B47": "augmentations that are unknown, out of bounds or larger than images",
     "B51": "arguments of networks, objectives and schedules: unknown, out of bounds",

@@ -1,10 +1,13 @@
+import gc
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
+from embedder.run.progress import starting
 from embedder.run.stopping import Stop, Stopped
 
 SIGNALS = [
@@ -21,6 +24,42 @@ def test_a_signal_that_nobody_awaits_stops_at_once(number):
         os.kill(os.getpid(), number)
     assert caught.value.number == number
     assert signal.getsignal(number) == before
+
+
+@pytest.mark.row("F4")
+def test_a_signal_while_garbage_is_collected_is_not_lost(monkeypatch):
+    """JAX has a callback of the collector; what is raised there is only printed."""
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+
+    def callback(phase: str, info: object) -> None:
+        if phase == "start":
+            os.kill(os.getpid(), signal.SIGTERM)
+            sum(range(100))  # the handler runs here
+
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(Stopped) as caught, Stop().listening():
+            gc.collect()
+            gc.callbacks.remove(callback)
+            time.sleep(5)
+    finally:
+        if callback in gc.callbacks:
+            gc.callbacks.remove(callback)
+    assert caught.value.number == signal.SIGTERM
+    assert lost == []
+
+
+@pytest.mark.row("F4")
+def test_a_signal_while_libraries_are_loaded_stops_after_them():
+    stop, done = Stop(), []
+    with pytest.raises(Stopped) as caught, stop.listening():
+        with starting(stop):
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("loaded")
+        done.append("more")
+    assert caught.value.number == signal.SIGINT and done == ["loaded"]
+    assert not stop.is_polled
 
 
 def test_a_signal_that_is_awaited_is_kept():
@@ -58,6 +97,7 @@ def test_a_second_signal_ends_the_process(number):
     script = f"""
 import os
 from embedder.run import stopping
+from embedder.run.progress import starting
 from embedder.run.stopping import Stop
 stopping.time.monotonic = iter([100.0, 100.1, 100.3]).__next__
 stop = Stop()

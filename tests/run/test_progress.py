@@ -1,0 +1,178 @@
+"""What a training shows: stages, a bar with numbers below, or lines."""
+
+import io
+import logging
+import time
+
+import pytest
+from rich.console import Console
+
+from embedder import EmbeddingTrainer
+from embedder.engine.epochs import Status
+from embedder.run import progress
+from embedder.run.progress import display, summary
+from embedder.stages import report_stage, showing_stages
+
+TEXT = [[f"w{(i * j) % 23}" for j in range(40)] for i in range(60)]
+
+
+def status(done: float, **fields) -> Status:
+    return Status(
+        **{
+            "epoch": 0,
+            "epochs": 2,
+            "progress": done,
+            "is_epoch_end": False,
+            "loss": 2.5,
+            "recent_loss": 2.25,
+            "metrics": {},
+            "scores": {},
+            "rate": 0.01,
+            "rate_name": "alpha",
+            "updates": 10,
+            "best": None,
+            "unit": "words",
+            "items": int(1_000_000 * done),
+            "items_per_second": 1000.0,
+            "seconds": 5.0,
+            "compile_seconds": 1.0,
+            "snapshot": lambda: None,
+        }
+        | fields
+    )
+
+
+def terminal(width: int) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=width, color_system=None
+    )
+
+
+def shown_on(console: Console) -> str:
+    return console.file.getvalue()
+
+
+SCORES = {"held_out": -5.8075, "link_auc": 0.9123, "link_ap": None}
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_nothing_is_cut_at_any_width(width):
+    console = terminal(width)
+    with display(console) as show:
+        show(status(0.25, scores=SCORES))
+    last = "".join(shown_on(console).split("epoch 1/2")[-1].split("\n"))
+    assert "25 %" in last and "…" not in shown_on(console)
+    text = " ".join(shown_on(console).split())
+    assert "1,000 words/s, loss 2.5000, held_out -5.8075, link_auc 0.9123" in text
+
+
+def test_stages_are_shown_until_training_begins_and_below_the_bar():
+    console = terminal(80)
+    with display(console) as show:
+        report_stage("reading a\x1b[31m.txt: 3,000 tokens")
+        time.sleep(0.3)
+        show(status(0.5))
+        report_stage("writing the results")
+        time.sleep(0.3)
+    text = shown_on(console)
+    assert "reading a\\x1b[31m.txt: 3,000 tokens" in text
+    assert "writing the results" in text
+    end = text[text.rindex("epoch 1/2") :]
+    assert "writing" not in end and "loss 2.5000" in end
+
+
+def test_nothing_is_shown_of_what_is_done_before_the_delay():
+    console = terminal(80)
+    with display(console, after=60) as show:
+        report_stage("reading")
+        show(status(1.0))
+    assert shown_on(console) == ""
+
+
+def test_the_bar_appears_after_the_delay_with_what_was_told_before():
+    console = terminal(80)
+    with display(console, after=0.05) as show:
+        show(status(0.5))
+        time.sleep(0.5)
+    assert "epoch 1/2" in shown_on(console) and "50 %" in shown_on(console)
+
+
+def test_stages_of_a_closed_display_go_nowhere():
+    console = terminal(80)
+    with display(console):
+        pass
+    before = shown_on(console)
+    report_stage("reading")
+    assert shown_on(console) == before
+
+
+def test_stages_reach_all_that_listen():
+    seen: list[str] = []
+    with showing_stages(seen.append), showing_stages(seen.append):
+        report_stage("a")
+    report_stage("b")
+    assert seen == ["a", "a"]
+
+
+def test_training_tells_its_stages():
+    seen: list[str] = []
+    with showing_stages(seen.append):
+        EmbeddingTrainer(vector_size=4, min_count=1, epochs=1).fit(TEXT)
+    assert seen == [
+        "reading sequences",
+        "reading corpus",
+        "reading corpus: 2,400 tokens",
+        "compiling",
+    ]
+
+
+def test_lines_where_there_is_no_terminal(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    console = Console(file=io.StringIO(), width=20)
+    with display(console) as show:
+        for now in (1, 11, 12, 70, 72):  # seconds
+            clock[0] = now
+            show(status(now / 100))
+        show(status(0.75, scores={"held_out": -5.5}))
+        show(status(1.0, is_epoch_end=True, metrics={"loss": 2.5}))
+    assert shown_on(console).splitlines() == [
+        "epoch 1/2: 11 % of the run, loss 2.2500, 1,000 words/s, 12 min left",
+        "epoch 1/2: 72 % of the run, loss 2.2500, 1,000 words/s, 4 min left",
+        "epoch 1/2, update 10: held_out -5.5000",
+        "epoch 1/2: loss 2.5000, 1,000 words/s, 5.0 s (1.0 s to compile)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("items_per_second", "left"),
+    [(25_000, "16 s"), (1000, "7 min"), (50, "2 h 13 min"), (5, "22 h 13 min")],
+)
+def test_time_left(items_per_second, left):
+    line = summary(status(0.5, items_per_second=float(items_per_second)))
+    assert line.endswith(f", {left} left")
+
+
+def test_time_left_is_not_told_by_the_call_that_compiles():
+    line = summary(status(0.5, seconds=5.0, compile_seconds=5.0))
+    assert line == "epoch 1/2: 50 % of the run, loss 2.2500, 1,000 words/s"
+
+
+def test_fit_is_silent_where_there_is_no_terminal(capsys):
+    EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_verbose_prints_a_line_an_epoch(capsys):
+    EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT, verbose=True)
+    printed = capsys.readouterr()
+    first, second = printed.err.splitlines()
+    assert first.startswith("epoch 1/2: loss ") and second.startswith("epoch 2/2: ")
+    assert printed.out == ""
+
+
+def test_the_log_says_the_same(caplog):
+    caplog.set_level(logging.INFO, "embedder")
+    EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT, verbose=False)
+    lines = [x for x in caplog.messages if x.startswith("epoch ")]
+    assert [x[:16] for x in lines] == ["epoch 1/2: loss ", "epoch 2/2: loss "]
