@@ -42,7 +42,6 @@ def _trusting(load):
 
 
 def pytest_collection_modifyitems(config, items):
-    listed = exceptions()
-    left_out = [item for item in items if short_name(item) in listed]
+    left_out = [item for item in items if short_name(item) in exceptions()]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
+import gensim
 import pytest
 
 from tests.commands import run_python
@@ -37,11 +38,12 @@ def test_each_exception_has_a_kind_and_a_reason():
 def test_gensims_own_tests_pass(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")  # not the settings of this suite
     results = tmp_path / "results.xml"
+    root = Path(gensim.__file__).parent / "test"  # else tests have no module's name
     modules = [f"gensim.test.{name}" for name in COLLECTED]
     done = run_python(
         *("-m", "pytest", "-q", "-p", "tests.facade.gensim_plugin"),
         *("-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"),
-        *("--pyargs", *modules),
+        *(f"--rootdir={root}", "--pyargs", *modules),
         **{"cwd": tmp_path, "timeout": 1800},
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
