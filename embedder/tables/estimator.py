@@ -33,6 +33,7 @@ from embedder.tables.corpus import Corpus, sequences_corpus
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
+from embedder.tables.gensim_names import check_names, names_successors
 from embedder.tables.given_tables import (
     GivenTables,
     TokenIds,
@@ -103,6 +104,7 @@ class EmbeddingTrainer:
     epochs: int
     optimizer: str
 
+    @names_successors
     def __init__(
         self,
         *,
@@ -505,21 +507,96 @@ class EmbeddingTrainer:
         None: not finite. [] if nothing was held out."""
         return self._score_history
 
+    def __len__(self) -> int:
+        """The number of tokens; 0 before the first training."""
+        return 0 if self._vocabulary is None else len(self._vocabulary)
+
+    def __bool__(self) -> bool:
+        return True  # also before it is trained
+
+    def __contains__(self, key: object) -> bool:
+        """Whether `key` has a vector, given in the type of the tokens."""
+        is_text = isinstance(key, str)
+        if self._vocabulary is None or is_text == self._has_integers:
+            return False
+        return str(key) in self._vocabulary.ids
+
+    def __getitem__(self, key: Key) -> np.ndarray:
+        """The vector of a token, read-only, [D].
+
+        Raises:
+          KeyError: it is not in the vocabulary.
+        """
+        return self._lookup()[self._texts(key)]
+
     def most_similar(
         self,
-        positive: Key | list[Any] | None = None,
+        positive: Key | list[Any] | np.ndarray | None = None,
         negative: Key | list[Any] | None = None,
         topn: int = 10,
     ) -> list[tuple[Any, float]]:
         """The `topn` tokens nearest to the mean of +`positive` and -`negative`.
 
+        Args:
+          positive: tokens, or a vector [D] alone.
+
         Raises:
           KeyError: a token is not in the vocabulary.
+          ValueError: a vector has another size, or is given beside tokens.
         """
-        found = self._lookup().most_similar(
-            self._texts(positive), self._texts(negative), topn
-        )
+        if isinstance(positive, np.ndarray) and positive.dtype.kind == "f":
+            found = self._nearest_to(positive, negative, topn)
+        else:
+            found = self._lookup().most_similar(
+                self._texts(positive), self._texts(negative), topn
+            )
         return [(self._key(key), score) for key, score in found]
+
+    def _nearest_to(
+        self, vector: np.ndarray, negative: Any, topn: int
+    ) -> list[tuple[str, float]]:
+        shape = self.vectors.shape[1:]
+        if vector.shape != shape or negative is not None:
+            beside = "" if negative is None else f" beside negative={negative!r}"
+            raise InputError(
+                f"`positive` must be tokens, or a vector {[*shape]} alone, got a "
+                f"vector {[*vector.shape]}{beside}."
+            )
+        (found,) = self._lookup().nearest_to(vector[np.newaxis], topn)
+        return found
+
+    def doesnt_match(self, keys: Iterable[Key]) -> Any:
+        """The token whose cosine with the mean of the unit vectors of all is lowest.
+
+        Raises:
+          KeyError: a token is not in the vocabulary.
+          ValueError: there is none.
+        """
+        given = list(keys)
+        if not given:
+            raise InputError("`keys` must have a token, got none.")
+        lookup = self._lookup()
+        unit = lookup.unit[[lookup.index(key) for key in self._texts(given)]]
+        return given[int(np.argmin(unit @ unit.mean(axis=0)))]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments of the constructor, as scikit-learn's `clone` reads them."""
+        return self._settings()
+
+    def set_params(self, **arguments: Any) -> "EmbeddingTrainer":
+        """Sets arguments of the constructor; returns the trainer.
+
+        Raises:
+          TypeError, ValueError: one is unknown or out of its bounds.
+        """
+        check_names("set_params", arguments)
+        known = self._settings()
+        if unknown := [name for name in arguments if name not in known]:
+            raise InputTypeError(
+                f"set_params() got an unexpected keyword argument {unknown[0]!r}."
+            )
+        vars(self).update(_checked(known | arguments))
+        return self
 
     def similarity(self, a: Key, b: Key) -> float:
         """Cosine of the vectors of two tokens."""
