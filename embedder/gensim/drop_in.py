@@ -20,7 +20,6 @@ _WORD2VEC = {
     "PathLineSentences": corpora.PathLineSentences,
     "Text8Corpus": corpora.Text8Corpus,
     "BrownCorpus": corpora.BrownCorpus,
-    "KeyedVectors": keyedvectors.KeyedVectors,
     "MAX_WORDS_IN_BATCH": corpora.MAX_WORDS_IN_BATCH,
 }
 _KEYED_VECTORS = {
@@ -42,7 +41,8 @@ _MODULES: dict[str, dict[str, Any]] = {
     "gensim.models.keyedvectors": _KEYED_VECTORS,
     "gensim.models.callbacks": {"CallbackAny2Vec": callbacks.CallbackAny2Vec},
 }
-"""Names that are replaced, by module."""
+"""Names that are replaced, by module. gensim's own Doc2Vec and FastText go on to use
+gensim's Word2Vec, which keeps its KeyedVectors."""
 
 _OF_UTILS = {
     "RULE_DEFAULT": rules.RULE_DEFAULT,

@@ -92,6 +92,22 @@ def test_classes_are_swapped_and_put_back():
     assert sys.modules["gensim"] is gensim
 
 
+def test_other_models_of_gensim_stay_its_own():
+    texts = [["a", "b", "c"], ["b", "c", "a", "d"]] * 5
+    drop_in.swap_in()
+    try:
+        fast = gensim.models.FastText(texts, min_count=1, vector_size=4, epochs=1)
+        tagged = [
+            gensim.models.doc2vec.TaggedDocument(x, [i]) for i, x in enumerate(texts)
+        ]
+        documents = gensim.models.Doc2Vec(tagged, min_count=1, vector_size=4, epochs=1)
+    finally:
+        drop_in.swap_out()
+    assert fast.wv["unknown"].shape == documents.dv[3].shape == (4,)
+    assert type(documents.wv) is gensim.models.KeyedVectors
+    assert documents.infer_vector(["a", "b"]).shape == (4,)
+
+
 def test_gensim_without_the_drop_in_stays_itself():
     assert gensim.models.Word2Vec.__module__ == "gensim.models.word2vec"
 
