@@ -175,7 +175,8 @@ def _run_epochs(
         if status.is_epoch_end:
             _check_diverged(training, status)
         if is_first and (status.is_epoch_end or status.scores):
-            folder.append_metrics(run, _metrics(status))
+            baselines = training.baselines if status.scores else {}
+            folder.append_metrics(run, _metrics(status) | baselines)
             measured = status.metrics | status.scores
             step = status.updates if by_updates else status.epoch + 1
             events.add(step, measured | {status.rate_name: status.rate})

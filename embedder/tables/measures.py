@@ -45,8 +45,9 @@ class Measures:
 
     def __init__(self, measures: Sequence[Measure], best: str = ""):
         self._measures = measures
-        self._is_logged = False  # the baselines are
         self.best = best
+        self.baselines: dict[str, float] = {}
+        """What counting has, by "SCORE by MODEL"; after the first evaluation."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,10 +66,10 @@ class Measures:
 
     def _log_baselines(self, baselines: list[Baseline]) -> None:
         known = [each for each in baselines if math.isfinite(each.value)]
-        if known and not self._is_logged:
+        if known and not self.baselines:
             shown = (f"{name} {x:.4f} ({model})" for name, x, model in known)
             _log.info("baselines from counts: %s", ", ".join(shown))
-        self._is_logged = True
+        self.baselines |= {f"{name} by {model}": x for name, x, model in known}
 
 
 def measures(options: TablesOptions, encoded: TokenSource) -> Measures:

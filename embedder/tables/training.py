@@ -171,6 +171,11 @@ class Training:
         return f"{self._measures.best} {score:.4f}"
 
     @property
+    def baselines(self) -> dict[str, float]:
+        """What counting scores, by "SCORE by MODEL"."""
+        return self._measures.baselines
+
+    @property
     def description(self) -> list[str]:
         """The corpus, the updates and the learning rate, as lines of text."""
         encoded, kept, tokens = self.encoded, self.kept_tokens, self._tokens_per_update
