@@ -14,7 +14,7 @@ from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
 
 _FEWEST = 50
-"""Tokens; with fewer there is nothing to explore."""
+"""Vectors that are written after a training: with fewer there is little to see."""
 _IMAGE_BYTES = 2**26
 """Of data that are read again for thumbnails after a training."""
 _log = logging.getLogger(__name__)
@@ -26,7 +26,8 @@ def write_after_training(path: Path, vectors: Vectors) -> None:
     If that fails, a warning says so: the run is finished without them.
     """
     try:
-        write(path, vectors, _IMAGE_BYTES)
+        if len(vectors) >= _FEWEST:
+            write(path, vectors, _IMAGE_BYTES)
     except Exception as error:  # also a bug: nothing that was trained may be lost
         _log.warning(
             "The vectors for TensorBoard are not written: %s. The run is finished; "
@@ -39,13 +40,14 @@ def write(path: Path, vectors: Vectors, image_bytes: float = np.inf) -> None:
     """Writes the files beside the TensorBoard events of a run; see `write_projector`.
 
     Tokens are the most frequent ones, examples a random sample, whose images are read
-    again if the data have at most `image_bytes`. Of few tokens nothing is written.
+    again if the data have at most `image_bytes`. Of a run without events, which was not
+    trained, nothing is written.
 
     Raises:
       OSError, InputError: a file of the run is damaged, or nothing can be written.
     """
     run = Workdir(path)
-    if len(vectors) < _FEWEST or not run.events.is_dir():
+    if not run.events.is_dir():
         return
     points = (
         _of_examples(run, vectors, image_bytes)

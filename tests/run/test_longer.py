@@ -61,7 +61,8 @@ def train(*options: str, epochs: int, run: str = "run") -> int:
 
 def results(run: str) -> dict[str, bytes]:
     """The files of a run that do not tell the time."""
-    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS", ".lock", "report.html"
+    timed = "metrics.jsonl", "progress.jsonl", "corpus.json", "SHA256SUMS", ".lock"
+    timed += ("report.html",)
     paths = (path for path in Path(run).iterdir() if path.is_file())
     return {path.name: path.read_bytes() for path in paths if path.name not in timed}
 
