@@ -33,7 +33,9 @@ class Points:
 
     def add(self, status: Status) -> None:
         """Adds a line if it is time for one."""
-        if status.recent_loss and not status.is_epoch_end:
+        if status.is_epoch_end:  # metrics.jsonl has a line about that
+            return
+        if status.recent_loss:
             self._losses.append(status.recent_loss)
         speed = None
         if self._last is not None:

@@ -201,7 +201,8 @@ def _of_checkpoint(folder: Path, ids: list[int]) -> _Table:
     stored = tensorstore.open(spec, read=True, open=True).result()
     if stored.ndim == 3:
         stored = stored[0]
-    frequent = np.asarray(stored[:MOST].read().result())
+    num = min(MOST, stored.shape[0])
+    frequent = np.asarray(stored[:num].read().result())
     return _Table(np.stack([_row(stored, frequent, i) for i in ids]), frequent)
 
 

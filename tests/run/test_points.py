@@ -104,7 +104,7 @@ from tests.faults import child
 
 def killed(event: int) -> int:
     """A run with a line for each call, that is killed at the event; its exit code."""
-    arguments = ["train", "text.txt", "--workdir", "run", "--save-every", "16", *FAST]
+    arguments = ["train", "text.txt", "--workdir", "run", "--save-every", "8", *FAST]
     code = f"import sys; sys.argv[1:] = ['{event}', '9', *{arguments!r}]\n{CHILD}"
     code += "import runpy; runpy.run_module('tests.faults.child', run_name='__main__')"
     return run_python("-c", code.replace("from tests.faults import child\n", ""))
@@ -116,7 +116,7 @@ def test_lines_of_a_run_that_is_killed_have_no_updates_twice(here):
     assert whole.returncode == 0, whole.stderr
     expected = Path("run/vectors.safetensors").read_bytes()
     of_whole = [line["updates"] for line in lines(Path("run/progress.jsonl"))]
-    assert of_whole == sorted({*of_whole}) and len(of_whole) > 50
+    assert of_whole == sorted({*of_whole}) and len(of_whole) > 20
     num_events = int(whole.stdout.splitlines()[-1])
     Path("run").rename("whole")
     for share in (0.5, 0.3, 0.7):

@@ -36,7 +36,7 @@ def run(tmp_path, monkeypatch) -> Workdir:
     monkeypatch.setattr(points, "_SHARE", 0.0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("a b c a b a d d e\n" * 200)
-    command = ["train", "text.txt", *FAST, "--save-every", "64", "--workdir", "run"]
+    command = ["train", "text.txt", *FAST, "--save-every", "16", "--workdir", "run"]
     assert main(command) == 0
     return Workdir(Path("run"))
 

@@ -27,7 +27,8 @@ def test_a_fall_between_two_columns_is_drawn_through():
 
 def test_braille_has_two_by_four_dots_a_character():
     low, high = chart([(0, 0.0), (1, 1.0)], 1, 2)[::-1]
-    assert (low, high) == (chr(0x2800 + 0x04 + 0x02 + 0x01 + 0x40), chr(0x28B8))
+    left, right = 0x40, 0x08 + 0x10 + 0x20
+    assert (low, high) == (chr(0x2800 + left + right), chr(0x2800 + right + 0x80))
 
 
 @pytest.mark.parametrize("dots", [True, False])
