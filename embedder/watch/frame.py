@@ -71,7 +71,7 @@ def curves_of(state: State) -> list[Curve]:
     """Loss, held-out scores, learning rate and speed, as far as they were measured."""
     metrics, losses = state.metrics, ("loss", "train_loss")
     unit = metrics.unit or _unit(state)
-    names = [("loss", losses)]
+    names: list[tuple[str, tuple[str, ...]]] = [("loss", losses)]
     names += [(name, (name,)) for name in metrics.scores if name not in losses]
     names += [(name, (name,)) for name in RATES]
     names += [(f"{unit}/s", (f"{unit}_per_second",))] if unit else []

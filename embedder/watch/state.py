@@ -32,8 +32,9 @@ class State(NamedTuple):
     @property
     def updates(self) -> int:
         """Updates done, by the newest line."""
-        lines = [*self.metrics.lines, *self.progress]
-        return int(max((x.get("updates") or 0 for x in lines), default=0))
+        of_metrics = (line.get("updates") or 0.0 for line in self.metrics.lines)
+        of_progress = (line["updates"] for line in self.progress)
+        return int(max((*of_metrics, *of_progress), default=0))
 
     @property
     def fraction(self) -> float:

@@ -214,16 +214,15 @@ def test_files_that_cannot_be_written_are_a_warning(
 KILLED = """
 import os, sys
 from pathlib import Path
-from embedder.report import projector
-sync = projector.atomic_file.__globals__["sync"]
-count = 0
+from embedder.disk import files
+sync, count = files.sync, 0
 def killed(path):
     global count
     count += "projector_" in path.name
     if count == int(sys.argv[1]):
         os.kill(os.getpid(), 9)
     sync(path)
-projector.atomic_file.__globals__["sync"] = killed
+files.sync = killed
 from embedder.cli import main
 sys.exit(main(sys.argv[2:]))
 """

@@ -119,7 +119,7 @@ def test_lines_of_a_run_that_is_killed_have_no_updates_twice(here):
     assert of_whole == sorted({*of_whole}) and len(of_whole) > 20
     num_events = int(whole.stdout.splitlines()[-1])
     Path("run").rename("whole")
-    for share in (0.5, 0.3, 0.7):
+    for share in (0.35, 0.15, 0.15):
         done = killed(int(num_events * share))
         assert done.returncode == -signal.SIGKILL, done.stderr
     assert Path("run/checkpoints").is_dir()
