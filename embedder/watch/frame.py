@@ -31,7 +31,7 @@ class Curve(NamedTuple):
     """A metric over updates."""
 
     name: str
-    points: list[Point]  # one or more
+    points: list[Point]  # two or more
 
 
 def frame(
@@ -76,7 +76,7 @@ def curves_of(state: State) -> list[Curve]:
     names += [(name, (name,)) for name in RATES]
     names += [(f"{unit}/s", (f"{unit}_per_second",))] if unit else []
     found = (Curve(name, state.points(*of_line)) for name, of_line in names)
-    return [curve for curve in found if curve.points]
+    return [curve for curve in found if len(curve.points) > 1]
 
 
 def _unit(state: State) -> str:
@@ -159,9 +159,11 @@ def _chart(curve: Curve, width: int, height: int, dots: bool) -> Text:
     """A line with the name and the newest value, the curve, and a line of updates."""
     values = [value for _, value in curve.points]
     labels = [""] * height
-    labels[0], labels[-1] = _value(max(values)), _value(min(values))
+    labels[0], labels[-1] = _label(max(values)), _label(min(values))
     if max(values) == min(values):
-        labels = [_value(values[0]) if i == height // 2 else "" for i in range(height)]
+        labels = [
+            _label(values[0]) if i == (height - 1) // 2 else "" for i in range(height)
+        ]
     lines = chart(curve.points, max(8, width - _LABELS), height, dots=dots)
     text = Text(f"{short(curve.name)} {_value(values[-1])}\n", "bold", overflow="fold")
     for label, line in zip(labels, lines, strict=True):
@@ -205,7 +207,15 @@ def _lines(text: Text, width: int) -> int:
 
 
 def _value(value: float) -> str:
-    """A number in at most eight characters."""
-    if value and (abs(value) < 1e-3 or abs(value) >= 1e7):
-        return f"{value:.2g}"
+    """A number, with four digits if it is small."""
+    if value and (abs(value) < 1e-3 or abs(value) >= 1e15):
+        return f"{value:.2e}"
     return number(value)
+
+
+def _label(value: float) -> str:
+    """A number in at most eight characters."""
+    texts = [_value(value), f"{value / 1e6:.4g}M", f"{value / 1e9:.4g}G"]
+    size = abs(value)
+    text = texts[(size >= 1e6) + (size >= 1e9)] if size < 1e12 else f"{value:.1e}"
+    return text if len(text) < _LABELS else f"{value:.0e}"

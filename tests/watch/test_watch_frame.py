@@ -11,7 +11,7 @@ from rich.console import Console
 from embedder.config import Config
 from embedder.report.metrics import Metrics
 from embedder.run.workdir import Workdir
-from embedder.watch.frame import Space, curves_of, frame
+from embedder.watch.frame import Space, _label, curves_of, frame
 from embedder.watch.probes import Near, Neighbors, Probe
 from embedder.watch.state import State
 
@@ -121,3 +121,12 @@ def test_a_run_without_a_line_is_a_frame():
             "run", State(Workdir("run"), phase, config), None, [], Space(40, 20)
         )
         assert lines(shown, 40)[0] == "run"
+
+
+@given(st.floats(-1e300, 1e300))
+def test_labels_fit_beside_a_chart(value):
+    text = _label(value)
+    assert len(text) <= 8
+    size = {"M": 1e6, "G": 1e9}.get(text[-1], 1)
+    shown = float(text.rstrip("MG").replace(",", "")) * size
+    assert shown == pytest.approx(value, rel=0.06 if 1e-99 < abs(value) < 1e99 else 0.5)
