@@ -161,9 +161,8 @@ def _chart(curve: Curve, width: int, height: int, dots: bool) -> Text:
     labels = [""] * height
     labels[0], labels[-1] = _label(max(values)), _label(min(values))
     if max(values) == min(values):
-        labels = [
-            _label(values[0]) if i == (height - 1) // 2 else "" for i in range(height)
-        ]
+        labels = [""] * height
+        labels[(height - 1) // 2] = _label(values[0])
     lines = chart(curve.points, max(8, width - _LABELS), height, dots=dots)
     text = Text(f"{short(curve.name)} {_value(values[-1])}\n", "bold", overflow="fold")
     for label, line in zip(labels, lines, strict=True):
