@@ -72,8 +72,8 @@ def _of_tokens(vectors: Vectors) -> Points:
 def _of_examples(run: Workdir, vectors: Vectors, image_bytes: float) -> Points:
     from embedder.encoders.labels import read_labels
 
-    names = ["label", "predicted", "trained"]
-    frame = read_labels(run.path, ["key", *names])
+    names = ["label", "predicted"]
+    frame = read_labels(run.path, ["key", *names, "trained"])
     rows = _sample(*vectors.matrix.shape, has_images=True)
     keys = [vectors.keys[row] for row in rows.tolist()]
     images = _images(run, keys, image_bytes)
@@ -83,6 +83,7 @@ def _of_examples(run: Workdir, vectors: Vectors, image_bytes: float) -> Points:
     row_of = {key: row for row, key in enumerate(frame["key"].to_list())}
     of_keys = frame[[row_of[key] for key in keys]]
     columns = {"key": keys} | {name: of_keys[name].to_list() for name in names}
+    columns["held_out"] = (~of_keys["trained"]).cast(int).to_list()
     texts = {name: [str(x) for x in column] for name, column in columns.items()}
     return Points(vectors.matrix[rows], texts, images)
 

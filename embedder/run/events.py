@@ -1,5 +1,6 @@
 """What a run writes for TensorBoard while it trains; `loop.py` writes metrics.jsonl."""
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +35,7 @@ class Events:
         """Writes the metrics of an epoch, an evaluation, or a part of an epoch."""
         measured = {name: x for name, x in metrics.items() if x is not None}
         if measured:
-            self._thread.submit(self._add, updates, measured)
+            self._thread.submit(self._add, updates, measured, time.time())
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Writes histograms of the row norms of each table; see `row_norms`.
@@ -45,7 +46,8 @@ class Events:
         if position.updates > self._newest:
             self._newest = position.updates
             arrays = arrays_of(state.params)
-            self._thread.submit(self._add_norms, position.updates, arrays)
+            at = time.time()
+            self._thread.submit(self._add_norms, position.updates, arrays, at)
 
     def close(self) -> None:
         """Waits until all is written."""
@@ -59,18 +61,20 @@ class Events:
             self._writer = SummaryWriter(str(self._folder), purge_step=self._start + 1)
         return self._writer
 
-    def _add(self, updates: int, metrics: dict[str, float]) -> None:
+    def _add(self, updates: int, metrics: dict[str, float], at: float) -> None:
         writer = self._open()
         for name, value in metrics.items():
-            writer.add_scalar(name, value, updates)
+            writer.add_scalar(name, value, updates, at)
         writer.flush()
 
-    def _add_norms(self, updates: int, arrays: dict[str, np.ndarray]) -> None:
+    def _add_norms(
+        self, updates: int, arrays: dict[str, np.ndarray], at: float
+    ) -> None:
         writer = self._open()
         for name, array in arrays.items():
             norms = row_norms(array)
             if norms.size:
-                writer.add_histogram(f"row_norms/{name}", norms, updates, bins=_BINS)
+                writer.add_histogram(f"row_norms/{name}", norms, updates, _BINS, at)
         writer.flush()
 
     def _close(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -109,7 +109,9 @@ def status(state: State) -> str:
     assert state.config is not None, "a started run has settings"
     epochs = state.config.run.epochs
     if state.phase == "finished":
-        return f"Finished: {epochs} epochs, {state.updates:,} updates."
+        done = len(state.metrics.epoch_ends)  # fewer, if it ended early
+        of_all = f"{epochs}" if done in (0, epochs) else f"{done} of {epochs}"
+        return f"Finished: {of_all} epochs, {state.updates:,} updates."
     if not (state.progress or state.metrics.lines):
         return "Started: no update is done yet (it compiles)."
     text = (
@@ -201,8 +203,8 @@ def _line(text: str, style: str = "") -> Text:
 
 
 def _lines(text: Text, width: int) -> int:
-    """Lines of a text that is folded, at most: words may leave the ends free."""
-    return max(1, -(-text.cell_len * 5 // (4 * width)))
+    """Lines of a text that is folded."""
+    return len(text.wrap(Console(width=width), width))
 
 
 def _value(value: float) -> str:

@@ -1,21 +1,20 @@
 """The verb `watch`: shows a run while it trains, and never writes to it."""
 
-import math
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 from embedder.errors import InputError
+from embedder.run.stopping import Stop
 from embedder.terminal import say
 from embedder.watch.frame import Space, frame
 from embedder.watch.probes import Probes
 from embedder.watch.state import State, read_state
+
+_LONGEST = 86_400  # seconds between two looks
 
 
 def watch(path: Path, words: Sequence[str], every: float, *, once: bool) -> None:
@@ -27,15 +26,16 @@ def watch(path: Path, words: Sequence[str], every: float, *, once: bool) -> None
       InputError: `path` is no run and not new, or a word is not in the vocabulary.
       KeyboardInterrupt: a signal ended it.
     """
-    if not (math.isfinite(every) and every > 0):
-        raise InputError(f"`every` must be a number of seconds > 0, got {every}.")
+    if not 0 < every <= _LONGEST:
+        raise InputError(f"`every` must be > 0 and <= {_LONGEST} seconds, got {every}.")
     if len({*words}) < len(words):
         raise InputError(f"`probe` must have each word once, got {' '.join(words)}.")
     probes, console = Probes(words), Console()
     if once or not console.is_terminal:
         _print(console, path, probes)
         return
-    with _ended_by_signals(), Live(console=console, auto_refresh=False) as live:
+    # A signal ends it at once, and Live shows the cursor again.
+    with Stop().listening(), Live(console=console, auto_refresh=False) as live:
         while True:
             state = read_state(path)
             live.update(_frame(console, path, state, probes), refresh=True)
@@ -61,7 +61,7 @@ def _frame(
     probes: Probes,
     *,
     is_whole: bool = False,
-):
+) -> RenderableType:
     neighbors, notes = None, []
     if state.config is not None:
         if state.config.run.model == "encoder":
@@ -69,35 +69,15 @@ def _frame(
         else:
             neighbors = probes.read(state.run, is_finished=state.phase == "finished")
             notes += [probes.fault] if probes.fault else []
-        if neighbors is None and not notes:
+        if neighbors is None and not notes and state.phase == "training":
             notes.append("Neighbours come with the first checkpoint (--save-every).")
         if state.metrics.num_damaged > 1:  # the last one may be half written
             num = state.metrics.num_damaged
             notes.append(f"{num} damaged lines of metrics.jsonl are left out.")
-        if (
-            state.config.run.replicas > 1
-            and neighbors
-            and neighbors.updates is not None
-        ):
+        is_within = neighbors is not None and neighbors.updates is not None
+        if is_within and state.config.run.replicas > 1:
             notes.append("Neighbours are those of the first replica.")
     width, height = console.size
     dots = console.encoding.lower().startswith("utf")
     at = Space(max(20, width), None if is_whole else height - 1, dots)
     return frame(str(path), state, neighbors, notes, at)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP in the body end it as Ctrl-C does: the cursor comes back."""
-    from embedder.run.stopping import Stopped
-
-    def end(number: int, frame: object) -> NoReturn:
-        raise Stopped(number)
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [(number, signal.signal(number, end)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)

@@ -90,7 +90,8 @@ def test_a_run_of_images_has_thumbnails_and_predictions(runs):
     tensor, (names, *rows) = read(folder)
     vectors = read_vectors(runs / "images/vectors.safetensors")
     np.testing.assert_array_equal(tensor, vectors.matrix)
-    assert names == ["key", "label", "predicted", "trained"]
+    assert names == ["key", "label", "predicted", "held_out"]
+    assert {row[3] for row in rows} == {"0"}
     assert {row[1] for row in rows} == {"<b>\\tdark", "bright"}
     found = config(folder)
     assert found["single_image_dim"] == ["4", "4"]

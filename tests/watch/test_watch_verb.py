@@ -158,8 +158,12 @@ def test_a_run_that_is_not_started_is_one_frame(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["RUN", "--every", "0"], "`every` must be a number of seconds > 0, got 0.0."),
-        (["RUN", "--every", "nan"], "`every` must be a number of seconds > 0, got nan"),
+        (["RUN", "--every", "0"], "`every` must be > 0 and <= 86400 seconds, got 0.0."),
+        (
+            ["RUN", "--every", "nan"],
+            "`every` must be > 0 and <= 86400 seconds, got nan",
+        ),
+        (["RUN", "--every", "1e9"], "`every` must be > 0 and <= 86400 seconds, got 10"),
         (["RUN", "--probe", "w1", "w1"], "`probe` must have each word once, got w1 w1"),
         (
             ["RUN", "--probe", "W1"],
@@ -252,6 +256,26 @@ def test_a_run_that_is_started_anew_has_its_own_words(run, runs, tmp_path):
     assert {*found(reader.read(run, is_finished=True))} == {"x", "y", "z"}
     with pytest.raises(InputKeyError, match="`probe` 'w1' is not in the vocabulary"):
         Probes(["w1"]).read(run, is_finished=True)
+
+
+@pytest.mark.row("F56")
+def test_a_run_that_was_killed_says_so_and_for_how_long(tmp_path):
+    text, path = write_text(tmp_path / "text.txt"), tmp_path / "run"
+    command = [sys.executable, "-m", "embedder.cli", "train", text, *FAST]
+    command += ["--workdir", str(path), "--epochs", "1000000", "--save-every", "32"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not [*path.glob("checkpoints/*/SHA256SUMS")]:
+            assert process.poll() is None
+            time.sleep(0.1)
+        during = run_python("-m", "embedder.cli", "watch", path, "--probe", "w1")
+        process.kill()
+    after = run_python("-m", "embedder.cli", "watch", path, "--probe", "w1")
+    assert during.returncode == after.returncode == 0
+    assert "Training: " in during.stdout and "has ended" not in during.stdout
+    ended = f"Process {process.pid} has ended before the run was finished: nothing"
+    assert "Unfinished: " in after.stdout and ended in after.stdout
+    for shown_text in (during.stdout, after.stdout):
+        assert "Neighbours at update " in shown_text and "\nw1: " in shown_text
 
 
 def read_until(master: int, text: bytes, seconds: float = 60) -> bytes:
