@@ -219,4 +219,5 @@ def _label(value: float) -> str:
     texts = [_value(value), f"{value / 1e6:.4g}M", f"{value / 1e9:.4g}G"]
     size = abs(value)
     text = texts[(size >= 1e6) + (size >= 1e9)] if size < 1e12 else f"{value:.1e}"
-    return text if len(text) < _LABELS else f"{value:.0e}"
+    texts = [text, f"{value:.1e}", f"{value:.0e}"]
+    return next(each for each in texts if len(each) < _LABELS)
