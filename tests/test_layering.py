@@ -14,7 +14,8 @@ ROOMS = (
     *("engine", "hosts"),
     *("run", "problem", "run.resuming", "run.loop", "run.longer", "report"),
     *("graphs", "tables", "encoders", "results"),
-    *("report.of_encoder", "report.of_run", "report.compare", "report.verb"),
+    *("report.of_encoder", "report.of_run", "report.of_projector", "report.compare"),
+    *("report.verb", "watch"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
     *("lookup", "neighbors", "scoring", "exports", "verbs", "cli"),
 )
