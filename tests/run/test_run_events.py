@@ -1,6 +1,7 @@
 """TensorBoard's events, read by their protocol buffers."""
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from embedder.cli import main
 from embedder.run import points
-from embedder.run.events import row_norms
+from embedder.run.events import Events, row_norms
 from embedder.run.workdir import Workdir
 from embedder.vectors.export import read_vectors
 
@@ -19,8 +20,12 @@ FAST += ["--block", "32", "--blocks-per-update", "1"]
 
 def events(run: Workdir) -> list[Event]:
     """All events, by time: those of a resumed run are in a file of their own."""
+    return events_of(run.events)
+
+
+def events_of(folder: Path) -> list[Event]:
     found = []
-    for path in run.event_files:
+    for path in sorted(folder.glob("events.out.tfevents.*")):
         data = path.read_bytes()
         while data:  # a record: its length, a check of that, itself, a check of it
             size = int.from_bytes(data[:8], "little")
@@ -83,3 +88,28 @@ def test_row_norms_are_of_vectors_along_the_last_axis():
     )
     np.testing.assert_array_equal(row_norms(array), [5.0, 0.0, 1.0])
     assert row_norms(np.ones(3)).size == row_norms(np.int32(3)).size == 0
+
+
+@pytest.mark.row("F57")
+def test_a_full_disk_is_one_warning_and_does_not_wait(tmp_path, monkeypatch, caplog):
+    """Though more events come than a queue of tensorboardX holds."""
+
+    def write(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tensorboardX.record_writer.RecordWriter.write", write)
+    caplog.set_level(logging.WARNING, "embedder")
+    events = Events(tmp_path / "tensorboard")
+    for number in range(50):
+        events.add(number, {"loss": 1.0})
+    events.close()
+    (record,) = caplog.records
+    assert "tensorboard: No space left on device: Tensor" in record.getMessage()
+
+
+def test_events_after_the_start_of_a_resumed_run_are_hidden(tmp_path):
+    events = Events(tmp_path, 7)
+    events.add(8, {"loss": 1.0})
+    events.close()
+    _, began, _ = events_of(tmp_path)
+    assert (began.step, began.session_log.status) == (8, 1)  # START
