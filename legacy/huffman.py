@@ -16,6 +16,10 @@ class Tree(NamedTuple):
     signs: np.ndarray  # i8[V, L]: 1 to a second child, -1 to a first, 0 is padding
 
 
+NO_TREE = Tree(np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int8))
+"""In the place of a tree where there is none: of one token, without a path."""
+
+
 class _Node:
     """Compared by counts alone, so that the heap decides on ties."""
 

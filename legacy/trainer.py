@@ -12,7 +12,7 @@ import numpy as np
 
 from legacy.blocks import cut_shards, default_block
 from legacy.hogwild import run_workers
-from legacy.huffman import Tree, huffman_tree
+from legacy.huffman import NO_TREE, huffman_tree
 from legacy.model import (
     Model,
     adagrad_accumulators,
@@ -255,7 +255,8 @@ class EmbeddingTrainer:
         if not corpus.ids.size:
             _logger.warning("No token of the corpus is in the vocabulary.")
         noise_table = build_noise_table(model.counts, self.ns_exponent)
-        keep, tree = keep_limit(model.counts, self.sample), self._tree(model.counts)
+        keep = keep_limit(model.counts, self.sample)
+        tree = huffman_tree(model.counts) if self.hs else NO_TREE
         arrays = Arrays(*corpus, keep, *noise_table, *tree)
         model = model._replace(accumulators=self._accumulators(model))
         state = State(model.tables, model.accumulators).arrays
@@ -267,12 +268,6 @@ class EmbeddingTrainer:
             losses = [_total(parts) for parts in zip(*of_workers, strict=True)]
         means = [loss / terms if terms else 0.0 for loss, terms in losses]
         return model._replace(loss_history=model.loss_history + means)
-
-    def _tree(self, counts: np.ndarray) -> Tree:
-        """The Huffman tree of the vocabulary, or one without paths."""
-        if self.hs:
-            return huffman_tree(counts)
-        return Tree(np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int8))
 
     def _accumulators(self, model: Model) -> np.ndarray | None:
         """A copy of what Adagrad goes on with; none for SGD."""

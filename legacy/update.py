@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from legacy import hierarchical, objective
+from legacy import objective, softmax
 from legacy.blocks import (
     Blocks,
     Corpus,
@@ -16,10 +16,10 @@ from legacy.blocks import (
     shard_blocks,
     updates,
 )
-from legacy.hierarchical import PathRows, PathTerms
-from legacy.huffman import Tree
+from legacy.huffman import NO_TREE, Tree
 from legacy.noise import NoiseTable
 from legacy.objective import Pairs, Rows, Terms
+from legacy.softmax import PathRows, PathTerms
 
 # For fewer ids than this, adding their rows one id at a time costs less.
 _FEW_IDS = 8
@@ -69,8 +69,8 @@ class Arrays(NamedTuple):
     keep_limit: np.ndarray  # u32[V]
     noise_limit: np.ndarray  # this and the next: see `noise.NoiseTable`
     noise_alias: np.ndarray
-    points: np.ndarray  # this and the next: see `huffman.Tree`; [V, 0]: there is none
-    signs: np.ndarray
+    points: np.ndarray = NO_TREE.points  # this and the next: see `huffman.Tree`
+    signs: np.ndarray = NO_TREE.signs
 
 
 class UpdateTerms(NamedTuple):
@@ -169,9 +169,7 @@ def apply_update(
         parts.append((ids, gradients, np.concatenate(sampled.weights, axis=None)))
     if tree is not None:
         points = tree.points[update.ids] + np.int32(len(rows) - num_tokens)
-        paths = {"skipgram": hierarchical.skipgram, "cbow": hierarchical.cbow}[
-            architecture
-        ](
+        paths = {"skipgram": softmax.skipgram, "cbow": softmax.cbow}[architecture](
             PathRows(rows[update.ids], rows[points]),
             tree.signs[update.ids],
             found,
@@ -201,14 +199,14 @@ def loss_sum(
                 scores = sampled.scores
                 loss += objective.skipgram_loss(scores, found, negative=negative)
             if paths is not None:
-                loss += hierarchical.skipgram_loss(paths, found)
+                loss += softmax.skipgram_loss(paths, found)
         case "cbow":
             num_terms = objective.num_cbow_terms(found)
             if sampled is not None:
                 scores = sampled.scores
                 loss += objective.cbow_loss(scores, found, negative=negative)
             if paths is not None:
-                loss += hierarchical.cbow_loss(paths, found)
+                loss += softmax.cbow_loss(paths, found)
         case _:
             raise AssertionError(architecture)
     return LossSum(loss, num_terms)

@@ -87,8 +87,9 @@ class HierarchicalSoftmax:
             jnp.where(is_node, 2 * (entry_NTL & 1) - 1, 0).astype(dtype),
         )
 
-    def row_ids(self, ids_NT, noise_NGK, nodes_NTL, *, window: int) -> Rows:
-        """Ids of the gathered rows, i32[N, G, R]."""
+    def row_ids(self, ids_NT, noise_NGK, nodes_NTL=None, *, window: int) -> Rows:
+        """Ids of the gathered rows, i32[N, G, R], with the nodes of `paths`."""
+        assert nodes_NTL is not None, "prepared with the tree"
         tile = ids_NT.shape[1] // noise_NGK.shape[1]
         own = Rows(
             halo(ids_NT, tile, window, fill=0),

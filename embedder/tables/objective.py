@@ -56,7 +56,7 @@ class Objective(Protocol):
     JAX derives the gradients; the oracle and the CPU kernel have them by hand.
     """
 
-    def row_ids(self, ids_NT, noise_NGK, *nodes_NTL, window: int) -> Rows:
+    def row_ids(self, ids_NT, noise_NGK, *, window: int) -> Rows:
         """Ids of the rows that each tile gathers, i32[N, G, R]."""
 
     def row_weights(self, pairs: Pairs, *, negative: int, num_noise: int) -> Rows:

@@ -54,7 +54,7 @@ def place(
         loss_interval=loss_interval,
     )
     rows = shape[0], output_rows or shape[0]
-    empty = host_state(optimizer, *(np.zeros((each, 0)) for each in rows))
+    empty = host_state(optimizer, np.zeros((rows[0], 0)), np.zeros((rows[1], 0)))
     if factored:
         factors = RowFactors(**dict.fromkeys(factored, np.zeros(1)))
         empty = with_factors(empty, factors)

@@ -52,8 +52,12 @@ def objective_of(
       depth: with hierarchical softmax, nodes of the longest path; 0: without.
       is_sampled: with negative sampling.
     """
-    objectives: dict[Architecture, Objective] = {"skipgram": skipgram, "cbow": cbow}
-    sampled = objectives[architecture]
+    sampled: Objective
+    match architecture:
+        case "skipgram":
+            sampled = skipgram
+        case "cbow":
+            sampled = cbow
     if not depth:
         return sampled
     is_cbow = architecture == "cbow"
@@ -110,12 +114,14 @@ def prepare(model: Model, batches: Batch) -> Prepared:
         window=model.window,
         dtype=dtype,
     )
-    nodes = []
     if isinstance(objective, HierarchicalSoftmax):
         paths = objective.paths(batches.above, blocks.ids, dtype)
         signs = paths.signs.reshape(-1, num_tiles, tile, objective.depth)
-        nodes, pairs = [paths.nodes], pairs._replace(signs=signs)
-    ids = objective.row_ids(blocks.ids, blocks.noise, *nodes, window=model.window)
+        pairs = pairs._replace(signs=signs)
+        given = blocks.ids, blocks.noise, paths.nodes
+        ids = objective.row_ids(*given, window=model.window)
+    else:
+        ids = objective.row_ids(blocks.ids, blocks.noise, window=model.window)
     weights = objective.row_weights(pairs, negative=model.negative, num_noise=num_noise)
     ids, pairs, weights = jax.tree.map(
         lambda x: x.reshape(*batches.blocks.ids.shape[:2], *x.shape[1:]),

@@ -500,8 +500,6 @@ def _lacks_kernel(options: TablesOptions, optimizer: str) -> str:
     """The setting that no kernel has; empty: there is a kernel."""
     if options.architecture not in cpu.OBJECTIVES:
         return f"`architecture` {options.architecture!r}"
-    if options.hs:
-        return "`hs`"
     if optimizer not in cpu.OPTIMIZERS:
         return f"`optimizer` {optimizer!r}"
     return ""

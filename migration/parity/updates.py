@@ -7,9 +7,9 @@ import jax
 import numpy as np
 
 import legacy.blocks
-import legacy.hierarchical
 import legacy.huffman
 import legacy.objective
+import legacy.softmax
 import legacy.update
 from embedder.config import Config
 from embedder.engine.rules import linear_rate
@@ -82,7 +82,7 @@ class OracleRows(NamedTuple):
     terms: legacy.objective.Terms | None
     loss: float
     num_terms: float
-    paths: legacy.hierarchical.PathTerms | None
+    paths: legacy.softmax.PathTerms | None
 
 
 def random_tables(
@@ -268,17 +268,17 @@ def oracle_rows(sample: Sample) -> OracleRows:
     match architecture:
         case "skipgram":
             compute = legacy.objective.skipgram
-            of_paths = legacy.hierarchical.skipgram
+            of_paths = legacy.softmax.skipgram
         case "cbow":
             compute = legacy.objective.cbow
-            of_paths = legacy.hierarchical.cbow
+            of_paths = legacy.softmax.cbow
     rows, window = _rows(sample), config.tables.window
     sampled = paths = None
     if negative:
         given = legacy.objective.Rows(rows["input"], rows["output"], rows["noise"])
         sampled = compute(given, pairs, window=window, negative=negative)
     if sample.tree is not None:
-        on_paths = legacy.hierarchical.PathRows(rows["input"], rows["nodes"])
+        on_paths = legacy.softmax.PathRows(rows["input"], rows["nodes"])
         signs = sample.tree.signs[blocks.ids]
         paths = of_paths(on_paths, signs, pairs, window=window)
     terms = legacy.update.UpdateTerms(sampled, paths)

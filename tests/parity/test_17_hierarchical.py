@@ -26,6 +26,9 @@ each_way = pytest.mark.parametrize(
         {"dtype": "float32"},
         {"optimizer": "adagrad"},
         {"optimizer": "adagrad", "update": "dense"},
+        {"update": "kernel"},
+        {"update": "kernel", "cap": math.inf, "dtype": "float32"},
+        {"update": "kernel", "optimizer": "adagrad"},
     ],
     ids=lambda options: "-".join(map(str, options.values())) or "rows",
 )
@@ -54,8 +57,9 @@ def test_gradients_and_weights_are_those_of_the_oracle(case, architecture, negat
 @each_case
 @architectures
 @negatives
-def test_tables_are_those_of_the_oracle(case, architecture, negative):
-    sample = case.sample(architecture, hs=True, negative=negative)
+@pytest.mark.parametrize("update", ["rows", "kernel"])
+def test_tables_are_those_of_the_oracle(case, architecture, negative, update):
+    sample = case.sample(architecture, hs=True, negative=negative, update=update)
     assert_pass(updates.updates_rung("one update", sample))
 
 

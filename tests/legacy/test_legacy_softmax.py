@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import legacy
-from legacy import hierarchical
-from legacy.hierarchical import PathRows
+from legacy import softmax
 from legacy.objective import pairs
+from legacy.softmax import PathRows
 
 DIMENSIONS, DEPTH = 4, 3
 SIZES = {  # blocks, tokens in a block, tile, window
@@ -16,8 +16,8 @@ SIZES = {  # blocks, tokens in a block, tile, window
     "window_wider_than_block": (1, 6, 3, 9),
 }
 FUNCTIONS = {
-    "skipgram": (hierarchical.skipgram, hierarchical.skipgram_loss),
-    "cbow": (hierarchical.cbow, hierarchical.cbow_loss),
+    "skipgram": (softmax.skipgram, softmax.skipgram_loss),
+    "cbow": (softmax.cbow, softmax.cbow_loss),
 }
 
 
