@@ -64,6 +64,8 @@ FAULTS = {
     "F50": "an index that is damaged: flipped, cut, missing parts, of another folder",
     "F51": "kill -9 while an index or a batch of neighbours is written",
     "F52": "an index of other vectors than those that are searched",
+    "F58": "kill -9 of a run with hierarchical softmax",
+    "F59": "a model file of hierarchical softmax with the tables of another objective",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -129,6 +131,10 @@ INPUTS = {
     "B60": "an index: options out of bounds, runs that have none",
     "B61": "lines to look up: unknown tokens, wrong sums and commands, no text",
     "B62": "spaces to compare that share no tokens; numbers out of bounds",
+    "B81": "no negatives without hierarchical softmax",
+    "B82": "a model of hierarchical softmax that is to grow, or of another objective",
+    "B83": "items to rank by hierarchical softmax alone, which has no rows of items",
+    "B84": "a trainer or a sweep that mixes objectives",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

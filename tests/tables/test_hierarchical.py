@@ -1,5 +1,6 @@
 """Hierarchical softmax around its updates: scores, files, refusals, updates by text."""
 
+import json
 import math
 
 import numpy as np
@@ -7,11 +8,16 @@ import polars as pl
 import pytest
 
 import embedder
+import legacy
 from embedder.cli import main
 from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
+from embedder.errors import InputError
+from embedder.run.train import train
+from embedder.sweep.space import Choices, with_settings
+from embedder.sweep.sweep import sweep
 from embedder.tables import updating
-from embedder.tables.artefact import read_model
+from embedder.tables.artefact import read_model, write_model
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.cpu import kernel
 from embedder.tables.encode import BaseVocabulary, encode
@@ -156,6 +162,21 @@ def test_a_trainer_goes_on_from_its_file(sequences, tmp_path, negative):
         assert trained.vectors.tobytes() == loaded.vectors.tobytes()
 
 
+@pytest.mark.row("F59")
+@negatives
+def test_a_file_with_the_tables_of_another_objective_is_refused(
+    sequences, tmp_path, negative
+):
+    trained = embedder.EmbeddingTrainer(negative=negative, **HS).fit(sequences)
+    model, path = trained._model(), tmp_path / "model.npz"
+    other = model.settings | {"negative": 5 - negative}
+    write_model(path, model._replace(settings=other))
+    with pytest.raises(InputError, match="model.npz is not a whole model .*`output`"):
+        read_model(path)
+    with pytest.raises(ValueError, match="model.npz is not a whole model .*`output`"):
+        legacy.EmbeddingTrainer.load(path)
+
+
 @negatives
 def test_nodes_move_by_the_text_below_them(sequences, negative):
     """An update moves inner nodes less than new ones, those without text not at all."""
@@ -175,12 +196,14 @@ def test_nodes_move_by_the_text_below_them(sequences, negative):
     assert len(found.output_factors) == len(base.output)
 
 
+@pytest.mark.row("B82")
 def test_a_model_does_not_grow(sequences):
     trained = embedder.EmbeddingTrainer(negative=0, **HS).fit(sequences)
     with pytest.raises(ValueError, match="`grow` does not go with `hs`"):
         trained.partial_fit([["new", "tokens"]] * 5, grow=True)
 
 
+@pytest.mark.row("B84")
 def test_attributes_that_are_not_those_of_the_tables_are_refused(sequences, tmp_path):
     trained = embedder.EmbeddingTrainer(negative=0, **HS).fit(sequences)
     trained.hs, trained.negative = False, 5
@@ -220,6 +243,7 @@ def run(corpus, workdir, *arguments: str) -> int:
     )
 
 
+@pytest.mark.row("B81", "B82", "B83")
 def test_runs_say_what_does_not_go_together(corpus, tmp_path, capsys):
     assert run(corpus, tmp_path / "a", "--hs", "--negative", "0") == 0
     assert run(corpus, tmp_path / "b") == 0
@@ -255,10 +279,29 @@ def test_a_run_goes_on_and_is_scored(corpus, tmp_path, capsys):
     assert "Huffman tree" in "".join(capsys.readouterr())
 
 
-def test_a_sweep_keeps_one_objective(corpus, tmp_path, capsys):
-    given = ["sweep", str(corpus), "--workdir", str(tmp_path / "s"), "--min-count", "1"]
-    given += ["--vector-size", "8", "--epochs", "1", "--hs", "--trials", "2"]
-    given += ["--max", "held-out", "--holdout", "0.2"]
-    for values, code in (("0,5", 2), ("2,5", 0)):
-        capsys.readouterr()
-        assert main([*given, "--space", f"negative={values}", "--overwrite"]) == code
+@pytest.mark.row("B84")
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["numba", "xla"])
+def test_a_sweep_has_models_of_one_objective_side_by_side(corpus, tmp_path, backend):
+    """Others are in other groups."""
+    config = with_options(Config(), loader="memory", backend=backend, **HS)
+    space = {"negative": Choices((2, 5)), "hs": Choices((True, False))}
+    outcome = sweep(config, space, str(corpus), tmp_path / "one")
+    assert len(outcome.results) == 4
+    for number, settings in (result.trial for result in outcome.results):
+        alone = tmp_path / str(number)
+        train(
+            with_settings(with_options(config, holdout=0.05), settings),
+            alone,
+            str(corpus),
+        )
+        last = json.loads((alone / "metrics.jsonl").read_text().splitlines()[-1])
+        score = {x.trial.number: x.score for x in outcome.results}[number]
+        assert score == pytest.approx(last["held_out"], rel=1e-5)
+
+
+@pytest.mark.row("B84")
+def test_a_sweep_of_both_objectives_is_refused(corpus, tmp_path):
+    config = with_options(Config(), loader="memory", **HS)
+    with pytest.raises(InputError, match="`negative` must be 0 in all models or in no"):
+        sweep(config, {"negative": Choices((0, 5))}, str(corpus), tmp_path / "both")
