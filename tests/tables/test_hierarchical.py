@@ -112,7 +112,13 @@ def test_the_first_loss_is_that_of_the_start(sequences, negative):
 def test_any_number_of_threads_gives_the_same_bits(sequences, negative):
     ends = []
     for threads in (1, 2, 3):
-        given = training(sequences, negative=negative, backend="numba", threads=threads)
+        given = training(
+            sequences,
+            negative=negative,
+            backend="numba",
+            threads=threads,
+            dtype="float64",
+        )
         ends.append(run_epochs(given, given.initial_state()).state.params["tables"])
     for other in ends[1:]:
         for name, table in ends[0].items():
@@ -251,7 +257,7 @@ def test_runs_say_what_does_not_go_together(corpus, tmp_path, capsys):
         (["--negative", "0"], "`negative` must be an integer >= 1, or 0 with `hs`"),
         (["--resume", str(tmp_path / "b"), "--hs"], "`hs` must be that of the run"),
         (
-            ["--resume", str(tmp_path / "a"), "--hs"],
+            ["--resume", str(tmp_path / "a"), "--hs", "--negative", "5"],
             "`negative` must be 0, as that of the run to start from, 0, got 5",
         ),
         (
