@@ -125,7 +125,6 @@ class Training:
         self._has_own_settings = len(models) > 1
         program_config = config
         if self._has_own_settings:  # other models have the same program
-            _check_hs_of_models(models)
             read = _READ_FROM_BATCHES | {"negative": min(options.negative, 1)}
             program_config = with_options(_program_config(config), **read)
         self.program = make_program(
@@ -433,16 +432,6 @@ def _with_own_settings(
 
 _READ_FROM_BATCHES: dict[str, Any] = {"negative": 1, "max_pairs_per_row": None}
 """Settings that the program of models with settings of their own reads from batches."""
-
-
-def _check_hs_of_models(models: Sequence[Config]) -> None:
-    """Raises InputError if hierarchical softmax is alone in some models: they have
-    other tables than those with negative sampling."""
-    found = {bool(each.tables.negative) for each in models if each.tables.hs}
-    if len(found) > 1:
-        raise InputError(
-            "`negative` must be 0 in all models or in none of a sweep with `hs`."
-        )
 
 
 def _program_config(config: Config) -> Config:

@@ -134,7 +134,7 @@ INPUTS = {
     "B81": "no negatives without hierarchical softmax",
     "B82": "a model of hierarchical softmax that is to grow, or of another objective",
     "B83": "items to rank by hierarchical softmax alone, which has no rows of items",
-    "B84": "a trainer or a sweep that mixes objectives",
+    "B84": "a trainer whose objective is changed, a sweep of several",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
