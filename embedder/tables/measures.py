@@ -115,6 +115,15 @@ def held_out_sequences(encoded: TokenSource, share: float, wanted: str) -> Seque
     return found
 
 
+def check_ranks_items(options: TablesOptions, what: str) -> None:
+    """Raises InputError if there are no output rows of items, which `what` needs."""
+    if not options.negative:
+        raise InputError(
+            f"{what} needs output rows of items, which `hs` alone has not: give a "
+            "`negative` above 0."
+        )
+
+
 def _held_out_measure(
     options: TablesOptions, encoded: TokenSource, is_needed: bool
 ) -> Measure:
@@ -133,6 +142,7 @@ def _held_out_measure(
 
 def _next_item_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
     """The last item of held-out sequences, as `ranking.next_item` ranks it."""
+    check_ranks_items(options, "`best_by` next-item")
     held_out = held_out_sequences(encoded, options.holdout, "next-item")
     cases = last_items(held_out, "excluded")
     if not cases.num:
@@ -148,7 +158,8 @@ def _next_item_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
         return ranking(ranks, TOPN).hit_rate
 
     def measure(tables: Tables) -> Measured:
-        scorer = by_vectors(np.asarray(tables["input"]), np.asarray(tables["output"]))
+        output = np.asarray(tables["output"])[: len(counts)]
+        scorer = by_vectors(np.asarray(tables["input"]), output)
         ranks = target_ranks(scorer, cases, len(counts))
         baseline = Baseline(NEXT_ITEM, popularity(), "popularity")
         return Measured((ranking(ranks, TOPN).hit_rate,), (baseline,))

@@ -67,6 +67,8 @@ FAULTS = {
     "F55": "a checkpoint that goes, is damaged or half written while it is watched",
     "F56": "a run that is killed or started anew while it is watched; Ctrl-C meanwhile",
     "F57": "kill -9, a full disk, while points or files of TensorBoard are written",
+    "F58": "kill -9 of a run with hierarchical softmax",
+    "F59": "a model file of hierarchical softmax with the tables of another objective",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -140,6 +142,10 @@ INPUTS = {
     "B60": "an index: options out of bounds, runs that have none",
     "B61": "lines to look up: unknown tokens, wrong sums and commands, no text",
     "B62": "spaces to compare that share no tokens; numbers out of bounds",
+    "B81": "no negatives without hierarchical softmax",
+    "B82": "a model of hierarchical softmax that is to grow, or of another objective",
+    "B83": "items to rank by hierarchical softmax alone, which has no rows of items",
+    "B84": "a trainer whose objective is changed, a sweep of several",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 
