@@ -289,6 +289,7 @@ def graphs_bench(
     shares: tuple[int, ...] = (10, 20, 30, 40, 50, 60, 70, 80, 90),
     splits: int = 10,
     seeds: tuple[int, ...] = (1, 2, 3),
+    epochs: int = 1,
 ) -> None:
     """Labels of BlogCatalog's nodes from vectors of random walks.
 
@@ -303,9 +304,11 @@ def graphs_bench(
         shares: of the nodes whose labels are known, in percent.
         splits: random choices of these nodes, the same for all programs and seeds.
         seeds: each program is trained once with each.
+        epochs: of each training.
     """
     walk = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
     settings = {"vector_size": vector_size, "window": window, "negative": 5}
+    settings["epochs"] = epochs
     given = list(programs), walk, settings, list(shares), splits, list(seeds)
     print(graphs.run(*given).markdown())
 

@@ -21,6 +21,7 @@ from bench.results import (
 from bench.systems import Measured, measure
 
 BASELINE = "gensim, 2 workers"
+_HS = {"hs": True, "negative": 0}
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedder": ("port", {"backend": "numba"}),
     "embedder, 1 thread": ("port", {"backend": "numba", "threads": 1}),
@@ -31,6 +32,8 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gensim, 1 worker": ("gensim", {"workers": 1}),
     BASELINE: ("gensim", {"workers": 2}),
+    "embedder, hs": ("port", {"backend": "numba", **_HS}),
+    "gensim, hs, 2 workers": ("gensim", {"workers": 2, **_HS}),
     "legacy, 1 worker": ("oracle", {"workers": 1}),
     "legacy, 2 workers": ("oracle", {"workers": 2}),
 }

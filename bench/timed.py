@@ -70,6 +70,7 @@ class TimedUpdates:
             loss_interval=1,
             cap=dtype.type(data.max_pairs_per_row),
             noise_share=dtype.type(data.negative / data.noise),
+            num_keys=len(given["input"]),
         )
 
     def apply(self, batch: Batch, s: int) -> Timed:
@@ -144,12 +145,12 @@ def _apply_block(
     times,
 ):
     blocks, n, keys = batch.blocks, at.block, gathered.keys
-    num_keys, slot = len(tables) // 2, n * len(buffers.listed)
+    slot = n * len(buffers.listed)
     num_rows, num_tokens = len(buffers.tokens), len(buffers.row_of)
     begin = _now(memory)
     block.find_contexts(at, blocks, buffers)
     block.find_multiplicities(at, blocks, buffers)
-    rows.find_keys(at, 0, num_keys, blocks, gathered, buffers)
+    rows.find_keys(at, 0, at.num_keys, blocks, gathered, buffers)
     found = _now(memory)
     block.load_rows(tables, keys, slot, num_rows, buffers.tokens)
     block.load_rows(tables, keys, slot + num_rows, num_tokens, buffers.positions)
@@ -159,7 +160,7 @@ def _apply_block(
     keys[len(keys) - 1] = 0
     _differentiate(at, False, tables, blocks, gathered, buffers)
     computed, noise = _now(memory), keys[len(keys) - 1]
-    rows.list_rows(n, blocks.noise.shape[3], gathered, buffers)
+    rows.list_rows(n, blocks.noise.shape[3], gathered, buffers, None)
     times[n, 0] = found - begin + weighed - loaded + _now(memory) - computed
     times[n, 1] = loaded - found + noise
     times[n, 2] = computed - weighed - noise
@@ -182,7 +183,8 @@ def _apply(
     taken = np.zeros(s + 1, np.int64)
     for n in range(len(block_times)):
         taken[s] = n + 1
-        at = BlockIndex(s, n, taken, tile, constants.window)
+        num_keys = len(tables) // 2
+        at = BlockIndex(s, n, taken, tile, constants.window, num_keys)
         _apply_block(
             at, tables, batch, constants, gathered, buffers, memory, block_times
         )

@@ -466,6 +466,24 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Show a run while another process trains it: curves, the latest scores, and the
+    neighbours of a few words at the newest checkpoint. Nothing is written to it.
+
+    Ends with the run, or by Ctrl-C. A run that is not started is waited for.
+    """
+
+    run: _LocalRun
+    """Folder of a run, on this machine."""
+    probe: tuple[str, ...] = ()
+    """Words whose neighbours are shown; none: some frequent tokens."""
+    every: float = 2.0
+    """Seconds between two looks."""
+    once: bool = False
+    """Print what there is now, and exit; so does output that is no terminal."""
+
+
+@dataclass(frozen=True)
 class Convert:
     """Make a run from a file of EmbeddingTrainer.save, or such a file from a run."""
 
@@ -537,6 +555,7 @@ Verb = (
     | Embed
     | Export
     | Report
+    | Watch
     | Convert
     | Verify
     | Parity

@@ -94,7 +94,8 @@ class SaveOptions:
     """Write the vectors of the end, or of the best evaluation (tokens: by --best-by,
     encoder: by validation)."""
     report: bool = setting(True, boolean, changes_vectors=False)
-    """Write report.html, a page about the run, when it ends."""
+    """Write report.html, a page about the run, when it ends, and the vectors for the
+    projector of TensorBoard."""
 
     def __post_init__(self):
         validate(self)

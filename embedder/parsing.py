@@ -42,6 +42,7 @@ from embedder.arguments import (
     Train,
     Verb,
     Verify,
+    Watch,
 )
 from embedder.config import (
     FAMILIES,
@@ -220,6 +221,7 @@ def _parse(arguments: list[str], defaults: Config) -> Verb:
         | Annotated[Embed, command("embed")]
         | Annotated[Export, command("export")]
         | Annotated[Report, command("report")]
+        | Annotated[Watch, command("watch")]
         | Annotated[Convert, command("convert")]
         | Annotated[Verify, command("verify")]
         | Annotated[Parity, command("parity", default=Parity(**parity))]

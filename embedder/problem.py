@@ -36,6 +36,10 @@ class Training(Trainable, Protocol):
         """Loss of the initial parameters."""
 
     @property
+    def baselines(self) -> dict[str, float]:
+        """What the scores of an evaluation are beside, by "SCORE by MODEL"."""
+
+    @property
     def memory(self) -> dict[str, int]:
         """Bytes needed on the host, by purpose."""
 

@@ -26,6 +26,7 @@ from embedder.arguments import (
     Train,
     Verb,
     Verify,
+    Watch,
 )
 from embedder.config import Config
 from embedder.errors import InputError
@@ -70,6 +71,8 @@ def run_verb(verb: Verb) -> int:
             _export(verb)
         case Report():
             _report(verb)
+        case Watch():
+            _watch(verb)
         case Convert():
             _convert(verb)
         case Verify():
@@ -305,6 +308,12 @@ def _report(args: Report) -> None:
     from embedder.report.verb import write_report
 
     write_report(args.run, args.to, args.compare, args.names, args.label)
+
+
+def _watch(args: Watch) -> None:
+    from embedder.watch.verb import watch
+
+    watch(args.run, args.probe, args.every, once=args.once)
 
 
 def _convert(args: Convert) -> None:

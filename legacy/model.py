@@ -15,6 +15,10 @@ Of Adagrad alone, so that files of SGD are what they were before there was a cho
 the setting `optimizer`, and two members
 
     input_accumulator, output_accumulator [V], sums of mean squared gradients
+
+Of hierarchical softmax alone: the setting `hs`. The rows of inner nodes are the last V
+of `output`, which is [V, D] if `negative` is 0, else [2 V, D]; so is
+`output_accumulator`. The last of these rows is not used.
 """
 
 import json
@@ -55,11 +59,15 @@ class _Rule(NamedTuple):
 
 _COUNT = _Rule(int, "an integer >= 1", lambda x, _: x >= 1)
 
-# In the order of their check: `min_alpha` and `block` depend on those before them.
+# In the order of their check: `negative`, `min_alpha` and `block` depend on those
+# before them.
 _RULES = {
+    "hs": _Rule(bool, "True or False", lambda x, _: True),
     "vector_size": _COUNT,
     "window": _Rule(int, "an integer from 1 to 127", lambda x, _: 1 <= x <= 127),
-    "negative": _COUNT,
+    "negative": _Rule(
+        int, "an integer >= 1, or 0 with `hs`", lambda x, s: x >= (0 if s["hs"] else 1)
+    ),
     "min_count": _COUNT,
     "sample": _Rule(float, "a number from 0 to 1", lambda x, _: 0 <= x <= 1),
     "ns_exponent": _Rule(float, "a finite number", lambda x, _: math.isfinite(x)),
@@ -110,9 +118,14 @@ class Model(NamedTuple):
     tokens: list[str]  # [V]
     counts: np.ndarray  # i64[V]
     block: int  # tokens in a block
-    tables: np.ndarray  # [2, V, D]: input and output
+    tables: np.ndarray  # [2 or 3, V, D], see `update.State`
     loss_history: list[float]  # one for each epoch
-    accumulators: np.ndarray | None = None  # [2, V], of Adagrad
+    accumulators: np.ndarray | None = None  # [2 or 3, V], of Adagrad
+
+
+def num_output_tables(settings: dict[str, Any]) -> int:
+    """Tables beside the input table: of tokens and of inner nodes, or one of them."""
+    return bool(settings["negative"]) + settings["hs"]
 
 
 def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -193,11 +206,13 @@ def write_model(
         "token_ends": np.cumsum([len(token) for token in encoded], dtype=np.int64),
         "counts": model.counts,
         "input": model.tables[0],
-        "output": model.tables[1],
+        "output": model.tables[1:].reshape(-1, model.tables.shape[2]),
     }
     if settings["optimizer"] == "adagrad":
         accumulators = adagrad_accumulators(model)
-        members |= zip(_ACCUMULATORS, accumulators, strict=True)
+        members |= zip(
+            _ACCUMULATORS, (accumulators[0], accumulators[1:].reshape(-1)), strict=True
+        )
     members["loss_history"] = np.array(model.loss_history, np.float64)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -212,7 +227,7 @@ def write_model(
 
 
 def adagrad_accumulators(model: Model) -> np.ndarray:
-    """The accumulators [2, V] of `model`; zeros where no update by Adagrad was made."""
+    """The accumulators [2 or 3, V] of `model`; zeros where Adagrad made no update."""
     if model.accumulators is not None:
         return model.accumulators
     return np.zeros(model.tables.shape[:2], model.tables.dtype)
@@ -239,8 +254,8 @@ def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], Model]:
 
 
 def _converted(value: Any, kind: type, message: str) -> Any:
-    abstract = {int: numbers.Integral, float: numbers.Real, str: str}[kind]
-    if isinstance(value, bool) or not isinstance(value, abstract):
+    abstract = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}[kind]
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, abstract):
         raise TypeError(message)
     try:
         return kind(value)
@@ -257,6 +272,8 @@ def _to_json(settings: dict[str, Any]) -> bytes:
         settings = settings | {"cap": "inf"}
     if settings["optimizer"] == "sgd":
         settings = {k: v for k, v in settings.items() if k != "optimizer"}
+    if not settings["hs"]:
+        settings = {k: v for k, v in settings.items() if k != "hs"}
     return json.dumps(settings).encode("utf-8")
 
 
@@ -268,7 +285,7 @@ def _read_model(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Model]:
     model = _model(members, settings)
     if settings["optimizer"] == "adagrad":
         found = {name: _read_member(archive, name) for name in _ACCUMULATORS}
-        accumulators = _accumulators(found, settings["dtype"], len(model.tokens))
+        accumulators = _accumulators(found, settings["dtype"], model.tables.shape[:2])
         model = model._replace(accumulators=accumulators)
     return settings, model
 
@@ -294,7 +311,7 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 def _settings(member: np.ndarray) -> dict[str, Any]:
     settings = json.loads(member.tobytes().decode("utf-8"))
     if isinstance(settings, dict):
-        settings = {"optimizer": "sgd"} | settings
+        settings = {"optimizer": "sgd", "hs": False} | settings
     if not isinstance(settings, dict) or set(settings) != set(_RULES):
         raise ValueError("`settings` has other names than the arguments of a trainer")
     if settings["cap"] == "inf":
@@ -308,8 +325,9 @@ def _model(members: dict[str, np.ndarray], settings: dict[str, Any]) -> Model:
     _check(members, "counts", "int64", (num_tokens,))
     _check(members, "block", "int64", ())
     _check(members, "loss_history", "float64", (members["loss_history"].size,))
-    for name in ("input", "output"):
-        _check(members, name, settings["dtype"], (num_tokens, size))
+    num_output = num_output_tables(settings) * num_tokens
+    for name, num_rows in (("input", num_tokens), ("output", num_output)):
+        _check(members, name, settings["dtype"], (num_rows, size))
         if not np.isfinite(members[name]).all():
             raise ValueError(f"`{name}` has values that are not finite")
     if members["counts"].min() < 1:
@@ -317,17 +335,20 @@ def _model(members: dict[str, np.ndarray], settings: dict[str, Any]) -> Model:
     block = int(members["block"])
     if block < 1 or block % settings["tile"] or settings["block"] not in (None, block):
         raise ValueError(f"`block` is {block}, which the settings contradict")
-    tables = np.stack([members["input"], members["output"]])
+    tables = np.concatenate([members["input"], members["output"]])
+    tables = tables.reshape(-1, num_tokens, size)
     history = members["loss_history"].tolist()
     return Model(tokens, members["counts"], block, tables, history)
 
 
-def _accumulators(members, dtype: str, num_tokens: int) -> np.ndarray:
-    for name in _ACCUMULATORS:
-        _check(members, name, dtype, (num_tokens,))
+def _accumulators(members, dtype: str, shape: tuple[int, int]) -> np.ndarray:
+    num_tables, num_tokens = shape
+    sizes = num_tokens, (num_tables - 1) * num_tokens
+    for name, size in zip(_ACCUMULATORS, sizes, strict=True):
+        _check(members, name, dtype, (size,))
         if not np.isfinite(members[name]).all() or members[name].min() < 0:
             raise ValueError(f"`{name}` has values that are not finite and >= 0")
-    return np.stack([members[name] for name in _ACCUMULATORS])
+    return np.concatenate([members[name] for name in _ACCUMULATORS]).reshape(shape)
 
 
 def _check(members, name: str, dtype: str, shape: tuple[int, ...]) -> None:

@@ -56,9 +56,9 @@ def pairs(sequence_NT, radius_NT, *, tile: int, window: int, dtype) -> Pairs:
 
     Padding has sequence -1 and radius 0, and so no pairs.
     """
-    sequence_NGC = _halo(sequence_NT, tile, window, fill=-1)
-    sequence_NGB = _tiles(sequence_NT, tile)
-    radius_NGB = _tiles(radius_NT, tile).view(np.uint8)
+    sequence_NGC = halo(sequence_NT, tile, window, fill=-1)
+    sequence_NGB = tiles(sequence_NT, tile)
+    radius_NGB = tiles(radius_NT, tile).view(np.uint8)
     mask_NGBC = _distance(tile, window) <= radius_NGB[..., np.newaxis]
     mask_NGBC &= sequence_NGC[:, :, np.newaxis] == sequence_NGB[..., np.newaxis]
     mask_NGBC = mask_NGBC.astype(dtype)
@@ -82,21 +82,21 @@ def skipgram(
     """
     tile, num_noise = pairs.mask.shape[2], rows.noise.shape[2]
     out = out or Rows(*map(np.empty_like, rows))
-    centre_NGBD = _tiles(rows.input, tile)
-    context_NGCD = _halo(rows.output, tile, window, fill=0)
-    positive_NGBC = centre_NGBD @ _transposed(context_NGCD)
-    noise_NGBK = centre_NGBD @ _transposed(rows.noise)
+    centre_NGBD = tiles(rows.input, tile)
+    context_NGCD = halo(rows.output, tile, window, fill=0)
+    positive_NGBC = centre_NGBD @ transposed(context_NGCD)
+    noise_NGBK = centre_NGBD @ transposed(rows.noise)
     # dL/d(v_t.u_j) = -sigmoid(-v_t.u_j), and for noise (negative/K) n_t sigmoid(v_t.u).
     up_NGBC = _minus_one_plus_exp(positive_NGBC)
     np.divide(pairs.mask, up_NGBC, out=up_NGBC)
     down_NGBK = _noise_derivative(noise_NGBK, pairs.count, negative)
     _product_sum(up_NGBC, context_NGCD, down_NGBK, rows.noise, out=out.input)
-    _fold(_transposed(up_NGBC) @ centre_NGBD, window, out=out.output)
-    np.matmul(_transposed(down_NGBK), centre_NGBD, out=out.noise)
+    fold(transposed(up_NGBC) @ centre_NGBD, window, out=out.output)
+    np.matmul(transposed(down_NGBK), centre_NGBD, out=out.noise)
     contexts_NGC = np.ones(tile, pairs.mask.dtype) @ pairs.mask
     weights = Rows(
-        input=_untile(pairs.count),
-        output=_folded(contexts_NGC, rows.output.shape[:2], window),
+        input=untile(pairs.count),
+        output=folded(contexts_NGC, rows.output.shape[:2], window),
         noise=_noise_weight(pairs.count, negative, num_noise),
     )
     return Terms(Scores(positive_NGBC, noise_NGBK), out, weights)
@@ -127,25 +127,25 @@ def cbow(
     """
     tile, num_noise = pairs.mask.shape[2], rows.noise.shape[2]
     out = out or Rows(*map(np.empty_like, rows))
-    context_NGCD = _halo(rows.input, tile, window, fill=0)
-    target_NGBD = _tiles(rows.output, tile)
-    active_NGB = _active(pairs)
+    context_NGCD = halo(rows.input, tile, window, fill=0)
+    target_NGBD = tiles(rows.output, tile)
+    active_NGB = active(pairs)
     share_NGBC = pairs.mask / np.maximum(pairs.count, 1)[..., np.newaxis]
     mean_NGBD = share_NGBC @ context_NGCD
     positive_NGB = np.vecdot(mean_NGBD, target_NGBD)
-    noise_NGBK = mean_NGBD @ _transposed(rows.noise)
+    noise_NGBK = mean_NGBD @ transposed(rows.noise)
     # dL/d(h_t.u_t) = -sigmoid(-h_t.u_t), and for noise (negative/K) sigmoid(h_t.u).
     up_NGB1 = (active_NGB / _minus_one_plus_exp(positive_NGB))[..., np.newaxis]
     down_NGBK = _noise_derivative(noise_NGBK, active_NGB, negative)
     mean_gradient_NGBD = down_NGBK @ rows.noise
     mean_gradient_NGBD += up_NGB1 * target_NGBD
-    _fold(_transposed(share_NGBC) @ mean_gradient_NGBD, window, out=out.input)
-    np.multiply(up_NGB1, mean_NGBD, out=_tiles(out.output, tile))
-    np.matmul(_transposed(down_NGBK), mean_NGBD, out=out.noise)
+    fold(transposed(share_NGBC) @ mean_gradient_NGBD, window, out=out.input)
+    np.multiply(up_NGB1, mean_NGBD, out=tiles(out.output, tile))
+    np.matmul(transposed(down_NGBK), mean_NGBD, out=out.noise)
     shares_NGC = np.ones(tile, pairs.mask.dtype) @ share_NGBC
     weights = Rows(
-        input=_folded(shares_NGC, rows.input.shape[:2], window),
-        output=_untile(active_NGB),
+        input=folded(shares_NGC, rows.input.shape[:2], window),
+        output=untile(active_NGB),
         noise=_noise_weight(active_NGB, negative, num_noise),
     )
     return Terms(Scores(positive_NGB, noise_NGBK), out, weights)
@@ -153,7 +153,7 @@ def cbow(
 
 def cbow_loss(scores: Scores, pairs: Pairs, *, negative: int) -> float:
     """CBOW loss of an update, from the scores of `cbow`, summed in float64."""
-    active_NGB = _active(pairs)
+    active_NGB = active(pairs)
     return _loss(scores, active_NGB, active_NGB, negative)
 
 
@@ -169,12 +169,12 @@ def num_cbow_terms(pairs: Pairs) -> float:
 
 def _loss(scores: Scores, positive_terms, noise_terms_NGB, negative: int) -> float:
     num_noise = scores.noise.shape[-1]
-    positive = (positive_terms * _softplus(-scores.positive)).sum(dtype=np.float64)
-    noise_NGB = _softplus(scores.noise).sum(axis=-1, dtype=np.float64)
+    positive = (positive_terms * softplus(-scores.positive)).sum(dtype=np.float64)
+    noise_NGB = softplus(scores.noise).sum(axis=-1, dtype=np.float64)
     return float(positive + negative / num_noise * (noise_terms_NGB * noise_NGB).sum())
 
 
-def _softplus(x):
+def softplus(x):
     """log(1 + exp(x)), without overflow; three times as fast as `np.logaddexp`."""
     return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
@@ -202,29 +202,29 @@ def _noise_weight(terms_NGB, negative: int, num_noise: int):
     return np.repeat(weight_NG[..., np.newaxis], num_noise, axis=-1)
 
 
-def _active(pairs: Pairs):
+def active(pairs: Pairs):
     return (pairs.count > 0).astype(pairs.count.dtype)
 
 
 def _product_sum(a_NGBC, b_NGCD, c_NGBK, d_NGKD, *, out) -> None:
     """Puts a @ b + c @ d, [N, G, B, D], into `out` [N, T, D]."""
-    out_NGBD = _tiles(out, a_NGBC.shape[2])
+    out_NGBD = tiles(out, a_NGBC.shape[2])
     np.matmul(a_NGBC, b_NGCD, out=out_NGBD)
     out_NGBD += c_NGBK @ d_NGKD
 
 
-def _transposed(x):
+def transposed(x):
     """The last two axes exchanged; `np.matmul` takes the view as it is."""
     return x.swapaxes(-1, -2)
 
 
-def _tiles(x, tile: int):
+def tiles(x, tile: int):
     """[N, T, ...] -> [N, G, B, ...], a view of a contiguous array."""
     num_blocks, num_tokens, *rest = x.shape
     return x.reshape(num_blocks, num_tokens // tile, tile, *rest)
 
 
-def _untile(x):
+def untile(x):
     """[N, G, B, ...] -> [N, T, ...]."""
     return x.reshape(x.shape[0], -1, *x.shape[3:])
 
@@ -238,7 +238,7 @@ def _distance(tile: int, window: int):
     return np.minimum(distance_BC, 255).astype(np.uint8)
 
 
-def _halo(x, tile: int, window: int, *, fill):
+def halo(x, tile: int, window: int, *, fill):
     """Each tile with W positions on both sides: [N, T, ...] -> [N, G, C, ...].
 
     One padded copy, of which the tiles are overlapping views. Positions outside the
@@ -255,11 +255,11 @@ def _halo(x, tile: int, window: int, *, fill):
     return np.ndarray(shape, x.dtype, buffer=padded, strides=strides)
 
 
-def _fold(x_NGC, window: int, *, out) -> None:
-    """The transpose of `_halo`: sums what tiles say of a position into `out` [N, T]."""
+def fold(x_NGC, window: int, *, out) -> None:
+    """The transpose of `halo`: sums what tiles say of a position into `out` [N, T]."""
     num_tiles, halo_tile = x_NGC.shape[1:3]
     tile = halo_tile - 2 * window
-    out_NGB = _tiles(out, tile)
+    out_NGB = tiles(out, tile)
     out_NGB[...] = x_NGC[:, :, window : window + tile]
     reach = min(-(-window // tile), num_tiles - 1)
     for offset in range(1, reach + 1):
@@ -271,7 +271,7 @@ def _fold(x_NGC, window: int, *, out) -> None:
         out_NGB[:, :-offset, tile - back.shape[2] :] += back
 
 
-def _folded(x_NGC, shape, window: int):
+def folded(x_NGC, shape, window: int):
     out_NT = np.empty(shape, x_NGC.dtype)
-    _fold(x_NGC, window, out=out_NT)
+    fold(x_NGC, window, out=out_NT)
     return out_NT

@@ -1,4 +1,5 @@
-"""`EmbeddingTrainer`: skip-gram and CBOW with negative sampling, in NumPy."""
+"""`EmbeddingTrainer`: skip-gram and CBOW with negative sampling or hierarchical
+softmax, in NumPy."""
 
 import inspect
 import logging
@@ -11,6 +12,7 @@ import numpy as np
 
 from legacy.blocks import cut_shards, default_block
 from legacy.hogwild import run_workers
+from legacy.huffman import NO_TREE, huffman_tree
 from legacy.model import (
     Model,
     adagrad_accumulators,
@@ -18,6 +20,7 @@ from legacy.model import (
     default_alpha,
     default_blocks_per_update,
     default_cap,
+    num_output_tables,
     read_model,
     write_model,
 )
@@ -47,7 +50,7 @@ class EmbeddingTrainer:
     Args:
         vector_size: dimensions of a vector.
         window: largest distance of a context; each token draws its own from 1 to this.
-        negative: negatives that a pair counts for.
+        negative: negatives that a pair counts for; 0, only with `hs`: none.
         min_count: tokens that occur less often are dropped.
         sample: tokens above this share of the corpus are downsampled; 0 keeps all.
         ns_exponent: noise is drawn in proportion to count ** ns_exponent.
@@ -68,6 +71,7 @@ class EmbeddingTrainer:
             the size of the corpus, see `model.default_blocks_per_update`.
         dtype: of the tables and of all arithmetic on them.
         optimizer: "sgd", capped, or "adagrad" by rows; see `update.apply_update`.
+        hs: hierarchical softmax, beside negative sampling if `negative` is not 0.
 
     Raises:
         TypeError, ValueError: an argument breaks its rule, which the message says.
@@ -95,6 +99,7 @@ class EmbeddingTrainer:
         blocks_per_update: int | None = None,
         dtype: str = "float32",
         optimizer: str = "sgd",
+        hs: bool = False,
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(check_settings(arguments))
@@ -235,7 +240,13 @@ class EmbeddingTrainer:
     def _fresh_model(self, text: Text) -> Model:
         tokens, counts = build_vocabulary(text, self.min_count)
         block = self.block or default_block(self.tile)
-        tables = initial_tables(len(tokens), self.vector_size, self.seed, self.dtype)
+        tables = initial_tables(
+            len(tokens),
+            self.vector_size,
+            self.seed,
+            self.dtype,
+            1 + num_output_tables(self._settings()),
+        )
         return Model(tokens, counts, block, tables, loss_history=[])
 
     def _trained(self, model: Model, text: Text, epochs: int) -> Model:
@@ -244,7 +255,9 @@ class EmbeddingTrainer:
         if not corpus.ids.size:
             _logger.warning("No token of the corpus is in the vocabulary.")
         noise_table = build_noise_table(model.counts, self.ns_exponent)
-        arrays = Arrays(*corpus, keep_limit(model.counts, self.sample), *noise_table)
+        keep = keep_limit(model.counts, self.sample)
+        tree = huffman_tree(model.counts) if self.hs else NO_TREE
+        arrays = Arrays(*corpus, keep, *noise_table, *tree)
         model = model._replace(accumulators=self._accumulators(model))
         state = State(model.tables, model.accumulators).arrays
         arguments = state, arrays, self._plan(model, epochs)
@@ -292,15 +305,18 @@ class EmbeddingTrainer:
             cap=cap,
             alpha=alpha,
             min_alpha=self.min_alpha,
+            hs=self.hs,
         )
 
 
-def initial_tables(num_tokens: int, size: int, seed: int, dtype: str) -> np.ndarray:
-    """Tables [2, V, D]: input uniform on (-0.5, 0.5) / D, output 0."""
+def initial_tables(
+    num_tokens: int, size: int, seed: int, dtype: str, num_tables: int = 2
+) -> np.ndarray:
+    """Tables [num_tables, V, D]: input uniform on (-0.5, 0.5) / D, the others 0."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     uniform = rng.random((num_tokens, size), dtype=np.float32)
     scalar = np.dtype(dtype).type
-    tables = np.zeros((2, num_tokens, size), dtype)
+    tables = np.zeros((num_tables, num_tokens, size), dtype)
     tables[0] = (uniform.astype(dtype) - scalar(0.5)) / scalar(size)
     return tables
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from legacy import objective
+from legacy import objective, softmax
 from legacy.blocks import (
     Blocks,
     Corpus,
@@ -16,8 +16,10 @@ from legacy.blocks import (
     shard_blocks,
     updates,
 )
+from legacy.huffman import NO_TREE, Tree
 from legacy.noise import NoiseTable
 from legacy.objective import Pairs, Rows, Terms
+from legacy.softmax import PathRows, PathTerms
 
 # For fewer ids than this, adding their rows one id at a time costs less.
 _FEW_IDS = 8
@@ -40,13 +42,17 @@ class Plan(NamedTuple):
     cap: float  # pair steps
     alpha: float
     min_alpha: float
+    hs: bool = False
 
 
 class State(NamedTuple):
     """What updates change."""
 
-    tables: np.ndarray  # [2, V, D], C-contiguous: the input and the output table
-    accumulators: np.ndarray | None = None  # [2, V], of Adagrad; None: capped SGD
+    tables: np.ndarray
+    """[2, V, D], C-contiguous: the input and the output table. With hierarchical
+    softmax the inner nodes are the last one: instead of the output table if `negative`
+    is 0, else as a third."""
+    accumulators: np.ndarray | None = None  # [2 or 3, V], of Adagrad; None: capped SGD
 
     @property
     def arrays(self) -> list[np.ndarray]:
@@ -63,6 +69,15 @@ class Arrays(NamedTuple):
     keep_limit: np.ndarray  # u32[V]
     noise_limit: np.ndarray  # this and the next: see `noise.NoiseTable`
     noise_alias: np.ndarray
+    points: np.ndarray = NO_TREE.points  # this and the next: see `huffman.Tree`
+    signs: np.ndarray = NO_TREE.signs
+
+
+class UpdateTerms(NamedTuple):
+    """What the objectives say of an update; None: it has no such terms."""
+
+    sampled: Terms | None  # of negative sampling
+    paths: PathTerms | None  # of hierarchical softmax
 
 
 class LossSum(NamedTuple):
@@ -108,7 +123,8 @@ def apply_update(
     architecture: str,
     window: int,
     negative: int,
-) -> tuple[Terms, Pairs]:
+    tree: Tree | None = None,
+) -> tuple[UpdateTerms, Pairs]:
     """Applies one update to `state` in place, and returns what it computed for it.
 
     With dL/drow_r and the weight c_r summed over all occurrences of row r in
@@ -123,47 +139,77 @@ def apply_update(
 
     Args:
         cap: pair steps by which SGD may move a row in one update; inf for no cap.
+        tree: of hierarchical softmax; None: there is negative sampling alone.
     """
     num_tokens, size = state.tables.shape[1:]
-    both = state.tables.reshape(2 * num_tokens, size)  # so that one scatter serves both
-    ids = np.concatenate([update.ids, update.ids, update.noise], axis=None)
-    ids[update.ids.size :] += num_tokens
-    rows, gradients = both.take(ids, axis=0), np.empty((ids.size, size), both.dtype)
+    rows = state.tables.reshape(
+        -1, size
+    )  # of all tables, so that one scatter is enough
     found = objective.pairs(
         update.sequence,
         update.radius,
         tile=update.ids.shape[1] // update.noise.shape[1],
         window=window,
-        dtype=both.dtype,
+        dtype=rows.dtype,
     )
-    compute = {"skipgram": objective.skipgram, "cbow": objective.cbow}[architecture]
-    terms = compute(
-        _by_role(rows, update),
-        found,
-        window=window,
-        negative=negative,
-        out=_by_role(gradients, update),
-    )
-    weights = np.concatenate(terms.weights, axis=None)
-    sums = _sum_rows(ids, gradients, weights)
+    sampled = paths = None
+    parts: list[tuple] = []  # ids, gradients and weights
+    if negative:
+        ids = np.concatenate([update.ids, update.ids, update.noise], axis=None)
+        ids[update.ids.size :] += num_tokens
+        gradients = np.empty((ids.size, size), rows.dtype)
+        compute = {"skipgram": objective.skipgram, "cbow": objective.cbow}[architecture]
+        sampled = compute(
+            _by_role(rows.take(ids, axis=0), update),
+            found,
+            window=window,
+            negative=negative,
+            out=_by_role(gradients, update),
+        )
+        parts.append((ids, gradients, np.concatenate(sampled.weights, axis=None)))
+    if tree is not None:
+        points = tree.points[update.ids] + np.int32(len(rows) - num_tokens)
+        paths = {"skipgram": softmax.skipgram, "cbow": softmax.cbow}[architecture](
+            PathRows(rows[update.ids], rows[points]),
+            tree.signs[update.ids],
+            found,
+            window=window,
+        )
+        ids = np.concatenate([update.ids, points], axis=None)
+        gradients = np.concatenate([x.reshape(-1, size) for x in paths.gradients])
+        parts.append((ids, gradients, np.concatenate(paths.weights, axis=None)))
+    sums = _sum_rows(*map(np.concatenate, zip(*parts, strict=True)))
     if state.accumulators is None:
         steps = _capped_steps(sums, rate, cap)
     else:
         steps = _adagrad_steps(sums, state.accumulators.reshape(-1), rate)
-    _subtract_rows(both, sums.ids, steps)
-    return terms, found
+    _subtract_rows(rows, sums.ids, steps)
+    return UpdateTerms(sampled, paths), found
 
 
-def loss_sum(architecture: str, terms: Terms, found: Pairs, negative: int) -> LossSum:
+def loss_sum(
+    architecture: str, terms: UpdateTerms, found: Pairs, negative: int
+) -> LossSum:
     """The loss of an update from what `apply_update` returns."""
+    sampled, paths, loss = *terms, 0.0
     match architecture:
         case "skipgram":
-            loss = objective.skipgram_loss(terms.scores, found, negative=negative)
-            return LossSum(loss, objective.num_skipgram_terms(found))
+            num_terms = objective.num_skipgram_terms(found)
+            if sampled is not None:
+                scores = sampled.scores
+                loss += objective.skipgram_loss(scores, found, negative=negative)
+            if paths is not None:
+                loss += softmax.skipgram_loss(paths, found)
         case "cbow":
-            loss = objective.cbow_loss(terms.scores, found, negative=negative)
-            return LossSum(loss, objective.num_cbow_terms(found))
-    raise AssertionError(architecture)
+            num_terms = objective.num_cbow_terms(found)
+            if sampled is not None:
+                scores = sampled.scores
+                loss += objective.cbow_loss(scores, found, negative=negative)
+            if paths is not None:
+                loss += softmax.cbow_loss(paths, found)
+        case _:
+            raise AssertionError(architecture)
+    return LossSum(loss, num_terms)
 
 
 def _train_epoch(
@@ -172,6 +218,7 @@ def _train_epoch(
     interval = loss_interval(arrays.ids.size, plan.block * plan.blocks_per_update)
     loss = num_terms = 0.0
     part = _updates(arrays, plan, epoch, worker, num_workers)
+    tree = Tree(arrays.points, arrays.signs) if plan.hs else None
     for index, (update, rate) in enumerate(part):
         terms, found = apply_update(
             state,
@@ -181,6 +228,7 @@ def _train_epoch(
             architecture=plan.architecture,
             window=plan.window,
             negative=plan.negative,
+            tree=tree,
         )
         if index % interval == 0:
             reported = loss_sum(plan.architecture, terms, found, plan.negative)

@@ -85,7 +85,7 @@ def test_wrong_flag_is_one_line_with_its_value(capsys, flag, value, message):
         (
             [],
             "Expected one of {train, sweep, phrases, devices, neighbors, analogy, "
-            "index, compare, evaluate, embed, export, report, convert, verify, "
+            "index, compare, evaluate, embed, export, report, watch, convert, verify, "
             "parity}.",
         ),
         (["trian"], "Unknown verb `trian`, did you mean `train`?"),

@@ -81,6 +81,26 @@ def hold_lock(path: Path, force: bool = False) -> Iterator[None]:
         file.close()
 
 
+def ended_owner(path: Path) -> int | None:
+    """The id of the process that the lock file names, if it was of this host and has
+    ended, as by kill -9; None: it runs, or nothing tells. The lock is not touched."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            owner = _owner(file)
+    except OSError:
+        return None
+    here = socket.gethostname(), _boot_id()
+    if owner is None or owner.pid < 1 or (owner.host, owner.boot) != here:
+        return None
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return owner.pid
+    except (OSError, OverflowError):  # of another user
+        pass
+    return None
+
+
 def _open_locked(path: Path) -> tuple[IO[str], bool]:
     """The open lock file, and whether it is locked: not every disk supports locks."""
     while True:

@@ -1,6 +1,7 @@
 """Training of an encoder on examples in memory; it reads and writes no files."""
 
 import fnmatch
+import functools
 import hashlib
 import math
 from collections.abc import Generator, Iterator, Sequence
@@ -185,6 +186,16 @@ class EncoderTraining:
         replicas = replicas_text(len(self.replicas), self.layout)
         where = f"{self.layout.num_devices} ({kind}) by {self.layout.mode}{replicas}"
         return f"{where}: {self._why}"
+
+    @functools.cached_property
+    def baselines(self) -> dict[str, float]:
+        """The accuracy of always the class that most training examples have."""
+        if not len(self.validation):
+            return {}
+        labels, validation = self.examples.labels, self.validation
+        most = np.bincount(labels[self.source.train]).argmax()
+        share = float(np.mean(labels[validation] == most))
+        return {"val_accuracy by the most frequent class": share}
 
     @property
     def description(self) -> list[str]:

@@ -144,12 +144,13 @@ def _json(value: Any) -> Any:
 def curves(runs: list[tuple[str, Metrics]]) -> list[Chart]:
     """A chart of each metric, with a line for each run.
 
-    A metric of training and of validation, `train_loss` and `val_loss`, share a chart.
+    A metric of training and of validation, `train_loss` and `val_loss`, share a chart,
+    and so do a score and its baseline, `held_out by frequencies alone`.
     """
     found: dict[str, list[Series]] = {}
     for run, metrics in runs:
         for name in [*metrics.scores, *metrics.others]:
-            title = name.removeprefix("val_").removeprefix("train_")
+            title = name.removeprefix("val_").removeprefix("train_").split(" by ")[0]
             label = name if not run else run if name == title else f"{run}, {name}"
             series = Series(label, metrics.points(name))
             found.setdefault(title, []).append(series)
@@ -175,7 +176,8 @@ def results(metrics: Metrics, epochs: int, patience: int) -> list[tuple[str, str
     for name in metrics.scores:
         value = metrics.last(name)
         if value is not None:
-            found.append((f"{name} at the end", f"{value:.4f}"))
+            when = "" if " by " in name else " at the end"
+            found.append((name + when, f"{value:.4f}"))
     return found
 
 

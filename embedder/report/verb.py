@@ -6,6 +6,7 @@ from pathlib import Path
 
 from embedder.errors import InputError, InputIsFolderError, InputNotFoundError
 from embedder.report.compare import compare
+from embedder.report.of_projector import write as write_vectors
 from embedder.report.of_run import run_page
 from embedder.report.page import make_report
 from embedder.report.points import FULL
@@ -13,6 +14,7 @@ from embedder.report.tokens import NO_EXTRAS, Extras
 from embedder.results import finished_run
 from embedder.run.workdir import Workdir, check_target
 from embedder.terminal import say_done, shown
+from embedder.vectors.export import read_vectors
 
 _SUFFIXES = (".html", ".htm")
 
@@ -24,7 +26,8 @@ def write_report(
     names: str | None = None,
     label: str | None = None,
 ) -> None:
-    """Writes the report of a run, atomically, and says where it is.
+    """Writes the report of a run, atomically, and says where it is. In the folder of
+    the run also the vectors for TensorBoard's projector.
 
     Args:
       to: the file; None: report.html in the folder of the run.
@@ -48,6 +51,8 @@ def write_report(
         page = page._replace(comparison=compare([path, *others]))
     report = make_report(page)
     report.save(target)
+    if to is None:
+        write_vectors(path, read_vectors(run.vectors))
     size = len(report.html.encode()) / 2**20
     say_done(f"{shown(str(target))}: {size:.1f} MiB")
 

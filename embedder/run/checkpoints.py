@@ -26,6 +26,7 @@ import numpy as np
 from embedder.disk.digests import DIGESTS_FILE, check_digests, files_in, write_digests
 from embedder.disk.files import check_utf8_path
 from embedder.errors import InputError
+from embedder.run.workdir import checkpoint_steps
 
 _log = logging.getLogger(__name__)
 Tree = TypeVar("Tree")
@@ -169,10 +170,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The complete checkpoints, newest first; their files may still be damaged."""
-        if not self.folder.is_dir():
-            return []
-        names = (path.parent.name for path in self.folder.glob(f"*/{DIGESTS_FILE}"))
-        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+        return checkpoint_steps(self.folder)
 
     @contextmanager
     def held(self) -> Iterator[list[int]]:

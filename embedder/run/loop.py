@@ -17,6 +17,7 @@ from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.events import Events
 from embedder.run.inputs import write_settings
 from embedder.run.mirror import Mirror
+from embedder.run.points import Points
 from embedder.run.resuming import (
     check_best,
     reproducibility_facts,
@@ -93,6 +94,7 @@ def train_plan(
     start = start_or_broadcast(resumed, training)
     if processes.is_first():
         _log_plan(plan)
+    events = Events(run.events, start.position.updates)
     saver = Saver(
         *(checkpoints, save.interval, stop),
         saves_best=training.config.saves_best,
@@ -101,9 +103,10 @@ def train_plan(
             "origin": reproducibility_facts(training),
             "config": to_toml(training.config),
         },
+        on_save=events.add_snapshot,
     )
     with name_file_in_errors(run.path):
-        end = _run_epochs(run, training, start, saver, on_status)
+        end = _run_epochs(run, training, start, saver, events, on_status)
         if save.result == "best":
             end = _best(checkpoints, training, end)
         if processes.is_first():
@@ -134,7 +137,7 @@ def _resumed(
     if plan.training.config.save.result == "best":
         check_best(checkpoints, start.position)
     num_lines = len(start.position.history) + start.position.evaluations
-    folder.truncate_metrics(plan.run, num_lines)
+    folder.truncate_metrics(plan.run, num_lines, start.position.updates)
     return start
 
 
@@ -163,30 +166,34 @@ def _run_epochs(
     training: Training,
     start: Snapshot,
     saver: Saver,
+    events: Events,
     on_status: Callable[[Status], None],
 ) -> Snapshot:
     """Trains after `start` to the end, with metrics and checkpoints in the folder."""
     is_first = processes.is_first()
-    run_options, position = training.config.run, start.position
-    by_updates = run_options.evaluation_interval.is_within_epochs
-    events = Events(run.events, position.updates if by_updates else position.epoch)
+    points = Points(run.progress, events)
 
     def handle(status: Status) -> None:
         if status.is_epoch_end:
             _check_diverged(training, status)
+        if is_first:
+            points.add(status)
         if is_first and (status.is_epoch_end or status.scores):
-            folder.append_metrics(run, _metrics(status))
+            baselines = training.baselines if status.scores else {}
+            folder.append_metrics(run, _metrics(status) | baselines)
             measured = status.metrics | status.scores
-            step = status.updates if by_updates else status.epoch + 1
-            events.add(step, measured | {status.rate_name: status.rate})
+            events.add(status.updates, measured | {status.rate_name: status.rate})
         on_status(status)
         saver(status)
 
     try:
-        return run_epochs(
-            *(training, start.state, handle, position, saver.pause, None),
-            _evaluations(run_options),
+        end = run_epochs(
+            *(training, start.state, handle, start.position, saver.pause, None),
+            _evaluations(training.config.run),
         )
+        if is_first:
+            events.add_snapshot(end)
+        return end
     finally:
         saver.finish()
         events.close()

@@ -282,9 +282,10 @@ class Mirror:
         for step in sorted(steps):
             yield from self._checkpoint(step)
         results = run.model, run.replicas, run.labels, run.text_vectors, run.vectors
-        changing = run.sums, run.metrics, run.report
+        changing = run.sums, run.metrics, run.progress, run.report
         report = [run.report] if finished and run.report.exists() else []
-        for path in (*run.files, *report, *sorted(run.events.glob("*"))):
+        events = sorted(p for p in run.events.glob("*") if p.name[0] != ".")
+        for path in (*run.files, *report, *events):
             if finished or path not in results:
                 changes = path in changing or path.parent == run.events
                 yield self._file(path, path.read_bytes() if changes else path)

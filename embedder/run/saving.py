@@ -3,9 +3,10 @@
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from embedder.engine.epochs import RunPosition, Status
+from embedder.engine.epochs import RunPosition, Snapshot, Status
 from embedder.hosts import processes
 from embedder.hosts.joining import leave, watch
 from embedder.run.checkpoints import Checkpoints, arrays_of
@@ -42,12 +43,14 @@ class Saver:
         saves_best: bool = False,
         start: RunPosition,
         facts: dict[str, Any],
+        on_save: Callable[[Snapshot], None] = lambda snapshot: None,
     ):
         self._checkpoints = checkpoints
         self._interval = interval
         self._stop = stop
         self._facts = facts
         self._saves_best = saves_best
+        self._on_save = on_save
         self._saved = _Saved(start.updates, start.epoch, time.monotonic())
         self._calls = 0
         self._error: OSError | None = None  # of the last attempt to write
@@ -135,8 +138,9 @@ class Saver:
         epoch = status.epoch + status.is_epoch_end
         self._watch.pause()
         self._saved = _Saved(status.updates, epoch, time.monotonic())
-        state, position = status.snapshot()
+        state, position = snapshot = status.snapshot()
         if processes.is_first():
+            self._on_save(snapshot)
             facts = self._facts | {"place": position._asdict()}
             arrays = arrays_of(state)
             self._checkpoints.save(position.updates, arrays, facts, status.best)

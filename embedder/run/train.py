@@ -21,7 +21,7 @@ from embedder.errors import InputError
 from embedder.families import open_problem
 from embedder.hosts import processes
 from embedder.problem import AnyTraining, Base, Problem, Training, open_base
-from embedder.report.of_run import write_after_training
+from embedder.report import of_projector, of_run
 from embedder.run import inputs, longer
 from embedder.run import mirror as mirrors
 from embedder.run import workdir as folder
@@ -185,7 +185,8 @@ def run_training(
             if finished is not None:
                 longer.replace(run)
             if training.config.save.report and processes.is_first():
-                write_after_training(run.path, vectors)
+                of_run.write_after_training(run.path, vectors)
+                of_projector.write_after_training(run.path, vectors)
         except Stopped as stopped:
             behind = _close(copy, stop)
             raise Stopped(stopped.number, f"{stopped} {behind}".strip()) from None

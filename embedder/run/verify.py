@@ -77,7 +77,7 @@ def _files(run: Workdir) -> Iterator[Finding]:
         advice = _AGAIN.format(path=run.vectors)
         if name in settings:
             advice = _ANEW
-        elif path == run.metrics or path.parent == run.events:
+        elif path in (run.metrics, run.progress) or path.parent == run.events:
             advice = _CURVE
         yield Finding(name, describe_damage(path, expected), advice)
 

@@ -7,7 +7,9 @@ start.npz            of a run with `init_from` or a file of `freeze`: what it re
 vocab.parquet        tokens and counts, ordered by id
 cache/               the encoded corpus, if no other cache is given
 metrics.jsonl        one JSON object per epoch
-tensorboard/         the metrics as TensorBoard events
+progress.jsonl       one every few seconds: the loss and the speed within epochs
+tensorboard/         both as TensorBoard events; the vectors for its projector, which
+                     are made of the other files, as the report is
 checkpoints/         all that resuming needs, by the number of updates
 model.npz            the trained model: the file of `EmbeddingTrainer.save`
 replicas.safetensors of a run with replicas: the vectors of each, and no model.npz
@@ -63,6 +65,7 @@ class Workdir:
         self.longer = self.path / "longer"
         self.index = self.path / INDEX_FOLDER
         self.metrics = self.path / "metrics.jsonl"
+        self.progress = self.path / "progress.jsonl"
         self.labels = self.path / "labels.parquet"
         self.base = self.path / "base.npz"
         self.start = self.path / "start.npz"
@@ -90,6 +93,7 @@ class Workdir:
             self.start,
             self.vocabulary,
             self.metrics,
+            self.progress,
             self.model,
             self.replicas,
             self.labels,
@@ -97,6 +101,11 @@ class Workdir:
             self.vectors,  # the last: with it the run is finished
         )
         return [path for path in written if path.exists()]
+
+    @property
+    def event_files(self) -> list[Path]:
+        """The TensorBoard events; not what is there for its projector."""
+        return sorted(self.events.glob("events.out.tfevents.*"))
 
     @property
     def is_started(self) -> bool:
@@ -185,7 +194,7 @@ def finish(workdir: Workdir, vectors: Vectors) -> None:
     """Writes the checksums of all files, then the vectors: the run is finished."""
 
     def write_all_checksums(part: Path) -> None:
-        others = {*workdir.files, *workdir.events.glob("*")} - {workdir.sums}
+        others = {*workdir.files, *workdir.event_files} - {workdir.sums}
         paths = sorted({*others, workdir.vectors})
         write_digests(workdir.path, paths, temporary={workdir.vectors: part})
 
@@ -227,19 +236,46 @@ def temporary_run(workdir: Workdir) -> Iterator[Workdir]:
 
 
 def copy_curves(source: Workdir, target: Workdir) -> None:
-    """Copies metrics.jsonl and the TensorBoard events, which `target` goes on with."""
-    if source.metrics.exists():  # a run of 0 epochs has none
-        shutil.copyfile(source.metrics, target.metrics)
-    if source.events.is_dir():
-        shutil.copytree(source.events, target.events)
+    """Copies the metrics and the TensorBoard events, which `target` goes on with."""
+    for old, new in (
+        (source.metrics, target.metrics),  # a run of 0 epochs has none
+        (source.progress, target.progress),
+    ):
+        if old.exists():
+            shutil.copyfile(old, new)
+    for path in source.event_files:
+        target.events.mkdir(exist_ok=True)
+        shutil.copy2(path, target.events / path.name)
 
 
-def truncate_metrics(workdir: Workdir, epochs: int) -> None:
-    """Keeps only the first `epochs` lines of metrics.jsonl."""
+def truncate_metrics(workdir: Workdir, epochs: int, updates: int) -> None:
+    """Keeps only the first `epochs` lines of metrics.jsonl, and those of progress.jsonl
+    up to `updates`."""
     if workdir.metrics.exists():
         lines = workdir.metrics.read_bytes().splitlines(keepends=True)
         with atomic_file(workdir.metrics) as part:
             part.write_bytes(b"".join(lines[:epochs]))
+    if workdir.progress.exists():
+        lines = workdir.progress.read_bytes().splitlines(keepends=True)
+        with atomic_file(workdir.progress) as part:
+            part.write_bytes(b"".join(x for x in lines if _is_before(x, updates)))
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """The complete checkpoints in `folder`, newest first, by their numbers of updates;
+    their files may still be damaged."""
+    if not folder.is_dir():
+        return []
+    names = (path.parent.name for path in folder.glob(f"*/{DIGESTS_FILE}"))
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+
+def _is_before(line: bytes, updates: int) -> bool:
+    """Whether a line of progress.jsonl is whole, and not after `updates`."""
+    try:
+        return line.endswith(b"\n") and json.loads(line)["updates"] <= updates
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def append_metrics(workdir: Workdir, metrics: dict[str, Any]) -> None:

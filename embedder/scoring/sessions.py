@@ -125,11 +125,15 @@ def _model(run: Path, by: ScoreBy) -> tuple[np.ndarray, np.ndarray] | None:
     folder = finished_run(run)
     if folder is not None and folder.model.exists():
         model = read_model(folder.model)
-        return model.input, model.output
+        if (output := model.token_output) is not None:
+            return model.input, output
+        what = "hierarchical softmax alone has none"
+    else:
+        what = "a run of a single model has one"
     if by == "output":
         raise InputError(
-            f"`score_by` 'output' needs the output table, which a run of a single "
-            f"model has, got {run}: give --score-by cosine."
+            f"`score_by` 'output' needs the output rows of tokens, and {what}, got "
+            f"{run}: give --score-by cosine."
         )
     return None
 

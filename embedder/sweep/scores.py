@@ -19,6 +19,7 @@ from embedder.tables.measures import (
     HELD_OUT,
     NEXT_ITEM,
     TOPN,
+    check_ranks_items,
     held_out_sequences,
 )
 from embedder.tables.training import Training
@@ -112,13 +113,15 @@ def _held_out(training: Training) -> Scorer:
 def _next_item(training: Training) -> Scorer:
     encoded = training.encoded
     share = training.config.tables.holdout
+    check_ranks_items(training.config.tables, "The score next-item")
     sequences = held_out_sequences(encoded, share, "next-item")
 
     def score(config: Config, state: TrainState) -> float:
         tables = {name: np.asarray(x) for name, x in state.params["tables"].items()}
         counts = encoded.vocabulary.counts
         return next_item(
-            tables["input"], counts, sequences, TOPN, output=tables["output"]
+            *(tables["input"], counts, sequences, TOPN),
+            output=tables["output"][: len(counts)],
         ).hit_rate
 
     return score

@@ -3,11 +3,13 @@
 Members: `format` (bytes of a name and a version), `settings` (UTF-8 JSON of the
 constructor's arguments), `block` i64[], `tokens` (UTF-8 bytes of all tokens),
 `token_ends` i64[V], `counts` i64[V], `input` and `output` [V, D] and `loss_history`
-f64[E]; of Adagrad also `input_accumulator` and `output_accumulator` [V], and so for all
-that an optimizer keeps for each row (`engine.rules.RowArray`), and of tokens that were
+f64[E]. With hierarchical softmax `output` is [V, D] of inner nodes if `negative` is 0,
+else [2 V, D] of tokens and then of inner nodes; the last row is not used. Of Adagrad
+also `input_accumulator` and `output_accumulator`, a number a row, and so for all that
+an optimizer keeps for each row (`engine.rules.RowArray`), and of tokens that were
 given as integers `key_type`. The setting
-`optimizer` is left out for SGD, as in files of earlier versions. Nothing is pickled,
-and the checksums of zip reveal damage.
+`optimizer` is left out for SGD, and `hs` where it is off, as in files of earlier
+versions. Nothing is pickled, and the checksums of zip reveal damage.
 """
 
 import json
@@ -31,7 +33,7 @@ from embedder.tables.update import TABLES, RowState, state_shapes
 MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
     *("alpha", "min_alpha", "epochs", "architecture", "seed", "workers", "block"),
-    *("tile", "noise", "cap", "blocks_per_update", "dtype", "optimizer"),
+    *("tile", "noise", "cap", "blocks_per_update", "dtype", "optimizer", "hs"),
 )
 """Settings that a model file holds: the arguments of `EmbeddingTrainer`."""
 
@@ -48,6 +50,10 @@ _MEMBERS = {
 """Dtype and number of axes of each member but the tables."""
 
 
+_OF_EARLIER_VERSIONS = {"optimizer": "sgd", "hs": False}
+"""Settings that files of earlier versions lack, with the values that those have."""
+
+
 KeyType = Literal["text", "integer"]
 
 
@@ -59,10 +65,17 @@ class ModelFile(NamedTuple):
     tokens: list[str]  # [V]
     counts: np.ndarray  # i64[V]
     input: np.ndarray  # [V, D]
-    output: np.ndarray  # [V, D]
+    output: np.ndarray  # [V, D], with hierarchical softmax of other rows, see above
     loss_history: list[float]
     row_state: RowState = MappingProxyType({})  # of the optimizer
     key_type: KeyType = "text"  # what the tokens were given as
+
+    @property
+    def token_output(self) -> np.ndarray | None:
+        """The rows of tokens of the output table, [V, D]; None: hierarchical softmax
+        alone has none."""
+        has_none = self.settings["hs"] and not self.settings["negative"]
+        return None if has_none else self.output[: len(self.tokens)]
 
 
 def model_settings(config: Config) -> dict[str, Any]:
@@ -180,7 +193,8 @@ def _check_rows(
     if len(counts) != len(tokens) or counts.min() < 1:
         raise InputError(f"`counts` must be {len(tokens)} numbers >= 1")
     rule = row_rule(config.run.optimizer)
-    shapes = state_shapes(rule, (len(tokens), size), config.run.dtype)
+    output_rows = len(tokens) * config.tables.num_output_tables
+    shapes = state_shapes(rule, (len(tokens), size), config.run.dtype, output_rows)
     expected = shapes.params["tables"] | rule.row_state(shapes.opt_state)
     for name, shape in expected.items():
         if (found := _described(members[name])) != _described(shape):
@@ -213,7 +227,7 @@ def _to_json(settings: dict[str, Any]) -> str:
         {
             name: "inf" if value == math.inf else value
             for name, value in settings.items()
-            if (name, value) != ("optimizer", "sgd")
+            if name not in _OF_EARLIER_VERSIONS or value != _OF_EARLIER_VERSIONS[name]
         }
     )
 
@@ -223,4 +237,4 @@ def _from_json(data: bytes) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise InputError("`settings` is no JSON object")
     settings = {k: math.inf if v == "inf" else v for k, v in settings.items()}
-    return {"optimizer": "sgd"} | settings
+    return _OF_EARLIER_VERSIONS | settings

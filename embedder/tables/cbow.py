@@ -56,11 +56,11 @@ def row_weights(pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
     Output row: 1 for a token that has a context; as noise: (negative/K) times the
     number of these in the tile. Each times m_t.
     """
-    active_NGB = _active(pairs)
+    active_NGB = active(pairs)
     noise_NG1 = negative / num_noise * active_NGB.sum(axis=2, keepdims=True)
     noise_NGK = jnp.broadcast_to(noise_NG1, (*noise_NG1.shape[:2], num_noise))
     return Rows(
-        input=weighted(_mean_weights(pairs), pairs).sum(axis=2),
+        input=weighted(mean_weights(pairs), pairs).sum(axis=2),
         output=jnp.concatenate([active_NGB, noise_NGK], axis=2),
     )
 
@@ -74,7 +74,7 @@ def loss(
 ) -> jax.Array:
     """L of an update, a scalar, from the gathered rows."""
     tile, num_rows = pairs.mask.shape[2], rows.output.shape[2]
-    mean_NGBD = einsum("ngbc,ngcd->ngbd", _mean_weights(pairs), rows.input)
+    mean_NGBD = einsum("ngbc,ngcd->ngbd", mean_weights(pairs), rows.input)
     score_NGBR = sum_columns(einsum("ngbd,ngrd->ngbr", mean_NGBD, rows.output))
     sign_111R = positive_first(tile, num_rows, score_NGBR.dtype)
     terms_NGBR = _terms(pairs, negative, num_rows - tile)
@@ -83,16 +83,16 @@ def loss(
 
 def num_terms(pairs: Pairs) -> jax.Array:
     """Number of tokens that have a context, each times m_t, a scalar."""
-    return _active(pairs).sum()
+    return active(pairs).sum()
 
 
-def _mean_weights(pairs: Pairs) -> jax.Array:
+def mean_weights(pairs: Pairs) -> jax.Array:
     """1/n_t for each context of a token, else 0, [N, G, B, C]."""
     mask_NGBC = pairs.mask.astype(pairs.num_contexts.dtype)
     return mask_NGBC / jnp.maximum(pairs.num_contexts, 1)[..., jnp.newaxis]
 
 
-def _active(pairs: Pairs) -> jax.Array:
+def active(pairs: Pairs) -> jax.Array:
     """m_t of a token that has a context, else 0, [N, G, B]."""
     active_NGB = (pairs.num_contexts > 0).astype(pairs.num_contexts.dtype)
     return weighted(active_NGB, pairs)
@@ -105,7 +105,7 @@ def _terms(pairs: Pairs, negative: int, num_noise: int) -> jax.Array:
     The scores of a token with the other tokens of its tile count 0: one product over
     all rows takes fewer kernels of a GPU than one for tokens and one for noise.
     """
-    active_NGB = _active(pairs)
+    active_NGB = active(pairs)
     tile = active_NGB.shape[2]
     noise_BK = jnp.full((tile, num_noise), negative / num_noise, active_NGB.dtype)
     terms_BR = jnp.concatenate([jnp.eye(tile, dtype=noise_BK.dtype), noise_BK], axis=1)

@@ -35,7 +35,10 @@ def devices_report(config: Config, num_rows: int) -> str:
         raise InputError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
     config = resolve(config, math.inf)
     shape = num_rows, config.tables.vector_size
-    required = demand(config, shape)
+    path_rows = 0
+    if config.tables.hs:  # about, of a text
+        path_rows = math.ceil(math.log2(max(num_rows, 2))) + 4
+    required = demand(config, shape, path_rows=path_rows)
     layout, reason = pick_layout(config.devices, required)
     return "\n".join(
         [

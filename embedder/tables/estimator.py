@@ -48,7 +48,12 @@ from embedder.tables.start_files import given_start
 from embedder.tables.starting import NO_START, Starting, plan_start
 from embedder.tables.training import Training
 from embedder.tables.update import host_state
-from embedder.tables.updating import joined_factors, log_dropped, plan_update
+from embedder.tables.updating import (
+    check_grow,
+    joined_factors,
+    log_dropped,
+    plan_update,
+)
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn, use_threads
 from embedder.vectors.ensemble import Ensemble
@@ -66,13 +71,14 @@ Start: TypeAlias = "str | os.PathLike | Vectors | EmbeddingTrainer | None"
 
 
 class EmbeddingTrainer:
-    """Skip-gram and CBOW embeddings of tokens, trained with negative sampling.
+    """Skip-gram and CBOW embeddings of tokens, trained with negative sampling or
+    hierarchical softmax.
 
     Args:
       vector_size: dimensions of a vector.
       window: largest distance of a context; each token draws its own from 1 to it.
         "session": the context of an item is its whole sequence; give noise=None then.
-      negative: negative samples per pair.
+      negative: negative samples per pair; 0, only with `hs`: none.
       min_count: tokens that occur less often are dropped.
       sample: tokens more frequent than this share of the corpus are downsampled.
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
@@ -95,6 +101,7 @@ class EmbeddingTrainer:
         size of the corpus, 1 to 256.
       dtype: "float32" or "float64".
       optimizer: "sgd", or "adagrad" with one accumulator a row.
+      hs: hierarchical softmax, beside negative sampling if `negative` is not 0.
 
     Raises:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
@@ -102,7 +109,9 @@ class EmbeddingTrainer:
 
     min_count: int
     epochs: int
+    negative: int
     optimizer: str
+    hs: bool
 
     @names_successors
     def __init__(
@@ -127,6 +136,7 @@ class EmbeddingTrainer:
         blocks_per_update: int | None = None,
         dtype: str = "float32",
         optimizer: str = "sgd",
+        hs: bool = False,
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(_checked(arguments))
@@ -136,6 +146,7 @@ class EmbeddingTrainer:
         self._key_type: KeyType = "text"
         self._block = 0  # tokens of a block, resolved when the vocabulary is made
         self._state: TrainState | None = None
+        self._objective = False, True  # of the state: `hs`, and whether `negative` > 0
         self._vectors: Vectors | None = None  # of the state, once asked for
         self._ensemble: Ensemble | None = None  # of the last training
 
@@ -460,16 +471,21 @@ class EmbeddingTrainer:
             vector_size=table.shape[1],
             dtype=table.dtype.name,
         )
+        check_grow(grow, self.hs)
         known = BaseVocabulary(self._trained(), grow)
         new, base = _encoded(corpus, self.min_count, known), self._model()
         log_dropped(new, grow, "`grow=True`")
         encoded: TokenSource = new
-        factors: np.ndarray | None = None
+        factors = of_output = None
         if schedule == "continue":
-            encoded, base, factors = plan_update(base, new, [], config.tables)
+            update = plan_update(base, new, [], config.tables)
+            encoded, base, factors, of_output = update
         epochs = range(len(self.loss_history), len(self.loss_history) + 1)
         self._train(
-            *(run, encoded, config, base, epochs), starting=starting, of_update=factors
+            *(run, encoded, config, base, epochs),
+            starting=starting,
+            of_update=factors,
+            of_output=of_output,
         )
 
     @property
@@ -624,6 +640,10 @@ class EmbeddingTrainer:
         )
 
     @property
+    def _objective_now(self) -> tuple[bool, bool]:
+        return self.hs, self.negative > 0
+
+    @property
     def _has_integers(self) -> bool:
         return self._key_type == "integer"
 
@@ -671,6 +691,7 @@ class EmbeddingTrainer:
         self._state = host_state(
             row_rule(self.optimizer), model.input, model.output, model.row_state
         )
+        self._objective = self._objective_now
         self._loss_history = model.loss_history
         self._score_history = []
 
@@ -678,6 +699,13 @@ class EmbeddingTrainer:
         vocabulary, table = self._trained(), self.vectors
         # Attributes may be set: a file must be one that `load` reads.
         config = settings.with_options(self._config(), block=self._block)
+        if self._objective != self._objective_now:
+            hs, has_negative = self._objective
+            negative = "above 0" if has_negative else "0"
+            raise InputError(
+                f"`hs` must be {hs} and `negative` {negative}, as when the tables were "
+                f"trained, got {self.hs} and {self.negative}."
+            )
         of_table = {"vector_size": table.shape[1], "dtype": table.dtype.name}
         of_table |= {"noise": config.tables.num_noise}  # `legacy` knows no None
         return ModelFile(
@@ -736,27 +764,30 @@ class EmbeddingTrainer:
         *,
         starting: Starting = NO_START,
         of_update: np.ndarray | None = None,
+        of_output: np.ndarray | None = None,
     ) -> None:
         """Trains `base`, None: a new model, and keeps the result.
 
         Args:
           key_type: of the tokens of an ensemble.
           starting: vectors of the initial state, and frozen rows.
-          of_update: factors of the rates of rows, f32[V]; None: all are 1.
+          of_update, of_output: see `joined_factors`.
         """
         num_tokens = int(encoded.vocabulary.counts.sum())
         row_updates = encoded.vocabulary.row_updates
         config = settings.resolve(config, num_tokens, epochs.stop, row_updates)
         dtype = config.run.dtype
         num_old = None if base is None else len(base.tokens)
+        starting = starting.for_model(config.tables.negative > 0)
         start, frozen = plan_start(starting, encoded.vocabulary, dtype, num_old)
-        factors = joined_factors(frozen, of_update)
+        factors = joined_factors(frozen, of_update, of_output)
         training = Training(config, encoded, epochs, base, start=start, factors=factors)
         history = [] if base is None else self._loss_history
         with _cap_named():
             end = run.run(training, training.initial_state())
         assert config.tables.block is not None, "`config` is resolved"
         self._state, self._ensemble = end.state, None
+        self._objective = config.tables.hs, config.tables.negative > 0
         if training.has_replicas:
             known, tables = encoded.vocabulary, end.state.params["tables"]
             tokens = typed_keys(known.tokens, key_type)

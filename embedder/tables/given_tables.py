@@ -114,6 +114,10 @@ def _check(config: Config, tables: GivenTables, sequences: TokenIds) -> None:
             "`optimizer` must be 'sgd' for tables that the caller keeps, got "
             f"{config.run.optimizer!r}."
         )
+    if config.tables.hs:
+        raise InputError(
+            "`hs` must be False for tables that the caller keeps, got True."
+        )
     num_rows, dtype = len(tables.counts), np.dtype(config.run.dtype)
     shape = num_rows, config.tables.vector_size
     for name in ("input", "output"):

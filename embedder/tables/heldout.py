@@ -11,9 +11,10 @@ whole text is, ALGORITHM.md (58),
 
     P(c | t) = P_n(c) exp(v_t.u_c) / keep_c / (sum of the same over the vocabulary)
 
-and for CBOW P(t | contexts) by h_t.u_t. It is a distribution over the vocabulary for
-any `negative`, `ns_exponent`, `sample`, `window`, `alpha` and `vector_size`, so it
-compares models of one vocabulary that differ in these.
+and for CBOW P(t | contexts) by h_t.u_t. Hierarchical softmax has P(c | t) of the
+subsampled text without a sum over the vocabulary, (92). It is a distribution over the
+vocabulary for any `negative`, `ns_exponent`, `sample`, `window`, `alpha`, `hs` and
+`vector_size`, so it compares models of one vocabulary that differ in these.
 
 Reference: Levy and Goldberg 2014, Neural Word Embedding as Implicit Matrix
 Factorization, section 3.
@@ -26,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.tables.encoded import TokenSource
+from embedder.tables.huffman import descending, huffman_tree
 from embedder.tables.options import TablesOptions
 from embedder.tables.split import Sequences, sequences
 from embedder.tables.vocabulary import keep_limit
@@ -65,7 +67,7 @@ def log_likelihood(
 
     Args:
       options: of the model.
-      input, output: tables, [V, D].
+      input, output: tables, [V, D]; with `hs` the last V of `output` are inner nodes.
       counts: of the corpus, held-out sequences included, i64[V].
       window: largest distance of a context.
       max_pairs: predictions at most, drawn from all of them. The draws depend only on
@@ -97,6 +99,13 @@ def predictions(
     baseline = np.log(counts[targets] / counts.sum())
     if not len(targets):
         return Predictions(np.empty(0), baseline, number[positions])
+    if options.hs:
+        nodes, bias = output[-len(counts) :], -_log_keep(options, counts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = _log_paths(
+                *(hidden, nodes, counts, bias.astype(output.dtype), rows, targets)
+            )
+        return Predictions(found, baseline, number[positions])
     bias = _bias(options, counts).astype(output.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         scores = np.einsum("nd,nd->n", hidden[rows], output[targets]) + bias[targets]
@@ -124,9 +133,48 @@ def scorer(
 
 def _bias(options: TablesOptions, counts: np.ndarray) -> np.ndarray:
     """log(P_n(c) / keep_c) without its constant, f64[V]."""
-    keep = (keep_limit(counts, options.sample) + 1.0) / 2**32
-    bias = options.ns_exponent * np.log(counts) - np.log(keep)
+    bias = options.ns_exponent * np.log(counts) - _log_keep(options, counts)
     return bias - bias.max()
+
+
+def _log_keep(options: TablesOptions, counts: np.ndarray) -> np.ndarray:
+    """log keep_c, f64[V]."""
+    return np.log((keep_limit(counts, options.sample) + 1.0) / 2**32)
+
+
+def _log_paths(
+    hidden: np.ndarray,
+    nodes: np.ndarray,
+    counts: np.ndarray,
+    bias: np.ndarray,
+    rows: np.ndarray,
+    targets: np.ndarray,
+) -> np.ndarray:
+    """Log probabilities by hierarchical softmax, (92), of `targets` by `hidden[rows]`.
+
+    Args:
+      nodes: rows of inner nodes, [V, D]; the last one is not used.
+      bias: -log keep, [V].
+    """
+    tree, num_tokens = huffman_tree(counts), len(counts)
+    levels = [*descending(tree)]
+    found = np.empty(len(rows), hidden.dtype)
+    size = max(1, CHUNK_VALUES // (2 * num_tokens))
+    for start in range(0, len(hidden), size):
+        chosen = np.flatnonzero((start <= rows) & (rows < start + size))
+        scores = hidden[start : start + size] @ nodes[:-1].T
+        first = np.minimum(scores, 0) - np.log1p(np.exp(-np.abs(scores)))
+        both = np.stack([first, first - scores], axis=2)  # log sigma(x), log sigma(-x)
+        of_child = both.reshape(len(scores), -1)  # by 2 p + c
+        logs = np.zeros((len(scores), 2 * num_tokens - 1), hidden.dtype)
+        for below, entry in levels:
+            logs[:, below] = logs[:, num_tokens + (entry >> 1)] + of_child[:, entry]
+        whole = logs[:, :num_tokens] + bias
+        largest = whole.max(axis=1)
+        sums = largest + np.log(np.exp(whole - largest[:, np.newaxis]).sum(axis=1))
+        own = rows[chosen] - start
+        found[chosen] = whole[own, targets[chosen]] - sums[own]
+    return found
 
 
 def _log_sums(hidden: np.ndarray, output: np.ndarray, bias: np.ndarray) -> np.ndarray:

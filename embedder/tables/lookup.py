@@ -1,4 +1,5 @@
-"""The two tables of a model as a Haiku module: rows of tokens, by id."""
+"""The two tables of a model as a Haiku module: rows of tokens, and of inner nodes of a
+Huffman tree, by id."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,11 +14,12 @@ _ROWS_AT_ONCE = 2**16  # of the initial table: bounds the memory of the draws
 
 
 class Tables(hk.Module):
-    """An input and an output table, both [V, D]; a row of each belongs to a token.
+    """An input table [V, D], with a row for each token, and an output table [R, D].
 
     Args:
       num_rows, vector_size: V and D.
       dtype: of both tables.
+      output_rows: R; None: V, a row for each token.
       input_init, output_init: initializers of Haiku, (shape, dtype) -> table.
     """
 
@@ -29,10 +31,12 @@ class Tables(hk.Module):
         dtype: Any = jnp.float32,
         input_init: Callable[[Sequence[int], Any], Any],
         output_init: Callable[[Sequence[int], Any], Any] = jnp.zeros,
+        output_rows: int | None = None,
         name: str = "tables",
     ):
         super().__init__(name=name)
         self.shape = (num_rows, vector_size)
+        self.output_shape = (output_rows or num_rows, vector_size)
         self.dtype = dtype
         self.input_init = input_init
         self.output_init = output_init
@@ -44,8 +48,10 @@ class Tables(hk.Module):
 
     @property
     def output(self):
-        """The output table, [V, D]."""
-        return hk.get_parameter("output", self.shape, self.dtype, self.output_init)
+        """The output table, [R, D]."""
+        return hk.get_parameter(
+            "output", self.output_shape, self.dtype, self.output_init
+        )
 
     def __call__(self, ids: Rows) -> Rows:
         """The rows [..., D] of `ids` [...], of each table its own.
@@ -69,11 +75,13 @@ class UniformRows:
         return initial_input(num_rows, vector_size, dtype, self.seed)
 
 
-def tables(num_rows: int, vector_size: int, *, dtype, seed: int) -> hk.Transformed:
+def tables(
+    num_rows: int, vector_size: int, *, dtype, seed: int, output_rows: int | None = None
+) -> hk.Transformed:
     """`Tables` as pure functions: `init(None, ids)` and `apply(params, ids)`.
 
-    The parameters are {"tables": {"input": [V, D], "output": [V, D]}}, those of `init`
-    arrays of NumPy.
+    The parameters are {"tables": {"input": [V, D], "output": [R, D]}}, those of `init`
+    arrays of NumPy; R is `output_rows`, or V if that is None.
     """
 
     def lookup(ids: Rows) -> Rows:
@@ -83,6 +91,7 @@ def tables(num_rows: int, vector_size: int, *, dtype, seed: int) -> hk.Transform
             dtype=dtype,
             input_init=UniformRows(seed),
             output_init=np.zeros,
+            output_rows=output_rows,
         )
         return module(ids)
 

@@ -45,8 +45,9 @@ class Measures:
 
     def __init__(self, measures: Sequence[Measure], best: str = ""):
         self._measures = measures
-        self._is_logged = False  # the baselines are
         self.best = best
+        self.baselines: dict[str, float] = {}
+        """What counting has, by "SCORE by MODEL"; after the first evaluation."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,10 +66,10 @@ class Measures:
 
     def _log_baselines(self, baselines: list[Baseline]) -> None:
         known = [each for each in baselines if math.isfinite(each.value)]
-        if known and not self._is_logged:
+        if known and not self.baselines:
             shown = (f"{name} {x:.4f} ({model})" for name, x, model in known)
             _log.info("baselines from counts: %s", ", ".join(shown))
-        self._is_logged = True
+        self.baselines |= {f"{name} by {model}": x for name, x, model in known}
 
 
 def measures(options: TablesOptions, encoded: TokenSource) -> Measures:
@@ -114,6 +115,15 @@ def held_out_sequences(encoded: TokenSource, share: float, wanted: str) -> Seque
     return found
 
 
+def check_ranks_items(options: TablesOptions, what: str) -> None:
+    """Raises InputError if there are no output rows of items, which `what` needs."""
+    if not options.negative:
+        raise InputError(
+            f"{what} needs output rows of items, which `hs` alone has not: give a "
+            "`negative` above 0."
+        )
+
+
 def _held_out_measure(
     options: TablesOptions, encoded: TokenSource, is_needed: bool
 ) -> Measure:
@@ -132,6 +142,7 @@ def _held_out_measure(
 
 def _next_item_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
     """The last item of held-out sequences, as `ranking.next_item` ranks it."""
+    check_ranks_items(options, "`best_by` next-item")
     held_out = held_out_sequences(encoded, options.holdout, "next-item")
     cases = last_items(held_out, "excluded")
     if not cases.num:
@@ -147,7 +158,8 @@ def _next_item_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
         return ranking(ranks, TOPN).hit_rate
 
     def measure(tables: Tables) -> Measured:
-        scorer = by_vectors(np.asarray(tables["input"]), np.asarray(tables["output"]))
+        output = np.asarray(tables["output"])[: len(counts)]
+        scorer = by_vectors(np.asarray(tables["input"]), output)
         ranks = target_ranks(scorer, cases, len(counts))
         baseline = Baseline(NEXT_ITEM, popularity(), "popularity")
         return Measured((ranking(ranks, TOPN).hit_rate,), (baseline,))

@@ -30,6 +30,7 @@ def memory_needed(
     encoded: TokenSource,
     superblock_size: int,
     factored: Sequence[str] = (),
+    path_rows: int = 0,
 ) -> dict[str, int]:
     """Host memory in bytes that a run needs at most, by purpose, beside Python and JAX.
 
@@ -37,6 +38,7 @@ def memory_needed(
       config: resolved.
       superblock_size: updates in a superblock.
       factored: names of the tables whose rows have factors.
+      path_rows: nodes of the longest path of hierarchical softmax; 0: there is none.
     """
     data = config.tables
     block, num_blocks = data.update_size
@@ -44,17 +46,20 @@ def memory_needed(
     itemsize = np.dtype(config.run.dtype).itemsize
     width = -(-data.vector_size // 16) * 16  # padded as in the kernel
     table = num_rows * width * itemsize
+    tables = (1 + data.num_output_tables) * table
     gathered = 2 * block + block // data.tile * data.num_noise  # rows of a block
+    gathered += block * (1 + path_rows) if path_rows else 0
     replicas, cores = config.run.replicas, data.threads or os.cpu_count() or 1
     threads = min(cores, num_blocks) if replicas == 1 else 1  # of an update
     at_once = min(cores, replicas)  # updates
     per_row = width * itemsize + 40 + 50 * threads  # gradient, lists, and those of each
-    row_state = _row_state_bytes(config, (num_rows, data.vector_size))
+    output_rows = num_rows * data.num_output_tables
+    row_state = _row_state_bytes(config, (num_rows, data.vector_size), output_rows)
     has_checkpoints = config.save.interval != Interval()
     workers = loader_workers(config.run)
     num_shards = min(workers + 2, len(encoded.shard_tokens))
     shards = num_shards * int(max(encoded.shard_tokens, default=0))
-    checkpoints = 4 * table + 2 * row_state  # two of them
+    checkpoints = 2 * tables + 2 * row_state  # two of them
     superblocks = 3 * superblock_size * block * num_blocks
     per_token = (
         25 + 4 * data.num_noise / data.tile
@@ -63,7 +68,8 @@ def memory_needed(
     if data.has_whole_sequences:  # padding, at most as much as tokens; positions
         per_token = 2 * per_token + 40
     needed = {
-        "tables": replicas * 2 * table,
+        "tables": replicas * tables,
+        "Huffman tree": 150 * num_rows if data.hs else 0,  # while it is made
         "accumulators": replicas * 2 * row_state,  # and the first ones
         "row factors": (replicas + 1) * len(factored) * num_rows * itemsize,
         "first vectors": replicas * table,
@@ -89,14 +95,16 @@ def device_bytes(
     layout: Layout,
     size: int,
     factored: Sequence[str] = (),
+    path_rows: int = 0,
 ) -> dict[str, int]:
     """Bytes of memory that a run needs on each device, by purpose.
 
     Args:
       config: resolved.
-      shape: of a table, [V, D].
+      shape: of the input table, [V, D].
       size: updates in a superblock.
       factored: names of the tables whose rows have factors.
+      path_rows: nodes of the longest path of hierarchical softmax; 0: there is none.
     """
     data = config.tables
     block, num_blocks = data.update_size
@@ -108,6 +116,9 @@ def device_bytes(
     tiles = block // data.tile
     positions = num_positions(block, data.tile, data.max_distance)
     rows_of_tile = data.tile + positions + data.num_noise
+    if data.hs:
+        rows_of_tile += positions + data.tile * path_rows
+    output_rows, _ = layout.device_shape(shape[0] * data.num_output_tables, shape[1])
     weight = _weight_bytes(config)
     per_block = block * (9 + weight) + tiles * data.num_noise * 4
     prepared = tiles * rows_of_tile * (4 + itemsize)  # ids and weights of a block
@@ -119,15 +130,19 @@ def device_bytes(
     at_once = UPDATES_AT_ONCE["cpu" if jax.default_backend() == "cpu" else "gpu"]
     row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     needed = {
-        "tables": 2 * rows * columns * itemsize,
-        "accumulators": _row_state_bytes(config, (rows, columns)),
+        "tables": (rows + output_rows) * columns * itemsize,
+        "accumulators": _row_state_bytes(config, (rows, columns), output_rows),
         "row factors": len(factored) * rows * itemsize,
-        "row weights": 0 if sums_rows else 2 * at_once * rows * itemsize,
+        "row weights": 0 if sums_rows else at_once * (rows + output_rows) * itemsize,
         "blocks": 2 * size * local_blocks * per_block,
+        "Huffman tree": 2 * (2 * shape[0] - 1) * 4 if data.hs else 0,
         "prepared updates": 2 * size * (blocks * prepared + local_blocks * pairs),
         "an update": row_copies * blocks * tiles * rows_of_tile * columns * itemsize,
     }
     replicas = config.run.replicas // layout.replica_devices
+    if data.hs:  # scores of all positions with all paths of a tile, and their terms
+        scores = blocks * tiles * positions * data.tile * path_rows * itemsize
+        needed["an update"] += 4 * scores
     return {purpose: replicas * bytes for purpose, bytes in needed.items()}
 
 
@@ -138,10 +153,11 @@ def _weight_bytes(config: Config) -> int:
     return 0 if dtype is None else np.dtype(dtype).itemsize
 
 
-def _row_state_bytes(config: Config, shape: tuple[int, int]) -> int:
-    """Bytes of what the optimizer keeps for the rows of both tables [V, D]."""
+def _row_state_bytes(config: Config, shape: tuple[int, int], output_rows: int) -> int:
+    """Bytes of what the optimizer keeps for the rows of both tables, [V, D] and
+    [output_rows, D]."""
     rule = row_rule(config.run.optimizer)
-    shapes = state_shapes(rule, shape, config.run.dtype)
+    shapes = state_shapes(rule, shape, config.run.dtype, output_rows)
     arrays = rule.row_state(shapes.opt_state).values()
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
 
@@ -151,6 +167,7 @@ def demand(
     shape: tuple[int, int],
     size: int = 0,
     factored: Sequence[str] = (),
+    path_rows: int = 0,
 ) -> Demand:
     """What tables of `shape` [V, D] require of the devices.
 
@@ -158,6 +175,7 @@ def demand(
       config: resolved.
       size: updates in a superblock; 0: those of a large corpus.
       factored: names of the tables whose rows have factors.
+      path_rows: nodes of the longest path of hierarchical softmax; 0: there is none.
 
     Raises:
       InputError: `config` has dense updates of sharded tables.
@@ -171,7 +189,9 @@ def demand(
     size = size or superblock_size(math.inf, block * num_blocks)
     return Demand(
         num_blocks=num_blocks,
-        device_bytes=lambda layout: device_bytes(config, shape, layout, size, factored),
+        device_bytes=lambda layout: device_bytes(
+            config, shape, layout, size, factored, path_rows
+        ),
         option="blocks_per_update",
         tables="replicated" if options.update == "dense" else sharding,
         table_devices=options.table_devices,

@@ -20,11 +20,12 @@ def next_items(
     decay: float = DECAY,
 ) -> list[tuple[str, float]]:
     """The `topn` items that a model file, with both tables, ranks first after a
-    session, and their scores; see `ranked_items`."""
+    session, and their scores; see `ranked_items`. Of hierarchical softmax alone, which
+    has no output rows of items, scores are cosines."""
     found = read_model(model)
     vectors = Vectors(found.tokens, found.input)
     return ranked_items(
-        vectors, session, topn, output=found.output, among=among, decay=decay
+        vectors, session, topn, output=found.token_output, among=among, decay=decay
     )
 
 

@@ -40,6 +40,7 @@ class Pairs(NamedTuple):
     mask: jax.Array  # bool[N, G, B, C]
     num_contexts: jax.Array  # [N, G, B]: n_t of each token
     weight: jax.Array | None = None  # [N, G, B]: m_t w_t of tokens, (67); None: all 1
+    signs: jax.Array | None = None  # [N, G, B, L]: of hierarchical softmax
 
 
 class SumColumns(Protocol):
@@ -49,7 +50,8 @@ class SumColumns(Protocol):
 
 
 class Objective(Protocol):
-    """An objective over the rows of two tables: a module, `skipgram.py` or `cbow.py`.
+    """An objective over the rows of two tables: a module, `skipgram.py` or `cbow.py`;
+    or `hierarchical.HierarchicalSoftmax`, whose `row_ids` takes nodes of paths, too.
 
     JAX derives the gradients; the oracle and the CPU kernel have them by hand.
     """

@@ -59,6 +59,16 @@ def _below_alpha(section, name: str) -> None:
     number(_BELOW_ALPHA, lambda x: 0 <= x <= alpha)(section, name)
 
 
+def _negative(section, name: str) -> None:
+    """An integer >= 1, or 0 with hierarchical softmax, which does without."""
+    value = getattr(section, name)
+    try:
+        integer(0 if section.hs is True else 1)(section, name)
+    except InputError as error:
+        rule = "an integer >= 1, or 0 with `hs`"
+        raise type(error)(f"`{name}` must be {rule}, got {value!r}.") from None
+
+
 _BIAS = number("a number from 1e-06 to 1000000.0", lambda x: 1e-6 <= x <= 1e6)
 _OF_WALKS = (
     *("walk_length", "directed", "p", "q", "walks_fixed"),
@@ -125,11 +135,14 @@ class TablesOptions:
     shrink_windows: bool = setting(True, boolean)
     """Each token draws its distance from 1 to `window`; without it, each token has
     all contexts up to `window`."""
-    negative: int = setting(5, integer(1), is_per_model=True)
-    """Negative samples per pair."""
+    negative: int = setting(5, _negative, is_per_model=True)
+    """Negative samples per pair; 0, only with --hs: none."""
+    hs: bool = setting(False, boolean)
+    """Hierarchical softmax: predict a token by its path in a Huffman tree; with
+    --negative 0 instead of negative sampling, else beside it."""
     noise: int | None = setting(None, integer(1))
     """Noise tokens of a tile, shared by its pairs; none: 32, with window session twice
-    the tokens of a block."""
+    the tokens of a block, with --negative 0 one."""
     tile: int = setting(16, integer(1))
     """Tokens that share noise tokens. It must divide the block."""
     block: int | None = setting(None, multiple(of="tile"))
@@ -287,8 +300,16 @@ class TablesOptions:
     @property
     def num_noise(self) -> int:
         """K, ALGORITHM.md (45) if it is not given."""
+        if not self.negative:  # none is used, but tiles are counted by their noise
+            return 1
         of_block = 2 * self.block_or_default if self.has_whole_sequences else 32
         return self.noise or of_block
+
+    @property
+    def num_output_tables(self) -> int:
+        """Rows of the output table for each token: its own if there is negative
+        sampling, and one of an inner node with hierarchical softmax."""
+        return bool(self.negative) + self.hs
 
     @property
     def num_contexts(self) -> float:

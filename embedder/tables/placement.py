@@ -19,9 +19,11 @@ from embedder.tables.update import host_state, updates_function
 TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1, weight=1), rate=None)
 """Axis 1, the blocks of S updates, is sharded."""
 REPLICA_AXES = Batch(
-    Blocks(ids=2, sequence=2, radius=2, noise=2, weight=2), rate=1, negative=1, cap=1
+    Blocks(ids=2, sequence=2, radius=2, noise=2, weight=2),
+    **{"rate": 1, "negative": 1, "cap": 1, "above": 1},
 )
-"""The axis of replicas in their batches, [S, N, K, ...], [S, K] and [1, K]."""
+"""The axis of replicas in their batches: [S, N, K, ...], [S, K], [1, K] and, of trees,
+[2 V - 1, K]."""
 
 
 def place(
@@ -34,14 +36,16 @@ def place(
     loss_interval: int,
     has_replicas: bool = False,
     factored: Sequence[str] = (),
+    output_rows: int | None = None,
 ) -> Program:
     """The program of the updates of `model` on `layout`.
 
     Args:
       model: with `tables` of the shape of a device's shard.
-      shape: of a whole table, [V, D].
+      shape: of the whole input table, [V, D].
       has_replicas: whether the program is of replicas, `engine.replicas`.
       factored: names of the tables whose rows have factors, `tables.row_factors`.
+      output_rows: rows of the output table; None: V.
     """
     updates = updates_function(
         model._replace(exchange=layout.exchange, num_columns=shape[1]),
@@ -49,15 +53,17 @@ def place(
         update=update,
         loss_interval=loss_interval,
     )
-    empty = host_state(optimizer, *np.zeros((2, 0, 0)))
+    rows = shape[0], output_rows or shape[0]
+    empty = host_state(optimizer, np.zeros((rows[0], 0)), np.zeros((rows[1], 0)))
     if factored:
-        factors = RowFactors(**dict.fromkeys(factored, np.zeros(0)))
+        factors = RowFactors(**dict.fromkeys(factored, np.zeros(1)))
         empty = with_factors(empty, factors)
+    num_rows = jax.tree.map(_num_rows, empty)
     placement = Placement(
         TABLE_AXES,
         jax.tree.map(np.ndim, empty),
-        lambda state: _pad_tables(state, layout, shape),
-        lambda state: _unpad_tables(state, shape),
+        lambda state: _pad_tables(state, layout, shape[1]),
+        lambda state: _unpad_tables(state, num_rows, shape[1]),
         lambda batch: _pad_blocks(batch, layout),
     )
     if has_replicas:
@@ -65,24 +71,33 @@ def place(
     return place_updates(updates, layout, placement)
 
 
-def _pad_tables(state: TrainState, layout: Layout, shape: tuple[int, int]):
-    """`state` with arrays [V, D] and [V] padded to the size of all devices together."""
-    wide = layout.padded_shape(*shape)
+def _num_rows(x) -> int:
+    """Rows of an array of a state; 0 of a scalar."""
+    return np.shape(x)[0] if np.ndim(x) else 0
+
+
+def _pad_tables(state: TrainState, layout: Layout, vector_size: int):
+    """`state` with arrays of rows, [rows, D] and [rows], padded to the size of all
+    devices together."""
 
     def fill(x):
+        wide = layout.padded_shape(_num_rows(x), vector_size)
         missing = [(0, n - m) for n, m in zip(wide, x.shape, strict=False)]
         return np.pad(x, missing) if any(map(any, missing)) else x
 
     return jax.tree.map(fill, state)
 
 
-def _unpad_tables(state: TrainState, shape: tuple[int, int]) -> TrainState:
-    def cut(x):
+def _unpad_tables(state: TrainState, num_rows: TrainState, vector_size: int):
+    def cut(x, rows):
+        shape = rows, vector_size
         whole = np.array(x[tuple(map(slice, shape[: np.ndim(x)]))], order="C")
         whole.flags.writeable = False
         return whole
 
-    params, opt_state = jax.tree.map(cut, (state.params, state.opt_state))
+    params, opt_state = jax.tree.map(
+        cut, (state.params, state.opt_state), (num_rows.params, num_rows.opt_state)
+    )
     return state._replace(params=params, opt_state=opt_state)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from embedder.engine.exchange import Exchange
 from embedder.tables import cbow, skipgram
 from embedder.tables.blocks import Blocks
+from embedder.tables.hierarchical import HierarchicalSoftmax
 from embedder.tables.objective import Objective, Pairs, Rows, pairs_of
 from embedder.tables.options import Architecture
 
@@ -28,6 +29,7 @@ class Batch(NamedTuple):
     rate: Any  # [S], learning rates, in the dtype of the tables
     negative: Any = None  # [1], of a model beside others; None: as of the program
     cap: Any = None  # [1], likewise; inf: none
+    above: Any = None  # i32[2 V - 1], `huffman.Tree.above`; None: there is no tree
 
 
 class Model(NamedTuple):
@@ -41,13 +43,25 @@ class Model(NamedTuple):
     num_columns: int | None = None  # D of whole tables; None: as a device has
 
 
-def objective_of(architecture: Architecture) -> Objective:
-    """The objective of that name."""
+def objective_of(
+    architecture: Architecture, depth: int = 0, is_sampled: bool = True
+) -> Objective:
+    """The objective of that name.
+
+    Args:
+      depth: with hierarchical softmax, nodes of the longest path; 0: without.
+      is_sampled: with negative sampling.
+    """
+    sampled: Objective
     match architecture:
         case "skipgram":
-            return skipgram
+            sampled = skipgram
         case "cbow":
-            return cbow
+            sampled = cbow
+    if not depth:
+        return sampled
+    is_cbow = architecture == "cbow"
+    return HierarchicalSoftmax(is_cbow, sampled if is_sampled else None, depth)
 
 
 class Gathered(NamedTuple):
@@ -90,16 +104,24 @@ def prepare(model: Model, batches: Batch) -> Prepared:
         lambda x: x.reshape(-1, *x.shape[2:]), batches.blocks
     )
     objective = model.objective
-    ids = objective.row_ids(blocks.ids, blocks.noise, window=model.window)
     num_tiles, num_noise = blocks.noise.shape[1:]
+    tile, dtype = blocks.ids.shape[1] // num_tiles, batches.rate.dtype
     pairs = pairs_of(
         blocks.sequence,
         blocks.radius,
         blocks.weight,
-        tile=blocks.ids.shape[1] // num_tiles,
+        tile=tile,
         window=model.window,
-        dtype=batches.rate.dtype,
+        dtype=dtype,
     )
+    if isinstance(objective, HierarchicalSoftmax):
+        paths = objective.paths(batches.above, blocks.ids, dtype)
+        signs = paths.signs.reshape(-1, num_tiles, tile, objective.depth)
+        pairs = pairs._replace(signs=signs)
+        given = blocks.ids, blocks.noise, paths.nodes
+        ids = objective.row_ids(*given, window=model.window)
+    else:
+        ids = objective.row_ids(blocks.ids, blocks.noise, window=model.window)
     weights = objective.row_weights(pairs, negative=model.negative, num_noise=num_noise)
     ids, pairs, weights = jax.tree.map(
         lambda x: x.reshape(*batches.blocks.ids.shape[:2], *x.shape[1:]),

@@ -43,6 +43,7 @@ from embedder.tables.earlier import corpora_of_base, open_earlier
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
+from embedder.tables.huffman import codes_and_points
 from embedder.tables.options import TablesOptions
 from embedder.tables.sources import file_corpus, is_corpus_file
 from embedder.tables.start_files import (
@@ -57,6 +58,7 @@ from embedder.tables.starting import NO_START, FirstVectors, Starting, plan_star
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
 from embedder.tables.updating import (
+    check_grow,
     check_replay,
     counts_in,
     joined_factors,
@@ -147,7 +149,8 @@ class TablesProblem:
     def begin(self, run: Workdir, training: Training) -> None:
         """Writes the vocabulary, and the base model; called before the first update."""
         encoded = training.encoded
-        write_vocabulary(encoded.vocabulary, run.vocabulary)
+        paths = training.tree and codes_and_points(training.tree)
+        write_vocabulary(encoded.vocabulary, run.vocabulary, paths)
         if self._base is not None:
             write_model(run.base, self._base)  # so the run no longer needs the other
             _log.info(
@@ -333,7 +336,9 @@ def _from_checkpoint(run: Workdir, argument: str) -> ModelFile:
     history = found.facts["place"]["history"]
     rule = row_rule(config.run.optimizer)
     shape = len(vocabulary), config.tables.vector_size
-    state = tree_of(found.arrays, state_shapes(rule, shape, config.run.dtype))
+    output_rows = shape[0] * config.tables.num_output_tables
+    shapes = state_shapes(rule, shape, config.run.dtype, output_rows)
+    state = tree_of(found.arrays, shapes)
     assert config.tables.block is not None, "a run writes resolved settings"
     return ModelFile(
         settings=model_settings(config) | {"workers": 1},
@@ -400,10 +405,13 @@ def plan(
         token of the corpus.
     """
     starting.check_size(config.tables.vector_size)
+    starting = starting.for_model(config.tables.negative > 0)
+    check_grow(grow, config.tables.hs)
     if isinstance(corpus, GraphFiles):
         config, *models = (plan_walks(one, base) for one in (config, *models))
     check_replay(config)
     of_update: np.ndarray | None = None
+    of_output: np.ndarray | None = None
     first, known = 0, None
     if base is not None:
         _check_base(config, base)
@@ -426,7 +434,7 @@ def plan(
         vocabulary = BaseVocabulary(encoded.vocabulary)
         replayed = _encoded_earlier(vocabulary, earlier, cache)
         update = plan_update(base, encoded, replayed, config.tables)
-        encoded, base, of_update = update
+        encoded, base, of_update, of_output = update
     common, *each = (
         resolve(one, num_tokens, epochs.stop, row_updates) for one in (config, *models)
     )
@@ -435,7 +443,7 @@ def plan(
         common = common_config(each, window=largest.window)
     num_old = None if base is None else len(base.tokens)
     start, frozen = plan_start(starting, encoded.vocabulary, common.run.dtype, num_old)
-    factors = joined_factors(frozen, of_update)
+    factors = joined_factors(frozen, of_update, of_output)
     return Training(common, encoded, epochs, base, each, start=start, factors=factors)
 
 
@@ -474,14 +482,22 @@ def _encoded(
 
 
 def _check_base(config: Config, base: ModelFile) -> None:
-    """Raises InputError if `base` has another architecture, vector size or dtype."""
+    """Raises InputError if `base` has another architecture, objective, vector size or
+    dtype."""
     options = options_of(config)
-    for name in ("architecture", "vector_size", "dtype"):
+    for name in ("architecture", "vector_size", "dtype", "hs"):
         if (there := base.settings[name]) != (here := options[name]):
             raise InputError(
                 f"`{name}` must be that of the run to start from, {there!r}, got "
                 f"{here!r}."
             )
+    there, here = base.settings["negative"], config.tables.negative
+    if bool(there) != bool(here):
+        rule = "above 0" if there else "0"
+        raise InputError(
+            f"`negative` must be {rule}, as that of the run to start from, {there}, "
+            f"got {here}."
+        )
 
 
 def write_results(run: Workdir, model: ModelFile) -> Vectors:

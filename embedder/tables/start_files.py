@@ -98,9 +98,9 @@ def of_vectors(vectors: Vectors, shown: str) -> FirstVectors:
 
 
 def of_model(model: ModelFile, shown: str) -> FirstVectors:
-    """The input and output table of a model."""
+    """The input table of a model, and the output rows of its tokens."""
     digest = _digest(model.tokens, model.input, model.output)
-    return FirstVectors(model.tokens, model.input, model.output, shown, digest)
+    return FirstVectors(model.tokens, model.input, model.token_output, shown, digest)
 
 
 def read_frozen_keys(path: Path, shown: str) -> FrozenKeys:

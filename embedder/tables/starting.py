@@ -46,6 +46,12 @@ class Starting(NamedTuple):
     frozen: FrozenKeys | None = None  # of a file
     freeze: str = ""  # all, known, or a file; empty: no row
 
+    def for_model(self, has_token_output: bool) -> "Starting":
+        """What a model starts from whose output table has rows of tokens or not."""
+        if self.vectors is None or has_token_output:
+            return self
+        return self._replace(vectors=self.vectors._replace(output=None))
+
     @property
     def facts(self) -> dict[str, str]:
         """Digests by which a run recognises other vectors and other frozen rows."""

@@ -35,6 +35,7 @@ from embedder.tables import cpu, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
 from embedder.tables.encoded import TokenSource
+from embedder.tables.huffman import Tree, huffman_tree, path_lengths
 from embedder.tables.lookup import tables
 from embedder.tables.measures import Measures, measures
 from embedder.tables.memory import check_tables_fit, demand, memory_needed
@@ -96,6 +97,8 @@ class Training:
         self._start = start
         # models with settings of their own are scored by a sweep
         self._measures = Measures(()) if models else measures(options, encoded)
+        counts = encoded.vocabulary.counts
+        self.tree: Tree | None = huffman_tree(counts) if options.hs else None
         self.scores = self._measures.names
         self.metrics: tuple[str, ...] = ("loss", *self.scores)
         self.epochs = epochs
@@ -109,7 +112,9 @@ class Training:
         avoid_slow_scatters()  # before the first use of a device
         shape = len(encoded.vocabulary), options.vector_size
         self._factored = () if factors is None else factors.tables
-        self._demand = demand(config, shape, self.superblock_size, self._factored)
+        self._demand = demand(
+            config, shape, self.superblock_size, self._factored, self._depth
+        )
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.loader = pick_loader(config.run.loader, self.layout)
         self.config = with_options(config, loader=self.loader)  # as it was picked
@@ -120,7 +125,8 @@ class Training:
         self._has_own_settings = len(models) > 1
         program_config = config
         if self._has_own_settings:  # other models have the same program
-            program_config = with_options(_program_config(config), **_READ_FROM_BATCHES)
+            read = _READ_FROM_BATCHES | {"negative": min(options.negative, 1)}
+            program_config = with_options(_program_config(config), **read)
         self.program = make_program(
             shape[0],
             interval,
@@ -128,8 +134,14 @@ class Training:
             self.layout,
             tuple(map(_program_config, models)) if self.backend == "numba" else (),
             self._factored,
+            self._depth,
         )
         self.program = factored_program(self.program, factors)
+
+    @property
+    def _depth(self) -> int:
+        """Nodes of the longest path of hierarchical softmax; 0: there is none."""
+        return self.tree.depth if self.tree else 0
 
     @property
     def content(self) -> str:
@@ -149,7 +161,12 @@ class Training:
     @property
     def start_loss(self) -> float:
         """Loss of the initial vectors, whose scores are all 0."""
-        return (1 + self.config.tables.negative) * math.log(2)
+        negative = self.config.tables.negative
+        terms = (1.0 + negative) if negative else 0.0
+        if self.tree:
+            kept = self.encoded.vocabulary.kept_counts(self.config.tables.sample)
+            terms += np.average(path_lengths(self.tree), weights=kept)
+        return terms * math.log(2)
 
     def summary(self, sums: tuple[float, ...]) -> Metrics:
         """The mean loss of an epoch, of replicas the mean."""
@@ -169,6 +186,11 @@ class Training:
     def score_text(self, score: float) -> str:
         """A score with the name that the log has."""
         return f"{self._measures.best} {score:.4f}"
+
+    @property
+    def baselines(self) -> dict[str, float]:
+        """What counting scores, by "SCORE by MODEL"."""
+        return self._measures.baselines
 
     @property
     def description(self) -> list[str]:
@@ -269,7 +291,11 @@ class Training:
     def memory(self) -> dict[str, int]:
         """Host memory in bytes that a run needs at most, by purpose."""
         needed = memory_needed(
-            self.config, self.encoded, self.superblock_size, self._factored
+            self.config,
+            self.encoded,
+            self.superblock_size,
+            self._factored,
+            self._depth,
         )
         return needed | {"vectors to start from": self._start.num_bytes}
 
@@ -294,8 +320,11 @@ class Training:
         return len(self.replicas) > 1
 
     def _initial_state(self, config: Config) -> TrainState:
-        num_rows = len(self.encoded.vocabulary)
-        state = initial_state(_whole_model(num_rows, config), self.program.optimizer)
+        num_rows, options = len(self.encoded.vocabulary), config.tables
+        shape = num_rows, options.vector_size
+        output_rows = num_rows * options.num_output_tables
+        model = _model(shape, output_rows, config, depth=0)
+        state = initial_state(model, self.program.optimizer)
         self._start.begin(state.params["tables"])
         return state if self._base is None else self._begun_with(state, self._base)
 
@@ -372,7 +401,7 @@ class Training:
             after=(shard, block),
         )
         dtype = np.dtype(self.config.run.dtype)
-        batches = host_batches(superblocks, _rate(model), dtype)
+        batches = host_batches(superblocks, _rate(model), dtype, self.tree)
         if self._has_own_settings and self.backend == "xla":
             return _with_own_settings(batches, model.tables, dtype)
         return batches
@@ -448,7 +477,7 @@ def pick_backend(
         raise InputError(
             "`backend` is 'numba', which cannot be imported: pip install numba."
         )
-    lacks = _lacks_kernel(options.architecture, config.run.optimizer)
+    lacks = _lacks_kernel(options, config.run.optimizer)
     if options.backend == "numba" and lacks:
         raise InputError(f"`backend` must be 'xla' with {lacks}, got 'numba'.")
     if options.backend != "auto":
@@ -461,10 +490,10 @@ def pick_backend(
     return "xla"
 
 
-def _lacks_kernel(architecture: str, optimizer: str) -> str:
+def _lacks_kernel(options: TablesOptions, optimizer: str) -> str:
     """The setting that no kernel has; empty: there is a kernel."""
-    if architecture not in cpu.OBJECTIVES:
-        return f"`architecture` {architecture!r}"
+    if options.architecture not in cpu.OBJECTIVES:
+        return f"`architecture` {options.architecture!r}"
     if optimizer not in cpu.OPTIMIZERS:
         return f"`optimizer` {optimizer!r}"
     return ""
@@ -495,6 +524,7 @@ def make_program(
     layout: Layout = ONE_DEVICE,
     models: tuple[Config, ...] = (),
     factored: tuple[str, ...] = (),
+    depth: int = 0,
 ) -> TablesProgram:
     """The compiled updates of a run; the same arguments return the same program.
 
@@ -504,11 +534,13 @@ def make_program(
       models: the settings of each model, for the kernel; (): those of `config`. XLA
         reads them from the batches.
       factored: names of the tables whose rows have factors; see `factored_program`.
+      depth: of the tree of hierarchical softmax; 0: there is none.
     """
     enable_compilation_cache()
     options, has_replicas = config.tables, config.run.replicas > 1
     shape = num_rows, options.vector_size
-    whole = _whole_model(num_rows, config)
+    output_rows = num_rows * options.num_output_tables
+    whole = _model(shape, output_rows, config, depth)
     optimizer = row_rule(config.run.optimizer, options.max_pairs_per_row)
     if options.backend == "numba":
         from embedder.tables.cpu import kernel
@@ -532,7 +564,12 @@ def make_program(
         placed = on_threads(each, min(threads, len(each))) if has_replicas else each[0]
     else:
         placed = place(
-            _model(layout.device_shape(*shape), config),
+            _model(
+                layout.device_shape(*shape),
+                layout.device_shape(output_rows, shape[1])[0],
+                config,
+                depth,
+            ),
             optimizer,
             layout,
             shape,
@@ -540,19 +577,19 @@ def make_program(
             loss_interval=interval,
             has_replicas=has_replicas,
             factored=factored,
+            output_rows=output_rows,
         )
     return TablesProgram(model=whole, optimizer=optimizer, **vars(placed))
 
 
-def _whole_model(num_rows: int, config: Config) -> Model:
-    return _model((num_rows, config.tables.vector_size), config)
-
-
-def _model(shape: tuple[int, int], config: Config) -> Model:
-    options = config.tables
+def _model(
+    shape: tuple[int, int], output_rows: int, config: Config, depth: int
+) -> Model:
+    options, dtype = config.tables, np.dtype(config.run.dtype)
+    is_sampled = options.negative > 0
     return Model(
-        tables(*shape, dtype=np.dtype(config.run.dtype), seed=config.run.seed),
-        objective_of(options.architecture),
+        tables(*shape, dtype=dtype, seed=config.run.seed, output_rows=output_rows),
+        objective_of(options.architecture, depth, is_sampled),
         options.max_distance,
         options.negative,
     )
@@ -562,14 +599,16 @@ def host_batches(
     superblocks: Iterable[tuple[Updates, int]],
     rate: Callable[[np.ndarray], np.ndarray],
     dtype: np.dtype,
+    tree: Tree | None = None,
 ) -> Generator[tuple[Updates, int, Batch]]:
     """Superblocks as batches of NumPy, each with its updates and how many are real.
 
     `rate` maps the progress of updates to their learning rates, f64[S].
     """
+    above = None if tree is None else tree.above
     for updates, num_updates in superblocks:
         rates = rate(updates.progress).astype(dtype)
-        yield updates, num_updates, Batch(updates.blocks, rates)
+        yield updates, num_updates, Batch(updates.blocks, rates, above=above)
 
 
 def _sources(

@@ -67,7 +67,7 @@ def host_state(
     output: np.ndarray,
     row_state: RowState | None = None,
 ) -> TrainState:
-    """The state before any update, with these tables [V, D].
+    """The state before any update, with these tables, [V, D] and [R, D].
 
     Args:
       row_state: what the optimizer keeps; None: as it starts.
@@ -80,10 +80,20 @@ def host_state(
     return TrainState(params, opt_state, np.zeros((), np.int32))
 
 
-def state_shapes(optimizer: RowRule, shape: tuple[int, int], dtype: str) -> TrainState:
-    """Shapes and dtypes of a state with tables of `shape` [V, D]; no device is used."""
-    table = jax.ShapeDtypeStruct(shape, np.dtype(dtype))
-    params: Any = {"tables": dict.fromkeys(TABLES, table)}
+def state_shapes(
+    optimizer: RowRule,
+    shape: tuple[int, int],
+    dtype: str,
+    output_rows: int | None = None,
+) -> TrainState:
+    """Shapes and dtypes of a state with tables of `shape` [V, D]; no device is used.
+
+    Args:
+      output_rows: rows of the output table; None: V.
+    """
+    rows = shape[0], output_rows or shape[0]
+    tables = (jax.ShapeDtypeStruct((n, shape[1]), np.dtype(dtype)) for n in rows)
+    params: Any = {"tables": dict(zip(TABLES, tables, strict=True))}
     with jax.enable_x64(True):
         opt_state = jax.eval_shape(optimizer.transformation.init, params)
     return TrainState(params, opt_state, np.zeros((), np.int32))

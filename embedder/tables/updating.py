@@ -19,6 +19,7 @@ from embedder.config import Config
 from embedder.errors import InputError
 from embedder.tables.artefact import ModelFile
 from embedder.tables.encoded import Encoded, TokenSource
+from embedder.tables.huffman import huffman_tree, node_sums
 from embedder.tables.options import TablesOptions
 from embedder.tables.replay import Replay
 from embedder.tables.row_factors import RowFactors
@@ -33,6 +34,7 @@ class Update(NamedTuple):
     encoded: TokenSource  # noise and subsampling by the counts of its text
     base: ModelFile  # with output rows for new tokens
     factors: np.ndarray  # f32[V], of the rates of rows
+    output_factors: np.ndarray | None = None  # of the output table; None: `factors`
 
 
 def row_factors(old_counts: np.ndarray, new_counts: np.ndarray) -> np.ndarray:
@@ -53,12 +55,19 @@ def row_factors(old_counts: np.ndarray, new_counts: np.ndarray) -> np.ndarray:
 
 
 def joined_factors(
-    frozen: RowFactors | None, of_update: np.ndarray | None
+    frozen: RowFactors | None,
+    of_update: np.ndarray | None,
+    of_output: np.ndarray | None = None,
 ) -> RowFactors | None:
-    """Row factors of an update whose frozen rows stay frozen; None: all are 1."""
+    """Row factors of an update whose frozen rows stay frozen; None: all are 1.
+
+    Args:
+      of_update: of the rows of tokens, f32[V].
+      of_output: of the rows of the output table; None: those of tokens.
+    """
     if of_update is None:
         return frozen
-    both = RowFactors(of_update, of_update)
+    both = RowFactors(of_update, of_update if of_output is None else of_output)
     found = {} if frozen is None else frozen.arrays
     return both._replace(**{name: of_update * x for name, x in found.items()})
 
@@ -81,7 +90,24 @@ def plan_update(
     encoded: TokenSource = _drawn_by(new, text)
     if options.replay:
         encoded = _with_replay(Replay(new, earlier, options.replay, num_old))
-    return Update(encoded, with_output_rows(base, len(text)), row_factors(old, text))
+    factors = row_factors(old, text)
+    if options.hs:
+        tree = huffman_tree(base.counts)
+        of_nodes = row_factors(node_sums(tree, old), node_sums(tree, text))
+        of_tokens = factors[: len(factors) * bool(options.negative)]
+        of_output = np.concatenate([of_tokens, of_nodes])
+        return Update(encoded, base, factors, of_output)
+    return Update(encoded, with_output_rows(base, len(text)), factors)
+
+
+def check_grow(grow: bool, hs: bool) -> None:
+    """Raises InputError for new rows of a model with hierarchical softmax: their tree
+    is another one, whose inner nodes the model has not learned."""
+    if grow and hs:
+        raise InputError(
+            "`grow` does not go with `hs`: new tokens make another Huffman tree. Train "
+            "anew, or leave out `grow`."
+        )
 
 
 def with_output_rows(base: ModelFile, num_rows: int) -> ModelFile:

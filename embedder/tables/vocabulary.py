@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from embedder.errors import InputError
+from embedder.tables.huffman import CodesAndPoints
 
 
 class NoTokensError(InputError):
@@ -40,10 +41,14 @@ class Vocabulary:
         """The counts by which an epoch draws tokens and noise, (1) and (2), i64[V]."""
         return self.counts if self.text_counts is None else self.text_counts
 
+    def kept_counts(self, sample: float) -> np.ndarray:
+        """Occurrences of each token that subsampling keeps, expected, f64[V]."""
+        return self.counts * ((keep_limit(self.counts, sample) + 1.0) / 2**32)
+
     def row_updates(self, sample: float) -> float:
         """Updates that the row of a token gets in an epoch: the geometric mean, over
         the tokens that subsampling keeps, of how often their kind is kept, (43)."""
-        kept = self.counts * ((keep_limit(self.counts, sample) + 1.0) / 2**32)
+        kept = self.kept_counts(sample)
         total = kept.sum()
         if not total:
             return 1.0
@@ -104,11 +109,29 @@ def expected_tokens(counts: np.ndarray, sample: float) -> float:
     return float((counts * ((keep_limit(counts, sample) + 1.0) / 2**32)).sum())
 
 
-def write_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
-    """Writes `vocabulary` as parquet: columns token and count, in the order of ids."""
+def write_vocabulary(
+    vocabulary: Vocabulary, path: Path, paths: CodesAndPoints | None = None
+) -> None:
+    """Writes `vocabulary` as parquet: columns token and count, in the order of ids.
+
+    Args:
+      paths: of hierarchical softmax: two columns more, code (list of u8) and point
+        (list of i32), the branches and the inner nodes from the root to the token.
+    """
     import polars as pl
 
     frame = pl.DataFrame({"token": vocabulary.tokens, "count": vocabulary.counts})
+    if paths is not None:
+        row = np.repeat(np.arange(len(vocabulary)), paths.lengths)
+        lists = (
+            pl.DataFrame({"row": row, "code": paths.codes, "point": paths.points})
+            .group_by("row", maintain_order=True)
+            .agg("code", "point")
+        )
+        rows = pl.DataFrame({"row": np.arange(len(vocabulary))})
+        found = rows.join(lists, on="row", how="left", maintain_order="left")
+        none = pl.col("code", "point").fill_null([])  # a single token has no path
+        frame = frame.hstack(found.select(none))
     data = io.BytesIO()  # so that a full disk raises OSError, not an error of Polars
     frame.write_parquet(data)
     path.write_bytes(data.getbuffer())

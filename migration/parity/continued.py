@@ -15,12 +15,14 @@ import legacy
 import legacy.update
 from embedder.config import Config, with_options
 from embedder.engine.epochs import run_epochs
+from embedder.errors import InputError
 from embedder.tables import shards
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.problem import plan
 from embedder.tables.row_factors import RowFactors
 from embedder.tables.start_files import given_start
 from embedder.tables.training import Training
+from legacy.huffman import huffman_tree
 from legacy.vocabulary import Vocabulary, build_vocabulary, read_text
 from migration.parity import updating
 from migration.parity.difference import (
@@ -39,7 +41,7 @@ from migration.parity.short import (
 )
 from migration.parity.tolerances import TOLERANCE
 from migration.parity.training import Sequences, Trainer, model_of, trainer
-from migration.parity.updates import oracle_step
+from migration.parity.updates import by_table, oracle_step
 
 _UPDATES = 100  # of a training, about as many
 _FROZEN = slice(None, None, 3)  # rows
@@ -64,7 +66,9 @@ def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Differenc
     state, model = initial_state(config, len(tokens)), model_of(base)
     row_of = {token: row for row, token in enumerate(tokens)}
     rows = [row_of[token] for token in model.tokens]
-    state.tables[:, rows] = model.input, model.output
+    state.tables[0, rows] = model.input
+    if config.tables.negative:
+        state.tables[1, rows] = model.output[: len(rows)]
     yield from _start_lines(rung, training, state, "")
     frozen = state.tables[0, _FROZEN].copy()
     factors = np.ones(len(tokens), np.float32)
@@ -83,6 +87,8 @@ def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Differenc
 
 def update_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """A model of the oracle that grows by an update, without replay and with it."""
+    if config.tables.hs:
+        raise InputError("`hs` has no `model update` rung: its models do not grow.")
     config, old, new = _parts(config, sequences)
     most = int(build_vocabulary(read_text(old), 1).counts[0])
     min_count = min(config.tables.min_count, most)
@@ -190,8 +196,9 @@ def _train(
         noise_table=updating.noise_table(counts, options.ns_exponent),
         epochs=training.epochs,
     )
+    tree = huffman_tree(training.encoded.vocabulary.counts) if options.hs else None
     for update, rate, _ in updates:
-        oracle_step(state, update, rate, training.config, factors)
+        oracle_step(state, update, rate, training.config, factors, tree)
 
 
 def _trained(training: Training) -> dict[str, np.ndarray]:
@@ -206,7 +213,7 @@ def _start_lines(
 ) -> Iterator[Difference]:
     """The tables before the first update: all is copied or drawn, but means."""
     first, dtype = training.initial_state().params["tables"], training.config.run.dtype
-    for name, expected in zip(("input", "output"), state.tables, strict=True):
+    for name, expected in by_table(state.tables).items():
         yield difference(
             *(rung, f"{name} at the start{of}", first[name], expected),
             dtype=dtype,

@@ -14,20 +14,42 @@ import numpy as np
 _STEP = 1e-30
 
 
-def loss(blocks, input, output, noise, *, architecture: str, negative: int):
+def loss(
+    blocks,
+    input,
+    output=None,
+    noise=None,
+    nodes=None,
+    *,
+    architecture: str,
+    negative: int,
+    signs=None,
+):
     """Loss of `blocks`, a `legacy.blocks.Blocks`; a scalar of the rows' dtype.
 
     Args:
       input, output: rows of the two tables by position, [N, T, D].
       noise: rows of the output table by noise id, [N, G, K, D].
+      nodes: rows of inner nodes above the token of a position, [N, T, L, D]; None:
+        there is no hierarchical softmax.
+      signs: of `nodes`, [N, T, L]: 2 c - 1 of a code c; 0: padding.
     """
     total = 0
     for n in range(len(blocks.ids)):
         for t in range(blocks.ids.shape[1]):
             context = _context(blocks.sequence[n], blocks.radius[n], t)
-            tile = noise[n, t * noise.shape[1] // blocks.ids.shape[1]]
             if not context:
                 continue
+            if nodes is not None:
+                given = [input[n, j] for j in context]
+                if architecture == "cbow":
+                    given = [sum(given) / len(context)]
+                for row in given:
+                    for sign, node in zip(signs[n, t], nodes[n, t], strict=True):
+                        total += abs(sign) * _softplus(sign * (row @ node))
+            if not negative:
+                continue
+            tile = noise[n, t * noise.shape[1] // blocks.ids.shape[1]]
             share = negative / len(tile)
             if architecture == "skipgram":
                 for j in context:

@@ -69,8 +69,12 @@ def subject(
 def ladder(
     subject: Subject, rungs: Iterable[str] | None = None
 ) -> Iterator[Difference]:
-    """Yields the differences of `rungs` as they are computed; None: of all."""
-    for rung in RUNGS if rungs is None else rungs:
+    """Yields the differences of `rungs` as they are computed; None: of all that there
+    are with the settings."""
+    if rungs is None:
+        lacking = {"model update"} if subject.config.tables.hs else set()
+        rungs = [rung for rung in RUNGS if rung not in lacking]
+    for rung in rungs:
         yield from RUNGS[rung](subject)
 
 
@@ -161,7 +165,8 @@ def _epoch(subject: Subject) -> Iterator[Difference]:
 
 def _row_factors(subject: Subject) -> Iterator[Difference]:
     """Factors of both tables in some updates, and frozen rows in a training."""
-    factors = updates.random_factors(len(subject.encoded.vocabulary))
+    num_tables = subject.config.tables.num_output_tables
+    factors = updates.random_factors(len(subject.encoded.vocabulary), num_tables)
     for config in _dtypes(subject.config):
         sample = _sample(config, subject.encoded, 100, factors)
         for line in updates.updates_rung("row factors", sample):
@@ -229,11 +234,13 @@ def _sample(
     superblocks.close()
     num_updates = min(num_updates, num_real)
     shape = len(encoded.vocabulary), config.tables.vector_size
+    num_tables = config.tables.num_output_tables
     return Sample(
         config,
         training.program,
         loader.pad(loader.cut(first, 0, num_updates), first.num_updates),
         num_updates,
-        *updates.random_tables(shape, config.run.dtype),
+        *updates.random_tables(shape, config.run.dtype, num_tables),
         factors,
+        encoded.vocabulary.counts if config.tables.hs else None,
     )

@@ -16,6 +16,7 @@ from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.training import Training
+from legacy.huffman import huffman_tree
 from migration.parity.difference import Difference, difference, worst
 from migration.parity.equations import resample
 from migration.parity.short import (
@@ -117,8 +118,10 @@ def _compared(
 def _oracle_state(config: Config, encoded: Encoded) -> legacy.update.State:
     """What the oracle has after all epochs on the resample of the seed of `config`."""
     state = initial_state(config, len(encoded.vocabulary))
+    counts = encoded.vocabulary.counts
+    tree = huffman_tree(counts) if config.tables.hs else None
     for update, rate in _oracle_updates(config, encoded):
-        oracle_step(state, update, rate, config)
+        oracle_step(state, update, rate, config, tree=tree)
     return state
 
 

@@ -13,6 +13,7 @@ from embedder.config import Config, resolve
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from migration.parity.training import Sequences
+from migration.parity.updates import by_table
 
 Shard = tuple[np.ndarray, np.ndarray]
 """Ids i32[n], and lengths of sequences [m]."""
@@ -40,7 +41,8 @@ def split_words(sequences: Sequences, num: int) -> tuple[Sequences, Sequences]:
 def initial_state(config: Config, num_rows: int) -> legacy.update.State:
     """The oracle's state before the first update."""
     size, run = config.tables.vector_size, config.run
-    tables = legacy.trainer.initial_tables(num_rows, size, run.seed, run.dtype)
+    num = 1 + config.tables.num_output_tables
+    tables = legacy.trainer.initial_tables(num_rows, size, run.seed, run.dtype, num)
     state = legacy.update.State(tables)
     if run.optimizer == "adagrad":
         zeros = np.zeros(tables.shape[:2], run.dtype)
@@ -50,11 +52,10 @@ def initial_state(config: Config, num_rows: int) -> legacy.update.State:
 
 def named(state: legacy.update.State) -> dict[str, np.ndarray]:
     """The arrays of a state by the names that the port has for them."""
-    names = "input", "output"
-    found = dict(zip(names, state.tables, strict=True))
+    found = by_table(state.tables)
     if state.accumulators is not None:
-        sums = zip(names, state.accumulators, strict=True)
-        found |= {f"{name}_accumulator": each for name, each in sums}
+        sums = by_table(state.accumulators)
+        found |= {f"{name}_accumulator": each for name, each in sums.items()}
     return found
 
 

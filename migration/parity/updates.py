@@ -1,6 +1,5 @@
 """Rungs of the arithmetic on given blocks: loss, row gradients, 1 and 100 updates."""
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -8,16 +7,19 @@ import jax
 import numpy as np
 
 import legacy.blocks
+import legacy.huffman
 import legacy.objective
+import legacy.softmax
 import legacy.update
 from embedder.config import Config
 from embedder.engine.rules import linear_rate
 from embedder.tables.blocks import Updates
+from embedder.tables.huffman import huffman_tree
 from embedder.tables.objective import Rows
 from embedder.tables.prepare import Batch, Gathered, prepare
 from embedder.tables.row_factors import RowFactors
 from embedder.tables.training import TablesProgram
-from embedder.tables.update import TABLES, Loss, host_state, row_gradients
+from embedder.tables.update import Loss, host_state, row_gradients
 from migration.parity import equations
 from migration.parity.difference import Difference, difference
 from migration.parity.tolerances import TOLERANCE
@@ -34,8 +36,9 @@ class Sample(NamedTuple):
     updates: Updates  # as a loader yields them: a whole superblock, S
     num_updates: int  # real ones, of S
     input: np.ndarray  # [V, D]
-    output: np.ndarray  # [V, D]
+    output: np.ndarray  # [V, D]; with `hs` of other rows, see `legacy.model`
     factors: RowFactors = NO_FACTORS  # which `program` has
+    counts: np.ndarray | None = None  # of the vocabulary, for `hs`
 
     @property
     def dtype(self) -> str:
@@ -53,7 +56,19 @@ class Sample(NamedTuple):
     def batch(self) -> Batch:
         """The argument of the compiled updates."""
         updates, rate = self.updates, self.rates.astype(self.dtype)
-        return Batch(updates.blocks, rate)
+        above = None if self.counts is None else huffman_tree(self.counts).above
+        return Batch(updates.blocks, rate, above=above)
+
+    @property
+    def tree(self) -> legacy.huffman.Tree | None:
+        """The oracle's Huffman tree; None: there is no hierarchical softmax."""
+        return None if self.counts is None else legacy.huffman.huffman_tree(self.counts)
+
+    @property
+    def points(self) -> np.ndarray:
+        """Rows of the output table of the nodes above each token, i32[V, L]."""
+        assert self.tree is not None, "only with `hs`"
+        return self.tree.points + np.int32(len(self.output) - len(self.input))
 
     def blocks(self, index: int) -> legacy.blocks.Blocks:
         """The blocks of update `index`, for the oracle."""
@@ -64,22 +79,35 @@ class Sample(NamedTuple):
 class OracleRows(NamedTuple):
     """The oracle's gradients, weights and loss of one update."""
 
-    terms: legacy.objective.Terms
+    terms: legacy.objective.Terms | None
     loss: float
     num_terms: float
+    paths: legacy.softmax.PathTerms | None
 
 
-def random_tables(shape: tuple[int, int], dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Input and output tables whose scores are about 1, so that no gradient is 0."""
+def random_tables(
+    shape: tuple[int, int], dtype: str, num_output_tables: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Input and output tables whose scores are about 1, so that no gradient is 0; the
+    output table has `num_output_tables` times V rows."""
     rng = np.random.default_rng(1)
     scale = shape[1] ** -0.25
-    return tuple((scale * rng.standard_normal(shape)).astype(dtype) for _ in range(2))
+    shapes = shape, (num_output_tables * shape[0], shape[1])
+    return tuple((scale * rng.standard_normal(each)).astype(dtype) for each in shapes)
 
 
-def random_factors(num_rows: int, seed: int = 0) -> RowFactors:
-    """A third of the rows is frozen, a third is slow, a third has the full rate."""
-    rng = np.random.default_rng(seed)
-    given = (rng.choice([0, 0.3, 1], num_rows).astype(np.float32) for _ in range(2))
+def by_table(arrays: np.ndarray) -> dict[str, np.ndarray]:
+    """What the oracle has for all tables, [2 or 3, V, ...], by table of the port."""
+    output = arrays[1:].reshape(-1, *arrays.shape[2:])
+    return {"input": arrays[0], "output": output}
+
+
+def random_factors(num_rows: int, num_output_tables: int = 1) -> RowFactors:
+    """A third of the rows is frozen, a third is slow, a third has the full rate; the
+    output table has `num_output_tables` times as many rows."""
+    rng = np.random.default_rng(0)
+    sizes = num_rows, num_output_tables * num_rows
+    given = (rng.choice([0, 0.3, 1], size).astype(np.float32) for size in sizes)
     return RowFactors(*given)
 
 
@@ -92,7 +120,7 @@ def loss_rung(sample: Sample) -> Iterator[Difference]:
     terms = float(actual.num_terms), float(desired.num_terms)
     yield difference(rung, "terms", *terms, dtype=dtype)
     if dtype == "float64":
-        value = float(_equation(sample)(*_rows(sample)))
+        value = float(_equation(sample)(*_rows(sample).values()))
         yield _difference(rung, "sum by the equation", dtype, desired.loss, value)
 
 
@@ -102,29 +130,44 @@ def gradients_rung(sample: Sample) -> Iterator[Difference]:
     In float64 also the derivative along random directions, by finite differences.
     """
     rung, dtype = "row gradients", sample.dtype
-    desired = oracle_rows(sample).terms
+    desired = oracle_rows(sample)
     _, gradients, gathered = _port_rows(sample)
-    ids, blocks = gathered.ids, sample.blocks(0)
-    for name, ours, theirs in (
-        ("gradients", gradients, desired.gradients),
-        ("weights", gathered.weights, desired.weights),
-    ):
-        yield _difference(
-            rung,
-            f"input {name}",
-            dtype,
-            _by_row(sample, (ids.input, ours.input)),
-            _by_row(sample, (blocks.ids, theirs.input)),
-        )
-        yield _difference(
-            rung,
-            f"output {name}",
-            dtype,
-            _by_row(sample, (ids.output, ours.output)),
-            _by_row(sample, (blocks.ids, theirs.output), (blocks.noise, theirs.noise)),
-        )
+    ids = gathered.ids
+    for name, ours in (("gradients", gradients), ("weights", gathered.weights)):
+        theirs = _oracle_parts(sample, desired, name)
+        for table in ("input", "output"):
+            num_rows = len(getattr(sample, table))
+            yield _difference(
+                rung,
+                f"{table} {name}",
+                dtype,
+                _by_row(num_rows, (getattr(ids, table), getattr(ours, table))),
+                _by_row(num_rows, *theirs[table]),
+            )
     if dtype == "float64":
-        yield _finite_differences(sample, desired.gradients)
+        yield _finite_differences(sample, desired)
+
+
+Part = tuple[np.ndarray, np.ndarray]
+"""Ids of occurrences of rows, and a value for each."""
+
+
+def _oracle_parts(
+    sample: Sample, found: OracleRows, name: str
+) -> dict[str, list[Part]]:
+    """The gradients or the weights of the oracle, by table."""
+    ids, noise = sample.blocks(0).ids, sample.blocks(0).noise
+    inputs: list[Part] = []
+    outputs: list[Part] = []
+    if found.terms is not None:
+        of_rows = getattr(found.terms, name)
+        inputs.append((ids, of_rows.input))
+        outputs += [(ids, of_rows.output), (noise, of_rows.noise)]
+    if found.paths is not None:
+        of_paths = getattr(found.paths, name)
+        inputs.append((ids, of_paths.input))
+        outputs.append((sample.points[ids], of_paths.nodes))
+    return {"input": inputs, "output": outputs}
 
 
 def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
@@ -142,14 +185,15 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
     actual |= row_state
     for kind, expected in zip(("table", "accumulator"), desired, strict=True):
         if kind == "table" or row_state or expected is not None:
-            for name, values in zip(("input", "output"), expected, strict=True):
+            for name, values in by_table(expected).items():
                 found = actual[f"{name}_{kind}"]
                 yield _difference(rung, f"{name} {kind}", sample.dtype, found, values)
 
 
 def _oracle_state(sample: Sample) -> legacy.update.State:
     """What the oracle has after the updates of `sample`."""
-    tables = np.stack([sample.input, sample.output])
+    shape = -1, *sample.input.shape
+    tables = np.concatenate([sample.input, sample.output]).reshape(shape)
     state = legacy.update.State(tables)
     if sample.config.run.optimizer == "adagrad":
         zeros = np.zeros(tables.shape[:2], tables.dtype)
@@ -158,7 +202,9 @@ def _oracle_state(sample: Sample) -> legacy.update.State:
         for index in range(sample.num_updates):
             rate = sample.rates[index]
             oracle_step(
-                state, sample.blocks(index), rate, sample.config, sample.factors
+                *(state, sample.blocks(index), rate, sample.config),
+                factors=sample.factors,
+                tree=sample.tree,
             )
     return state
 
@@ -169,6 +215,7 @@ def oracle_step(
     rate: float,
     config: Config,
     factors: RowFactors = NO_FACTORS,
+    tree: legacy.huffman.Tree | None = None,
 ) -> None:
     """One update of the oracle, in place, by the resolved settings of `config`."""
     options = config.tables
@@ -184,6 +231,7 @@ def oracle_step(
         architecture=options.architecture,
         window=options.window,
         negative=options.negative,
+        tree=tree,
     )
     if before is not None:
         _scale_steps(state, before, factors)
@@ -196,15 +244,14 @@ def _scale_steps(
 
     It has no factors of its own. Rows with factor 0 become what they were.
     """
-    for number, name in enumerate(TABLES):
-        if (factor := factors.arrays.get(name)) is None:
-            continue
-        table, start = state.tables[number], before.tables[number]
+    tables, starts = by_table(state.tables), by_table(before.tables)
+    for name, factor in factors.arrays.items():
+        table, start = tables[name], starts[name]
         table[:] = start + factor[:, np.newaxis] * (table - start)
         table[factor == 0] = start[factor == 0]
         if state.accumulators is not None and before.accumulators is not None:
-            sums = before.accumulators[number]
-            state.accumulators[number, factor == 0] = sums[factor == 0]
+            sums = by_table(before.accumulators)[name]
+            by_table(state.accumulators)[name][factor == 0] = sums[factor == 0]
 
 
 def oracle_rows(sample: Sample) -> OracleRows:
@@ -217,16 +264,26 @@ def oracle_rows(sample: Sample) -> OracleRows:
         window=config.tables.window,
         dtype=np.dtype(sample.dtype).type,
     )
-    rows = legacy.objective.Rows(*_rows(sample))
     architecture, negative = config.tables.architecture, config.tables.negative
     match architecture:
         case "skipgram":
             compute = legacy.objective.skipgram
+            of_paths = legacy.softmax.skipgram
         case "cbow":
             compute = legacy.objective.cbow
-    terms = compute(rows, pairs, window=config.tables.window, negative=negative)
+            of_paths = legacy.softmax.cbow
+    rows, window = _rows(sample), config.tables.window
+    sampled = paths = None
+    if negative:
+        given = legacy.objective.Rows(rows["input"], rows["output"], rows["noise"])
+        sampled = compute(given, pairs, window=window, negative=negative)
+    if sample.tree is not None:
+        on_paths = legacy.softmax.PathRows(rows["input"], rows["nodes"])
+        signs = sample.tree.signs[blocks.ids]
+        paths = of_paths(on_paths, signs, pairs, window=window)
+    terms = legacy.update.UpdateTerms(sampled, paths)
     total = legacy.update.loss_sum(architecture, terms, pairs, negative)
-    return OracleRows(terms, total.loss, total.terms)
+    return OracleRows(sampled, total.loss, total.terms, paths)
 
 
 def _port_rows(sample: Sample) -> tuple[Loss, Rows, Gathered]:
@@ -238,52 +295,79 @@ def _port_rows(sample: Sample) -> tuple[Loss, Rows, Gathered]:
         return *row_gradients(model, params, update), update.gathered
 
     with jax.enable_x64(sample.dtype == "float64"):
-        first = jax.tree.map(lambda values: values[:1], sample.batch)
+        batch = sample.batch
+        first = jax.tree.map(lambda values: values[:1], batch)
+        first = first._replace(above=batch.above)
         params = {"tables": {"input": sample.input, "output": sample.output}}
         return jax.device_get(jax.jit(function)(params, first))
 
 
-def _by_row(sample: Sample, *parts) -> np.ndarray:
-    """Sum of the values of each row's occurrences; a part is ids and their values."""
+def _by_row(num_rows: int, *parts: Part) -> np.ndarray:
+    """Sum of the values of each row's occurrences; ids beyond all rows are padding."""
     ids, values = parts[0]
-    total = np.zeros((len(sample.input), *values.shape[np.ndim(ids) :]), values.dtype)
+    total = np.zeros((num_rows, *values.shape[np.ndim(ids) :]), values.dtype)
     for ids, values in parts:
-        np.add.at(total, np.asarray(ids), np.asarray(values))
+        is_row = np.asarray(ids) < num_rows
+        np.add.at(total, np.asarray(ids)[is_row], np.asarray(values)[is_row])
     return total
 
 
-def _finite_differences(sample: Sample, gradients: legacy.objective.Rows) -> Difference:
+def _gradients(found: OracleRows) -> dict[str, np.ndarray]:
+    """The gradients of the oracle by the names of `_rows`, both objectives together."""
+    gradients: dict[str, np.ndarray] = {}
+    for terms in (found.terms, found.paths):
+        if terms is not None:
+            for name, values in terms.gradients._asdict().items():
+                gradients[name] = gradients.get(name, 0) + values
+    return gradients
+
+
+def _finite_differences(sample: Sample, desired: OracleRows) -> Difference:
     """Derivatives along random directions: by the gradients, and by the equation."""
     rng = np.random.default_rng(2)
     rows, equation = _rows(sample), _equation(sample)
-    found, expected = [], []
+    gradients, found, expected = _gradients(desired), [], []
     for _ in range(_DIRECTIONS):
-        steps = [rng.standard_normal(values.shape) for values in rows]
-        along = (np.vdot(g, step) for g, step in zip(gradients, steps, strict=True))
-        found.append(sum(along))
-        expected.append(equations.derivative_along(equation, rows, steps))
+        steps = {name: rng.standard_normal(x.shape) for name, x in rows.items()}
+        found.append(
+            sum(np.vdot(gradients[name], step) for name, step in steps.items())
+        )
+        along = equations.derivative_along(
+            equation, [*rows.values()], [*steps.values()]
+        )
+        expected.append(along)
     return _difference(
         "row gradients", "finite differences", "float64", found, expected
     )
 
 
-def _rows(sample: Sample) -> tuple[np.ndarray, ...]:
+def _rows(sample: Sample) -> dict[str, np.ndarray]:
+    """The rows that the first update gathers, by the arguments of `equations.loss`."""
     blocks = sample.blocks(0)
-    return (
-        sample.input[blocks.ids],
-        sample.output[blocks.ids],
-        sample.output[blocks.noise],
-    )
+    rows = {"input": sample.input[blocks.ids]}
+    if sample.config.tables.negative:
+        rows["output"] = sample.output[blocks.ids]
+        rows["noise"] = sample.output[blocks.noise]
+    if sample.tree is not None:
+        rows["nodes"] = sample.output[sample.points[blocks.ids]]
+    return rows
 
 
 def _equation(sample: Sample) -> Callable:
-    model = sample.config.tables
-    return functools.partial(
-        equations.loss,
-        sample.blocks(0),
-        architecture=model.architecture,
-        negative=model.negative,
-    )
+    """The loss of the first update by the rows of `_rows`, in their order."""
+    model, blocks, names = sample.config.tables, sample.blocks(0), [*_rows(sample)]
+    signs = None if sample.tree is None else sample.tree.signs[blocks.ids]
+
+    def equation(*rows: np.ndarray):
+        return equations.loss(
+            blocks,
+            **dict(zip(names, rows, strict=True)),
+            architecture=model.architecture,
+            negative=model.negative,
+            signs=signs,
+        )
+
+    return equation
 
 
 def _difference(rung: str, quantity: str, dtype: str, actual, desired) -> Difference:

@@ -126,7 +126,8 @@ def test_runs_have_the_same_vectors(here, capsys):
     for decode in ("once", "each"):
         options = ["--decode", decode, "--loader", "tfdata", "--workdir", decode]
         assert train(*options) == 0, capsys.readouterr().err
-    once, each = (read_vectors(f"{name}/vectors.safetensors") for name in ("once", "each"))
+    paths = [f"{name}/vectors.safetensors" for name in ("once", "each")]
+    once, each = map(read_vectors, paths)
     assert once.keys == each.keys and np.array_equal(once.matrix, each.matrix)
     assert not [*(here / "each" / "cache").glob("*/images.npy")]
     assert [*(here / "once" / "cache").glob("*/images.npy")]

@@ -36,6 +36,7 @@ ROWS = ("--table-sharding", "rows", *ADAGRAD)
 REPLICAS = ("--replicas", "2")
 TWO = ("--devices", "2", "--mode")
 WEIGHTED = ("--weights", "importance", "--backend", "numba")
+HS = ("--hs", "--negative", "0")
 FROZEN = ("--init-from", "start.txt", "--freeze", "known")
 MODES = {
     "jit": (*TABLES, *MEMORY, "--backend", "xla"),
@@ -53,8 +54,10 @@ MODES = {
     "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
     "network": (*NETWORK, *MEMORY),
     "frozen rows": (*TABLES, *MEMORY, "--backend", "numba", *FROZEN),
+    "hierarchical softmax": (*TABLES, *MEMORY, "--backend", "numba", *HS),
+    "hierarchical softmax, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *ROWS, "--hs"),
 }
-KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4, 3, 4, 4, 3, 3)
+KILLS = (8, 2, 6, 5, 3, 5, 3, 4, 3, 4, 3, 4, 4, 3, 3, 3, 3)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
@@ -70,7 +73,8 @@ def embedder(
 
 def digests() -> dict[str, str]:
     """Of all that is left in the run but what tells the time."""
-    timed = "metrics.jsonl", "corpus.json", "SHA256SUMS", ".lock", "report.html"
+    timed = "metrics.jsonl", "progress.jsonl", "corpus.json", "SHA256SUMS", ".lock"
+    timed += ("report.html",)
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in Path("run").iterdir()
@@ -137,6 +141,7 @@ def test_a_run_that_lost_its_folder_ends_as_one_that_never_did(
             marks=[
                 *([pytest.mark.row("F36")] if "replicas" in each[0] else []),
                 *([pytest.mark.row("F47")] if "network" in each[0] else []),
+                *([pytest.mark.row("F58")] if "softmax" in each[0] else []),
             ],
         )
         for each in zip(MODES, KILLS, strict=True)

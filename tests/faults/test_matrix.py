@@ -64,6 +64,11 @@ FAULTS = {
     "F50": "an index that is damaged: flipped, cut, missing parts, of another folder",
     "F51": "kill -9 while an index or a batch of neighbours is written",
     "F52": "an index of other vectors than those that are searched",
+    "F55": "a checkpoint that goes, is damaged or half written while it is watched",
+    "F56": "a run that is killed or started anew while it is watched; Ctrl-C meanwhile",
+    "F57": "kill -9, a full disk, while points or files of TensorBoard are written",
+    "F58": "kill -9 of a run with hierarchical softmax",
+    "F59": "a model file of hierarchical softmax with the tables of another objective",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -125,6 +130,12 @@ INPUTS = {
     "B64": "a report of a run whose metrics are missing, damaged or not finite",
     "B65": "names and labels of a report that are missing or unknown",
     "B66": "a report to a folder, to no HTML, to a file of a run; one that exists",
+    "B67": "a run to watch that is not started, a file, another folder, at a URL",
+    "B68": "probe words that are unknown or given twice, intervals out of bounds",
+    "B69": "lines of metrics.jsonl and progress.jsonl that are damaged or half written",
+    "B70": "hostile tokens and names in a terminal that is watched, at 40 columns",
+    "B71": "hostile tokens and names in the files of TensorBoard's projector",
+    "B72": "thumbnails for TensorBoard: data that are gone, changed, no images",
     "B52": "parts of a batch, and objectives, that do not fit each other",
     "B58": "a batch of queries: files that are missing, damaged, without a known key",
     "B59": "filters by counts that are out of bounds, leave nothing, or lack counts",
@@ -138,6 +149,10 @@ INPUTS = {
     "B77": "a corpus for embedder.gensim that is none, compressed, or read once",
     "B78": "hierarchical softmax and sums of contexts, which embedder.gensim lacks",
     "B79": "programs of `python -m embedder.gensim` that do not exist",
+    "B81": "no negatives without hierarchical softmax",
+    "B82": "a model of hierarchical softmax that is to grow, or of another objective",
+    "B83": "items to rank by hierarchical softmax alone, which has no rows of items",
+    "B84": "a trainer whose objective is changed, a sweep of several",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

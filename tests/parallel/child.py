@@ -186,6 +186,16 @@ def whole_sequences() -> Iterator[dict]:
     return bootstraps(window="session")
 
 
+def hierarchical() -> Iterator[dict]:
+    """The same with hierarchical softmax in the place of negative sampling."""
+    return epochs(hs=True, negative=0)
+
+
+def hierarchical_and_sampled() -> Iterator[dict]:
+    """With both, by Adagrad."""
+    return epochs(hs=True, optimizer="adagrad")
+
+
 def bootstraps(**options) -> Iterator[dict]:
     """An epoch on a resample by each layout: of one model, and of two replicas."""
     yield from epochs(bootstrap=True, **options)

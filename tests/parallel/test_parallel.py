@@ -72,6 +72,18 @@ def test_a_bootstrap_is_the_same_on_any_devices(num_devices, part):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, 4])
+@pytest.mark.parametrize("part", ["hierarchical", "hierarchical_and_sampled"])
+def test_hierarchical_softmax_is_the_same_on_any_devices(num_devices, part):
+    """Skip-gram of one model, and CBOW of two replicas. The output table of the second
+    part has two rows for each token."""
+    cells = run(num_devices, part)
+    assert len(cells) == {2: 12, 4: 16}[num_devices]
+    for each in cells:
+        assert each["epoch"] < 1e-13 and each["loss"] < 1e-12, each
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4])
 def test_weighted_sequences_are_the_same_on_any_devices(num_devices):
     """Skip-gram of one model, and CBOW of two replicas, with a bootstrap."""
     cells = run(num_devices, "weights")

@@ -8,6 +8,7 @@ import numpy as np
 from embedder.config import Config, with_options
 from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.blocks import Blocks, Updates
+from embedder.tables.huffman import huffman_tree
 from embedder.tables.row_factors import RowFactors, factored_program
 from embedder.tables.training import make_program
 from migration.parity.difference import Difference
@@ -66,10 +67,12 @@ class Case(NamedTuple):
         vector_size: int = 8,
         layout: Layout = ONE_DEVICE,
         factors: RowFactors = NO_FACTORS,
+        hs: bool = False,
+        negative: int = NEGATIVE,
     ) -> Sample:
         """The updates of this case with the program that a run would apply them by.
 
-        `cap` applies to SGD.
+        `cap` applies to SGD. With `hs` the counts of the vocabulary are random.
         """
         num_updates, num_blocks, block = self.size
         config = with_options(
@@ -81,19 +84,31 @@ class Case(NamedTuple):
             blocks_per_update=num_blocks,
             architecture=architecture,
             vector_size=vector_size,
-            negative=NEGATIVE,
+            negative=negative,
+            hs=hs,
             dtype=dtype,
             **UPDATES[update],
             max_pairs_per_row=cap if optimizer == "sgd" else None,
             optimizer=optimizer,
             alpha=0.05,
         )
+        counts = self.counts if hs else None
+        depth = huffman_tree(counts).depth if counts is not None else 0
         program = make_program(
-            self.num_rows, 1, config, layout, factored=factors.tables
+            *(self.num_rows, 1, config, layout), factored=factors.tables, depth=depth
         )
         program = factored_program(program, factors)
-        tables = random_tables((self.num_rows, vector_size), dtype)
-        return Sample(config, program, self.updates(), num_updates, *tables, factors)
+        num_tables = config.tables.num_output_tables
+        tables = random_tables((self.num_rows, vector_size), dtype, num_tables)
+        return Sample(
+            *(config, program, self.updates(), num_updates, *tables, factors, counts)
+        )
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Counts of the vocabulary, descending, some of them equal, i64[V]."""
+        counts = np.random.default_rng(3).zipf(1.5, self.num_rows)
+        return np.sort(np.minimum(counts, 1000))[::-1].astype(np.int64)
 
 
 UPDATES = {

@@ -16,6 +16,7 @@ from embedder.config import with_options
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.cpu import cbow, kernel, rows, skipgram, thread
 from embedder.tables.cpu.block import BlockBuffers
+from embedder.tables.cpu.paths import PathBuffers
 from embedder.tables.cpu.rows import BucketRows, Gathered
 from embedder.tables.cpu.simd import cast_like, compiled
 from embedder.tables.cpu.thread import Constants, LossTerms, Thread
@@ -32,9 +33,13 @@ from tests.parity.test_rungs_can_fail import (
 
 
 def update_rung(
-    case=TWO_BLOCKS, rung="one update", architecture="skipgram", optimizer="sgd"
+    case=TWO_BLOCKS,
+    rung="one update",
+    architecture="skipgram",
+    optimizer="sgd",
+    **options,
 ):
-    sample = case.sample(architecture, update="kernel", optimizer=optimizer)
+    sample = case.sample(architecture, update="kernel", optimizer=optimizer, **options)
     return updates.updates_rung(rung, sample)
 
 
@@ -46,6 +51,8 @@ def epoch_rung():
 
 skipgram_rung = functools.partial(update_rung, architecture="skipgram")
 cbow_rung = functools.partial(update_rung, architecture="cbow")
+hs_rung = functools.partial(update_rung, hs=True, negative=0)
+hs_cbow_rung = functools.partial(update_rung, architecture="cbow", hs=True)
 hundred_rung = functools.partial(update_rung, MANY, "100 updates")
 adagrad_rung = functools.partial(update_rung, optimizer="adagrad")
 hundred_adagrad_rung = functools.partial(
@@ -69,6 +76,8 @@ class Given(NamedTuple):
     buffers: BlockBuffers
     rows: BucketRows
     losses: LossTerms
+    above: np.ndarray | None
+    on_paths: PathBuffers | None
 
 
 def with_batch(given, change):
@@ -161,7 +170,24 @@ def loss_of_every_second_update(given):
     return with_constants(given, loss_interval=lambda interval: 2 * interval)
 
 
+def with_tree(given, above):
+    return given._replace(above=kernel._read_only(above.astype(np.int32)))
+
+
+def codes_exchanged(given):
+    return with_tree(given, np.where(given.above >= 0, given.above ^ 1, -1))
+
+
+def without_the_root(given):
+    root = (len(given.above) + 1) // 2 - 2
+    return with_tree(given, np.where(given.above >> 1 == root, -1, given.above))
+
+
 GIVEN = [
+    (hs_rung, codes_exchanged),
+    (hs_cbow_rung, codes_exchanged),
+    (hs_rung, without_the_root),
+    (hs_cbow_rung, noise_counted_once),
     (hundred_rung, first_block_left_out),
     (cbow_rung, first_bucket_left_out),
     (skipgram_rung, radius_one_less),
@@ -216,27 +242,27 @@ def last_tile_left_out(original):
     """Its tokens and its noise."""
 
     @compiled()
-    def list_rows(n, num_noise, gathered, buffers):
+    def list_rows(n, num_noise, gathered, buffers, paths):
         buffers.tile_weights[len(buffers.tile_weights) - 1] = 0
         buffers.token_weights[-len(buffers.noise_terms) :] = 0
-        original(n, num_noise, gathered, buffers)
+        original(n, num_noise, gathered, buffers, paths)
 
     return list_rows
 
 
 def positions_left_out(original):
     @compiled()
-    def list_rows(n, num_noise, gathered, buffers):
+    def list_rows(n, num_noise, gathered, buffers, paths):
         buffers.position_weights[:] = 0
-        original(n, num_noise, gathered, buffers)
+        original(n, num_noise, gathered, buffers, paths)
 
     return list_rows
 
 
 def listed_for_another_block(original):
     @compiled()
-    def list_rows(n, num_noise, gathered, buffers):
-        original(len(gathered.listed) - 1 - n, num_noise, gathered, buffers)
+    def list_rows(n, num_noise, gathered, buffers, paths):
+        original(len(gathered.listed) - 1 - n, num_noise, gathered, buffers, paths)
 
     return list_rows
 
@@ -245,17 +271,39 @@ def padding_listed_too(original):
     """Rows of the padding of noise; they have weights, and gradients of 0."""
 
     @compiled()
-    def list_rows(n, num_noise, gathered, buffers):
-        original(n, len(buffers.noise), gathered, buffers)
+    def list_rows(n, num_noise, gathered, buffers, paths):
+        original(n, len(buffers.noise), gathered, buffers, paths)
 
     return list_rows
 
 
 def noise_weights_of_another_tile(original):
     @compiled()
-    def list_rows(n, num_noise, gathered, buffers):
+    def list_rows(n, num_noise, gathered, buffers, paths):
         buffers.tile_weights[:] = buffers.tile_weights[::-1].copy()
-        original(n, num_noise, gathered, buffers)
+        original(n, num_noise, gathered, buffers, paths)
+
+    return list_rows
+
+
+def nodes_left_out(original):
+    """The first inner node of each block."""
+
+    @compiled()
+    def list_rows(n, num_noise, gathered, buffers, paths):
+        gradients = gathered.gradients
+        gradients[(n + 1) * len(buffers.listed) - len(paths.nodes)] = 0
+        original(n, num_noise, gathered, buffers, paths)
+
+    return list_rows
+
+
+def nodes_weigh_half(original):
+    @compiled()
+    def list_rows(n, num_noise, gathered, buffers, paths):
+        for m in range(paths.num[0]):
+            paths.weights[m] /= 2
+        original(n, num_noise, gathered, buffers, paths)
 
     return list_rows
 
@@ -458,7 +506,10 @@ COMPILED = [
     (skipgram_rung, thread, "find_rows", gradients_overwritten),
     (skipgram_rung, thread, "find_rows", weight_of_the_last_slot),
     (cbow_rung, cbow, "weigh", sums_for_means),
-    (cbow_rung, cbow, "differentiate", shift_off_by_one),
+    (cbow_rung, cbow, "spread", shift_off_by_one),
+    (hs_rung, thread, "list_rows", nodes_left_out),
+    (hs_rung, thread, "list_rows", nodes_weigh_half),
+    (hs_cbow_rung, thread, "list_rows", nodes_left_out),
     (skipgram_rung, skipgram, "differentiate", neighbour_left_out),
     (skipgram_rung, skipgram, "differentiate", shift_off_by_one),
     (skipgram_rung, skipgram, "differentiate", farthest_tokens_left_out),

@@ -18,6 +18,7 @@ from embedder.tables import (
     cbow,
     encode,
     estimator,
+    hierarchical,
     noise,
     prepare,
     problem,
@@ -98,6 +99,11 @@ def update_rung(case=TWO_BLOCKS, rung="one update", optimizer="sgd"):
     return updates.updates_rung(rung, case.sample("skipgram", optimizer=optimizer))
 
 
+def hierarchical_rung(rung, architecture="skipgram", negative=0):
+    sample = TILED.sample(architecture, hs=True, negative=negative)
+    return rung(sample)
+
+
 def epoch_rung():
     encoded = encode.encode(sequences_corpus(SEQUENCES), 1)
     return training.epoch_rung(CONFIG, encoded, SEQUENCES)
@@ -142,10 +148,60 @@ def workers_rung():
 
 skipgram_loss_rung = functools.partial(loss_rung, "skipgram")
 cbow_loss_rung = functools.partial(loss_rung, "cbow")
+hs_loss_rung = functools.partial(hierarchical_rung, updates.loss_rung)
+hs_cbow_loss_rung = functools.partial(hierarchical_rung, updates.loss_rung, "cbow")
+hs_gradients_rung = functools.partial(hierarchical_rung, updates.gradients_rung)
+hs_cbow_gradients_rung = functools.partial(
+    hierarchical_rung, updates.gradients_rung, "cbow", negative=5
+)
+hs_update_rung = functools.partial(
+    hierarchical_rung, functools.partial(updates.updates_rung, "one update")
+)
 skipgram_gradients_rung = functools.partial(gradients_rung, "skipgram")
 cbow_gradients_rung = functools.partial(gradients_rung, "cbow")
 hundred_rung = functools.partial(update_rung, MANY, "100 updates")
 adagrad_rung = functools.partial(update_rung, optimizer="adagrad")
+
+
+def signs_turned(original, *arguments):
+    """Codes 0 and 1 are exchanged."""
+    found = original(*arguments)
+    return found._replace(signs=-found.signs)
+
+
+def without_the_root(original, *arguments):
+    found = original(*arguments)
+    is_root = jnp.cumsum(found.signs[..., ::-1] != 0, axis=-1)[..., ::-1] == 1
+    return found._replace(signs=jnp.where(is_root, 0, found.signs))
+
+
+def nodes_one_higher(original, *arguments):
+    found = original(*arguments)
+    return found._replace(nodes=found.nodes + 1)
+
+
+def in_the_order_of_ids(original, counts):
+    """The tree of equal counts."""
+    return original(np.ones_like(counts))
+
+
+def stopped_hs_gradient(original, rows, *others):
+    """The loss is right, the gradient of input rows is not."""
+    stopped = rows._replace(input=jax.lax.stop_gradient(rows.input))
+    return original(stopped, *others)
+
+
+def sum_of_contexts(original, pairs):
+    return pairs.mask.astype(pairs.num_contexts.dtype)
+
+
+def weights_of_tokens_alone(original, first, second):
+    """Where negative sampling is, too, those of hierarchical softmax are left out."""
+    both = original(first, second)
+    if both.input.ndim > 3:
+        return both
+    size = second.input.shape[2]
+    return both._replace(input=both.input.at[:, :, -size:].multiply(0))
 
 
 def ties_by_last_appearance(original, counts, tokens, min_count):
@@ -432,6 +488,15 @@ PLANTED = [
     (skipgram_gradients_rung, skipgram, "row_weights", weights_without_n_t),
     (cbow_gradients_rung, cbow, "loss", sum_for_mean),
     (cbow_gradients_rung, cbow, "halo", shifted_halo),
+    (hs_loss_rung, hierarchical.HierarchicalSoftmax, "paths", signs_turned),
+    (hs_loss_rung, hierarchical.HierarchicalSoftmax, "paths", without_the_root),
+    (hs_loss_rung, hierarchical.HierarchicalSoftmax, "paths", nodes_one_higher),
+    (hs_loss_rung, updates, "huffman_tree", in_the_order_of_ids),
+    (hs_loss_rung, hierarchical, "halo", shifted_halo),
+    (hs_cbow_loss_rung, cbow, "mean_weights", sum_of_contexts),
+    (hs_gradients_rung, hierarchical, "_skipgram_loss", stopped_hs_gradient),
+    (hs_cbow_gradients_rung, hierarchical, "_joined", weights_of_tokens_alone),
+    (hs_update_rung, hierarchical, "softplus", slightly_steeper),
     (update_rung, prepare, "_totals", weights_of_one_place),
     (update_rung, prepare, "_totals", weights_of_one_block),
     (hundred_rung, prepare, "_totals", weights_left_over),

@@ -54,6 +54,7 @@ def test_train_leaves_every_file_it_names(finished):
             "corpus.json",
             "metrics.jsonl",
             "model.npz",
+            "progress.jsonl",
             "report.html",
         ),
         *("tensorboard", "vectors.safetensors", "vectors.txt", "vocab.parquet"),
@@ -211,4 +212,4 @@ def test_train_writes_events_for_tensorboard(finished):
     for line in lines:
         for name in ("loss", "alpha"):
             expected = pytest.approx(line[name], rel=1e-6)
-            assert found[name, line["epoch"]] == expected
+            assert found[name, line["updates"]] == expected

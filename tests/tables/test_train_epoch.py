@@ -134,8 +134,15 @@ def test_arrays_that_do_not_fit_are_refused(wrong, message):
         trainer.train_epoch(tables, (ids, lengths), epoch, range(1))
 
 
+OTHERS = {
+    "adagrad": ({"optimizer": "adagrad"}, "`optimizer` must be 'sgd'.*'adagrad'"),
+    "hs": ({"hs": True}, "`hs` must be False for tables that the caller keeps"),
+}
+
+
+@pytest.mark.parametrize(("settings", "message"), OTHERS.values(), ids=OTHERS)
 @pytest.mark.row("B73")
-def test_other_optimizers_are_refused():
-    trainer = EmbeddingTrainer(**SETTINGS, optimizer="adagrad")
-    with pytest.raises(ValueError, match="`optimizer` must be 'sgd'.*'adagrad'"):
+def test_other_updates_are_refused(settings, message):
+    trainer = EmbeddingTrainer(**SETTINGS, **settings)
+    with pytest.raises(ValueError, match=message):
         trainer.train_epoch(*given(trainer, WORDS), 0, range(1))

@@ -34,6 +34,7 @@ class BlockIndex(NamedTuple):
     taken: np.ndarray  # i64[S]: how many blocks of each update threads took
     tile: int  # B
     window: int  # W
+    num_keys: int  # V
 
 
 class BlockBuffers(NamedTuple):
@@ -75,6 +76,7 @@ class Sizes(NamedTuple):
     positions: int  # T'
     noise: int  # K'
     window: int  # W
+    depth: int = 0  # L, nodes of the longest path; 0: no hierarchical softmax
 
     @property
     def is_band(self) -> bool:
@@ -90,11 +92,19 @@ class Sizes(NamedTuple):
     def num_slots(self) -> int:
         """R, room for the rows that a block gathers."""
         tokens = self.num_tiles * self.padded_tile
-        return tokens + self.positions + self.num_tiles * self.noise
+        others = self.positions + self.num_tiles * self.noise
+        return tokens + others + self.num_nodes
+
+    @property
+    def num_nodes(self) -> int:
+        """Inner nodes that the paths of a block may have, at most."""
+        return self.block * self.depth
 
 
-def sizes(block: int, num_tiles: int, num_noise: int, window: int) -> Sizes:
-    """For blocks of T tokens in G tiles with K noise ids each.
+def sizes(
+    block: int, num_tiles: int, num_noise: int, window: int, depth: int = 0
+) -> Sizes:
+    """For blocks of T tokens in G tiles with K noise ids each, and paths of L nodes.
 
     The contexts of four tokens are computed in fours from their first one, so positions
     need up to three rows more.
@@ -108,6 +118,7 @@ def sizes(block: int, num_tiles: int, num_noise: int, window: int) -> Sizes:
         positions=round_up(block, 4) + 4,
         noise=round_up(num_noise, 4),
         window=window,
+        depth=depth,
     )
 
 
@@ -200,8 +211,8 @@ def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks, next_block
     """Does one of `num_parts` parts of what is done ahead within a block: takes the
     next block, and prefetches its rows.
 
-    `tables` are the input table and after it the output table, [2 V, D]. A thread takes
-    its next block late, so that there is one for each thread first.
+    `tables` are the input table and after it the output table. A thread takes its next
+    block late, so that there is one for each thread first.
     """
     first, (num_blocks, block) = num_parts // 4, blocks.ids.shape[1:]
     if part == first:
@@ -209,7 +220,7 @@ def prefetch(at: BlockIndex, part, num_parts, tables, blocks: Blocks, next_block
     s, n = at.update, next_block[0]
     if part >= first and n < num_blocks:
         part, num_parts = part - first, num_parts - first
-        num_keys, num_noise = len(tables) // 2, blocks.noise.shape[3]
+        num_keys, num_noise = at.num_keys, blocks.noise.shape[3]
         for t in range(block * part // num_parts, block * (part + 1) // num_parts):
             row = int(blocks.ids[s, n, t])
             prefetch_row(tables, row)

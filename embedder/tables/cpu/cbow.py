@@ -65,14 +65,13 @@ def differentiate(
     gathered: Gathered,
     buffers: BlockBuffers,
 ):
-    """Gradients of the rows of a block, ALGORITHM.md (36) to (40); returns the loss (8)
-    if it is reported.
+    """dL/dh_t, and gradients of the output rows of a block, ALGORITHM.md (36) to (40);
+    returns the loss (8) if it is reported. `spread` has those of input rows.
 
         h_t = (1 / n_t) sum_j v_j                           (8)
         e_t = -m_t sigma(-h_t . u_t);
         e_tk = m_t (negative / K) sigma(h_t . u_k)          (36), (56)
         dL/dh_t = e_t u_t + sum_k e_tk u_k                  (37)
-        dL/dv_j = sum_t (1 / n_t) dL/dh_t                   (38)
         dL/du_t = e_t h_t                                   (39)
         dL/du_k = sum_t e_tk h_t                            (40)
     """
@@ -105,14 +104,31 @@ def differentiate(
         for k in range(0, len(noise), 4):
             combine_columns(gradients, noise_base + k, negatives, k, means, g * tile)
         noise_base += len(noise)
-    base += len(means)
+    return loss
+
+
+@compiled()
+def make_means(at: BlockIndex, buffers: BlockBuffers):
+    """h_t of all tokens, (8), where there is no negative sampling: dL/dh_t is 0."""
+    tile, none = len(buffers.noise_terms), buffers.noise[:0]
+    buffers.errors[:] = 0
+    for o in range(0, len(buffers.means), 4):
+        shift = buffers.shift[o // tile * at.tile + o % tile]
+        start, stop = band_of_four(buffers, o)
+        band = buffers.context_terms, o, shift, buffers.positions, start, stop
+        combine_rows(buffers.means, o, band, buffers.noise_terms, 0, none)
+
+
+@compiled()
+def spread(at: BlockIndex, gathered: Gathered, buffers: BlockBuffers):
+    """dL/dv_j = sum_t (1 / n_t) dL/dh_t, ALGORITHM.md (38), of the rows of a block."""
+    gradients, shares = gathered.gradients, buffers.context_terms
+    base = at.block * len(buffers.listed) + len(buffers.means)
     for j in range(0, len(buffers.row_of), 4):
         prefetch_to_write(gradients, base + j + 4, base + j + 8)
         near = tokens_near(at, buffers, j)
-        combine_band(
-            gradients, base + j, shares, j, near, buffers.row_of, buffers.shift, errors
-        )
-    return loss
+        places = buffers.row_of, buffers.shift
+        combine_band(gradients, base + j, shares, j, near, *places, buffers.errors)
 
 
 @compiled()

@@ -12,10 +12,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from embedder.engine.program import PlacedState, Program
 from embedder.engine.rules import RowRule, row_rule
 from embedder.engine.state import TrainState
 from embedder.tables import skipgram
+from embedder.tables.cpu import paths
 from embedder.tables.cpu.block import (
     BlockBuffers,
     Sizes,
@@ -46,6 +47,8 @@ from embedder.tables.cpu.thread import (
     Thread,
     apply_on_thread,
 )
+from embedder.tables.hierarchical import HierarchicalSoftmax
+from embedder.tables.objective import Objective
 from embedder.tables.prepare import Batch, Model
 from embedder.tables.row_factors import join_factors, split_factors
 from embedder.tables.update import TABLES, Loss
@@ -71,6 +74,7 @@ def make_updates(
     """
 
     rule = row_rule(optimizer)
+    is_skipgram, is_sampled, depth = _kind(model.objective)
 
     @functools.cache
     def team(num_blocks: int) -> TeamSize:
@@ -90,27 +94,42 @@ def make_updates(
         dim, dtype = given["input"].shape[1], given["input"].dtype
         tables = _joined(_padded(dtype), [given[name] for name in TABLES])
         accumulators = _accumulators(rule, state)
-        factors = _factors(of_rows, given["input"])
+        factors = _factors(of_rows, given)
         batch = jax.tree.map(_read_only, _with_weights(batch))
+        above, batch = batch.above, batch._replace(above=None)
         num_blocks, num_tiles, num_noise = batch.blocks.noise.shape[1:]
         constants = Constants(
-            is_skipgram=model.objective is skipgram,
+            is_skipgram=is_skipgram,
             window=model.window,
             dim=dim,
             loss_interval=loss_interval,
             cap=dtype.type(math.inf if cap is None else cap),
-            noise_share=dtype.type(model.negative / num_noise),
+            noise_share=dtype.type(model.negative / num_noise * is_sampled),
+            num_keys=len(given["input"]),
         )
-        size = sizes(batch.blocks.ids.shape[2], num_tiles, num_noise, model.window)
+        block = batch.blocks.ids.shape[2]
+        size = sizes(block, num_tiles, num_noise, model.window, depth)
         used = memory(num_blocks, size, tables.shape[1], dtype.name)
         arrays = tables, accumulators, factors
-        loss = _apply(optimizer, constants, team(num_blocks), arrays, used, batch)
+        loss = _apply(
+            optimizer, constants, team(num_blocks), arrays, used, batch, above
+        )
         after = _next_state(rule, state, tables, accumulators, len(batch.rate))
         if factors is not None:
-            of_rows = dict(zip(TABLES, _halves(factors, factors), strict=True))
+            parts = _parts(factors, factors, constants.num_keys)
+            of_rows = dict(zip(TABLES, parts, strict=True))
         return PlacedState(join_factors(after, of_rows)), loss
 
     return updates
+
+
+def _kind(objective: Objective) -> tuple[bool, bool, int]:
+    """Whether an objective is of skip-gram, whether it has negative sampling, and the
+    nodes of the longest path of hierarchical softmax; 0: it has none."""
+    if isinstance(objective, HierarchicalSoftmax):
+        is_sampled = objective.sampled is not None
+        return not objective.is_cbow, is_sampled, objective.depth
+    return objective is cast(Objective, skipgram), True, 0
 
 
 def place(
@@ -191,13 +210,14 @@ def _memory(array) -> np.ndarray | None:
 
 
 def _joined(empty: Callable[[tuple], np.ndarray], parts: list) -> np.ndarray:
-    """Two arrays of one shape, one after the other in memory of the kernel.
+    """Two arrays of rows, one after the other in memory of the kernel.
 
     The kernel's own arrays are not copied.
     """
     if _memory(parts[0]) is not None and _memory(parts[0]) is _memory(parts[1]):
         return parts[0].memory
-    joined, size = empty((2 * len(parts[0]), *parts[0].shape[1:])), len(parts[0])
+    size = len(parts[0])
+    joined = empty((sum(map(len, parts)), *parts[0].shape[1:]))
     for rows, part in zip((joined[:size], joined[size:]), parts, strict=True):
         rows[..., : part.shape[-1]] = part
     return joined
@@ -216,7 +236,7 @@ def _padded(dtype: np.dtype) -> Callable[[tuple], np.ndarray]:
 
 
 def _accumulators(rule: RowRule, state: TrainState) -> np.ndarray | None:
-    """The accumulators of Adagrad, [2 V]."""
+    """The accumulators of Adagrad, of the rows of both tables."""
     given = rule.row_state(state.opt_state)
     if not given:
         return None
@@ -224,21 +244,24 @@ def _accumulators(rule: RowRule, state: TrainState) -> np.ndarray | None:
     return _joined(functools.partial(np.zeros, dtype=parts[0].dtype), parts)
 
 
-def _factors(given: dict[str, np.ndarray], table: np.ndarray) -> np.ndarray | None:
-    """The factors of the rows of both tables, [2 V]; None: all are 1."""
+def _factors(
+    given: dict[str, np.ndarray], tables: Mapping[str, np.ndarray]
+) -> np.ndarray | None:
+    """The factors of the rows of both tables; None: all are 1."""
     if not given:
         return None
-    ones = np.ones(len(table), table.dtype)
-    parts = [given.get(name, ones) for name in TABLES]
-    return _joined(functools.partial(np.zeros, dtype=ones.dtype), parts)
+    dtype = tables["input"].dtype
+    parts = [given.get(name, np.ones(len(tables[name]), dtype)) for name in TABLES]
+    return _joined(functools.partial(np.zeros, dtype=dtype), parts)
 
 
-def _halves(memory: np.ndarray, view: np.ndarray) -> list[_Owned]:
-    """The two halves of `view`, a view of `memory`, as arrays of the next state."""
-    halves = [half.view(_Owned) for half in np.split(view, 2)]
-    for half in halves:
-        half.memory = memory
-    return halves
+def _parts(memory: np.ndarray, view: np.ndarray, num_keys: int) -> list[_Owned]:
+    """The rows of the input and of the output table in `view`, a view of `memory`, as
+    arrays of the next state."""
+    parts = [part.view(_Owned) for part in np.split(view, [num_keys])]
+    for part in parts:
+        part.memory = memory
+    return parts
 
 
 def _next_state(
@@ -249,11 +272,12 @@ def _next_state(
     num_updates: int,
 ) -> PlacedState:
     """The state with the changed `tables` and `accumulators`."""
-    dim = state.params["tables"]["input"].shape[1]
-    params = dict(zip(TABLES, _halves(tables, tables[:, :dim]), strict=True))
+    num_keys, dim = state.params["tables"]["input"].shape
+    parts = _parts(tables, tables[:, :dim], num_keys)
+    params = dict(zip(TABLES, parts, strict=True))
     opt_state = state.opt_state
     if accumulators is not None:
-        owned = _halves(accumulators, accumulators)
+        owned = _parts(accumulators, accumulators, num_keys)
         row_state = dict(zip(_ACCUMULATORS, owned, strict=True))
         opt_state = rule.with_row_state(opt_state, row_state)
     step = np.asarray(state.step + num_updates, np.int32)
@@ -266,6 +290,7 @@ class Memory(NamedTuple):
     gathered: Gathered
     buffers: list[BlockBuffers]  # of each thread
     rows: list[BucketRows]  # of each thread
+    paths: list[paths.PathBuffers | None]  # of each thread; None: there is no tree
 
 
 def _new_memory(
@@ -275,6 +300,7 @@ def _new_memory(
         new_gathered(num_blocks, size, width, dtype, threads),
         [new_buffers(size, width, np.dtype(dtype)) for _ in range(threads)],
         [new_bucket_rows(num_blocks, size, dtype) for _ in range(threads)],
+        [paths.new_buffers(size, width, np.dtype(dtype)) for _ in range(threads)],
     )
 
 
@@ -285,15 +311,17 @@ def _apply(
     arrays: tuple[np.ndarray, np.ndarray | None, np.ndarray | None],
     memory: Memory,
     batch: Batch,
+    above: np.ndarray | None,
 ) -> Loss:
     """Applies the updates of `batch` to tables and accumulators, in place; the third
-    of `arrays` are the factors of their rows."""
+    of `arrays` are the factors of their rows. `above` is the Huffman tree, or None."""
     dtype, interval = arrays[0].dtype, constants.loss_interval
     num_updates, num_blocks, block = batch.blocks.ids.shape
     reports = -(-num_updates // interval), num_blocks
     losses = LossTerms(np.zeros(reports), np.zeros(reports))
     kinds = [dtype.name, optimizer, batch.blocks.weight.dtype.name]
-    compiled = apply_on_thread(*kinds, *[dtype.name] * (arrays[2] is not None))
+    factors = "" if arrays[2] is None else dtype.name
+    compiled = apply_on_thread(*kinds, factors, above is not None)
 
     def run_thread(number: int, thread: Thread, updates: slice) -> float:
         """Returns the share of the time that the thread had a core."""
@@ -308,6 +336,8 @@ def _apply(
             memory.buffers[number],
             memory.rows[number],
             LossTerms._make(terms[first_report:] for terms in losses),
+            above,
+            memory.paths[number],
         )
         return (time.thread_time() - cpu_start) / (time.perf_counter() - start)
 

@@ -31,8 +31,9 @@ _BUCKETS_OF_A_THREAD = 4  # more: threads end together; fewer: fewer short lists
 class Gathered(NamedTuple):
     """The rows that the blocks gathered, and their gradients: shared by all threads.
 
-    A block has R slots: G B' of its tokens, T' of its positions, G K' of noise. Slots
-    with a gradient are listed, by bucket. The key of a row is its index in the tables.
+    A block has R slots: G B' of its tokens, T' of its positions, G K' of noise, and of
+    hierarchical softmax T L of inner nodes. Slots with a gradient are listed, by
+    bucket. The key of a row is its index in the tables.
     """
 
     keys: np.ndarray  # i64[N R], of each slot
@@ -115,8 +116,12 @@ def find_keys(
 
 
 @compiled()
-def list_rows(n, num_noise, gathered: Gathered, buffers: BlockBuffers):
-    """Lists the slots of block n that have a gradient, by bucket, and their weights."""
+def list_rows(n, num_noise, gathered: Gathered, buffers: BlockBuffers, paths):
+    """Lists the slots of block n that have a gradient, by bucket, and their weights.
+
+    Args:
+      paths: `PathBuffers` of hierarchical softmax; None: there is none.
+    """
     listed, weights = buffers.listed, gathered.weights
     base, count = n * gathered.listed.shape[1], 0
     for t in range(len(buffers.row_of)):
@@ -137,6 +142,11 @@ def list_rows(n, num_noise, gathered: Gathered, buffers: BlockBuffers):
                 listed[count] = base + k
                 count += 1
         base += len(buffers.noise)
+    if paths is not None:
+        for m in range(paths.num[0]):
+            weights[base + m] = paths.weights[m]
+            listed[count] = base + m
+            count += 1
     _sort_by_bucket(n, listed[:count], gathered)
 
 
@@ -208,7 +218,8 @@ def apply_capped_sgd(
 ):
     """row_r <- row_r - rate min(1, cap / c_r) G_r, ALGORITHM.md (18), for the rows of a
     bucket; `found` are its numbers of slots and rows. The gradients in G_r, (41), are
-    subtracted one by one. `factors` [2 V] scale the rate, (68); None: all are 1."""
+    subtracted one by one. `factors` of the rows of `tables` scale the rate, (68); None:
+    all are 1."""
     num_slots, num_rows = found
     for row in range(num_rows):
         weight = rows.weights[row]
@@ -231,8 +242,8 @@ def apply_adagrad(
     tables, accumulators, gradients, rows: BucketRows, found, dim, rate, factors=None
 ):
     """Row-wise Adagrad, ALGORITHM.md (42), for the rows of a bucket; `found` are its
-    numbers of slots and rows. D is the number of columns without padding. `factors`
-    [2 V] scale the rate, (68); None: all are 1.
+    numbers of slots and rows. D is the number of columns without padding. `factors` of
+    the rows of `tables` scale the rate, (68); None: all are 1.
 
         a_r <- a_r + (1 / D) sum_d G_rd^2
         row_r <- row_r - rate G_r / (sqrt(a_r) + eps)

@@ -16,7 +16,16 @@ from numba.core.dispatcher import Dispatcher
 
 from embedder.engine.kernel_cache import kept
 from embedder.tables.blocks import Blocks
-from embedder.tables.cpu import OPTIMIZERS, block, cbow, products, rows, simd, skipgram
+from embedder.tables.cpu import (
+    OPTIMIZERS,
+    block,
+    cbow,
+    paths,
+    products,
+    rows,
+    simd,
+    skipgram,
+)
 from embedder.tables.cpu.block import (
     BlockBuffers,
     BlockIndex,
@@ -36,7 +45,7 @@ from embedder.tables.cpu.rows import (
 from embedder.tables.cpu.simd import compiled, fetch_add, nap, read
 from embedder.tables.prepare import Batch
 
-_MODULES = rows, skipgram, cbow, block, products, simd
+_MODULES = rows, skipgram, cbow, paths, block, products, simd
 _FILES = (__file__, *(module.__file__ for module in _MODULES))
 SOURCES = hashlib.sha256(
     b"".join(Path(str(file)).read_bytes() for file in _FILES)
@@ -63,7 +72,8 @@ class Constants(NamedTuple):
     dim: int  # D, columns of a table without padding
     loss_interval: int  # updates from one computation of the loss to the next
     cap: np.floating  # of SGD, in the dtype of the tables
-    noise_share: np.floating  # negative / K
+    noise_share: np.floating  # negative / K; 0: there is no negative sampling
+    num_keys: int  # V
 
 
 class LossTerms(NamedTuple):
@@ -75,7 +85,7 @@ class LossTerms(NamedTuple):
 
 @functools.cache
 def apply_on_thread(
-    dtype: str, optimizer: str, weight: str, factors: str = ""
+    dtype: str, optimizer: str, weight: str, factors: str = "", tree: bool = False
 ) -> Dispatcher:
     """The compiled function that applies one thread's part of S updates.
 
@@ -87,6 +97,7 @@ def apply_on_thread(
 
     Args:
       factors: their dtype; empty: there are none.
+      tree: whether there is hierarchical softmax.
 
     Raises:
       ValueError: no kernel has this optimizer.
@@ -105,13 +116,17 @@ def apply_on_thread(
         buffers: BlockBuffers,
         rows: BucketRows,
         losses: LossTerms,
+        above: np.ndarray | None,
+        on_paths: paths.PathBuffers | None,
     ):
-        """Of `tables` [2 V, D], input and output, padded; with `accumulators` [2 V] by
-        Adagrad, else by capped SGD. `factors` [2 V] scale the rates of rows."""
+        """Of `tables`, input and output, padded, one after the other; with
+        `accumulators` of their rows by Adagrad, else by capped SGD. `factors` of rows
+        scale their rates. `above` is the Huffman tree, `huffman.Tree.above`."""
         num_buckets, arrivals = gathered.starts.shape[1] - 1, 0
         for s in range(len(batch.rate)):
             _differentiate(
-                s, thread, tables, batch.blocks, constants, gathered, buffers, losses
+                *(s, thread, tables, batch.blocks, constants, gathered, buffers),
+                *(losses, above, on_paths),
             )
             arrivals += thread.threads
             if not wait(thread.arrivals, arrivals):
@@ -130,7 +145,8 @@ def apply_on_thread(
             if not wait(thread.arrivals, arrivals):
                 return
 
-    kind = "_".join(filter(None, (dtype, optimizer, weight, factors and "factors")))
+    marks = factors and "factors", "tree" * tree
+    kind = "_".join(filter(None, (dtype, optimizer, weight, *marks)))
     apply.__qualname__ = f"apply_{kind}_{SOURCES}"
     return kept(compiled()(apply))
 
@@ -145,30 +161,40 @@ def _differentiate(
     gathered: Gathered,
     buffers: BlockBuffers,
     losses: LossTerms,
+    above,
+    on_paths,
 ):
     """Computes the gradients of update s, of the blocks that this thread takes, and
     their loss if it is reported."""
     num_blocks, num_tiles, num_noise = blocks.noise.shape[1:]
-    block, num_keys = blocks.ids.shape[2], len(tables) // 2
+    block, num_keys = blocks.ids.shape[2], constants.num_keys
     report = s % constants.loss_interval == 0
     token_table = 0 if constants.is_skipgram else 1
     keys, share = gathered.keys, constants.noise_share
     n = fetch_add(thread.blocks, s)
     while n < num_blocks:
-        at = BlockIndex(s, n, thread.blocks, block // num_tiles, constants.window)
+        tile, window = block // num_tiles, constants.window
+        at = BlockIndex(s, n, thread.blocks, tile, window, num_keys)
         find_contexts(at, blocks, buffers)
         find_multiplicities(at, blocks, buffers)
         find_keys(at, token_table, num_keys, blocks, gathered, buffers)
         slot, num_rows = n * len(buffers.listed), len(buffers.tokens)
         load_rows(tables, keys, slot, num_rows, buffers.tokens)
         load_rows(tables, keys, slot + num_rows, block, buffers.positions)
-        if constants.is_skipgram:
-            num_terms = skipgram.weigh(at, share, buffers)
-            loss = skipgram.differentiate(at, report, tables, blocks, gathered, buffers)
+        given = at, report, tables, blocks, gathered, buffers
+        if on_paths is None:
+            if constants.is_skipgram:
+                num_terms = skipgram.weigh(at, share, buffers)
+                loss = skipgram.differentiate(*given)
+            else:
+                num_terms = cbow.weigh(at, share, buffers)
+                loss = cbow.differentiate(*given)
+                cbow.spread(at, gathered, buffers)
+        elif constants.is_skipgram:
+            num_terms, loss = paths.of_skipgram(given, share, above, on_paths)
         else:
-            num_terms = cbow.weigh(at, share, buffers)
-            loss = cbow.differentiate(at, report, tables, blocks, gathered, buffers)
-        list_rows(n, num_noise, gathered, buffers)
+            num_terms, loss = paths.of_cbow(given, share, above, on_paths)
+        list_rows(n, num_noise, gathered, buffers, on_paths)
         if report:
             losses.total[s // constants.loss_interval, n] = loss
             losses.num_terms[s // constants.loss_interval, n] = num_terms

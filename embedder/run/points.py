@@ -1,0 +1,74 @@
+"""progress.jsonl: how a run goes within its epochs, a line every few seconds."""
+
+import json
+import logging
+import time
+from pathlib import Path
+
+from embedder.engine.epochs import Status
+from embedder.run.events import Events
+
+_EVERY = 2.0  # seconds between two lines
+_SHARE = 0.002  # of the time so far: a run of a week has some 4,000 lines
+_log = logging.getLogger(__name__)
+
+
+class Points:
+    """Adds a line to `path` after the first call of updates, and then every 2 seconds;
+    of a long run every 0.2 % of its time.
+
+    A line has the position (epoch, updates, progress in [0, 1], items), the mean loss
+    since the line before, the learning rate, items per second since that line, seconds
+    since this part of the run began, and the time in seconds since 1970. `events` get
+    loss and speed as recent/NAME. A file that cannot be written is logged once: no
+    training depends on it.
+    """
+
+    def __init__(self, path: Path, events: Events):
+        self._path = path
+        self._events = events
+        self._losses: list[float] = []  # of the calls since the last line
+        self._last: tuple[float, int] | None = None  # seconds, items of the last line
+        self._failed = False
+
+    def add(self, status: Status) -> None:
+        """Adds a line if it is time for one."""
+        if status.is_epoch_end:  # metrics.jsonl has a line about that
+            return
+        if status.recent_loss:
+            self._losses.append(status.recent_loss)
+        speed = None
+        if self._last is not None:
+            seconds, items = self._last
+            passed = status.seconds - seconds
+            if passed < max(_EVERY, _SHARE * status.seconds):
+                return
+            speed = round((status.items - items) / passed)
+        loss = sum(self._losses) / len(self._losses) if self._losses else None
+        self._last, self._losses = (status.seconds, status.items), []
+        self._write(status, loss, speed)
+        name = f"{status.unit}_per_second"
+        self._events.add(status.updates, {"recent/loss": loss, f"recent/{name}": speed})
+
+    def _write(self, status: Status, loss: float | None, speed: int | None) -> None:
+        point = {
+            "epoch": status.epoch + 1,
+            "updates": status.updates,
+            "progress": round(status.progress, 9),
+            status.unit: status.items,
+            "loss": loss,
+            status.rate_name: status.rate,
+            f"{status.unit}_per_second": speed,
+            "seconds": round(status.seconds, 3),
+            "time": round(time.time(), 3),
+        }
+        try:
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(point) + "\n")
+        except OSError as error:
+            if not self._failed:
+                _log.warning(
+                    "%s: %s: `embedder watch` will not see what comes within epochs.",
+                    *(self._path, error.strerror),
+                )
+            self._failed = True

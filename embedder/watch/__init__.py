@@ -1,0 +1,1 @@
+"""A run while it trains: its files are only read."""

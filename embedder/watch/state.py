@@ -1,0 +1,147 @@
+"""How far a run is, by its files, of which each may change or go while it is read."""
+
+import contextlib
+import json
+import math
+import time
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from embedder.config import Config, read_toml
+from embedder.disk.lock import ended_owner
+from embedder.report.metrics import Metrics, read_metrics
+from embedder.run.workdir import Workdir, check_free
+
+Phase = Literal["waiting", "training", "finished"]
+Point = tuple[float, float]  # updates, value
+_RECENT = 30  # lines by which the time left is told
+
+
+class State(NamedTuple):
+    """A run at a moment."""
+
+    run: Workdir  # of a run that gets longer, that in its folder
+    phase: Phase
+    config: Config | None = None  # None: it is not started
+    metrics: Metrics = Metrics([])
+    progress: tuple[dict[str, float], ...] = ()  # lines of progress.jsonl, see `Points`
+    silent: float = 0.0  # seconds since a file of the run was written
+    is_locked: bool = False  # by a process that writes, or was killed
+    ended: int | None = None  # that process, if it has ended
+
+    @property
+    def updates(self) -> int:
+        """Updates done, by the newest line."""
+        of_metrics = (line.get("updates") or 0.0 for line in self.metrics.lines)
+        of_progress = (line["updates"] for line in self.progress)
+        return int(max((*of_metrics, *of_progress), default=0))
+
+    @property
+    def fraction(self) -> float:
+        """The fraction of the run that is done, in [0, 1]."""
+        if self.phase == "finished":
+            return 1.0
+        of_lines = [x.get("progress") or 0.0 for x in self.progress[-1:]]
+        return min(1.0, max(of_lines, default=0.0))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time to the end at the speed of the last lines; None: nothing tells."""
+        lines = [x for x in self.progress[-_RECENT:] if {"progress", "seconds"} <= {*x}]
+        lines = _newest_part(lines)
+        if self.phase != "training" or len(lines) < 2:
+            return None
+        done = lines[-1]["progress"] - lines[0]["progress"]
+        passed = lines[-1]["seconds"] - lines[0]["seconds"]
+        return passed / done * (1 - lines[-1]["progress"]) if done > 0 else None
+
+    def points(self, *names: str) -> list[Point]:
+        """(updates, value) of the metric that has one of `names`: within epochs if
+        there are more of these points than epochs."""
+        return max(
+            _points(self.progress, names), _points(self.metrics.lines, names), key=len
+        )
+
+
+def read_state(path: Path) -> State:
+    """The state of the run at `path`, which may not be started.
+
+    Raises:
+      InputError: there is something else, or its settings are damaged.
+      OSError: the folder cannot be read.
+    """
+    run = Workdir(path)
+    try:
+        longer = Workdir(run.longer)
+        if longer.is_started and not longer.is_finished:
+            run = longer
+        if not run.is_started:
+            check_free(run, "RUN")
+            return State(run, "waiting", is_locked=run.lock.exists())
+        config = read_toml(run.config)
+        is_finished = run.is_finished  # first: what is read next is then whole
+        metrics = read_metrics(run.metrics)
+        progress = _read_progress(run.progress)
+    except FileNotFoundError:  # it is started anew at this moment
+        return State(Workdir(path), "waiting")
+    if is_finished:
+        return State(run, "finished", config, metrics, progress)
+    return State(
+        *(run, "training", config, metrics, progress, _silence(run)),
+        is_locked=Workdir(path).lock.exists(),
+        ended=ended_owner(Workdir(path).lock),
+    )
+
+
+def _read_progress(path: Path) -> tuple[dict[str, float], ...]:
+    """Lines of progress.jsonl; one that is damaged, or half written, is left out."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:  # of an earlier version, or before the first update
+        return ()
+    found = map(_line, data.splitlines())
+    return tuple(line for line in found if line is not None)
+
+
+def _line(data: bytes) -> dict[str, float] | None:
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict):
+        return None
+    found = {str(n): float(x) for n, x in values.items() if _is_finite(x)}
+    return found if "updates" in found else None
+
+
+def _is_finite(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < 1e300 and math.isfinite(value)  # type: ignore
+
+
+def _points(lines, names: tuple[str, ...]) -> list[Point]:
+    """Points of lines, sorted by updates."""
+    found = []
+    for line in lines:
+        value = next((x for n in names if (x := line.get(n)) is not None), None)
+        if value is not None and line.get("updates") is not None:
+            found.append((float(line["updates"]), float(value)))
+    return sorted(found, key=lambda point: point[0])
+
+
+def _newest_part(lines: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Lines since the run was last resumed, where its seconds began at 0."""
+    starts = [
+        i for i in range(1, len(lines)) if lines[i]["seconds"] < lines[i - 1]["seconds"]
+    ]
+    return lines[starts[-1] :] if starts else lines
+
+
+def _silence(run: Workdir) -> float:
+    """Seconds since a file of the run was written."""
+    paths = [run.config, run.metrics, run.progress, run.checkpoints, run.lock]
+    newest = -math.inf
+    for path in paths:
+        with contextlib.suppress(OSError):
+            newest = max(newest, path.stat().st_mtime)
+    return max(0.0, time.time() - newest) if newest > -math.inf else 0.0

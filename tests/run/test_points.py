@@ -1,0 +1,149 @@
+"""progress.jsonl: lines within epochs, also of runs that are killed and resume."""
+
+import json
+import logging
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from embedder.cli import main
+from embedder.run import points
+from embedder.run.points import Points
+from embedder.run.verify import verify
+from embedder.run.workdir import Workdir, truncate_metrics
+from tests.commands import run_python
+
+FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1", "--sample", "0"]
+FAST += ["--block", "32", "--blocks-per-update", "1"]
+
+
+class Recorder:
+    """Takes events."""
+
+    def __init__(self):
+        self.added = []
+
+    def add(self, updates, metrics):
+        self.added.append((updates, metrics))
+
+
+def status(updates: int, seconds: float, **values) -> SimpleNamespace:
+    at = {"epoch": 0, "updates": updates, "progress": updates / 1e6, "items": updates}
+    at |= {"unit": "words", "rate_name": "alpha", "rate": 0.02, "recent_loss": 0.0}
+    at |= {"is_epoch_end": False, "seconds": seconds}
+    return SimpleNamespace(**at | values)
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_line_has_the_mean_loss_and_the_speed_since_the_one_before(tmp_path):
+    path, events = tmp_path / "progress.jsonl", Recorder()
+    adder = Points(path, events)
+    adder.add(status(1, 0.5))
+    for number in range(2, 7):
+        adder.add(status(10 * number, 0.5 * number, recent_loss=float(number)))
+    first, second = lines(path)
+    assert (first["updates"], first["loss"], first["words_per_second"]) == (
+        1,
+        None,
+        None,
+    )
+    assert (second["updates"], second["seconds"]) == (50, 2.5)
+    assert second["loss"] == (2 + 3 + 4 + 5) / 4
+    assert second["words_per_second"] == round(49 / 2)
+    assert events.added[1] == (50, {"recent/loss": 3.5, "recent/words_per_second": 24})
+
+
+def test_lines_of_a_long_run_are_bounded(tmp_path):
+    path = tmp_path / "progress.jsonl"
+    adder = Points(path, Recorder())
+    for second in range(0, 7 * 24 * 3600, 2):
+        adder.add(status(second, float(second)))
+    assert 2_000 < len(lines(path)) < 5_000
+
+
+@pytest.mark.row("F57")
+def test_a_file_that_cannot_be_written_is_one_warning(tmp_path, caplog):
+    caplog.set_level(logging.WARNING, "embedder")
+    adder = Points(tmp_path / "none" / "progress.jsonl", Recorder())
+    for number in range(5):
+        adder.add(status(number, 3.0 * number))
+    (record,) = caplog.records
+    assert "progress.jsonl: No such file or directory" in record.getMessage()
+
+
+def test_truncating_keeps_whole_lines_up_to_the_updates(tmp_path):
+    run = Workdir(tmp_path)
+    kept = ['{"updates": 8}', '{"updates": 16}']
+    damaged = ["[1]", "{}", '{"updates": "x"}', '{"updates": 17}', '{"updates": 3}']
+    run.progress.write_text("\n".join([*kept, *damaged]))  # the last has no end
+    run.metrics.write_text("a\nb\nc\n")
+    truncate_metrics(run, 2, 16)
+    assert run.progress.read_text().splitlines() == kept
+    assert run.metrics.read_text() == "a\nb\n"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("a b c a b a d d e f g h\n" * 200)
+    return tmp_path
+
+
+CHILD = """
+import sys
+from embedder.run import points
+points._EVERY = points._SHARE = 0.0
+from tests.faults import child
+"""
+
+
+def killed(event: int) -> int:
+    """A run with a line for each call, that is killed at the event; its exit code."""
+    arguments = ["train", "text.txt", "--workdir", "run", "--save-every", "8", *FAST]
+    code = f"import sys; sys.argv[1:] = ['{event}', '9', *{arguments!r}]\n{CHILD}"
+    code += "import runpy; runpy.run_module('tests.faults.child', run_name='__main__')"
+    return run_python("-c", code.replace("from tests.faults import child\n", ""))
+
+
+@pytest.mark.row("F57")
+def test_lines_of_a_run_that_is_killed_have_no_updates_twice(here):
+    whole = killed(-1)
+    assert whole.returncode == 0, whole.stderr
+    expected = Path("run/vectors.safetensors").read_bytes()
+    of_whole = [line["updates"] for line in lines(Path("run/progress.jsonl"))]
+    assert of_whole == sorted({*of_whole}) and len(of_whole) > 20
+    num_events = int(whole.stdout.splitlines()[-1])
+    Path("run").rename("whole")
+    for share in (0.35, 0.15, 0.15):
+        done = killed(int(num_events * share))
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    assert Path("run/checkpoints").is_dir()
+    with open("run/progress.jsonl", "a") as file:
+        file.write('{"upda')  # as of a kill within a line
+    assert killed(-1).returncode == 0
+    updates = [line["updates"] for line in lines(Path("run/progress.jsonl"))]
+    assert updates == sorted({*updates}) and {*updates} == {*of_whole}
+    assert Path("run/vectors.safetensors").read_bytes() == expected
+    assert [str(x) for x in verify(Path("run")) if x.fault] == []
+
+
+def test_lines_go_on_in_a_longer_run_and_are_in_a_mirror(here, monkeypatch):
+    monkeypatch.setattr(points, "_EVERY", 0.0)
+    monkeypatch.setattr(points, "_SHARE", 0.0)
+    command = ["train", "text.txt", "--workdir", "run", *FAST, "--no-report"]
+    assert main([*command, "--epochs", "2", "--mirror", "there"]) == 0
+    before = Path("run/progress.jsonl").read_text()
+    assert Path("there/progress.jsonl").read_text() == before
+    assert main([*command, "--epochs", "3"]) == 0
+    after = Path("run/progress.jsonl").read_text()
+    assert after.startswith(before) and len(after) > len(before)
+    updates = [line["updates"] for line in lines(Path("run/progress.jsonl"))]
+    assert updates == sorted({*updates})
+    assert [str(x) for x in verify(Path("run")) if x.fault] == []
+    names = {finding.name for finding in verify(Path("run"))}
+    assert {"progress.jsonl", "metrics.jsonl"} < names

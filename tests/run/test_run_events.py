@@ -1,0 +1,115 @@
+"""TensorBoard's events, read by their protocol buffers."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from embedder.cli import main
+from embedder.run import points
+from embedder.run.events import Events, row_norms
+from embedder.run.workdir import Workdir
+from embedder.vectors.export import read_vectors
+
+FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1", "--sample", "0"]
+FAST += ["--block", "32", "--blocks-per-update", "1"]
+
+
+def events(run: Workdir) -> list[Event]:
+    """All events, by time: those of a resumed run are in a file of their own."""
+    return events_of(run.events)
+
+
+def events_of(folder: Path) -> list[Event]:
+    found = []
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        data = path.read_bytes()
+        while data:  # a record: its length, a check of that, itself, a check of it
+            size = int.from_bytes(data[:8], "little")
+            found.append(Event.FromString(data[12 : 12 + size]))
+            data = data[16 + size :]
+    return found
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> Workdir:
+    """A run whose points are one for each call."""
+    monkeypatch.setattr(points, "_EVERY", 0.0)
+    monkeypatch.setattr(points, "_SHARE", 0.0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("a b c a b a d d e\n" * 200)
+    command = ["train", "text.txt", *FAST, "--save-every", "16", "--workdir", "run"]
+    assert main(command) == 0
+    return Workdir(Path("run"))
+
+
+def test_points_within_epochs_are_scalars(run):
+    found = {
+        (value.tag, event.step): value.simple_value
+        for event in events(run)
+        for value in event.summary.value
+        if value.WhichOneof("value") == "simple_value"
+    }
+    lines = [json.loads(x) for x in run.progress.read_text().splitlines()]
+    assert len(lines) > 10
+    for line in lines:
+        for name in ("loss", "words_per_second"):
+            key = f"recent/{name}", line["updates"]
+            assert (key in found) == (line[name] is not None)
+            assert line[name] is None or found[key] == pytest.approx(line[name], 1e-6)
+
+
+def test_row_norms_of_both_tables_are_histograms(run):
+    found = {
+        (value.tag, event.step): value.histo
+        for event in events(run)
+        for value in event.summary.value
+        if value.WhichOneof("value") == "histo"
+    }
+    tags = {"row_norms/tables.input", "row_norms/tables.output"}
+    steps = {step for _, step in found}
+    assert {tag for tag, _ in found} == tags and len(steps) > 2
+    checkpoints = {int(path.name) for path in run.checkpoints.iterdir()}
+    assert checkpoints <= steps  # and the end, and older checkpoints
+    matrix = read_vectors(run.vectors).matrix
+    norms = np.linalg.norm(matrix.astype(np.float64), axis=1)
+    last = found["row_norms/tables.input", max(steps)]
+    assert last.num == len(norms) == sum(last.bucket)
+    assert last.max == pytest.approx(norms.max(), rel=1e-6)
+    assert last.sum_squares == pytest.approx((norms**2).sum(), rel=1e-6)
+
+
+def test_row_norms_are_of_vectors_along_the_last_axis():
+    array = np.array(
+        [[[3.0, 4.0], [np.inf, 1.0]], [[0.0, 0.0], [1.0, 0.0]]], np.float32
+    )
+    np.testing.assert_array_equal(row_norms(array), [5.0, 0.0, 1.0])
+    assert row_norms(np.ones(3)).size == row_norms(np.int32(3)).size == 0
+
+
+@pytest.mark.row("F57")
+def test_a_full_disk_is_one_warning_and_does_not_wait(tmp_path, monkeypatch, caplog):
+    """Though more events come than a queue of tensorboardX holds."""
+
+    def write(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tensorboardX.record_writer.RecordWriter.write", write)
+    caplog.set_level(logging.WARNING, "embedder")
+    events = Events(tmp_path / "tensorboard")
+    for number in range(50):
+        events.add(number, {"loss": 1.0})
+    events.close()
+    (record,) = caplog.records
+    assert "tensorboard: No space left on device: Tensor" in record.getMessage()
+
+
+def test_events_after_the_start_of_a_resumed_run_are_hidden(tmp_path):
+    events = Events(tmp_path, 7)
+    events.add(8, {"loss": 1.0})
+    events.close()
+    _, began, _ = events_of(tmp_path)
+    assert (began.step, began.session_log.status) == (8, 1)  # START
