@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from embedder.evaluation.compare import compare_spaces
     from embedder.run.train import train
     from embedder.tables.estimator import EmbeddingTrainer
+    from embedder.tables.huffman import huffman_codes
     from embedder.tables.names import read_names
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.ensemble_files import read_ensemble
@@ -31,6 +32,7 @@ __all__ = [
     "evaluate_analogies",
     "evaluate_pairs",
     "every",
+    "huffman_codes",
     "read_ensemble",
     "read_names",
     "read_vectors",
@@ -48,6 +50,7 @@ _MODULES = {
     "evaluate_analogies": "embedder.vectors.evaluate",
     "evaluate_pairs": "embedder.vectors.evaluate",
     "every": "embedder.engine.callbacks",
+    "huffman_codes": "embedder.tables.huffman",
     "read_ensemble": "embedder.vectors.ensemble_files",
     "read_names": "embedder.tables.names",
     "read_vectors": "embedder.vectors.export",

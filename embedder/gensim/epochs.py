@@ -39,6 +39,11 @@ class _Read(NamedTuple):
     lengths: np.ndarray  # i64[number of sentences]
 
 
+def output_tables(model: Any) -> list[str]:
+    """Names of the output tables of a model, in the order of the trainer's rows."""
+    return ["syn1neg"] * bool(model.negative) + ["syn1"] * bool(model.hs)
+
+
 class Totals(NamedTuple):
     """What a training was told about its corpus, and what it read of it."""
 
@@ -48,11 +53,6 @@ class Totals(NamedTuple):
 
 def check_supported(model: Any) -> None:
     """Raises NotImplementedError for what cannot be trained yet."""
-    if model.hs:
-        raise NotImplementedError(
-            "`hs` must be 0: hierarchical softmax cannot be trained yet, got "
-            f"{model.hs}."
-        )
     if not model.sg and not model.cbow_mean:
         raise NotImplementedError(
             "`cbow_mean` must be 1 with sg=0: the sum of contexts cannot be trained "
@@ -100,9 +100,12 @@ def _train_epoch(model: Any, read: _Read, epoch: int, schedule: range) -> int:
     """Trains one epoch; returns the number of words that subsampling keeps."""
     vectors = model.wv
     counts = vectors.expandos["count"].astype(np.int64)
+    names = output_tables(model)
+    outputs = [getattr(model, name) for name in names]
+    output = np.concatenate(outputs) if len(outputs) > 1 else outputs[0]
     tables = (
         np.ascontiguousarray(vectors.vectors, np.float32),
-        np.ascontiguousarray(model.syn1neg, np.float32),
+        np.ascontiguousarray(output, np.float32),
         counts,
         row_factors(vectors),
     )
@@ -110,7 +113,9 @@ def _train_epoch(model: Any, read: _Read, epoch: int, schedule: range) -> int:
         tables, read, epoch, schedule, shrink_windows=model.shrink_windows
     )
     vectors.vectors = _with_values(vectors.vectors, done.input)
-    model.syn1neg = _with_values(model.syn1neg, done.output)
+    after = np.split(done.output, len(names))
+    for name, old, new in zip(names, outputs, after, strict=True):
+        setattr(model, name, _with_values(old, new))
     vectors.norms = None
     model.epochs_trained = epoch + 1
     model.loss_history.append(done.loss)
@@ -131,6 +136,7 @@ def _trainer(model: Any, total: int) -> "EmbeddingTrainer":
         vector_size=model.vector_size,
         window=model.window,
         negative=model.negative,
+        hs=bool(model.hs),
         min_count=1,
         sample=float(sample),
         ns_exponent=float(model.ns_exponent),

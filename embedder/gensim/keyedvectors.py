@@ -13,6 +13,7 @@ from numpy import float32 as REAL
 
 from embedder.gensim import evaluations, files, pickles, similar, word2vec_format
 from embedder.gensim.lifecycle import add_event
+from embedder.gensim.paths import PATH
 from embedder.gensim.similar import KEY_TYPES
 
 _KIND = "KeyedVectors"
@@ -679,8 +680,12 @@ class KeyedVectors:
     def parts(
         self, ignore: Any = frozenset(), prefix: str = ""
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What a file of `save` has: facts, and arrays by `prefix` and a name."""
-        attributes = {k: x for k, x in self.expandos.items() if k not in ignore}
+        """What a file of `save` has: facts, and arrays by `prefix` and a name.
+
+        Paths are left out, as they follow from the counts.
+        """
+        left_out = {*ignore, *PATH}
+        attributes = {k: x for k, x in self.expandos.items() if k not in left_out}
         arrays = {"vectors": self.vectors} if "vectors" not in ignore else {}
         arrays["keys"] = files.as_values(self.index_to_key, "index_to_key")
         if hasattr(self, "vectors_lockf"):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy import float32 as REAL
 
 from embedder.gensim import epochs as training
-from embedder.gensim import files, pickles, similar, vocabulary
+from embedder.gensim import files, paths, pickles, similar, vocabulary
 from embedder.gensim.corpora import (
     COMPRESSED,
     MAX_WORDS_IN_BATCH,
@@ -78,7 +78,7 @@ _log = logging.getLogger("gensim.models.word2vec")
 
 
 class Word2Vec:
-    """Skip-gram and CBOW with negative sampling; arguments and defaults of gensim 4.4.
+    """Skip-gram and CBOW; arguments and defaults of gensim 4.4.
 
     The vectors are in `wv`. Given a corpus, the constructor trains. `loss_history` has
     the mean loss of a pair in each epoch (sg=0: of a centre), which gensim has not.
@@ -94,7 +94,7 @@ class Word2Vec:
         `alpha`.
       workers: threads that make blocks; any number gives the same vectors.
       sg: 1: skip-gram; 0: CBOW.
-      hs: must be 0.
+      hs: 1: hierarchical softmax; with `negative` > 0 both losses are added.
       cbow_mean: must be 1 with sg=0.
       max_vocab_size: prune the rarest words while counting, above this number.
       max_final_vocab: raise `min_count` so that at most this many words are kept.
@@ -109,11 +109,13 @@ class Word2Vec:
 
     Raises:
       TypeError: the corpus is none; ValueError, RuntimeError: nothing can be trained.
-      NotImplementedError: training with hs=1, or with sg=0 and cbow_mean=0.
+      NotImplementedError: training with sg=0 and cbow_mean=0.
     """
 
     wv: KeyedVectors
-    syn1neg: np.ndarray  # output table f32[V, D], once there is a vocabulary
+    # Output tables f32[V, D], once there is a vocabulary:
+    syn1neg: np.ndarray  # with negative > 0, of words
+    syn1: np.ndarray  # with hs=1, of inner nodes, see `paths`; the last row has none
 
     def __init__(
         self,
@@ -296,6 +298,8 @@ class Word2Vec:
             self.add_null_word()
         if self.sorted_vocab and not update:
             self.wv.sort_by_descending_frequency()
+        if self.hs:
+            self.create_binary_tree()
         if self.negative:
             self.make_cum_table()
         return report
@@ -323,6 +327,11 @@ class Word2Vec:
         self.wv.index_to_key.append("\0")
         self.wv.set_vecattr("\0", "count", 1)
 
+    def create_binary_tree(self) -> None:
+        """Gives each word its path in the Huffman tree of the counts: `code`, u8[L],
+        and `point`, u32[L], of `wv.get_vecattr`."""
+        paths.set_paths(self.wv)
+
     def make_cum_table(self, domain: int = 2**31 - 1) -> None:
         """Makes `cum_table`, the cumulative distribution of noise, u32[V]."""
         counts = self.wv.expandos.get("count", np.zeros(0, np.int64))
@@ -333,14 +342,14 @@ class Word2Vec:
         (self.update_weights if update else self.init_weights)()
 
     def init_weights(self) -> None:
-        """Draws the vectors from `seed`, and clears the output table."""
+        """Draws the vectors from `seed`, and clears the output tables."""
         _log.info("resetting layer weights")
         self.wv.resize_vectors(seed=self.seed)
-        if self.negative:
-            self.syn1neg = np.zeros((len(self.wv), self.layer1_size), REAL)
+        for name in training.output_tables(self):
+            setattr(self, name, np.zeros((len(self.wv), self.layer1_size), REAL))
 
     def update_weights(self) -> None:
-        """Adds rows for new words.
+        """Adds rows for new words. Inner nodes keep their rows in another tree.
 
         Raises:
           RuntimeError: there is no vocabulary yet.
@@ -354,9 +363,9 @@ class Word2Vec:
                 "corpus before doing an online update."
             )
         self.wv.resize_vectors(seed=self.seed)
-        if self.negative:
-            new = np.zeros((len(self.wv) - num_old, self.layer1_size), REAL)
-            self.syn1neg = np.concatenate([self.syn1neg, new])
+        new = np.zeros((len(self.wv) - num_old, self.layer1_size), REAL)
+        for name in training.output_tables(self):
+            setattr(self, name, np.concatenate([getattr(self, name), new]))
 
     def seeded_vector(self, seed_string: str, vector_size: int) -> np.ndarray:
         """The old name of `keyedvectors.pseudorandom_weak_vector`."""
@@ -501,21 +510,37 @@ class Word2Vec:
         chunksize: int = 100,
         queue_factor: int = 2,
         report_delay: float = 1,
-    ) -> NoReturn:
-        """Not for negative sampling.
+    ) -> np.ndarray:
+        """The log likelihood of each sentence by hierarchical softmax, f32[n].
+
+        The sum of log P(word | context) over all words and all contexts up to `window`;
+        sg=0: of log P(word | mean of its contexts). Unknown words are left out. As in
+        gensim, a branch whose score is 6 or more in size adds nothing.
+
+        Args:
+          total_sentences: score only so many, from the first.
+          chunksize, queue_factor, report_delay: no effect.
 
         Raises:
-          RuntimeError: always, as gensim does without hierarchical softmax.
+          RuntimeError: there is no vocabulary, or `hs` is 0.
         """
+        _log.info(
+            "scoring sentences with %i workers on %i vocabulary and %i features, "
+            "using sg=%s hs=%s sample=%s and negative=%s",
+            *(self.workers, len(self.wv), self.layer1_size),
+            *(self.sg, self.hs, self.sample, self.negative),
+        )
         if not self.wv.key_to_index:
             raise RuntimeError(
                 "you must first build vocabulary before scoring new data"
             )
-        raise RuntimeError(
-            "We have currently only implemented score for the hierarchical softmax "
-            "scheme, so you need to have run word2vec with hs=1 and negative=0 for "
-            "this to work."
-        )
+        if not self.hs:
+            raise RuntimeError(
+                "We have currently only implemented score for the hierarchical softmax "
+                "scheme, so you need to have run word2vec with hs=1 and negative=0 for "
+                "this to work."
+            )
+        return paths.score(self, sentences, total_sentences)
 
     def predict_output_word(
         self, context_words_list: list[Any], topn: int = 10
@@ -581,8 +606,9 @@ class Word2Vec:
         self.add_lifecycle_event("saving", fname_or_handle=str(fname_or_handle))
         of_vectors, arrays = self.wv.parts(ignore, prefix="wv.")
         facts = {name: getattr(self, name, None) for name in _FACTS}
-        if hasattr(self, "syn1neg") and "syn1neg" not in ignore:
-            arrays["syn1neg"] = self.syn1neg
+        for name in ("syn1neg", "syn1"):
+            if hasattr(self, name) and name not in ignore:
+                arrays[name] = getattr(self, name)
         saved = files.Saved(_KIND, {**facts, "wv": of_vectors}, arrays)
         files.write(fname_or_handle, saved)
 
@@ -634,11 +660,14 @@ class Word2Vec:
                 f"{model.wv.vector_size}"
             )
         shape = len(model.wv), model.layer1_size
-        if "syn1neg" in saved.arrays:
-            model.syn1neg = saved.array("syn1neg", 2, "f")
-            if model.syn1neg.shape != shape:
-                found = [*model.syn1neg.shape]
-                raise ValueError(f"`syn1neg` must be {[*shape]}, got {found}")
+        for name in saved.arrays.keys() & {"syn1neg", "syn1"}:
+            table = saved.array(name, 2, "f")
+            if table.shape != shape:
+                found = [*table.shape]
+                raise ValueError(f"`{name}` must be {[*shape]}, got {found}")
+            setattr(model, name, table)
+        if model.hs and len(model.wv):
+            model.create_binary_tree()
         if model.negative and len(model.wv):
             model.make_cum_table()
         return model

@@ -438,8 +438,11 @@ class EmbeddingTrainer:
         For programs that keep a vocabulary of their own.
 
         Args:
-          tables: input and output [V, D] in `dtype`, counts i64[V], and the factor of
-            the rate of each input row, f32[V] from 0 to 1; None: all are 1.
+          tables: input [V, D] and output [R, D] in `dtype`, counts i64[V], and the
+            factor of the rate of each input row, f32[V] from 0 to 1; None: all are 1.
+            Output rows are those of the V tokens; with `hs` those of the V - 1 inner
+            nodes of the tree of the counts, and one that stays, after those of the
+            tokens or, with negative=0, alone. `huffman_codes` has the paths.
           sequences: ids i32[n], -1: left out; and the length of each sequence, i64[m].
           epoch: its number, of which its draws depend.
           epochs: of the schedule: the rate falls from `alpha` to `min_alpha` over them.

@@ -26,8 +26,8 @@ class GivenTables(NamedTuple):
     """Tables of V tokens, which are known by their ids alone."""
 
     input: np.ndarray  # [V, D], in the dtype of the trainer
-    output: np.ndarray  # [V, D]
-    counts: np.ndarray  # i64[V], by which tokens and noise are drawn
+    output: np.ndarray  # [R, D], see `TablesOptions.num_output_tables`
+    counts: np.ndarray  # i64[V], of which draws and the Huffman tree depend
     rates: np.ndarray | None = None  # f32[V], from 0 to 1, of input rows; None: all 1
 
 
@@ -42,7 +42,7 @@ class TrainedEpoch(NamedTuple):
     """The tables after an epoch, and what it trained on."""
 
     input: np.ndarray  # [V, D]
-    output: np.ndarray  # [V, D]
+    output: np.ndarray  # [R, D]
     loss: float  # mean of a pair; of cbow, of a centre
     num_terms: int  # pairs; of cbow, centres; estimated where few updates report
     num_tokens: int  # that subsampling keeps, expected
@@ -114,14 +114,11 @@ def _check(config: Config, tables: GivenTables, sequences: TokenIds) -> None:
             "`optimizer` must be 'sgd' for tables that the caller keeps, got "
             f"{config.run.optimizer!r}."
         )
-    if config.tables.hs:
-        raise InputError(
-            "`hs` must be False for tables that the caller keeps, got True."
-        )
-    num_rows, dtype = len(tables.counts), np.dtype(config.run.dtype)
-    shape = num_rows, config.tables.vector_size
-    for name in ("input", "output"):
-        found = getattr(tables, name)
+    options, dtype = config.tables, np.dtype(config.run.dtype)
+    num_rows = len(tables.counts)
+    output_rows = num_rows * options.num_output_tables
+    for name, rows in (("input", num_rows), ("output", output_rows)):
+        found, shape = getattr(tables, name), (rows, options.vector_size)
         if found.shape != shape or found.dtype != dtype or num_rows == 0:
             raise InputError(
                 f"`{name}` must be {dtype}{list(shape)}, V at least 1, got "

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embedder.errors import InputError, InputTypeError
+
 
 class Tree(NamedTuple):
     """The inner nodes above each of V tokens; inner nodes are 0 .. V - 2, by age."""
@@ -62,6 +64,22 @@ def huffman_tree(counts: np.ndarray) -> Tree:
         both.node = num_tokens + inner
         heapq.heappush(heap, both)
     return Tree(above, max(1, int(_lengths(above).max())))
+
+
+def huffman_codes(counts: np.ndarray) -> CodesAndPoints:
+    """The paths of V tokens that occur `counts` times, i64[V], as gensim has them.
+
+    Raises:
+      TypeError: counts are no integers >= 0; ValueError: there is none.
+    """
+    given = np.asarray(counts)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
+        raise InputTypeError(
+            f"`counts` must be integers >= 0, got {given.dtype}{list(given.shape)}."
+        )
+    if not len(given):
+        raise InputError("`counts` must have 1 value at least, got none.")
+    return codes_and_points(huffman_tree(given))
 
 
 def path_lengths(tree: Tree) -> np.ndarray:

@@ -17,18 +17,28 @@ def given(trainer: EmbeddingTrainer, keys: list[str]):
     ids = {key: row for row, key in enumerate(keys)}
     flat = [ids[word] for sentence in SENTENCES for word in sentence]
     shape = len(keys), trainer.vector_size
+    output_rows = len(keys) * (bool(trainer.negative) + trainer.hs)
     tables = (
         initial_input(*shape, np.float32, trainer.seed),
-        np.zeros(shape, np.float32),
+        np.zeros((output_rows, trainer.vector_size), np.float32),
         np.bincount(flat),
         None,
     )
     return tables, (np.array(flat, np.int32), np.full(len(SENTENCES), 9))
 
 
+OBJECTIVES = {
+    "sampled": {},
+    "paths": {"hs": True, "negative": 0},
+    "both": {"hs": True, "negative": 3},
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
-def test_epochs_one_by_one_are_those_of_fit(architecture):
-    trainer = EmbeddingTrainer(**SETTINGS, architecture=architecture).fit(SENTENCES)
+def test_epochs_one_by_one_are_those_of_fit(architecture, objective):
+    settings = SETTINGS | {"architecture": architecture, **objective}
+    trainer = EmbeddingTrainer(**settings).fit(SENTENCES)
     tables, sequences = given(trainer, trainer.index_to_key)
     losses = []
     for epoch in range(3):
@@ -37,6 +47,15 @@ def test_epochs_one_by_one_are_those_of_fit(architecture):
         losses.append(done.loss)
     assert losses == trainer.loss_history
     np.testing.assert_array_equal(tables[0], trainer.vectors)
+
+
+def test_output_rows_are_tokens_and_then_inner_nodes():
+    """Of which there is one less than tokens: the last row stays."""
+    nodes = [True] * 11 + [False]
+    for objective, rows in (("paths", nodes), ("both", [True] * 12 + nodes)):
+        trainer = EmbeddingTrainer(**SETTINGS, **OBJECTIVES[objective])
+        done = trainer.train_epoch(*given(trainer, WORDS), 0, range(1))
+        assert (done.output != 0).any(axis=1).tolist() == rows
 
 
 def test_neither_the_arrays_nor_the_trainer_change():
@@ -134,15 +153,16 @@ def test_arrays_that_do_not_fit_are_refused(wrong, message):
         trainer.train_epoch(tables, (ids, lengths), epoch, range(1))
 
 
-OTHERS = {
-    "adagrad": ({"optimizer": "adagrad"}, "`optimizer` must be 'sgd'.*'adagrad'"),
-    "hs": ({"hs": True}, "`hs` must be False for tables that the caller keeps"),
-}
-
-
-@pytest.mark.parametrize(("settings", "message"), OTHERS.values(), ids=OTHERS)
 @pytest.mark.row("B73")
-def test_other_updates_are_refused(settings, message):
-    trainer = EmbeddingTrainer(**SETTINGS, **settings)
-    with pytest.raises(ValueError, match=message):
+def test_other_updates_are_refused():
+    trainer = EmbeddingTrainer(**SETTINGS, optimizer="adagrad")
+    with pytest.raises(ValueError, match="`optimizer` must be 'sgd'.*'adagrad'"):
         trainer.train_epoch(*given(trainer, WORDS), 0, range(1))
+
+
+@pytest.mark.row("B73")
+def test_output_tables_without_nodes_are_refused():
+    tables, sequences = given(EmbeddingTrainer(**SETTINGS), WORDS)
+    trainer = EmbeddingTrainer(**SETTINGS, hs=True)
+    with pytest.raises(ValueError, match=r"`output` must be float32\[24, 8\].*12, 8"):
+        trainer.train_epoch(tables, sequences, 0, range(1))
