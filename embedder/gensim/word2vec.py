@@ -349,7 +349,7 @@ class Word2Vec:
             setattr(self, name, np.zeros((len(self.wv), self.layer1_size), REAL))
 
     def update_weights(self) -> None:
-        """Adds rows for new words. Inner nodes keep their rows in another tree.
+        """Adds rows for new words; inner nodes start anew, as the tree is another one.
 
         Raises:
           RuntimeError: there is no vocabulary yet.
@@ -363,9 +363,11 @@ class Word2Vec:
                 "corpus before doing an online update."
             )
         self.wv.resize_vectors(seed=self.seed)
-        new = np.zeros((len(self.wv) - num_old, self.layer1_size), REAL)
-        for name in training.output_tables(self):
-            setattr(self, name, np.concatenate([getattr(self, name), new]))
+        if self.negative:
+            new = np.zeros((len(self.wv) - num_old, self.layer1_size), REAL)
+            self.syn1neg = np.concatenate([self.syn1neg, new])
+        if self.hs:
+            self.syn1 = np.zeros((len(self.wv), self.layer1_size), REAL)
 
     def seeded_vector(self, seed_string: str, vector_size: int) -> np.ndarray:
         """The old name of `keyedvectors.pseudorandom_weak_vector`."""

@@ -147,7 +147,7 @@ INPUTS = {
     "B75": "a pickle of gensim without trust, without gensim, or of another class",
     "B76": "word2vec files for embedder.gensim: cut, with too large or wrong headers",
     "B77": "a corpus for embedder.gensim that is none, compressed, or read once",
-    "B78": "hierarchical softmax and sums of contexts, which embedder.gensim lacks",
+    "B78": "sums of contexts in embedder.gensim, and scores without a tree",
     "B79": "programs of `python -m embedder.gensim` that do not exist",
     "B81": "no negatives without hierarchical softmax",
     "B82": "a model of hierarchical softmax that is to grow, or of another objective",

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import embedder
 import legacy.huffman
 from embedder.tables.huffman import (
     Tree,
@@ -150,6 +151,29 @@ def test_one_token_has_no_inner_node():
     assert tree.above.tolist() == [-1]
     assert paths(tree) == [("", [])]
     assert tree.depth == 1
+
+
+@each_count
+def test_the_public_function_has_the_same_paths(counts):
+    found = embedder.huffman_codes(counts)
+    expected = codes_and_points(huffman_tree(counts))
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+WRONG = {
+    "none": ([], ValueError, "`counts` must have 1 value at least"),
+    "negative": ([3, -1], TypeError, "`counts` must be integers >= 0, got int64.2"),
+    "type": ([0.5], TypeError, "`counts` must be integers >= 0, got float64.1"),
+    "shape": ([[1]], TypeError, r"`counts` must be integers >= 0, got int64.1, 1"),
+}
+
+
+@pytest.mark.parametrize(("counts", "kind", "message"), WRONG.values(), ids=WRONG)
+@pytest.mark.row("B73")
+def test_counts_that_are_none_are_refused(counts, kind, message):
+    with pytest.raises(kind, match=message):
+        embedder.huffman_codes(np.array(counts, None if counts else np.int64))
 
 
 @pytest.mark.slow
