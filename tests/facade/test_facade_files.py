@@ -187,6 +187,13 @@ HOSTILE = {
     "shape": ({}, {"syn1neg": np.zeros((2, 4), "f4")}, r"`syn1neg` must be \[5, 4\]"),
     "dtype": ({}, {"wv.vectors": np.zeros((5, 4), "i4")}, "`wv.vectors` must have"),
     "counts": ({}, {"wv.attribute.count": np.zeros(2)}, "`count` must have 5 values"),
+    "nodes": ({"hs": 1}, {"syn1": np.zeros((2, 4), "f4")}, r"`syn1` must be \[5, 4\]"),
+    "tree": ({"hs": 1}, {"wv.attribute.count": None}, "'count'"),
+    "negative": (
+        {"hs": 1},
+        {"wv.attribute.count": np.full(5, -1)},
+        "`counts` must be integers >= 0",
+    ),
     "no keys": ({}, {"wv.keys": None}, "`wv.keys` must have 1 axes, got none"),
 }
 
