@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from embedder.gensim import callbacks, corpora, keyedvectors, rules, word2vec
+from embedder.gensim import callbacks, corpora, keyedvectors, rows, rules, word2vec
 from embedder.gensim.lifecycle import GENSIM_VERSION
 
 _WORD2VEC = {
@@ -29,8 +29,8 @@ _KEYED_VECTORS = {
     "REAL": keyedvectors.REAL,
     "load_word2vec_format": keyedvectors.load_word2vec_format,
     "_load_word2vec_format": keyedvectors._load_word2vec_format,
-    "prep_vectors": keyedvectors.prep_vectors,
-    "pseudorandom_weak_vector": keyedvectors.pseudorandom_weak_vector,
+    "prep_vectors": rows.prep_vectors,
+    "pseudorandom_weak_vector": rows.pseudorandom_weak_vector,
 }
 _MODULES: dict[str, dict[str, Any]] = {
     "gensim.models": {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from embedder.gensim.corpora import LineSentence, PathLineSentences, Text8Corpus
-from embedder.gensim.keyedvectors import row_factors
+from embedder.gensim.rows import row_factors
 from embedder.gensim.vocabulary import threshold
 
 if TYPE_CHECKING:

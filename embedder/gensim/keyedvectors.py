@@ -5,15 +5,28 @@ Rows can be added and changed, unlike those of `embedder.Vectors`.
 
 import logging
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy import float32 as REAL
 
-from embedder.gensim import evaluations, files, pickles, similar, word2vec_format
+from embedder.gensim import (
+    evaluations,
+    files,
+    pickles,
+    saved_vectors,
+    similar,
+    word2vec_format,
+)
 from embedder.gensim.lifecycle import add_event
-from embedder.gensim.paths import PATH
+from embedder.gensim.rows import (
+    add_rows,
+    allocate,
+    prep_vectors,
+    row_factors,
+    sort_by_count,
+)
 from embedder.gensim.similar import KEY_TYPES
 
 _KIND = "KeyedVectors"
@@ -187,27 +200,7 @@ class KeyedVectors:
           extras: attributes of the keys, [n] each.
           replace: replace the vectors and attributes of known keys, which else stay.
         """
-        if isinstance(keys, KEY_TYPES):
-            keys, weights = [keys], np.asarray(weights).reshape(1, -1)
-        weights, extras = np.asarray(weights), extras or {}
-        dtypes = [extra.dtype for extra in extras.values()]
-        self.allocate_vecattrs([*extras], dtypes)
-        is_known = np.array([key in self.key_to_index for key in keys], bool)
-        old = [self.get_index(keys[i]) for i in np.flatnonzero(is_known)]
-        for i in np.flatnonzero(~is_known):
-            self.key_to_index[keys[i]] = len(self.index_to_key)
-            self.index_to_key.append(keys[i])
-        added = weights[~is_known].astype(self.vectors.dtype)
-        self.vectors = np.vstack([self.vectors, added])
-        self.allocate_vecattrs()
-        first_new = len(self) - len(added)
-        for name, extra in extras.items():
-            self.expandos[name][first_new:] = extra[~is_known]
-        if replace and old:
-            self.vectors[old] = weights[is_known]
-            for name, extra in extras.items():
-                self.expandos[name][old] = extra[is_known]
-        self.norms = None
+        add_rows(self, keys, weights, extras or {}, replace)
 
     def allocate_vecattrs(self, attrs: Any = None, types: Any = None) -> None:
         """Makes the arrays of attributes as long as `index_to_key`; new ones are 0.
@@ -218,22 +211,7 @@ class KeyedVectors:
         Raises:
           TypeError: an attribute has another type already.
         """
-        if attrs is None:
-            attrs = [*self.expandos]
-            types = [self.expandos[name].dtype for name in attrs]
-        for name, given in zip(attrs, types, strict=True):
-            dtype = {int: np.int64, str: object}.get(given, given)
-            found = self.expandos.setdefault(name, np.zeros(len(self), dtype))
-            if not np.issubdtype(dtype, found.dtype):
-                raise TypeError(
-                    f"Can't allocate type {dtype} for attribute {name}, conflicts with "
-                    f"its existing type {found.dtype}"
-                )
-            if len(found) != len(self):
-                resized = np.zeros(len(self), found.dtype)
-                num = min(len(found), len(self))
-                resized[:num] = found[:num]
-                self.expandos[name] = resized
+        allocate(self, attrs, types)
 
     def set_vecattr(self, key: Hashable, attr: str, val: Any) -> None:
         """Sets an attribute of a key."""
@@ -253,21 +231,7 @@ class KeyedVectors:
 
     def sort_by_descending_frequency(self) -> None:
         """Sorts keys by descending count, of equal counts the later key first."""
-        if not len(self):
-            return
-        counts = np.asarray(self.expandos["count"], np.int64)
-        order = len(counts) - 1 - np.argsort(-counts[::-1], kind="stable")
-        self.index_to_key = [self.index_to_key[row] for row in order.tolist()]
-        self.key_to_index = {key: row for row, key in enumerate(self.index_to_key)}
-        self.allocate_vecattrs()
-        for name, array in self.expandos.items():
-            self.expandos[name] = array[order]
-        if len(self.vectors):
-            _log.warning(
-                "sorting after vectors have been allocated is expensive & error-prone"
-            )
-            self.vectors = self.vectors[order]
-            self.norms = None
+        sort_by_count(self)
 
     def fill_norms(self, force: bool = False) -> None:
         """Computes the lengths of rows, unless they are known."""
@@ -546,33 +510,11 @@ class KeyedVectors:
           ValueError: `fvocab` is given, and keys have no attribute `sort_attr`.
         """
         total = len(self) if total_vec is None else total_vec
-        mode = "ab" if append else "wb"
-        order = np.arange(len(self))
-        if sort_attr in self.expandos:
-            order = np.argsort(-self.expandos[sort_attr], kind="stable")
-        elif fvocab is not None:
-            raise ValueError(
-                f"Cannot store vocabulary with '{sort_attr}' because that attribute "
-                "does not exist"
-            )
-        else:
-            _log.warning(
-                "attribute %s not present in %s; will store in internal index_to_key "
-                "order",
-                *(sort_attr, self),
-            )
-        keys = [f"{prefix}{self.index_to_key[row]}" for row in order.tolist()]
-        if fvocab is not None:
-            _log.info("storing vocabulary in %s", fvocab)
-            counts = self.expandos[sort_attr][order].tolist()
-            with word2vec_format.open_file(fvocab, mode) as file:
-                for key, count in zip(keys, counts, strict=True):
-                    file.write(f"{key} {count}\n".encode())
-        _log.info(
-            "storing %sx%s projection weights into %s", total, self.vector_size, fname
+        word2vec_format.save(
+            *(self, fname, fvocab, binary, total if write_header else None, prefix),
+            mode="ab" if append else "wb",
+            sort_attr=sort_attr,
         )
-        header = f"{total} {self.vector_size}\n" if write_header else ""
-        word2vec_format.write(fname, mode, keys, self.vectors[order], header, binary)
 
     @classmethod
     def load_word2vec_format(
@@ -621,15 +563,10 @@ class KeyedVectors:
         Raises:
           ValueError: the file has vectors of another size.
         """
-        _log.info("loading projection weights from %s", fname)
-        num, factors = 0, row_factors(self)
-        decoding = encoding, unicode_errors
-        rows = word2vec_format.rows_to_merge(fname, self.vector_size, binary, decoding)
-        for key, vector in rows:
-            if key in self.key_to_index:
-                num += 1
-                self.vectors[self.get_index(key)] = vector
-                factors[self.get_index(key)] = lockf
+        factors = row_factors(self)
+        num = word2vec_format.merge(
+            *(self, fname, factors, lockf, binary, (encoding, unicode_errors))
+        )
         self.vectors_lockf, self.norms = factors, None
         self.add_lifecycle_event(
             "intersect_word2vec_format",
@@ -684,23 +621,7 @@ class KeyedVectors:
 
         Paths are left out, as they follow from the counts.
         """
-        left_out = {*ignore, *PATH}
-        attributes = {k: x for k, x in self.expandos.items() if k not in left_out}
-        arrays = {"vectors": self.vectors} if "vectors" not in ignore else {}
-        arrays["keys"] = files.as_values(self.index_to_key, "index_to_key")
-        if hasattr(self, "vectors_lockf"):
-            arrays["vectors_lockf"] = np.asarray(self.vectors_lockf)
-        for name, array in attributes.items():
-            if array.dtype == object:
-                arrays[f"values.{name}"] = files.as_values(array.tolist(), name)
-            else:
-                arrays[f"attribute.{name}"] = array
-        facts = {
-            "vector_size": int(self.vector_size),
-            "next_index": int(self.next_index),
-            "lifecycle_events": getattr(self, "lifecycle_events", []),
-        }
-        return facts, {prefix + name: array for name, array in arrays.items()}
+        return saved_vectors.parts(self, ignore, prefix)
 
     @classmethod
     def from_parts(cls, saved: files.Saved, prefix: str = "") -> "KeyedVectors":
@@ -710,39 +631,8 @@ class KeyedVectors:
           ValueError: parts are missing, or do not fit each other.
         """
         self = cls.__new__(cls)
-        own = {
-            name.removeprefix(prefix): name
-            for name in saved.arrays
-            if name.startswith(prefix)
-        }
-        keys = saved.values(f"{prefix}keys", (str, int, type(None)))
-        size = saved.fact("vector_size", int)
         KeyedVectors.__init__(self, 0)
-        self.vector_size, self.index_to_key = size, keys
-        self.key_to_index = {k: row for row, k in enumerate(keys) if k is not None}
-        self.next_index = saved.fact("next_index", int)
-        self.lifecycle_events = saved.fact("lifecycle_events", (list, type(None)))
-        if len(self.key_to_index) + keys.count(None) < len(keys):
-            raise ValueError("a key occurs twice")
-        self.vectors = np.zeros((0, size), REAL)
-        if "vectors" in own:
-            self.vectors = saved.array(own["vectors"], 2, "f")
-        if self.vectors.shape not in ((len(keys), size), (0, size)):
-            shape = [*self.vectors.shape]
-            raise ValueError(f"`vectors` must be {[len(keys), size]}, got {shape}")
-        if "vectors_lockf" in own:
-            self.vectors_lockf = saved.array(own["vectors_lockf"], 1, "f")
-        for name, full in own.items():
-            kind, _, attribute = name.partition(".")
-            if kind == "attribute":
-                self.expandos[attribute] = saved.array(full, 1, "iufb")
-            elif kind == "values":
-                values = np.empty(len(keys), object)
-                values[:] = saved.values(full, object)
-                self.expandos[attribute] = values
-        for attribute, array in self.expandos.items():
-            if len(array) != len(keys):
-                raise ValueError(f"`{attribute}` must have {len(keys)} values")
+        saved_vectors.fill(self, saved, prefix)
         return self
 
     def add_lifecycle_event(
@@ -795,12 +685,6 @@ class KeyedVectors:
 Word2VecKeyedVectors = EuclideanKeyedVectors = KeyedVectors
 
 
-def row_factors(vectors: KeyedVectors) -> np.ndarray:
-    """`vectors_lockf` as a factor for each row, f32[V]; a shorter one is repeated."""
-    given = np.asarray(getattr(vectors, "vectors_lockf", np.ones(1)), np.float32)
-    return given[np.arange(len(vectors)) % len(given)]
-
-
 def load_word2vec_format(*args: Any, **kwargs: Any) -> KeyedVectors:
     """`KeyedVectors.load_word2vec_format`."""
     return KeyedVectors.load_word2vec_format(*args, **kwargs)
@@ -809,37 +693,6 @@ def load_word2vec_format(*args: Any, **kwargs: Any) -> KeyedVectors:
 def _load_word2vec_format(cls: Any, fname: Any, **options: Any) -> Any:
     """gensim's private reader, with its `binary_chunk_size`."""
     return word2vec_format.load(cls, fname, **options)
-
-
-def pseudorandom_weak_vector(
-    size: int,
-    seed_string: str | None = None,
-    hashfxn: Callable[[str], int] = hash,
-) -> np.ndarray:
-    """A vector uniform in [-0.5, 0.5) / size, drawn by the hash of a text if given."""
-    source = np.random.SFC64()
-    if seed_string:
-        source = np.random.SFC64(hashfxn(seed_string) & 0xFFFFFFFF)
-    return (np.random.Generator(source).random(size).astype(REAL) - 0.5) / size
-
-
-def prep_vectors(
-    target_shape: tuple[int, int],
-    prior_vectors: np.ndarray | None = None,
-    seed: int = 0,
-    dtype: Any = REAL,
-) -> np.ndarray:
-    """Vectors [V, D] that begin with `prior_vectors`, the rest uniform in [-1, 1) / D.
-
-    These are the numbers that gensim draws from `seed`.
-    """
-    if prior_vectors is not None and prior_vectors.shape == target_shape:
-        return prior_vectors
-    rng = np.random.default_rng(seed)
-    vectors = (rng.random(target_shape, dtype) * 2 - 1) / target_shape[1]
-    if prior_vectors is not None and prior_vectors.size:
-        vectors[: len(prior_vectors), : prior_vectors.shape[1]] = prior_vectors
-    return vectors.astype(dtype, copy=False)
 
 
 def _warn_deprecated(name: str, advice: str) -> None:

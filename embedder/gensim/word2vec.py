@@ -22,8 +22,9 @@ from embedder.gensim.corpora import (
     PathLineSentences,
     Text8Corpus,
 )
-from embedder.gensim.keyedvectors import KeyedVectors, pseudorandom_weak_vector
+from embedder.gensim.keyedvectors import KeyedVectors
 from embedder.gensim.lifecycle import add_event
+from embedder.gensim.rows import pseudorandom_weak_vector
 from embedder.gensim.rules import TrimRule
 
 __all__ = [

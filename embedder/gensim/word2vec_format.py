@@ -60,6 +60,71 @@ def load(
     return vectors
 
 
+def save(
+    vectors: Any,
+    fname: Any,
+    fvocab: Any,
+    binary: bool,
+    total: int | None,
+    prefix: str,
+    mode: str,
+    sort_attr: str,
+) -> None:
+    """Writes `vectors`; see `KeyedVectors.save_word2vec_format`.
+
+    Args:
+      total: the number of rows that the first line says; None: there is no such line.
+      mode: of the files, "wb" or "ab".
+    """
+    order = np.arange(len(vectors))
+    if sort_attr in vectors.expandos:
+        order = np.argsort(-vectors.expandos[sort_attr], kind="stable")
+    elif fvocab is not None:
+        raise ValueError(
+            f"Cannot store vocabulary with '{sort_attr}' because that attribute "
+            "does not exist"
+        )
+    else:
+        _log.warning(
+            "attribute %s not present in %s; will store in internal index_to_key order",
+            *(sort_attr, vectors),
+        )
+    keys = [f"{prefix}{vectors.index_to_key[row]}" for row in order.tolist()]
+    if fvocab is not None:
+        _log.info("storing vocabulary in %s", fvocab)
+        counts = vectors.expandos[sort_attr][order].tolist()
+        with open_file(fvocab, mode) as file:
+            for key, count in zip(keys, counts, strict=True):
+                file.write(f"{key} {count}\n".encode())
+    size = vectors.vector_size
+    said = len(keys) if total is None else total
+    _log.info("storing %sx%s projection weights into %s", said, size, fname)
+    header = "" if total is None else f"{total} {size}\n"
+    write(fname, mode, keys, vectors.vectors[order], header, binary)
+
+
+def merge(
+    vectors: Any,
+    fname: Any,
+    factors: np.ndarray,
+    lockf: float,
+    binary: bool,
+    decoding: tuple[str, str],
+) -> int:
+    """Replaces the vectors of known keys, and their `factors` [V] by `lockf`.
+
+    Returns how many; see `KeyedVectors.intersect_word2vec_format`.
+    """
+    _log.info("loading projection weights from %s", fname)
+    num = 0
+    for key, vector in rows_to_merge(fname, vectors.vector_size, binary, decoding):
+        if key in vectors.key_to_index:
+            num += 1
+            vectors.vectors[vectors.get_index(key)] = vector
+            factors[vectors.get_index(key)] = lockf
+    return num
+
+
 def rows_to_merge(
     fname: Any, vector_size: int, binary: bool, decoding: tuple[str, str]
 ) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,0 +1,72 @@
+"""`KeyedVectors` as facts and arrays of a file, see `files`, and back."""
+
+from typing import Any
+
+import numpy as np
+from numpy import float32 as REAL
+
+from embedder.gensim import files
+from embedder.gensim.paths import PATH
+
+
+def parts(
+    vectors: Any, ignore: Any, prefix: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Facts, and arrays by `prefix` and a name; paths follow from the counts."""
+    left_out = {*ignore, *PATH}
+    attributes = {k: x for k, x in vectors.expandos.items() if k not in left_out}
+    arrays = {"vectors": vectors.vectors} if "vectors" not in ignore else {}
+    arrays["keys"] = files.as_values(vectors.index_to_key, "index_to_key")
+    if hasattr(vectors, "vectors_lockf"):
+        arrays["vectors_lockf"] = np.asarray(vectors.vectors_lockf)
+    for name, array in attributes.items():
+        if array.dtype == object:
+            arrays[f"values.{name}"] = files.as_values(array.tolist(), name)
+        else:
+            arrays[f"attribute.{name}"] = array
+    facts = {
+        "vector_size": int(vectors.vector_size),
+        "next_index": int(vectors.next_index),
+        "lifecycle_events": getattr(vectors, "lifecycle_events", []),
+    }
+    return facts, {prefix + name: array for name, array in arrays.items()}
+
+
+def fill(vectors: Any, saved: files.Saved, prefix: str) -> None:
+    """Gives new `vectors` what `parts` made.
+
+    Raises:
+      ValueError: parts are missing, or do not fit each other.
+    """
+    own = {
+        name.removeprefix(prefix): name
+        for name in saved.arrays
+        if name.startswith(prefix)
+    }
+    keys = saved.values(f"{prefix}keys", (str, int, type(None)))
+    size = saved.fact("vector_size", int)
+    vectors.vector_size, vectors.index_to_key = size, keys
+    vectors.key_to_index = {k: row for row, k in enumerate(keys) if k is not None}
+    vectors.next_index = saved.fact("next_index", int)
+    vectors.lifecycle_events = saved.fact("lifecycle_events", (list, type(None)))
+    if len(vectors.key_to_index) + keys.count(None) < len(keys):
+        raise ValueError("a key occurs twice")
+    vectors.vectors = np.zeros((0, size), REAL)
+    if "vectors" in own:
+        vectors.vectors = saved.array(own["vectors"], 2, "f")
+    if vectors.vectors.shape not in ((len(keys), size), (0, size)):
+        shape = [*vectors.vectors.shape]
+        raise ValueError(f"`vectors` must be {[len(keys), size]}, got {shape}")
+    if "vectors_lockf" in own:
+        vectors.vectors_lockf = saved.array(own["vectors_lockf"], 1, "f")
+    for name, full in own.items():
+        kind, _, attribute = name.partition(".")
+        if kind == "attribute":
+            vectors.expandos[attribute] = saved.array(full, 1, "iufb")
+        elif kind == "values":
+            values = np.empty(len(keys), object)
+            values[:] = saved.values(full, object)
+            vectors.expandos[attribute] = values
+    for attribute, array in vectors.expandos.items():
+        if len(array) != len(keys):
+            raise ValueError(f"`{attribute}` must have {len(keys)} values")
