@@ -6,6 +6,7 @@ from typing import Generic, NamedTuple
 
 from embedder.config import Config, to_toml
 from embedder.disk.files import name_file_in_errors
+from embedder.disk.urls import without_secrets
 from embedder.engine.epochs import RunPosition, Snapshot, Status, run_epochs
 from embedder.engine.evaluations import Evaluations
 from embedder.engine.memory import memory_lines
@@ -117,7 +118,8 @@ def train_plan(
 
 def _log_plan(plan: Plan[AnyTraining]) -> None:
     """Says what is trained on, and for experts what that takes."""
-    training, source = plan.training, plan.source or "the demo corpus"
+    training = plan.training
+    source = without_secrets(plan.source or "the demo corpus")
     first, *others = training.description
     num = len(training.epochs)
     _log.info("%s: %s; %d epoch%s", source, first, num, "" if num == 1 else "s")

@@ -33,6 +33,7 @@ from embedder.disk.digests import (
 )
 from embedder.disk.files import short_reason
 from embedder.disk.folders import atomic_folder, remove_unfinished_folders
+from embedder.disk.urls import without_secrets
 from embedder.errors import InputError
 from embedder.limits import check_room
 from embedder.stages import report_stage
@@ -153,6 +154,7 @@ def _count_tokens(source: str, chunks: Iterator[Chunk], spool: BinaryIO) -> _Cou
     counts = np.empty(0, dtype=np.int64)
     num_types = num_bytes = 0
     sizes: list[_ChunkSize] = []
+    source = without_secrets(source)
     report_stage(f"reading {source}")
     for chunk in chunks:
         coded = chunk.tokens.cast(pl.Categorical(categories))
