@@ -172,7 +172,7 @@ def table(results: Results) -> Table:
             times = [spread(s["walk_seconds"] for s in own), rate]
             times.append(spread(s["train_seconds"] for s in own))
         rows += [[program, *times, name, *_spreads(_scores(own, name))] for name in _F1]
-    ours, theirs = PROGRAMS
+    ours, theirs, *_ = PROGRAMS
     if {ours, theirs} <= {*groups}:
         for name in _F1:
             both = (_scores(groups[program], name) for program in (ours, theirs))

@@ -74,7 +74,7 @@ class ModelFile(NamedTuple):
     def token_output(self) -> np.ndarray | None:
         """The rows of tokens of the output table, [V, D]; None: hierarchical softmax
         alone has none."""
-        has_none = self.settings["hs"] and not self.settings["negative"]
+        has_none = self.settings.get("hs") and not self.settings["negative"]
         return None if has_none else self.output[: len(self.tokens)]
 
 

@@ -37,7 +37,7 @@ def names_successors(
     def call(
         self: _Self, /, *arguments: _Arguments.args, **options: _Arguments.kwargs
     ) -> None:
-        check_names(type(self).__name__, options)
+        check_names(constructor.__qualname__, options)
         constructor(self, *arguments, **options)
 
     return call
@@ -47,7 +47,11 @@ def check_names(called: str, options: dict[str, Any]) -> None:
     """Raises InputTypeError for a name in `options` that only gensim has."""
     for name in options:
         if name in SUCCESSORS:
-            raise InputTypeError(
-                f"{called}() got an unexpected keyword argument {name!r}, which of "
-                f"gensim is {SUCCESSORS[name]} here; embedder.gensim.Word2Vec takes it."
+            error = InputTypeError(
+                f"{called}() got an unexpected keyword argument {name!r}"
             )
+            error.add_note(
+                f"gensim's `{name}` is {SUCCESSORS[name]} here; "
+                "embedder.gensim.Word2Vec takes it."
+            )
+            raise error

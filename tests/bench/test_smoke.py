@@ -50,9 +50,11 @@ def items_are_found(samples) -> bool:
 
 
 def neighbours_are_found(samples) -> bool:
-    """All of them, by the index nearly all."""
+    """All of them; by the index nearly all; float32 confuses rows that all but tie."""
     recalls = {sample["program"]: sample["recall"] for sample in samples}
-    return recalls.pop("embedder, index") > 0.9 and set(recalls.values()) == {1.0}
+    is_exact = recalls["embedder, exact"] == 1.0
+    others = recalls["NumPy, argpartition"], recalls["gensim"]
+    return is_exact and recalls["embedder, index"] > 0.9 and min(others) > 0.999
 
 
 def updates_keep_what_is_known(samples) -> bool:

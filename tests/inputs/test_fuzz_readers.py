@@ -300,7 +300,7 @@ def encoder_toml() -> str:
 
 def read_cut_metrics(path: Path) -> None:
     before = path.read_bytes()
-    truncate_metrics(Workdir(path.parent), 1)
+    truncate_metrics(Workdir(path.parent), 1, 0)
     assert [path.read_bytes()] == (before.splitlines(keepends=True)[:1] or [b""])
 
 

@@ -420,7 +420,7 @@ def new_output_rows_of_zero(original, base, num_rows):
     return found
 
 
-def unfactored(original, frozen, of_update):
+def unfactored(original, frozen, *of_update):
     return frozen
 
 
