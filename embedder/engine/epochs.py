@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +13,7 @@ from embedder.engine.evaluations import Evaluations, Timer
 from embedder.engine.loop import CallResult, EpochSums
 from embedder.engine.program import PlacedState, Program
 from embedder.engine.state import TrainState
+from embedder.engine.stopwatch import Stopwatch
 from embedder.stages import report_stage
 
 _log = logging.getLogger(__name__)
@@ -123,8 +123,13 @@ class Status(NamedTuple):
     items: int  # trained on in all epochs so far
     items_per_second: float  # since `run_epochs` began
     seconds: float  # since `run_epochs` began
-    compile_seconds: float  # of these, in the first call, which compiles
+    seconds_of: dict[str, float]  # of these, by activity; see `ACTIVITIES`
     snapshot: Callable[[], Snapshot]  # a copy; raises if parameters are not finite
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds of the first call, which compiles."""
+        return self.seconds_of["compile"]
 
 
 def run_epochs(
@@ -157,8 +162,14 @@ def run_epochs(
     _log.log(level, "devices: %s; compiled by %s", *devices)
     placed = training.program.place_state(state)
     at = start or RunPosition(training.epochs.start)
-    reporter = _Reporter(training, on_status, at)
-    evaluator = _Evaluator(training, evaluations, on_pause)
+    stopwatch = Stopwatch()
+
+    def pause() -> None:
+        with stopwatch.measure("other"):
+            on_pause()
+
+    reporter = _Reporter(training, on_status, at, stopwatch)
+    evaluator = _Evaluator(training, evaluations, pause, stopwatch)
 
     def is_over() -> bool:
         return evaluations.is_over(at.waits) or is_stopped()
@@ -170,6 +181,7 @@ def run_epochs(
         sums = EpochSums(at.sums)
         for call in training.calls(placed, epoch, at.position):
             placed = call.state
+            stopwatch.add("input", call.input_seconds)
             sums.add(call.sums)
             _check_recent(training, sums, at)
             before, at = at.updates, _after(call, at)
@@ -178,7 +190,7 @@ def run_epochs(
             reporter.report_call(placed, at, sums, call.call_seconds, is_due)
             if is_over():
                 break
-        on_pause()
+        pause()
         if is_over():
             _check_parameters(training, placed, f"{at.updates} updates")
             at = at._replace(sums=sums.result())
@@ -188,7 +200,7 @@ def run_epochs(
         at = _at_start_of_next(training, at, metrics)
         _check_finite(training, placed, epoch, at.history)
         reporter.report_epoch(placed, at)
-    on_pause()
+    pause()
     reporter.log_compile_time()
     if evaluations.is_over(at.waits) and at.epoch < training.epochs.stop:
         _log_early_end(training, at)
@@ -231,9 +243,11 @@ class _Evaluator:
         training: Trainable,
         evaluations: Evaluations,
         on_pause: Callable[[], None],
+        stopwatch: Stopwatch,
     ):
         self._training = training
         self._agree = evaluations.agree
+        self._stopwatch = stopwatch
         self._on_pause = on_pause
         self._timer = Timer(evaluations)
 
@@ -263,7 +277,9 @@ class _Evaluator:
 
     def _evaluate(self, at: RunPosition, state: PlacedState) -> RunPosition:
         self._on_pause()
-        scores = tuple(self._agree(self._training.evaluate(state)))
+        jax.block_until_ready(state.params)  # updates are no part of it
+        with self._stopwatch.measure("evaluation"):
+            scores = tuple(self._agree(self._training.evaluate(state)))
         best = _better(at.best, self._training.score(scores), at.updates)
         waits = 0 if best != at.best else at.waits + 1
         self._timer.restart()
@@ -319,12 +335,12 @@ class _Reporter:
         training: Trainable,
         on_status: Callable[[Status], None],
         start: RunPosition,
+        stopwatch: Stopwatch,
     ):
         self._training = training
         self._on_status = on_status
         self._start = start
-        self._began = time.perf_counter()
-        self._compiling = 0.0
+        self._stopwatch = stopwatch
 
     def report_call(
         self,
@@ -335,7 +351,8 @@ class _Reporter:
         is_evaluated: bool,
     ) -> None:
         """Reports within an epoch."""
-        self._compiling = self._compiling or call_seconds
+        if not self._stopwatch.seconds_of["compile"]:
+            self._stopwatch.add("compile", call_seconds)
 
         def snapshot() -> Snapshot:
             position = at._replace(sums=sums.result())
@@ -346,7 +363,7 @@ class _Reporter:
         if is_evaluated:
             scores = dict(zip(self._training.scores, at.scores, strict=True))
             status = status._replace(scores=scores)
-        self._on_status(status)
+        self._tell(status)
 
     def report_epoch(self, state: PlacedState, at: RunPosition) -> None:
         """Reports the end of an epoch; `at` is the start of the next."""
@@ -364,10 +381,15 @@ class _Reporter:
             metrics=metrics,
             scores=scores if any(x is not None for x in measured) else {},
         )
-        self._on_status(status)
+        self._tell(status)
+
+    def _tell(self, status: Status) -> None:
+        with self._stopwatch.measure("other"):
+            self._on_status(status)
 
     def log_compile_time(self) -> None:
-        _log.debug("The first call took %.2f s, mostly to compile.", self._compiling)
+        compiling = self._stopwatch.seconds_of["compile"]
+        _log.debug("The first call took %.2f s, mostly to compile.", compiling)
 
     def _status(
         self,
@@ -378,7 +400,7 @@ class _Reporter:
     ) -> Status:
         training = self._training
         items = training.items * len(training.epochs)
-        seconds = time.perf_counter() - self._began
+        seconds = self._stopwatch.seconds
         new = items * (at.progress - self._start.progress)
         return Status(
             epoch=at.epoch,
@@ -397,7 +419,7 @@ class _Reporter:
             items=round(items * at.progress),
             items_per_second=new / max(seconds, 1e-9),
             seconds=seconds,
-            compile_seconds=self._compiling,
+            seconds_of=self._stopwatch.seconds_of,
             snapshot=snapshot,
         )
 

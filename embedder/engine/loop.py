@@ -31,6 +31,7 @@ class CallResult(NamedTuple):
     num_updates: int  # the first ones of the S; the others are padding
     sums: Any  # arrays of the updates that report: loss, number of terms, and others
     call_seconds: float  # to dispatch the work; the first call also compiles
+    input_seconds: float  # waited for the batch
 
 
 class EpochSums:
@@ -93,6 +94,7 @@ def run_calls(
         on the devices.
     """
     dtype = jax.tree.leaves(state.params)[0].dtype
+    asked = time.perf_counter()
     for updates, num_updates, batch in batches:
         started = time.perf_counter()
         with jax.enable_x64(dtype == np.float64):
@@ -105,4 +107,6 @@ def run_calls(
             num_updates,
             sums,
             time.perf_counter() - started,
+            started - asked,
         )
+        asked = time.perf_counter()

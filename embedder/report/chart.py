@@ -6,6 +6,8 @@ Axes have round ticks; a chart of other programs' series has one line for each.
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 WIDTH, HEIGHT = 480, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 10, 10, 40
 _TICKS = 5
@@ -35,6 +37,36 @@ class Dot(NamedTuple):
     x: float
     y: float
     text: str
+
+
+class Column(NamedTuple):
+    """A part of a column in the picture, with what it shows."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+class AreaChart(NamedTuple):
+    """Layers of columns upon each other, from 0 to 100 %, in a picture like a Chart's.
+
+    Columns are as wide as what they are about is long.
+    """
+
+    title: str
+    x_label: str
+    layers: list[tuple[str, list[Column]]]  # names and parts of columns, lowest first
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    description: str
+    left: float = _LEFT
+    right: float = WIDTH - _RIGHT
+    top: float = _TOP
+    bottom: float = HEIGHT - _BOTTOM
+    width: int = WIDTH
+    height: int = HEIGHT
 
 
 class Chart(NamedTuple):
@@ -102,6 +134,54 @@ def line_chart(
         [Tick(across(x), f"{x:.6g}") for x in x_ticks],
         [Tick(up(y), f"{y:.6g}") for y in y_ticks],
         (across(0), up(0), across(1), up(1)) if unit_square else None,
+    )
+
+
+def area_chart(
+    title: str, edges: np.ndarray, layers: dict[str, np.ndarray], x_label: str
+) -> AreaChart:
+    """The shares of `layers` in columns between `edges`.
+
+    Args:
+      edges: f64[N + 1], ascending, the ends of the columns.
+      layers: by name f64[N], how much of each column it is.
+    """
+    total = np.maximum(sum(layers.values()), 1e-300)
+    width = _ACROSS / (edges[-1] - edges[0])
+    xs, below, found = _LEFT + (edges - edges[0]) * width, np.zeros(len(total)), []
+    for name, layer in layers.items():
+        share = layer / total
+        tops = HEIGHT - _BOTTOM - (below + share) * _UP
+        columns = [
+            Column(
+                *(
+                    round(x, 2),
+                    round(top, 2),
+                    round(after - x, 2),
+                    round(part * _UP, 2),
+                ),
+                text=f"{100 * part:.3g} % from {start:.4g} to {end:.4g}",
+            )
+            for x, after, top, part, start, end in zip(
+                *(x.tolist() for x in (xs[:-1], xs[1:], tops, share)),
+                *(x.tolist() for x in (edges[:-1], edges[1:])),
+                strict=True,
+            )
+        ]
+        found.append((name, columns))
+        below = below + share
+    whole = sum(float(each.sum()) for each in layers.values()) or 1.0
+    about = (f"{n} {100 * float(x.sum()) / whole:.3g} %" for n, x in layers.items())
+    return AreaChart(
+        title,
+        x_label,
+        found,
+        [
+            Tick(round(_LEFT + (x - edges[0]) * width, 2), f"{x:.6g}")
+            for x in _round_ticks(float(edges[0]), float(edges[-1]))
+        ],
+        [Tick(HEIGHT - _BOTTOM - y / 100 * _UP, f"{y}") for y in (0, 25, 50, 75, 100)],
+        "of the whole " + ", ".join(about),
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-_FIXED = ("epoch", "updates", "seconds", "compile_seconds")
+_FIXED = ("epoch", "updates", "seconds")
 _PER_SECOND = "_per_second"
+_SECONDS = "_seconds"
 _LARGEST = 1e300  # of a value: charts compute with it
 RATES = ("alpha", "learning_rate")
 """Names of learning rates."""
@@ -40,7 +41,8 @@ class Metrics(NamedTuple):
         """Names of what was measured, the loss first; neither rates nor times."""
         names = dict.fromkeys(name for line in self.lines for name in line)
         others = {*_FIXED, *RATES, self.unit}
-        return [n for n in names if n not in others and not n.endswith(_PER_SECOND)]
+        endings = _PER_SECOND, _SECONDS
+        return [n for n in names if n not in others and not n.endswith(endings)]
 
     @property
     def others(self) -> list[str]:

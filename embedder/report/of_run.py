@@ -13,6 +13,7 @@ from embedder.report.page import Page, curves, make_report, results
 from embedder.report.points import AFTER_TRAINING, Effort
 from embedder.report.settings import settings_of
 from embedder.report.text import number, short
+from embedder.report.timeline import read_progress, shares, timeline
 from embedder.report.tokens import NO_EXTRAS, Extras, with_tokens
 from embedder.run.inputs import manifest_of, open_settings, source_of
 from embedder.run.workdir import Workdir
@@ -68,13 +69,21 @@ def run_page(
     config, metrics = read_toml(run.config), read_metrics(run.metrics)
     if vectors is None:
         vectors = read_vectors(run.vectors)
+    progress = read_progress(run.progress)
     notes = _notes(run, metrics)
     page = Page(
         title=f"Report of {path.resolve().name}",
         facts=_facts(run, vectors),
-        results=results(metrics, config.run.epochs, config.run.patience),
+        results=[
+            *results(metrics, config.run.epochs, config.run.patience),
+            *(
+                (f"time: {name}", f"{100 * share:.3g} %")
+                for name, share in shares(metrics, progress).items()
+            ),
+        ],
         settings=settings_of(config, open_settings(run)),
         curves=tuple(curves([("", metrics)])),
+        time=timeline(metrics, progress),
     )
     if config.run.model == "encoder":
         from embedder.report.of_encoder import with_examples

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embedder.disk.files import atomic_file, name_file_in_errors
-from embedder.report.chart import Chart, Series, line_chart
+from embedder.report.chart import AreaChart, Chart, Series, line_chart
 from embedder.report.figure import draw, has_bokeh
 from embedder.report.metrics import Metrics
 from embedder.report.points import Map, as_json
@@ -46,6 +46,7 @@ class Page(NamedTuple):
     results: list[tuple[str, str]]
     settings: Settings | None = None
     curves: tuple[Chart, ...] = ()
+    time: AreaChart | None = None  # by activity
     map: Map | None = None
     bands: tuple[Band, ...] = ()
     predictions: Predictions | None = None

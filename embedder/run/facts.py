@@ -25,10 +25,7 @@ from embedder.run.inputs import (
 from embedder.run.workdir import Workdir
 
 _MAX_FILES = 10
-_PROGRESS = {
-    *("epoch", "updates", "loss", "alpha", "learning_rate"),
-    *("seconds", "compile_seconds"),
-}
+_PROGRESS = {"epoch", "updates", "loss", "alpha", "learning_rate", "seconds"}
 """What a line of metrics.jsonl has besides scores and the speed."""
 
 
@@ -104,7 +101,8 @@ def _score_lines(run: Workdir) -> list[str]:
         raise InputError(f"{run.metrics} is damaged: {reason}.") from error
     speeds = {name for name in last if name.endswith("_per_second")}
     units = {name.removesuffix("_per_second") for name in speeds}
-    left_out = _PROGRESS | speeds | units
+    times = {name for name in last if name.endswith("_seconds")}
+    left_out = _PROGRESS | speeds | units | times
     values = {n: x for n, x in last.items() if isinstance(x, int | float)}
     when = f"at epoch {values.get('epoch', '?')}"
     lines = [f"loss {when}: {values['loss']:.4g}"] if "loss" in values else []

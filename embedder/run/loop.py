@@ -18,7 +18,7 @@ from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.events import Events
 from embedder.run.inputs import write_settings
 from embedder.run.mirror import Mirror
-from embedder.run.points import Points
+from embedder.run.points import Points, seconds_by_activity
 from embedder.run.resuming import (
     check_best,
     reproducibility_facts,
@@ -272,6 +272,6 @@ def _metrics(status: Status) -> dict[str, float | None]:
         status.rate_name: status.rate,
         status.unit: status.items,
         "seconds": round(status.seconds, 3),
-        "compile_seconds": round(status.compile_seconds, 3),
+        **seconds_by_activity(status),
         f"{status.unit}_per_second": round(status.items_per_second),
     }

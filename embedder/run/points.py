@@ -19,8 +19,9 @@ class Points:
 
     A line has the position (epoch, updates, progress in [0, 1], items), the mean loss
     since the line before, the learning rate, items per second since that line, seconds
-    since this part of the run began, and the time in seconds since 1970. `events` get
-    loss and speed as recent/NAME. A file that cannot be written is logged once: no
+    since this part of the run began, those of each activity of
+    `engine.stopwatch.ACTIVITIES`, and the time in seconds since 1970. `events` get loss
+    and speed as recent/NAME. A file that cannot be written is logged once: no
     training depends on it.
     """
 
@@ -60,6 +61,7 @@ class Points:
             status.rate_name: status.rate,
             f"{status.unit}_per_second": speed,
             "seconds": round(status.seconds, 3),
+            **seconds_by_activity(status),
             "time": round(time.time(), 3),
         }
         try:
@@ -72,3 +74,9 @@ class Points:
                     *(self._path, error.strerror),
                 )
             self._failed = True
+
+
+def seconds_by_activity(status: Status) -> dict[str, float]:
+    """How long each activity took so far: `input_seconds` and so on."""
+    spent = status.seconds_of.items()
+    return {f"{name}_seconds": round(seconds, 3) for name, seconds in spent}

@@ -1,7 +1,6 @@
 """How far a run is, by its files, of which each may change or go while it is read."""
 
 import contextlib
-import json
 import math
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Literal, NamedTuple
 from embedder.config import Config, read_toml
 from embedder.disk.lock import ended_owner
 from embedder.report.metrics import Metrics, read_metrics
+from embedder.report.timeline import ProgressLine, read_progress
 from embedder.run.workdir import Workdir, check_free
 
 Phase = Literal["waiting", "training", "finished"]
@@ -24,7 +24,7 @@ class State(NamedTuple):
     phase: Phase
     config: Config | None = None  # None: it is not started
     metrics: Metrics = Metrics([])
-    progress: tuple[dict[str, float], ...] = ()  # lines of progress.jsonl, see `Points`
+    progress: tuple[ProgressLine, ...] = ()  # see `Points`
     silent: float = 0.0  # seconds since a file of the run was written
     is_locked: bool = False  # by a process that writes, or was killed
     ended: int | None = None  # that process, if it has ended
@@ -81,7 +81,7 @@ def read_state(path: Path) -> State:
         config = read_toml(run.config)
         is_finished = run.is_finished  # first: what is read next is then whole
         metrics = read_metrics(run.metrics)
-        progress = _read_progress(run.progress)
+        progress = read_progress(run.progress)
     except FileNotFoundError:  # it is started anew at this moment
         return State(Workdir(path), "waiting")
     if is_finished:
@@ -91,32 +91,6 @@ def read_state(path: Path) -> State:
         is_locked=Workdir(path).lock.exists(),
         ended=ended_owner(Workdir(path).lock),
     )
-
-
-def _read_progress(path: Path) -> tuple[dict[str, float], ...]:
-    """Lines of progress.jsonl; one that is damaged, or half written, is left out."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:  # of an earlier version, or before the first update
-        return ()
-    found = map(_line, data.splitlines())
-    return tuple(line for line in found if line is not None)
-
-
-def _line(data: bytes) -> dict[str, float] | None:
-    try:
-        values = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(values, dict):
-        return None
-    found = {str(n): float(x) for n, x in values.items() if _is_finite(x)}
-    return found if "updates" in found else None
-
-
-def _is_finite(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(value) < 1e300 and math.isfinite(value)  # type: ignore
 
 
 def _points(lines, names: tuple[str, ...]) -> list[Point]:

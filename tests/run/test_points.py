@@ -32,7 +32,7 @@ class Recorder:
 def status(updates: int, seconds: float, **values) -> SimpleNamespace:
     at = {"epoch": 0, "updates": updates, "progress": updates / 1e6, "items": updates}
     at |= {"unit": "words", "rate_name": "alpha", "rate": 0.02, "recent_loss": 0.0}
-    at |= {"is_epoch_end": False, "seconds": seconds}
+    at |= {"is_epoch_end": False, "seconds": seconds, "seconds_of": {"input": 0.5}}
     return SimpleNamespace(**at | values)
 
 

@@ -35,7 +35,7 @@ def status(done: float, **fields) -> Status:
             "items": int(1_000_000 * done),
             "items_per_second": 1000.0,
             "seconds": 5.0,
-            "compile_seconds": 1.0,
+            "seconds_of": {"compile": 1.0},
             "snapshot": lambda: None,
         }
         | fields
@@ -154,7 +154,7 @@ def test_time_left(items_per_second, left):
 
 
 def test_time_left_is_not_told_by_the_call_that_compiles():
-    line = summary(status(0.5, seconds=5.0, compile_seconds=5.0))
+    line = summary(status(0.5, seconds=5.0, seconds_of={"compile": 5.0}))
     assert line == "epoch 1/2: 50 % of the run, loss 2.2500, 1,000 words/s"
 
 
