@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import collections
 import os
 import re
 import signal
@@ -33,6 +34,21 @@ def pytest_configure(config):
     os.environ["XDG_CACHE_HOME"] = str(config.cache.mkdir("compiled"))
     compilation.enable_compilation_cache()
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks cells of tests as slow: all but the number that `spread` names."""
+    cells = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("spread"):
+            cells[item.nodeid.split("[")[0]].append(item)
+    for some in cells.values():
+        (number,) = some[0].get_closest_marker("spread").args
+        fast = {(len(some) - 1) * i // max(1, number - 1) for i in range(number)}
+        for place, item in enumerate(some):
+            if place not in fast:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

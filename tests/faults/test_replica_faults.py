@@ -266,12 +266,11 @@ def test_a_claim_of_a_long_header_is_refused(whole, capsys):
 # --- too many replicas
 
 
-@pytest.mark.slow  # settings of 65,536 models
 @pytest.mark.row("F40")
 def test_more_replicas_than_memory_holds_are_refused_with_the_number(capsys):
-    assert train(*TABLES, "--replicas", "65536", "--vector-size", "20000") == 2
+    assert train(*TABLES, "--replicas", "1024", "--vector-size", "1280000") == 2
     line = error_line(capsys)
-    assert "Tables of 4 x 20000 of 65536 replicas need " in line
+    assert "Tables of 4 x 1280000 of 1024 replicas need " in line
     assert "no layout fits on the devices here: give fewer `replicas`, a sm" in line
     assert not files()
 

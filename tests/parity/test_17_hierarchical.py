@@ -1,6 +1,5 @@
 """Hierarchical softmax: every rung with it, alone and beside negative sampling."""
 
-import itertools
 import math
 
 import pytest
@@ -10,24 +9,11 @@ from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
 from embedder.tables.row_factors import RowFactors
 from migration.parity import continued, replicas, training, updates
+from tests.pairs import pairwise
 from tests.parity.cases import CASES, Case, assert_pass
 
 MANY = Case("many", 200, (100, 2, 32), tile=8, noise=6, window=5, padding=11)
 SMALL = {"loader": "memory", "vector_size": 8, "min_count": 2, "block": 32, "hs": True}
-
-
-def some(values: dict[str, list]):
-    """Every fifth cell of a product, so that each value is in one; others are slow."""
-    cells = itertools.product(*values.values())
-    return pytest.mark.parametrize(
-        [*values],
-        [
-            pytest.param(*cell, marks=[pytest.mark.slow] if number % 5 else [])
-            for number, cell in enumerate(cells)
-        ],
-        ids=lambda each: getattr(each, "name", None),
-    )
-
 
 ALL = {"case": CASES, "architecture": ["skipgram", "cbow"], "negative": [0, 5]}
 ONE = {name: ALL[name] for name in ("architecture", "negative")}
@@ -56,25 +42,25 @@ def small(**options) -> Config:
     return with_options(Config(), **SMALL | {"dtype": "float64"} | options)
 
 
-@some(ALL)
+@pairwise(**ALL)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, architecture, negative):
     sample = case.sample(architecture, hs=True, negative=negative)
     assert_pass(updates.loss_rung(sample))
 
 
-@some(ALL)
+@pairwise(**ALL)
 def test_gradients_and_weights_are_those_of_the_oracle(case, architecture, negative):
     sample = case.sample(architecture, hs=True, negative=negative)
     assert_pass(updates.gradients_rung(sample))
 
 
-@some(ALL | {"update": ["rows", "kernel"]})
+@pairwise(**ALL, update=["rows", "kernel"])
 def test_tables_are_those_of_the_oracle(case, architecture, negative, update):
     sample = case.sample(architecture, hs=True, negative=negative, update=update)
     assert_pass(updates.updates_rung("one update", sample))
 
 
-@some({"options": WAYS} | ONE)
+@pairwise(options=WAYS, **ONE)
 def test_tables_after_100_updates_are_those_of_the_oracle(
     architecture, negative, options
 ):
@@ -82,7 +68,7 @@ def test_tables_after_100_updates_are_those_of_the_oracle(
     assert_pass(updates.updates_rung("100 updates", sample))
 
 
-@some(ONE | {"optimizer": ["sgd", "adagrad"]})
+@pairwise(**ONE, optimizer=["sgd", "adagrad"])
 def test_rows_have_factors(architecture, negative, optimizer):
     num_tables = 1 + bool(negative)
     factors = updates.random_factors(MANY.num_rows, num_tables)
@@ -97,14 +83,14 @@ def test_rows_have_factors(architecture, negative, optimizer):
         assert_pass(updates.updates_rung("row factors", sample))
 
 
-@some({"options": EPOCHS} | ONE)
+@pairwise(options=EPOCHS, **ONE)
 def test_an_epoch_is_that_of_the_oracle(sequences, architecture, negative, options):
     config = small(architecture=architecture, negative=negative, **options)
     encoded = encode(sequences_corpus(sequences), config.tables.min_count)
     assert_pass(training.epoch_rung(config, encoded, sequences))
 
 
-@some(ONE)
+@pairwise(**ONE)
 def test_training_goes_on_from_a_file_of_either_program(
     sequences, architecture, negative
 ):
@@ -121,7 +107,7 @@ def test_a_model_file_is_the_same_after_the_way_there_and_back(
     assert_pass(training.converters_rung(config, sequences))
 
 
-@some({"rung": [replicas.replicas_rung, replicas.bootstrap_rung], "negative": [0, 5]})
+@pairwise(rung=[replicas.replicas_rung, replicas.bootstrap_rung], negative=[0, 5])
 def test_replicas_are_the_models_of_the_oracle(sequences, negative, rung):
     architecture = "cbow" if negative else "skipgram"
     config = small(negative=negative, architecture=architecture, blocks_per_update=2)
