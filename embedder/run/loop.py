@@ -30,6 +30,7 @@ from embedder.run.saving import MEET_EVERY, Saver
 from embedder.run.stopping import Stop
 from embedder.run.workdir import Workdir
 from embedder.stages import report_stage
+from embedder.terminal import shown
 from embedder.vectors.vectors import Vectors
 
 _DIVERGED = 10  # times the loss of the initial vectors: far above any useful loss
@@ -119,7 +120,7 @@ def train_plan(
 def _log_plan(plan: Plan[AnyTraining]) -> None:
     """Says what is trained on, and for experts what that takes."""
     training = plan.training
-    source = without_secrets(plan.source or "the demo corpus")
+    source = shown(without_secrets(plan.source or "the demo corpus"))
     first, *others = training.description
     num = len(training.epochs)
     _log.info("%s: %s; %d epoch%s", source, first, num, "" if num == 1 else "s")
