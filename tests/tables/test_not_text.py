@@ -128,7 +128,7 @@ IDX = bytes([0, 0, 8, 3]) + bytes(12)
             b"\xff\xd8\xff",
             "an image, .* train on a folder with a folder of images",
         ),
-        ("i.gz", gzip.compress(IDX), "images of idx, as MNIST's, .* train on it"),
+        ("i.gz", gzip.compress(IDX, mtime=0), "images of idx, as MNIST's, .* train on it"),
         (
             "i",
             IDX.replace(b"\3", b"\1"),
