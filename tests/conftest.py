@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items):
     """Marks cells of tests as slow: all but the number that `spread` names."""
     cells = collections.defaultdict(list)
     for item in items:
-        if item.get_closest_marker("spread"):
+        if item.get_closest_marker("spread") and not item.get_closest_marker("slow"):
             cells[item.nodeid.split("[")[0]].append(item)
     for some in cells.values():
         (number,) = some[0].get_closest_marker("spread").args

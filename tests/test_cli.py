@@ -139,6 +139,7 @@ def test_long_value_is_not_broken(capsys):
     assert repr(value) in error_line(capsys)
 
 
+@pytest.mark.slow
 def test_a_switch_may_be_given_as_its_default_is(capsys):
     """The default is that of the command, of a file, or of a run."""
     Path("on.toml").write_text("[run]\nbootstrap = true\n")

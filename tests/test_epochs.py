@@ -103,6 +103,7 @@ def test_a_resumed_run_counts_its_own_time_and_all_words(encoded):
     assert own == pytest.approx(encoded.raw_tokens)
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_infinite_vectors_raises(encoded):
     training = training_of(encoded, alpha=1e30, max_pairs_per_row=1e30)
     with pytest.raises(FloatingPointError, match="after 16 updates are not finite"):

@@ -32,6 +32,7 @@ def trained(trainer_class, sequences):
     return trainer_class(**SMALL).fit(sequences)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -54,6 +55,7 @@ def test_fit_gives_the_vectors_and_losses_of_the_oracle(sequences, options):
     np.testing.assert_allclose(actual.loss_history, desired.loss_history, rtol=1e-9)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_partial_fit_goes_on_as_the_oracle_does(sequences, optimizer):
     options = SMALL | {"dtype": "float64", "optimizer": optimizer}
@@ -99,6 +101,7 @@ def test_constructor_stores_its_arguments(trainer_class):
         trainer_class(size=3)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("writer", CLASSES, ids=["port", "oracle"])
 @pytest.mark.parametrize("reader", CLASSES, ids=["port", "oracle"])
 @pytest.mark.parametrize("options", [{"cap": math.inf}, {"optimizer": "adagrad"}])
@@ -114,6 +117,7 @@ def test_a_saved_model_is_read_by_both(tmp_path, sequences, writer, reader, opti
     assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_a_loaded_trainer_goes_on_bit_for_bit(
     tmp_path, trainer_class, sequences, optimizer
@@ -285,6 +289,7 @@ def test_vectors_are_read_only(trained):
         trained.vectors[0] = 0
 
 
+@pytest.mark.slow
 def test_arguments_may_be_set_between_trainings(sequences):
     actual, desired = (cls(**SMALL, dtype="float64") for cls in CLASSES)
     for trainer in (actual, desired):
@@ -298,6 +303,7 @@ def test_arguments_may_be_set_between_trainings(sequences):
     np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("before", ["sgd", "adagrad"])
 def test_another_optimizer_between_trainings_starts_afresh(sequences, before):
     after = {"sgd": "adagrad", "adagrad": "sgd"}[before]
@@ -425,6 +431,7 @@ def test_an_error_leaves_the_trainer_as_it_was(trained, sequences):
     assert len(trained.loss_history) == 2
 
 
+@pytest.mark.spread(1)
 def test_tokens_may_have_spaces_and_any_letters(trainer_class):
     tokens = ["New York", "na\u00efve caf\u00e9", "\u65e5\u672c", "\u2028", "a\tb"]
     trainer = trainer_class(**SMALL).fit([tokens * 3])
@@ -433,6 +440,7 @@ def test_tokens_may_have_spaces_and_any_letters(trainer_class):
     assert len(trainer.most_similar("New York", topn=9)) == 4
 
 
+@pytest.mark.spread(2)
 @pytest.mark.row("B7")
 @pytest.mark.parametrize(
     "corpus",
@@ -449,6 +457,7 @@ def test_fit_takes_odd_corpora(trainer_class, corpus):
     assert np.isfinite(trainer.loss_history).all()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("B10")
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 @pytest.mark.parametrize(
@@ -473,6 +482,7 @@ def test_no_epochs_give_the_initial_vectors(trainer_class, sequences):
     assert 0 < np.abs(trainer.vectors).max() <= 0.5 / 16
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("architecture", "dtype"), [("skipgram", "float32"), ("cbow", "float64")]
 )
@@ -499,6 +509,7 @@ class Described(embedder.EmbeddingTrainer):
         self.description = description
 
 
+@pytest.mark.spread(3)
 @pytest.mark.row("F35")
 @pytest.mark.parametrize("is_trained", [False, True])
 @pytest.mark.parametrize(
@@ -519,6 +530,7 @@ def test_a_copy_of_a_subclass_has_all_its_attributes(sequences, clone, is_traine
     assert trainer.loss_history == before
 
 
+@pytest.mark.slow
 @pytest.mark.row("F34")
 def test_no_concurrent_partial_fit_is_lost(sequences):
     """As many as there are threads, all started before one has ended."""
@@ -558,6 +570,7 @@ def test_an_error_lets_the_next_one_in(sequences):
         assert pool.submit(trainer.fit, sequences).result(timeout=60) is trainer
 
 
+@pytest.mark.spread(1)
 def test_the_default_of_alpha_counts_the_epochs_of_earlier_trainings(
     sequences, monkeypatch, trainer_class
 ):

@@ -76,6 +76,7 @@ def test_the_encoder_learns_to_separate_classes():
     assert np.mean(Y[gaps.argmin(axis=1)] == Y) > 0.95
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -129,6 +130,7 @@ def test_signature_equals_the_oracles():
     assert {each.kind for each in more} == {inspect.Parameter.KEYWORD_ONLY}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["adamw", "lion", "rmsprop"])
 def test_optimizers_of_optax_train(name):
     first, *_, last = fitted(optimizer=name, learning_rate=0.01, epochs=5).history_
@@ -414,6 +416,7 @@ def whole_compilation():
     jax.config.update("jax_disable_most_optimizations", True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("whole_compilation")
 def test_a_network_of_images_is_fitted_saved_and_loaded(tmp_path):
     encoder = FeatureEncoder(**CONV, epochs=8).fit(IMAGES, KINDS)
@@ -428,6 +431,7 @@ def test_a_network_of_images_is_fitted_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(again.predict(flat), encoder.predict(IMAGES))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("whole_compilation")
 def test_vector_size_is_that_of_the_embeddings():
     encoder = FeatureEncoder(**CONV, vector_size=5, epochs=1).fit(IMAGES, KINDS)

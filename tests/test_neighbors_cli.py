@@ -65,6 +65,7 @@ def own_folder(folder, monkeypatch, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_unknown_tokens_have_suggestions(capsys):
     for run in ("run", "two", "run/vectors.txt"):
         assert main(["neighbors", run, "A1"]) == 2
@@ -275,6 +276,7 @@ def test_integer_keys_have_names_and_are_integers_in_json_and_parquet(
     assert {*(near["key"] for near in found["found"])} == {*range(101, 110)}
 
 
+@pytest.mark.slow
 def test_exports_have_the_columns_of_names(capsys, kinds):
     names = ["--names", "kinds.parquet"]
     exports = {

@@ -38,6 +38,7 @@ def run(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_replicas_and_their_mean(run, capsys):
     ensemble = read_ensemble(run)
     assert ensemble.vectors.shape == (3, 8, 8)
@@ -183,6 +184,7 @@ def single() -> None:
     assert main(["train", "text.txt", *FAST, "--epochs", "0", "--workdir", "one"]) == 0
 
 
+@pytest.mark.spread(9)
 @pytest.mark.row("B25")
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -233,6 +235,7 @@ def test_refusals_are_one_line(run, single, capsys, arguments, message):
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.row("B25")
 def test_an_unfinished_run_with_replicas_is_no_base(stopped, capsys):
     long = ["--replicas", "2", "--epochs", "9", "--sample", "0"]

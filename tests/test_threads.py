@@ -48,6 +48,7 @@ def output(tmp_path: Path, code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.row("F31")
 def test_what_would_hang_is_refused_and_what_needs_no_threads_goes_on(tmp_path):
     code = """
@@ -77,6 +78,7 @@ in_fork(lambda: write_vectors(vectors, "vectors.parquet"))
     assert output(tmp_path, code) == "done\n0\n" + 7 * REFUSED
 
 
+@pytest.mark.slow
 @pytest.mark.row("F31")
 def test_jax_that_somebody_else_has_used_counts(tmp_path):
     code = "import jax; jax.devices()\nin_fork(lambda: trainer().fit(text))"

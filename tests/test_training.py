@@ -55,6 +55,7 @@ def test_one_cpu_device_is_fed_without_tensorflow(monkeypatch):
     assert pick_loader("auto", ONE_DEVICE) == "tfdata"
 
 
+@pytest.mark.slow
 def test_a_run_imports_tensorflow_only_if_it_loads_with_it(tmp_path):
     (tmp_path / "text.txt").write_text("a b c d\n" * 20)
     train = "['train', 'text.txt', '--workdir', '{}', '--min-count', '1', {}]"
@@ -84,6 +85,7 @@ def test_dense_updates_are_not_for_numba():
         TablesOptions(backend="numba", update="dense")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_both_backends_leave_the_same_arrays(sequences, dtype):
     encoded = encode(sequences_corpus(sequences), 1)

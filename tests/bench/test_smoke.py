@@ -298,6 +298,7 @@ def test_every_bench_has_a_smoke_run():
     assert {*SMOKE} == {*commands.BENCHES, *commands.OWN_COMMANDS}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "name",
     [

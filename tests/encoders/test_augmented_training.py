@@ -58,6 +58,7 @@ def scores_of(training: EncoderTraining, params, images) -> jax.Array:
     return training.program.encoder.scores(Model(params), jnp.stack(images))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
 def test_an_epoch_is_that_of_the_changed_images(loader):
     training = make_training("mlp", epochs=1, loader=loader, augment=CHANGED, **PLAIN)
@@ -81,6 +82,7 @@ def test_an_epoch_is_that_of_the_changed_images(loader):
     assert largest_difference(plain, expected) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
 def test_an_epoch_with_mixup_is_that_of_two_losses(loader):
     """Cross entropy is linear in the labels, so it is the mean by lambda of two."""
@@ -127,6 +129,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TRAINED)
 def test_both_loaders_give_the_same_bits(case):
     first, second = (
@@ -139,6 +142,7 @@ def test_both_loaders_give_the_same_bits(case):
     assert largest_difference(first.state.params, other.state.params) > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["changed", "mixed", "simclr"])
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_replicas_are_runs_of_their_seeds(case, bootstrap):
@@ -151,6 +155,7 @@ def test_replicas_are_runs_of_their_seeds(case, bootstrap):
         assert largest_difference(state.params, alone.state.params) < 1e-12
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_are_the_whole_batch():
     for spec in (CHANGED, MIXED):
         whole, parts = (
@@ -159,6 +164,7 @@ def test_parts_of_a_batch_are_the_whole_batch():
         assert largest_difference(parts.state, whole.state) < 1e-12
 
 
+@pytest.mark.slow
 def test_views_of_an_example_differ():
     """Else simclr has nothing to learn: its positive would be the example itself."""
     image = make_examples().features[0]
@@ -191,6 +197,7 @@ def test_changes_that_cannot_be_are_refused(options, message):
         make_training("mlp", **options)
 
 
+@pytest.mark.slow
 def test_simclr_trains_on_images_without_labels(tmp_path, monkeypatch, capsys):
     """Files in one folder, and arrays; their vectors are those of any labels, since the
     classifier beside them does not change the network."""

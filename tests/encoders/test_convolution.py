@@ -12,6 +12,7 @@ from embedder.encoders.networks.convolution import (
     convolution,
     in_order,
 )
+from tests.pairs import pairwise
 
 SHAPES = {  # B, H, W, C, size of the kernel, stride, N
     "same size": (2, 6, 5, 3, 3, 1, 4),
@@ -55,10 +56,12 @@ def assert_equal(actual, desired, dtype="float32"):
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * scale)
 
 
-@shapes
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("form", [convolution, in_order, by_patches])
+@pytest.mark.spread(1)
+@pairwise(
+    shape=SHAPES, dtype=["float32", "float64"], form=[convolution, in_order, by_patches]
+)
 def test_all_forms_equal_that_of_xla(shape, dtype, form):
+    shape = SHAPES[shape]
     x, kernel = arrays(shape, dtype)
     with jax.enable_x64(dtype == "float64"):
         desired = found_and_gradients(by_xla, shape[5])(x, kernel)
@@ -67,6 +70,8 @@ def test_all_forms_equal_that_of_xla(shape, dtype, form):
     assert_equal(actual, desired, dtype)
 
 
+@pytest.mark.spread(1)
+@pytest.mark.spread(4)
 @shapes
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
 def test_convolutions_of_many_networks_equal_those_of_each(shape, axes):

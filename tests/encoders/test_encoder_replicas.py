@@ -43,12 +43,14 @@ def assert_equal_to_single_runs(found: dict) -> None:
         assert found[name] < TOLERANCE, found
 
 
+@pytest.mark.slow
 @loaders
 def test_each_replica_is_a_single_run_of_its_seed(loader):
     """Its parameters and optimizer; metrics are means, of validation too."""
     assert_equal_to_single_runs(differences(loader=loader)._asdict())
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "optimizer, arguments",
     [
@@ -240,6 +242,7 @@ def test_calls_of_many_replicas_have_fewer_updates(monkeypatch):
 # --- metrics
 
 
+@pytest.mark.slow
 def test_without_validation_there_are_means_of_training_only():
     options = {"validation_fraction": 0.0}
     training = make_training(replicas=2, **options)
@@ -262,6 +265,7 @@ def repeated(examples: Examples, times: np.ndarray) -> Examples:
     return Examples(features, labels, examples.classes, keys)
 
 
+@pytest.mark.spread(1)
 @loaders
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_a_resample_trains_as_its_examples_repeated(loader, replicas):

@@ -121,6 +121,7 @@ def train(*arguments: str) -> int:
     return main(["train", "photos", *TRAIN, *arguments])
 
 
+@pytest.mark.slow
 def test_runs_have_the_same_vectors(here, capsys):
     write_folder(here / "photos", [*COLOURS, *GREYS, (200, 1, 2), (1, 200, 2)])
     for decode in ("once", "each"):

@@ -44,6 +44,7 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PARTS)
 @pytest.mark.parametrize("parts", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_parts_of_a_batch_are_the_whole_batch(case, parts):
@@ -127,6 +128,7 @@ def states_after_each_update(
             yield jax.tree.map(np.array, program.whole_state(state))
 
 
+@pytest.mark.slow
 def test_the_moving_average_is_that_of_a_plain_loop():
     """kept = min(decay, (1 + s) / (10 + s)) after update s, from 0."""
     training = make_training("conv-small", average=0.3, save_every=1)
@@ -151,6 +153,7 @@ FREEZING: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FREEZING)
 def test_frozen_modules_keep_every_bit(case):
     """Parameters, statistics of batch normalisation, and the moving average."""
@@ -175,6 +178,7 @@ def test_frozen_modules_keep_every_bit(case):
 # --- class weights and smoothing, from the command line
 
 
+@pytest.mark.slow
 def test_a_run_with_class_weights_and_smoothing_is_that_of_the_oracle(
     tmp_path, monkeypatch
 ):
@@ -205,6 +209,7 @@ def test_a_run_with_class_weights_and_smoothing_is_that_of_the_oracle(
 # --- replicas
 
 
+@pytest.mark.slow
 @pytest.mark.row("F47")
 @pytest.mark.parametrize(
     "network",

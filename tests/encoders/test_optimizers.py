@@ -70,6 +70,7 @@ def test_updates_follow_the_schedule(kind):
     np.testing.assert_allclose(actual, desired, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_only_weights_decay(name):
     """With gradients of 0; not biases, nor scales and offsets of norms."""

@@ -60,6 +60,7 @@ def test_replicas_embed_as_each_network(group):
     assert found.shape == (K, 50, 5) and found.dtype == np.float64
 
 
+@pytest.mark.spread(4)
 def test_replicas_predict_as_each_network(group):
     scores = joined(score_replicas(ENCODER, PARAMS, X), group)
     each = np.stack([probabilities(ENCODER, params, X) for params in EACH])
@@ -76,6 +77,7 @@ def test_replicas_predict_as_each_network(group):
     np.testing.assert_allclose(labelled.log_likelihood, logs, **TOLERANCE)
 
 
+@pytest.mark.spread(2)
 def test_replicas_are_evaluated_as_each_network(at_once):
     ids = np.arange(3, 50, dtype=np.int64)
     found = evaluate_replicas(ENCODER, PARAMS, X, Y, ids)

@@ -109,6 +109,7 @@ def evaluated(capsys, *arguments: str) -> dict:
     return json.loads(line)
 
 
+@pytest.mark.slow
 def test_sessions(capsys):
     """The scores are those of the public functions, on what is read here otherwise."""
     found = evaluated(capsys, "items", "--sessions", "test.parquet", "--topn", "3")
@@ -264,6 +265,7 @@ def test_a_damaged_cache_and_a_corpus_at_a_url_are_said(capsys, tmp_path, monkey
     assert "the corpus is at https://host.exam" in found["missing"]["co-occurrence"]
 
 
+@pytest.mark.slow
 def test_the_data_of_a_resumed_run_have_its_ids(tmp_path):
     """New tokens have the last ids; counts are those of both corpora."""
     lines = "a1 new a2\nnew new b1\n" * 40
@@ -493,6 +495,7 @@ def bad(folder):
     (folder / "long.tsv").write_bytes(b"n1\t" + b"x" * 2**21)
 
 
+@pytest.mark.spread(15)
 @pytest.mark.row("B38")
 @pytest.mark.parametrize(
     ("arguments", "message"),

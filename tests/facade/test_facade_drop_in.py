@@ -48,6 +48,7 @@ def script(tmp_path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["path", "module"])
 def test_an_unchanged_program_runs(script, start):
     what = [script] if start == "path" else ["-m", "program"]
@@ -57,6 +58,7 @@ def test_an_unchanged_program_runs(script, start):
     assert done.stdout.splitlines() == [*PRINTED, last]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("has_gensim", [True, False])
 def test_one_import_installs_the_classes(script, has_gensim):
     code = "" if has_gensim else NO_GENSIM

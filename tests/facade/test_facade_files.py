@@ -134,6 +134,7 @@ def test_a_cut_file_is_refused(saved, share):
     assert one_line(error)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("mmap", [None, "r"])
 @pytest.mark.row("B74")
 def test_a_damaged_header_never_crashes(saved, mmap):

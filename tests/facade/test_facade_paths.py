@@ -60,6 +60,7 @@ def test_one_word_and_none_have_no_path(caplog):
     assert "built huffman tree with maximum node depth 0" in caplog.text
 
 
+@pytest.mark.spread(1)
 @both
 @negatives
 def test_it_learns_which_words_go_together(sg, negative):
@@ -69,6 +70,7 @@ def test_it_learns_which_words_go_together(sg, negative):
     assert found.loss_history[-1] < found.loss_history[0]
 
 
+@pytest.mark.spread(2)
 @both
 @negatives
 def test_vectors_are_those_of_the_trainer(sg, negative):
@@ -96,6 +98,7 @@ def test_vectors_are_those_of_the_trainer(sg, negative):
         np.testing.assert_array_equal(found.syn1neg, tables[1][:6])
 
 
+@pytest.mark.slow
 def test_nodes_start_anew_in_another_tree():
     found = model(negative=5)
     before = found.syn1neg.copy()

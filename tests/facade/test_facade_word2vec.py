@@ -123,6 +123,7 @@ def test_thresholds_of_subsampling_are_those_of_gensim(sample):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_rules_keep_and_discard_words():
     def rule(word, count, min_count):
         return {"tea": RULE_DISCARD, "once": RULE_KEEP}.get(word, 0)
@@ -131,6 +132,7 @@ def test_rules_keep_and_discard_words():
     assert "once" in found.wv and "tea" not in found.wv
 
 
+@pytest.mark.slow
 def test_training_in_parts_goes_on_from_the_vectors():
     one = Word2Vec(**SETTINGS, sg=1)
     one.build_vocab(SENTENCES)
@@ -227,6 +229,7 @@ def test_wrong_sizes_are_logged(caplog):
     assert "raw word count (1800) did not equal expected count (7)" in caplog.text
 
 
+@pytest.mark.slow
 def test_corpora_are_read_once_or_for_each_epoch(tmp_path):
     class Walks:
         """Other sentences each time."""
@@ -260,6 +263,7 @@ def test_text8_is_cut_into_sentences_as_gensim_cuts_it(tmp_path):
     assert ours[:29] == theirs[:29]
 
 
+@pytest.mark.slow
 def test_locked_rows_stay_and_others_learn():
     for sg in (0, 1):
         found = Word2Vec(**SETTINGS, sg=sg)

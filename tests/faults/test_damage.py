@@ -59,6 +59,7 @@ def run(made, tmp_path, request) -> Path:
 both = pytest.mark.parametrize("run", ["tables", "encoder"], indirect=True)
 
 
+@pytest.mark.spread(1)
 @both
 def test_a_run_is_whole(run, capsys):
     assert main(["verify", str(run)]) == 0
@@ -72,6 +73,7 @@ def test_a_run_is_whole(run, capsys):
         assert path.is_dir() or is_other or name.startswith(tuple(named))
 
 
+@pytest.mark.spread(1)
 @both
 def test_a_flipped_bit_in_any_file_is_named(run, capsys):
     paths = [p for p in run.rglob("*") if p.is_file() and p.stat().st_size]
@@ -140,6 +142,7 @@ def test_flipped_images_and_labels_are_not_used(run, made, capsys):
     assert f"Cache file {images} is damaged" in error_line(capsys)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("ending", [".safetensors", ".npz", ".parquet"])
 def test_exported_vectors_never_give_others(tmp_path, ending):
     """Every byte of the file in turn, where the format has room for a sum."""

@@ -131,6 +131,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(tmp_path / "run")], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.row("F11")
 def test_a_full_disk_ends_the_run_with_3_and_a_larger_one_takes_it_up(
     small_disk, capsys

@@ -35,6 +35,7 @@ def checkpoints() -> list[int]:
     return Checkpoints(Path("run/checkpoints")).steps()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F17")
 @pytest.mark.parametrize(
     ("source", "options", "setting"),
@@ -57,6 +58,7 @@ def test_what_is_not_finite_ends_the_run_with_the_setting(
             assert np.isfinite(array).all()
 
 
+@pytest.mark.slow
 @pytest.mark.row("F17")
 def test_the_step_and_the_loss_before_are_named(capsys):
     """Long before the end of the epoch, whose blocks would take days."""
@@ -68,6 +70,7 @@ def test_the_step_and_the_loss_before_are_named(capsys):
     assert "before none: training diverged. Give a smaller" in line
 
 
+@pytest.mark.slow
 @pytest.mark.row("F17")
 def test_the_last_checkpoint_goes_on_with_a_smaller_rate(stopped, capsys):
     """Rolling back is a new run, from what was still good."""
@@ -81,6 +84,7 @@ def test_the_last_checkpoint_goes_on_with_a_smaller_rate(stopped, capsys):
     assert np.isfinite(read_vectors("next/vectors.safetensors").matrix).all()
 
 
+@pytest.mark.slow
 @pytest.mark.row("F18")
 def test_gradients_of_zero_are_said(capsys):
     """The rate is too small to change a bit."""

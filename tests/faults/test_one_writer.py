@@ -76,6 +76,7 @@ def of_session(session: int) -> Iterator[int]:
                 yield int(path.parent.name)
 
 
+@pytest.mark.slow
 @pytest.mark.row("F21")
 def test_the_lock_of_a_killed_run_is_taken_over_and_said(training, capsys):
     training.send_signal(signal.SIGKILL)
@@ -88,6 +89,7 @@ def test_the_lock_of_a_killed_run_is_taken_over_and_said(training, capsys):
     assert not Path("run/.lock").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.row("F29")
 def test_a_container_goes_on_under_another_host_name(training, capsys, monkeypatch):
     training.send_signal(signal.SIGKILL)
@@ -142,6 +144,7 @@ def test_a_finished_run_is_read_where_nothing_can_be_written(capsys, monkeypatch
     assert "run/.lock: Read-only file system." in error_line(capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.row("F4")
 def test_a_second_signal_leaves_no_damaged_checkpoint(training, capsys):
     """Whatever it was doing; that it ends at once, tests of `Stop` show."""

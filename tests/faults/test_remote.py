@@ -85,6 +85,7 @@ def corpus(run: str) -> dict:
     return json.loads(Path(run, "corpus.json").read_text())
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("url", "name", "files"),
     [
@@ -124,6 +125,7 @@ def test_a_finished_run_is_recognised_without_its_copy(bucket, capsys):
     assert "another corpus" in last_line(capsys)
 
 
+@pytest.mark.slow
 def test_copies_are_in_the_cache_that_is_given(bucket):
     command = ["train", "s3://data/texts/a.txt", *FAST, "--workdir", "run"]
     assert main([*command, "--cache", "shared"]) == 0
@@ -160,6 +162,7 @@ def test_a_missing_object_of_a_bucket_is_one_line(bucket, capsys, url):
     assert re.search(rf"{re.escape(url)} (does not exist|matches no file)\.", found)
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_a_run_in_a_bucket(bucket, capsys):
     Path("first.txt").write_bytes(TEXT)
     assert main(["train", "first.txt", *FAST, "--workdir", "first"]) == 0
@@ -177,6 +180,7 @@ def test_a_run_starts_from_a_run_in_a_bucket(bucket, capsys):
     assert main([*command, *other, "--vector-size", "4", "--epochs", "1"]) == 0
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_checkpoint_of_an_unfinished_run_in_a_bucket(
     bucket, stopped
 ):
@@ -190,6 +194,7 @@ def test_a_run_starts_from_the_checkpoint_of_an_unfinished_run_in_a_bucket(
     assert main([*command, "--workdir", "second"]) == 0
 
 
+@pytest.mark.slow
 def test_an_encoder_trains_on_images_in_a_bucket(bucket):
     rng = np.random.default_rng(0)
     for name in ("a/0", "a/1", "b/0", "b/1"):
@@ -205,12 +210,14 @@ def test_an_encoder_trains_on_images_in_a_bucket(bucket):
     assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_a_trainer_fits_a_url(bucket):
     trainer = EmbeddingTrainer(vector_size=4, min_count=1)
     trainer.fit("s3://data/texts/a.txt")
     assert sorted(trainer.index_to_key) == [*"abcdef"]
 
 
+@pytest.mark.slow
 def test_the_labels_of_an_idx_file_come_with_it(bucket):
     images, labels = (bytes([0, 0, 8, n]) for n in (3, 1))
     rng = np.random.default_rng(0)
@@ -242,6 +249,7 @@ def test_files_of_a_run_have_no_secret(bucket, capsys):
         assert main(["train", url, *FAST, "--workdir", "run"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.row("B30")
 def test_an_evaluation_on_a_url_shows_no_secret(capsys):
     rng = np.random.default_rng(0)
@@ -259,6 +267,7 @@ def test_an_evaluation_on_a_url_shows_no_secret(capsys):
     assert "hunter" not in shown.out + shown.err
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("B30", "B36")
 @pytest.mark.parametrize("verb", ["train", "sweep"])
 def test_a_start_at_a_url_shows_no_secret_and_is_needed_once(capsys, verb):
@@ -305,6 +314,7 @@ main(sys.argv[2:])
 """
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F42")
 @pytest.mark.parametrize("pieces", [1, pytest.param(4, marks=pytest.mark.slow), 6])
 def test_a_killed_copy_is_taken_for_no_whole_one(bucket, pieces):
@@ -395,6 +405,7 @@ def vectors(run: str) -> bytes:
     return Path(run, "vectors.safetensors").read_bytes()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F43")
 @pytest.mark.parametrize("is_encoder", [False, True], ids=["tables", "encoder"])
 def test_a_run_goes_on_from_its_mirror_in_a_bucket(bucket, stopped, is_encoder):
@@ -511,6 +522,7 @@ def write_tables() -> None:
 SESSIONS = ("--session", "basket", "--item", "item")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

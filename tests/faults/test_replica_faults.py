@@ -54,6 +54,7 @@ def files() -> set[str]:
 # --- stopping and resuming
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F37")
 @BACKENDS
 def test_a_stopped_run_resumes_to_the_same_bits(stopped, capsys, backend):
@@ -79,6 +80,7 @@ def test_another_number_of_replicas_is_refused(stopped, capsys, number):
     assert not RESULTS & files()
 
 
+@pytest.mark.slow
 @pytest.mark.row("F37")
 def test_another_mode_goes_on_and_says_that_bits_may_differ(stopped, capsys):
     assert train(*TABLES) == 0
@@ -120,6 +122,7 @@ def steep_for_one(original: Callable, self, model, source, epoch, position):
         yield updates, num, batch
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F38")
 @BACKENDS
 def test_one_replica_that_diverges_ends_the_run_with_the_setting(
@@ -199,6 +202,7 @@ def assert_refused(capsys) -> None:
     assert "replicas.safetensors: is not what was written" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.row("F39")
 def test_a_file_cut_short_is_refused_at_any_length(whole, capsys):
     for length in range(0, len(whole), 7):
@@ -237,6 +241,7 @@ def longer_vectors(header: dict) -> None:
     header["vectors"]["data_offsets"] = [first, first + (last - first) // 3 * 10**9]
 
 
+@pytest.mark.spread(4)
 @pytest.mark.row("F39", "B21")
 @pytest.mark.parametrize(
     "change",
@@ -275,6 +280,7 @@ def test_more_replicas_than_memory_holds_are_refused_with_the_number(capsys):
     assert not files()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F40")
 @pytest.mark.parametrize("source", [TABLES, ENCODER], ids=["tables", "encoder"])
 def test_replicas_that_the_host_cannot_hold_are_refused_with_the_number(

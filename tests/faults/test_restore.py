@@ -47,6 +47,7 @@ def expected(tmp_path_factory) -> bytes:
     return results(folder / "run")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F13", "F14")
 @pytest.mark.parametrize("change", ["flip", "cut", "remove"])
 def test_a_damaged_one_is_named_and_the_one_before_is_taken(
@@ -131,6 +132,7 @@ def test_a_checkpoint_of_another_run_is_refused(unfinished, capsys):
     assert "is of another training, `seed` 1 there, 6 now: give" in error_line(capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.row("F16")
 def test_another_mode_goes_on_and_says_that_bits_may_differ(unfinished, capsys):
     assert train("--mode", "sharded", "--devices", "1") == 0

@@ -42,6 +42,7 @@ def parts(cache: str) -> list[Path]:
     return [path for path in Path(cache).glob(".*-*") if path.is_dir()]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F30")
 @pytest.mark.parametrize("arguments", [TABLES, ENCODER], ids=["tables", "encoder"])
 @pytest.mark.parametrize("cache", ["cache", "one/cache"])

@@ -72,6 +72,7 @@ def test_training_does_not_need_its_log(streams, said):
     assert main(["verify", "run"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.row("F26")
 def test_a_log_whose_reader_goes_away_stops_the_run_and_saves():
     process = program(*TRAIN, *ENDLESS, streams="2>&1", stdout=subprocess.PIPE)
@@ -82,6 +83,7 @@ def test_a_log_whose_reader_goes_away_stops_the_run_and_saves():
     check_saved_and_goes_on()
 
 
+@pytest.mark.slow
 @pytest.mark.row("F27")
 def test_a_closed_terminal_stops_the_run_and_saves():
     process = program(*TRAIN, *ENDLESS, stderr=subprocess.PIPE)
@@ -93,6 +95,7 @@ def test_a_closed_terminal_stops_the_run_and_saves():
     check_saved_and_goes_on()
 
 
+@pytest.mark.slow
 @pytest.mark.row("F26")
 def test_answers_that_cannot_be_written_are_an_error():
     """Where the output is the result."""

@@ -54,6 +54,7 @@ def last_line(capsys) -> str:
     return line
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["friends.tsv", "friends.parquet"])
 @pytest.mark.parametrize("flags", [((), NAMED), (NAMED, ())], ids=["found", "named"])
 def test_a_run_resumes_whether_its_columns_are_named_or_found(
@@ -83,6 +84,7 @@ def test_a_finished_run_is_found_by_its_columns(capsys, monkeypatch, flags):
     assert digest("run") == before
 
 
+@pytest.mark.spread(4)
 @pytest.mark.row("B16")
 @pytest.mark.parametrize(
     ("named", "message"),

@@ -201,6 +201,7 @@ def test_a_stopped_run_of_walks_ends_as_a_whole_one(stopped):
     assert digest("stopped") == expected
 
 
+@pytest.mark.slow
 def test_replicas_have_the_walks_of_their_own_seeds():
     assert main(["train", *GRAPH, "--replicas", "2", "--seed", "5"]) == 0
     assert main(["train", *GRAPH, "--workdir", "one", "--seed", "6"]) == 0
@@ -279,6 +280,7 @@ def test_what_does_not_fit_is_one_line(case, capsys):
     assert message in error_line(capsys)
 
 
+@pytest.mark.slow
 def test_a_run_of_walks_is_no_base(capsys):
     assert main(["train", *GRAPH]) == 0
     capsys.readouterr()
@@ -328,6 +330,7 @@ def test_fit_graph_trains_as_a_run_does():
     np.testing.assert_array_equal(vectors.matrix, trainer.vectors)
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_a_graph_has_the_models_of_consecutive_seeds():
     trainer = EmbeddingTrainer(**SETTINGS).fit_graph("karate.tsv", 5, 20, replicas=2)
     for k, matrix in enumerate(trainer.ensemble_.vectors):

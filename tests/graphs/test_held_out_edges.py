@@ -151,6 +151,7 @@ def test_a_cache_has_the_held_out_edges(tmp_path):
         encoded(cache=tmp_path / "c")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("directed", [(), ("--directed",)])
 def test_scores_are_those_of_cosines(capsys, directed):
     assert train(*LINKS, *directed) == 0
@@ -187,6 +188,7 @@ def test_scores_are_those_of_cosines(capsys, directed):
         assert f"link_ap {average:.4f} ({model})" in baselines
 
 
+@pytest.mark.slow
 def test_evaluations_do_not_change_vectors():
     options = *GRAPH, "--holdout", "0.3", "--blocks-per-update", "1"
     best = "--best-by", "links", "--result", "last"
@@ -200,6 +202,7 @@ def test_evaluations_do_not_change_vectors():
     assert other != Path("with/vectors.safetensors").read_bytes()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("best", ["links", "labels.tsv"])
 def test_a_stopped_run_has_the_same_scores_best_and_end(stopped, best):
     options = *GRAPH, "--holdout", "0.3", "--best-by", best, *EVERY, "--result", "best"
@@ -254,6 +257,7 @@ def test_fit_graph_holds_out_what_the_command_does(directed):
     assert trainer.held_out_history == []
 
 
+@pytest.mark.slow
 def test_a_trainer_keeps_the_scores_of_its_last_training():
     trainer = EmbeddingTrainer(**SETTINGS | {"epochs": 1})
     trainer.fit_graph("edges.tsv", 20, 9, holdout=0.3)

@@ -52,6 +52,7 @@ def idx() -> None:
     Path("labels-idx1-ubyte.gz").write_bytes(gzip.compress(b"\0\0\x08\x01\0\0\0\3abc"))
 
 
+@pytest.mark.spread(7)
 @pytest.mark.row("B21", "F33")
 @pytest.mark.parametrize("options", [["--dry-run"], []], ids=["dry run", "run"])
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ def for_all(number: int, check: Callable[..., None], **strategies) -> None:
     settings(**options)(given(**strategies)(check))()
 
 
+@pytest.mark.slow
 @pytest.mark.row("B4", "B12")
 @few_or_many(3, 30)
 def test_any_tokens_get_vectors(number, capsys):
@@ -200,6 +201,7 @@ def test_a_text_that_ends_in_any_bytes_is_read_or_refused(number, capsys):
     for_all(number, check, data=BYTES, ending=ENDINGS)
 
 
+@pytest.mark.slow
 @pytest.mark.row("B8")
 @few_or_many(15, 50)
 def test_any_options_are_used_or_refused(number, capsys):

@@ -419,6 +419,7 @@ def read_or_refuse(read: Callable[[Path], object], path: Path) -> bool:
 # --- any damage
 
 
+@pytest.mark.spread(10)
 @pytest.mark.row("B2", "B4", "B11", "B12", "B13", "B14")
 @pytest.mark.parametrize(("reader", "seeds"), SEEDS)
 def test_damage_is_read_or_refused(reader, seeds, tmp_path):

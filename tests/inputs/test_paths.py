@@ -24,6 +24,7 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.row("B15")
 @pytest.mark.parametrize(
     "name", ["with blanks", "-ünï-漢字", "%s{0}$HOME(a)'~#", "a" * 200]
@@ -43,6 +44,7 @@ def test_odd_names_are_names(name):
     assert main(["neighbors", f"./{name}/vectors.parquet", "a"]) == 0
 
 
+@pytest.mark.spread(2)
 @pytest.mark.row("B15")
 @pytest.mark.parametrize("name", ["a[b]", "**", "a?", "a\\nb"])
 def test_a_folder_that_orbax_takes_for_a_pattern_is_refused(capsys, name):
@@ -149,6 +151,7 @@ def test_a_run_in_a_folder_that_is_not_utf8_is_read_but_not_its_checkpoints(caps
     assert "`workdir` must be a path in UTF-8, got '/" in error_line(capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.row("B18")
 def test_settings_and_a_new_image_whose_names_are_not_utf8(capsys):
     Path("text.txt").write_text("a b c d a c\n" * 40)

@@ -33,6 +33,7 @@ def own_folder(tmp_path, monkeypatch):
     Path("text.txt").write_text("a b c d a c\n" * 40)
 
 
+@pytest.mark.spread(255)
 @pytest.mark.parametrize("path", PROGRAM, ids=lambda p: str(p.relative_to(ROOT)))
 def test_nothing_is_unpickled_evaluated_or_given_to_a_shell(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -175,6 +176,7 @@ def test_what_a_run_keeps_is_data():
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n%%EOF\n"
 
 
+@pytest.mark.spread(2)
 @pytest.mark.row("B17")
 @pytest.mark.parametrize("gs", ["in PATH", "in Pillow"])
 @pytest.mark.parametrize("verb", ["train", "embed"])

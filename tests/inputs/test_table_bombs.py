@@ -177,6 +177,7 @@ def test_only_what_its_size_does_not_bound_is_read_by_a_child(monkeypatch):
             assert len(read) == count, name
 
 
+@pytest.mark.spread(2)
 @pytest.mark.row("B35", "B21")
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.parquet"])
 @pytest.mark.parametrize("options", [["--dry-run"], []], ids=["dry run", "run"])
@@ -206,6 +207,7 @@ def test_a_session_that_does_not_fit_is_refused_by_name(
     assert main(["train", name, "--workdir", "run", *FAST, "--dry-run"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.row("B35", "B21")
 def test_packed_edges_are_refused_while_they_are_read(capsys, monkeypatch):
     """After the first piece, whatever the file has beyond it."""

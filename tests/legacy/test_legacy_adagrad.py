@@ -178,6 +178,7 @@ def test_the_optimizer_may_be_set_anew(corpus, tmp_path):
     assert trainer.partial_fit(corpus)._model.accumulators is None
 
 
+@pytest.mark.spread(1)
 def test_workers_share_the_accumulators(architecture):
     """Many tokens: with few, each update of a worker overwrites rows of the other."""
     rng = np.random.default_rng(5)

@@ -129,6 +129,7 @@ def sequences(num_sequences: int) -> list[list[str]]:
     return [[f"w{i}" for i in row] for row in ids]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 def test_training_with_workers(architecture, shared_names):
     options = {"vector_size": 16, "epochs": 3, "cap": 16.0}
@@ -229,6 +230,7 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.spread(1)
 @posix
 @pytest.mark.parametrize("seconds", [0.05, 1.5], ids=["starting", "training"])
 def test_ctrl_c(endless, seconds):

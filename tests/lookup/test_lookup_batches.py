@@ -35,6 +35,7 @@ def rows_of(path: str) -> list:
     return [(*row[:3], np.float32(row[3])) for row in pl.read_parquet(path).rows()]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("size", [2**14, 2])
 @pytest.mark.parametrize("part", [2**21, 7])
 def test_a_batch_has_the_rows_of_each_query_in_turn(capsys, monkeypatch, size, part):
@@ -183,6 +184,7 @@ def test_a_line_without_an_end_is_one_unknown_token(capsys, monkeypatch):
     assert "; 1 are not in the vocabulary ('zzz" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_queries(tmp_path, monkeypatch):
     """Ten times the queries; the numbers of the result alone take 32 MB."""
     monkeypatch.setattr(batches, "_ROWS", 2**17)

@@ -50,6 +50,7 @@ def test_a_run_of_the_port_becomes_a_model_of_the_oracle(tmp_path, text_file):
     assert oracle.workers == 1
 
 
+@pytest.mark.slow
 def test_a_training_of_the_oracle_is_resumed_by_the_port(tmp_path, model, sequences):
     model_to_run(model, tmp_path / "run")
     port = EmbeddingTrainer.load(Workdir(tmp_path / "run").model)

@@ -46,6 +46,7 @@ print(legacy.FeatureEncoder((2, 3, 2)).__class__.__module__)
 """
 
 
+@pytest.mark.slow
 def test_every_import_gives_the_port():
     trainers = 3 * ["embedder.tables.estimator"]
     encoders = 2 * ["embedder.encoders.estimator"]

@@ -24,6 +24,7 @@ def test_report_has_all_rungs(capsys, text_file):
     assert all(f"\n{rung} " in table for rung in exact)
 
 
+@pytest.mark.slow
 def test_report_shows_that_all_pass(capsys, text_file):
     assert parity(text_file, *QUICK) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -116,6 +116,7 @@ def test_an_encoder_is_the_same_on_any_devices(num_devices):
         assert [4] in each["moved"] or [5, 4] in each["moved"], each
 
 
+@pytest.mark.slow
 @pytest.mark.row("F47")
 def test_a_network_is_the_same_on_two_devices():
     """Parameters, averages of batch normalisation, moving average, and history; the
@@ -161,6 +162,7 @@ def test_random_changes_are_the_same_on_any_devices():
         assert each["state"] < 1e-10 and each["history"] < 1e-10, each
 
 
+@pytest.mark.slow
 @pytest.mark.row("F47")
 def test_an_update_of_each_objective_is_the_same_on_any_devices():
     cells = run(4, "contrasts")
@@ -169,6 +171,7 @@ def test_an_update_of_each_objective_is_the_same_on_any_devices():
         assert each["state"] < 1e-12 and each["moved"] > 1e-3, each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_replicas_are_the_models_that_runs_of_their_seeds_train(num_devices):
     """Where devices have replicas of their own, and where they share all of them."""
@@ -190,6 +193,7 @@ def test_models_with_own_settings_are_the_same_on_any_devices():
         assert each["difference"] < 1e-12, each
 
 
+@pytest.mark.slow
 def test_a_dense_update_is_that_of_the_oracle():
     cells = run(2, "dense")
     assert len(cells) == 2

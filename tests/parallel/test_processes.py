@@ -286,6 +286,7 @@ def test_different_settings_are_named_in_every_process(folder):
     assert [code for code, _ in again] == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.row("F10")
 def test_different_corpora_are_named(folder):
     Path("other").mkdir()
@@ -297,6 +298,7 @@ def test_different_corpora_are_named(folder):
         assert "Processes differ in corpus;" in line
 
 
+@pytest.mark.slow
 def test_an_error_of_one_process_is_one_of_all(folder):
     every = start_two("--workdir", "two", corpora=("corpus.txt", "missing.txt"))
     first, second = ends(every)

@@ -18,6 +18,7 @@ def each_case(first: int):
     )
 
 
+@pytest.mark.spread(3)
 @each_case(0)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, architecture):
     assert_pass(loss_rung(case.sample(architecture)))

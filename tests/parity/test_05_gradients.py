@@ -15,6 +15,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize(
     ("architecture", "dtype"),

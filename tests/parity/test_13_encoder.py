@@ -36,6 +36,7 @@ def passes(rung: str, **options) -> bool:
     return all(line.passed for line in lines)
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("rung", ENCODER_RUNGS)
 def test_port_is_the_oracle(rung):
     assert passes(rung, **CASES["features"])
@@ -126,6 +127,7 @@ def test_settings_that_the_oracle_has_not_are_refused(name, value):
         subject_of(config, "data.npz", 0)
 
 
+@pytest.mark.slow
 def test_images_are_compared_on_an_mlp(tmp_path):
     """Where `embedder train` would take another network."""
     images = np.zeros((4, 8, 8), np.uint8)

@@ -18,6 +18,7 @@ def lines(rung, sequences, **options) -> list:
     return list(rung(with_options(Config(), **SMALL | options), sequences))
 
 
+@pytest.mark.spread(3)
 @RUNGS
 @pytest.mark.parametrize(
     "options",

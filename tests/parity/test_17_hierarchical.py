@@ -42,24 +42,28 @@ def small(**options) -> Config:
     return with_options(Config(), **SMALL | {"dtype": "float64"} | options)
 
 
+@pytest.mark.spread(6)
 @pairwise(**ALL)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, architecture, negative):
     sample = case.sample(architecture, hs=True, negative=negative)
     assert_pass(updates.loss_rung(sample))
 
 
+@pytest.mark.spread(3)
 @pairwise(**ALL)
 def test_gradients_and_weights_are_those_of_the_oracle(case, architecture, negative):
     sample = case.sample(architecture, hs=True, negative=negative)
     assert_pass(updates.gradients_rung(sample))
 
 
+@pytest.mark.spread(3)
 @pairwise(**ALL, update=["rows", "kernel"])
 def test_tables_are_those_of_the_oracle(case, architecture, negative, update):
     sample = case.sample(architecture, hs=True, negative=negative, update=update)
     assert_pass(updates.updates_rung("one update", sample))
 
 
+@pytest.mark.spread(3)
 @pairwise(options=WAYS, **ONE)
 def test_tables_after_100_updates_are_those_of_the_oracle(
     architecture, negative, options
@@ -68,6 +72,7 @@ def test_tables_after_100_updates_are_those_of_the_oracle(
     assert_pass(updates.updates_rung("100 updates", sample))
 
 
+@pytest.mark.slow
 @pairwise(**ONE, optimizer=["sgd", "adagrad"])
 def test_rows_have_factors(architecture, negative, optimizer):
     num_tables = 1 + bool(negative)
@@ -83,6 +88,7 @@ def test_rows_have_factors(architecture, negative, optimizer):
         assert_pass(updates.updates_rung("row factors", sample))
 
 
+@pytest.mark.spread(3)
 @pairwise(options=EPOCHS, **ONE)
 def test_an_epoch_is_that_of_the_oracle(sequences, architecture, negative, options):
     config = small(architecture=architecture, negative=negative, **options)
@@ -90,6 +96,7 @@ def test_an_epoch_is_that_of_the_oracle(sequences, architecture, negative, optio
     assert_pass(training.epoch_rung(config, encoded, sequences))
 
 
+@pytest.mark.spread(3)
 @pairwise(**ONE)
 def test_training_goes_on_from_a_file_of_either_program(
     sequences, architecture, negative
@@ -107,6 +114,7 @@ def test_a_model_file_is_the_same_after_the_way_there_and_back(
     assert_pass(training.converters_rung(config, sequences))
 
 
+@pytest.mark.spread(3)
 @pairwise(rung=[replicas.replicas_rung, replicas.bootstrap_rung], negative=[0, 5])
 def test_replicas_are_the_models_of_the_oracle(sequences, negative, rung):
     architecture = "cbow" if negative else "skipgram"
@@ -114,6 +122,7 @@ def test_replicas_are_the_models_of_the_oracle(sequences, negative, rung):
     assert_pass(rung(config, sequences))
 
 
+@pytest.mark.spread(3)
 @negatives
 def test_frozen_rows_stay(sequences, negative):
     assert_pass(continued.frozen_rows_rung(small(negative=negative), sequences))

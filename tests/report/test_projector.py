@@ -72,6 +72,7 @@ def run(runs, tmp_path) -> Path:
     return shutil.copytree(runs / "tokens", tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.row("B71")
 def test_a_run_ends_with_the_vectors_of_its_tokens(runs):
     tensor, (names, *rows) = read(runs / "tokens/tensorboard")
@@ -229,6 +230,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F57")
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_kill_meanwhile_leaves_a_finished_run(runs, tmp_path, at):

@@ -78,6 +78,7 @@ def page(path: Path) -> parsed.Element:
     return parsed.parse(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_its_report(runs):
     found = page(runs / "tokens" / "report.html")
     assert found.one("h1").text == "Report of tokens"
@@ -94,7 +95,7 @@ def test_a_training_ends_with_its_report(runs):
     assert given["vector_size"] == ["8", "100"] and "window" not in given
     assert "alpha" in parsed.table(found, "Settings that were left open")
     titles = [each.one("strong").text for each in found.every("figcaption")]
-    assert titles == ["loss", "alpha", "words_per_second"]
+    assert titles == ["loss", "alpha", "words_per_second", "time, % by activity"]
 
 
 def test_a_training_of_few_tokens_ends_with_no_map(runs):
@@ -278,6 +279,7 @@ def test_damaged_vectors_are_refused(run, capsys):
 @pytest.mark.row("B64")
 def test_a_run_without_metrics_has_a_report_that_says_so(run):
     (run / "metrics.jsonl").unlink()
+    (run / "progress.jsonl").unlink()
     assert main(["report", str(run)]) == 0
     found = page(run / "report.html")
     assert "the run has no metrics.jsonl" in found.one("section", id="result").text
@@ -455,6 +457,7 @@ def test_an_encoder_in_python_has_a_report():
         encoder.report(X, y[:3])
 
 
+@pytest.mark.slow
 def test_an_encoder_without_labels_has_a_map_but_no_predictions(tmp_path):
     folder, run = tmp_path / "flat", tmp_path / "run"
     folder.mkdir()

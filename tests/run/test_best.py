@@ -57,6 +57,7 @@ def steps() -> list[int]:
     return Checkpoints(Path("run/checkpoints")).steps()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("every", ["never", "1epoch"])
 def test_the_best_stays_besides_the_newest(every):
     assert train("text.txt", *TABLES, "--save-every", every) == 0
@@ -83,6 +84,7 @@ def test_the_result_is_that_of_the_best(capsys):
     assert evaluate_pairs(found, "pairs.tsv").spearman == scores[-1]
 
 
+@pytest.mark.slow
 def test_an_encoder_is_judged_by_its_loss_on_what_validates(capsys):
     assert train("examples.npz", *VALIDATED, "--result", "best") == 0
     losses = metrics("val_loss")
@@ -108,6 +110,7 @@ def test_the_last_is_the_result_where_the_best_is_lost(monkeypatch, capsys):
     assert evaluate_pairs(found, "pairs.tsv").spearman == metrics("spearman")[-1]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("alpha", "best"), [("0.05", 3), ("0.028", 5)])
 def test_a_stopped_run_remembers_the_best(stopped, capsys, alpha, best):
     """It stops after the last update of epoch 5, before that epoch is scored."""

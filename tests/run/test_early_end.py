@@ -82,6 +82,7 @@ MODES = {
 }
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_evaluations_do_not_change_vectors(mode):
     options = *NEXT, *mode
@@ -195,6 +196,7 @@ def test_the_result_is_the_best_evaluation_within_an_epoch(capsys):
     assert not np.array_equal(other.matrix, vectors.matrix)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("patience", ["0", "3", "100"])
 def test_a_stopped_run_has_the_same_evaluations_and_end(stopped, capsys, patience):
     """Stopped after the second of three evaluations without a better score, say."""
@@ -231,6 +233,7 @@ def test_a_run_that_was_saved_at_its_end_does_not_train_on():
         np.testing.assert_array_equal(table, tables[name])
 
 
+@pytest.mark.slow
 def test_an_encoder_is_evaluated_within_epochs_and_ends_early(capsys):
     options = *VALIDATED, "--eval-every", "16"
     encoder = {"source": "examples.npz"}

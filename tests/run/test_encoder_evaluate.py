@@ -101,6 +101,7 @@ def assert_measures(found: dict, probabilities: np.ndarray, labels: np.ndarray):
 # --- the measures
 
 
+@pytest.mark.slow
 def test_replicas_are_evaluated_on_the_validation_examples(runs, capsys):
     found = printed_json(capsys, runs / "several")
     assert_measures(found, probabilities_of(runs)[:, HELD], LABELS[HELD])
@@ -195,6 +196,7 @@ def test_a_run_of_one_class_is_certain(runs, capsys):
 # --- the picture
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("suffix", PICTURES)
 def test_a_picture_is_drawn(runs, capsys, suffix):
     pytest.importorskip("matplotlib", reason="needs the extra `plot`")
@@ -470,6 +472,7 @@ def copied(runs) -> Path:
     return Path("run")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("B16")
 @pytest.mark.parametrize("flag", ["--predictions", "--replicas"])
 def test_exports_need_the_data_of_the_run(copied, capsys, flag):

@@ -66,6 +66,7 @@ def outputs_of_singles(several: Path, function) -> np.ndarray:
 # --- what a run leaves
 
 
+@pytest.mark.slow
 def test_the_model_has_the_network_of_each_seed(several):
     model = model_of(several)
     assert model.settings["replicas"] == REPLICAS and len(model.replicas) == REPLICAS
@@ -147,6 +148,7 @@ def test_dry_run_counts_the_parameters_of_all(several, capsys):
 # --- resuming
 
 
+@pytest.mark.slow
 @pytest.mark.row("F37")
 @pytest.mark.parametrize(
     "loader", ["memory", pytest.param("tfdata", marks=pytest.mark.slow)]

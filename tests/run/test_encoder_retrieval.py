@@ -74,6 +74,7 @@ def values(scores: dict) -> dict[str, float]:
     return {name: each["value"] for name, each in scores.items()}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("which", ["one", "several"])
 def test_validation_examples_are_scored_by_the_files_of_the_run(runs, capsys, which):
     found = printed_json(capsys, runs / which)["retrieval"]
@@ -100,6 +101,7 @@ def test_given_examples_are_scored_beside_their_features(runs, capsys):
     assert baseline["mAP@R"]["lower"] < baseline["mAP@R"]["upper"]
 
 
+@pytest.mark.slow
 def test_images_are_compared_by_their_pixels(runs, capsys):
     pixels = RNG.integers(256, size=(30, 3, 2)).astype(np.uint8)
     labels = np.arange(30) % 2
@@ -157,6 +159,7 @@ def new(runs) -> str:
     return "new.npz"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("which", ["one", "several", "several/model.npz"])
 def test_classes_that_were_not_trained_on_have_retrieval_scores(
     runs, new, capsys, which

@@ -158,6 +158,7 @@ def test_settings_that_name_no_layers_are_taken_by_feature_encoder():
     assert FeatureEncoder(**model_settings(config)).layers is None
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
 def test_train_repeats_itself_to_the_bit(run, loader):
     assert train("points.npz", "again", *MOMENTUM, "--loader", loader) == 0
@@ -178,6 +179,7 @@ def test_train_takes_names_and_labels_of_parquet(capsys):
     assert capsys.readouterr().out.startswith(line)
 
 
+@pytest.mark.slow
 def test_train_names_images_by_their_files(images):
     vectors = read_vectors(images / "vectors.safetensors")
     assert sorted(vectors.keys)[:2] == ["bright/0.png", "bright/1.png"]
@@ -232,6 +234,7 @@ def test_other_examples_are_refused(run, capsys):
     assert "other settings: another corpus. " in error_line(capsys)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("again", ["command", "workdir"])
 def test_a_stopped_run_goes_on_to_the_same_bits(run, stopped, capsys, again):
     options = *MOMENTUM, "--save-every", "2"

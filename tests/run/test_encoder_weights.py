@@ -84,6 +84,7 @@ def embedded(params: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
 # --- parameters
 
 
+@pytest.mark.slow
 def test_parameters_are_named_as_in_haiku(runs, capsys):
     arrays, facts = parameters(runs / "one")
     assert "83 parameters in params.safetensors" in capsys.readouterr().out

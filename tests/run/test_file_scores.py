@@ -51,6 +51,7 @@ def reports(capsys, *options: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("holdout", [(), ("--holdout", "0.2")])
 def test_baselines_of_pairs_are_those_of_the_verb(capsys, holdout):
     assert train("--best-by", "pairs.tsv", *holdout) == 0
@@ -71,6 +72,7 @@ def test_baselines_of_pairs_are_those_of_the_verb(capsys, holdout):
     assert len({*expected.values()}) == 2
 
 
+@pytest.mark.slow
 def test_analogies_stand_beside_the_nearest_neighbour_of_c(capsys):
     assert train("--best-by", "questions.txt", "--eval-every", "16") == 0
     vectors = read_vectors("run/vectors.safetensors")
@@ -87,6 +89,7 @@ def test_analogies_stand_beside_the_nearest_neighbour_of_c(capsys):
     assert line["nearest_to_c"] > 0  # its words come together
 
 
+@pytest.mark.slow
 def test_the_best_is_that_of_the_analogies(capsys):
     options = "--best-by", "questions.txt", "--result", "best", "--alpha", "0.3"
     assert train(*options, "--eval-every", "16") == 0

@@ -48,6 +48,7 @@ def plans(monkeypatch) -> list[str]:
     return made
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("command", [TOKENS, ENCODER], ids=["tokens", "encoder"])
 def test_a_finished_run_is_not_planned_again(command, plans, capsys):
     assert train(*command, "--workdir", "run") == 0
@@ -132,6 +133,7 @@ def test_a_changed_corpus_is_refused(change, capsys):
     assert "another corpus" in error_line(capsys)
 
 
+@pytest.mark.slow
 def test_another_base_is_refused_and_the_same_is_not_planned(plans, capsys):
     assert train(*TOKENS, "--workdir", "old") == 0
     again = ["text.txt", "--resume", "old", "--workdir", "new"]

@@ -99,6 +99,7 @@ def expected_end(run: str, source: str, epochs: int):
     return run_epochs(training, state, start=start)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("command", KINDS.values(), ids=KINDS)
 def test_new_epochs_are_those_of_a_run_of_all_epochs(command, capsys):
     assert train(*command, epochs=2) == 0
@@ -130,6 +131,7 @@ def test_after_no_epoch_it_is_a_run_of_all_epochs():
     assert results("run") == results("whole") and metrics("run") == metrics("whole")
 
 
+@pytest.mark.slow
 def test_an_encoder_of_two_parts_is_that_of_one(capsys):
     assert train(*ENCODER, *SAVED, epochs=2) == train(*ENCODER, epochs=5) == 0
     assert "learning_rate is 0.001 as before" in capsys.readouterr().err
@@ -163,6 +165,7 @@ def test_a_run_is_made_longer_again_by_its_folder_alone(capsys):
     assert capsys.readouterr().out.count("finished before") == 2
 
 
+@pytest.mark.slow
 def test_an_update_is_made_longer_with_its_base(capsys):
     assert train(*TEXT, epochs=1, run="old") == 0
     Path("more.txt").write_text("a b c n m\n" * 20)
@@ -180,6 +183,7 @@ def test_an_update_is_made_longer_with_its_base(capsys):
     assert not np.array_equal(after.input, before.input)
 
 
+@pytest.mark.slow
 def test_scores_go_on_and_the_best_is_one_of_the_new_part():
     assert train(*TEXT, *EVALUATED, epochs=2) == 0
     first = metrics("run")
@@ -213,6 +217,7 @@ def test_a_stopped_longer_run_leaves_the_finished_one_and_goes_on(stopped, capsy
     assert results("run") == results("whole") and metrics("run") == metrics("whole")
 
 
+@pytest.mark.slow
 @pytest.mark.row("F46")
 def test_a_move_that_was_interrupted_anywhere_goes_on(monkeypatch, capsys):
     """The files of the longer run replace the others one after the other."""
@@ -249,6 +254,7 @@ def test_a_move_that_was_interrupted_anywhere_goes_on(monkeypatch, capsys):
     assert num_moved == 11  # two folders, nine files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sharded", "pmap"])
 def test_on_two_devices_as_on_one(mode):
     command = *TEXT, "--dtype", "float64", "--blocks-per-update", "2"
@@ -267,6 +273,7 @@ def test_on_two_devices_as_on_one(mode):
     assert parts("many") == [1, 2]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("B43")
 @pytest.mark.parametrize(
     ("before", "now", "epochs", "message"),
@@ -322,6 +329,7 @@ def test_changed_files_are_refused(name, damage, message, capsys):
     assert message in error_line(capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.row("B43")
 def test_a_run_that_ended_early_is_refused(capsys):
     command = *TEXT, *EVALUATED, "--patience", "1"

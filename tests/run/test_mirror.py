@@ -58,6 +58,7 @@ def assert_whole(folder="mirror") -> None:
     assert there == {entry.path for entry in files.values()} | {"mirror.json"}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("options", [TABLES, ENCODER], ids=["tables", "encoder"])
 def test_a_run_goes_on_from_its_mirror(options, stopped, capsys):
     """With an empty folder, to the bits of a run that was never stopped."""
@@ -105,6 +106,7 @@ def test_a_mirror_may_have_the_times_of_another_machine(stopped, capsys):
     assert main(["verify", "run"]) == 0
 
 
+@pytest.mark.slow
 def test_a_mirror_in_memory_or_at_a_url_is_the_same(stopped):
     command = [*TABLES, "--workdir", "run", "--mirror", "memory://bucket/run"]
     stopped(*command)
@@ -115,6 +117,7 @@ def test_a_mirror_in_memory_or_at_a_url_is_the_same(stopped):
     assert main(["train", *TABLES, "--resume", "memory://bucket/run"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.row("F43")
 def test_a_folder_that_is_further_than_its_mirror_wins(stopped, capsys):
     options = *TABLES, "--epochs", "3", "--workdir", "run"
@@ -146,6 +149,7 @@ def test_a_step_may_be_in_the_mirror_alone(stopped, capsys, last_line):
     assert f"Resumes after {step} updates" in capsys.readouterr().err
 
 
+@pytest.mark.spread(7)
 @pytest.mark.row("B34")
 @pytest.mark.parametrize(
     ("target", "message"),
@@ -203,6 +207,7 @@ def test_a_manifest_that_was_not_written_by_us_is_refused(text, message, last_li
     assert not Path("run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.row("F43")
 def test_the_mirror_of_another_run_is_refused(stopped, last_line):
     stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
@@ -234,6 +239,7 @@ def test_a_refused_command_leaves_the_mirror_as_it_is(stopped, last_line):
     assert Path("mirror/mirror.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_replaced(capsys):
     """Also if its owner has deleted its checkpoints."""
     options = *TABLES, "--save-every", "4", "--workdir", "run", "--mirror", "mirror"
@@ -254,6 +260,7 @@ def test_sweeps_and_parity_have_no_mirror(last_line):
         assert last_line() == f"embedder: Unknown option `--mirror`{hint}"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F43")
 @pytest.mark.parametrize("change", ["flip", "remove"])
 def test_a_damaged_checkpoint_of_a_mirror_is_left_out(change, stopped, capsys):
@@ -469,6 +476,7 @@ def test_a_bug_in_the_copying_ends_the_run_as_one(monkeypatch, capsys):
     assert "copying failed (ZeroDivisionError). The mirror" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_train_of_python_takes_a_mirror(text_file):
     from embedder.config import Config, with_options
 

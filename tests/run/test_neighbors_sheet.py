@@ -94,6 +94,7 @@ def read(path: str) -> np.ndarray:
 # --- images as queries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["images", "several"])
 def test_an_image_finds_the_example_that_it_is(runs, capsys, run):
     save_png("seven.png", PIXELS[7])

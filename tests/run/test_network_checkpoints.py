@@ -61,6 +61,7 @@ def test_a_checkpoint_of_an_mlp_has_the_arrays_that_it_had(images):
     assert {*newest()} == BEFORE_NETWORKS
 
 
+@pytest.mark.slow
 @pytest.mark.row("F47")
 def test_a_checkpoint_of_a_network_has_all_of_its_state(images):
     """Statistics, the seed of random numbers, and the moving average."""
@@ -109,6 +110,7 @@ def test_the_encoder_of_a_run_is_the_moving_average(images):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.row("F47")
 def test_a_run_that_goes_on_from_any_checkpoint_has_the_same_bits(images):
     """Of three epochs of four updates; the later checkpoints are taken away."""

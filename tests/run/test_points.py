@@ -110,6 +110,7 @@ def killed(event: int) -> int:
     return run_python("-c", code.replace("from tests.faults import child\n", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.row("F57")
 def test_lines_of_a_run_that_is_killed_have_no_updates_twice(here):
     whole = killed(-1)
@@ -132,6 +133,7 @@ def test_lines_of_a_run_that_is_killed_have_no_updates_twice(here):
     assert [str(x) for x in verify(Path("run")) if x.fault] == []
 
 
+@pytest.mark.slow
 def test_lines_go_on_in_a_longer_run_and_are_in_a_mirror(here, monkeypatch):
     monkeypatch.setattr(points, "_EVERY", 0.0)
     monkeypatch.setattr(points, "_SHARE", 0.0)

@@ -47,6 +47,7 @@ def model(run: str) -> ModelFile:
     return read_model(Path(run, "model.npz"))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("schedule", ["continue", "restart"])
 def test_no_epochs_leave_old_rows_and_add_new_ones(schedule):
     assert resume("--grow", "--epochs", "0", "--schedule", schedule) == 0
@@ -62,6 +63,7 @@ def test_no_epochs_leave_old_rows_and_add_new_ones(schedule):
     assert counts == {"a": 150, "b": 90, "c": 90, "d": 30, "e": 60, "f": 30, "z": 30}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("grow", [False, True], ids=["known", "grows"])
 @pytest.mark.parametrize("schedule", ["continue", "restart"])
 def test_one_epoch_is_partial_fit(grow, schedule):
@@ -98,6 +100,7 @@ def test_all_rows_learn():
     assert [json.loads(line)["epoch"] for line in lines] == [3, 4]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("grow", [[], ["--grow"]], ids=["known", "grows"])
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
 def test_the_same_again_has_it_done_already(capsys, grow, loader):
@@ -120,6 +123,7 @@ def old_adagrad() -> None:
     assert main([*command, "--optimizer", "adagrad"]) == 0
 
 
+@pytest.mark.slow
 def test_accumulators_go_on_and_those_of_new_rows_start_at_0(old_adagrad):
     assert resume("--grow", "--epochs", "0") == 0
     old, new = model("old"), model("new")
@@ -130,6 +134,7 @@ def test_accumulators_go_on_and_those_of_new_rows_start_at_0(old_adagrad):
         np.testing.assert_array_equal(new.row_state[name], [*accumulator, 0, 0, 0])
 
 
+@pytest.mark.slow
 def test_adagrad_without_grow_is_partial_fit(old_adagrad):
     assert resume("--epochs", "1") == 0
     trainer = EmbeddingTrainer.load("old/model.npz")
@@ -198,12 +203,14 @@ def test_a_model_file_will_do():
     assert len(model("new").loss_history) == 4
 
 
+@pytest.mark.slow
 def test_settings_are_those_of_the_run():
     assert resume("--window", "3") == 0
     old, new = model("old").settings, model("new").settings
     assert new == old | {"window": 3}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "options", [["--window", "session"], ["--preset", "items"], ["--preset=items"]]
 )

@@ -46,6 +46,7 @@ def run(tmp_path, monkeypatch) -> Workdir:
     return Workdir(Path("run"))
 
 
+@pytest.mark.slow
 def test_points_within_epochs_are_scalars(run):
     found = {
         (value.tag, event.step): value.simple_value

@@ -76,6 +76,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("options", CELLS)
 def test_known_rows_are_frozen_to_the_last_bit_and_new_ones_learn(options):
     assert train("--init-from", "given.npz", "--epochs", "0", run="start") == 0
@@ -87,6 +88,7 @@ def test_known_rows_are_frozen_to_the_last_bit_and_new_ones_learn(options):
     assert (model().output != model("start").output).any(axis=1).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_replicas_all_start_there_and_are_frozen(capsys):
     options = "--init-from", "given.npz", "--freeze", "known", "--replicas", "2"
     for name in ("xla", "numba"):
@@ -99,6 +101,7 @@ def test_replicas_all_start_there_and_are_frozen(capsys):
         assert (others[0] != others[1]).all(axis=1).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_rows_start_from_a_file_or_a_run_and_others_as_they_would(caplog):
     caplog.set_level(logging.INFO)
     assert train("--epochs", "0", run="plain") == 0
@@ -166,6 +169,7 @@ def test_all_rows_or_those_of_a_file_are_frozen(caplog):
     )
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("grow", [True, False])
 def test_old_rows_are_frozen_when_a_run_goes_on(grow):
     assert train(run="old") == 0
@@ -192,6 +196,7 @@ def test_old_rows_are_frozen_when_a_run_goes_on(grow):
 START = ["--init-from", "given.npz", "--freeze", "keys.txt", "--backend"]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("backend", ["xla", "numba"])
 @pytest.mark.parametrize("same_command", [True, False])
 def test_a_stopped_run_needs_the_files_no_more(stopped, backend, same_command):
@@ -235,6 +240,7 @@ def change_files() -> None:
     Path("keys.txt").write_text("w2\n")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("B36", "B16")
 @pytest.mark.parametrize("is_stopped", [True, False])
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def by_number(results: list[Result]) -> dict[int, Result]:
     return {each.trial.number: each for each in results}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "backend", ["numba", pytest.param("xla", marks=pytest.mark.slow)]
 )
@@ -109,6 +110,7 @@ class Killed(Exception):
     """Ends a sweep at a call of updates."""
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F1")
 @pytest.mark.parametrize("halving", [0, 2])
 def test_a_sweep_goes_on_where_it_was(corpus, tmp_path, halving):
@@ -159,6 +161,7 @@ def test_replicas_give_a_mean_and_its_spread(corpus, tmp_path):
     assert [*outcome.results] == newest(outcome.results)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F17")
 @pytest.mark.parametrize("backend", ["numba", "xla"])
 def test_a_trial_that_diverges_is_the_last_and_harms_no_other(
@@ -313,6 +316,7 @@ def flip(path) -> None:
             file.write_bytes(bytes(content))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F13", "F14")
 @pytest.mark.parametrize("damage", [shutil.rmtree, flip])
 def test_damaged_states_between_rungs_say_what_to_do(corpus, tmp_path, damage):

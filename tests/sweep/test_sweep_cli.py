@@ -53,6 +53,7 @@ def test_a_sweep_prints_the_best_trials_and_writes_all(capsys):
     assert main(["neighbors", "run", "fox", "--topn", "2"]) == 0
 
 
+@pytest.mark.slow
 def test_the_same_command_again_shows_the_same(capsys):
     arguments = ["sweep", "space.toml", "text.txt", *FAST, "--halving", "3"]
     assert main(arguments) == 0
@@ -61,6 +62,7 @@ def test_the_same_command_again_shows_the_same(capsys):
     assert capsys.readouterr().out == before
 
 
+@pytest.mark.slow
 def test_replicas_tell_how_much_is_chance(capsys):
     Path("one.toml").write_text("alpha = [0.05]")
     given = ["--alpha", "0.0002", "--replicas", "2"]  # it hardly learns

@@ -25,6 +25,7 @@ from embedder.tables.prepare import Batch, Model, objective_of
 from embedder.tables.problem import plan
 from embedder.tables.update import host_state, make_updates
 from migration.parity.updates import random_tables
+from tests.pairs import pairwise
 from tests.parity.cases import NEGATIVE, Case
 from tests.tables.reruns import check_goes_on, check_loaders
 
@@ -36,12 +37,11 @@ CASES = [
     Case("repeated_centre", 3, (2, 2, 16), tile=16, noise=5),
     Case("sequences_of_two", 9, (1, 2, 16), tile=2, noise=6, sequence_length=2),
 ]
-BOTH = pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
-OPTIMIZERS = pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-KINDS = pytest.mark.parametrize("kind", ["multiplicities", "real"])
-BACKENDS = pytest.mark.parametrize(
-    "backend", ["rows", pytest.param("dense", marks=pytest.mark.slow), "kernel"]
-)
+ARCHITECTURES = ["skipgram", "cbow"]
+OPTIMIZERS = ["sgd", "adagrad"]
+KINDS = ["multiplicities", "real"]
+BACKENDS = ["rows", "dense", "kernel"]
+BOTH = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 
 @pytest.fixture
@@ -314,11 +314,14 @@ def arrays(state, optimizer: str) -> dict[str, np.ndarray]:
     return {**state.params["tables"], **kept}
 
 
-@BACKENDS
-@OPTIMIZERS
-@BOTH
-@KINDS
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.spread(1)
+@pairwise(
+    case=CASES,
+    kind=KINDS,
+    architecture=ARCHITECTURES,
+    optimizer=OPTIMIZERS,
+    backend=BACKENDS,
+)
 def test_weighted_updates_are_those_of_loops(
     case, kind, architecture, optimizer, backend
 ):
@@ -337,10 +340,13 @@ def test_weighted_updates_are_those_of_loops(
     assert_terms(loss.num_terms, expected.num_terms)
 
 
-@BACKENDS
-@OPTIMIZERS
-@BOTH
-@KINDS
+@pytest.mark.spread(1)
+@pairwise(
+    kind=KINDS,
+    architecture=ARCHITECTURES,
+    optimizer=OPTIMIZERS,
+    backend=BACKENDS,
+)
 def test_weights_of_one_give_the_same_bits_as_none(
     kind, architecture, optimizer, backend
 ):
@@ -360,8 +366,8 @@ def test_weights_of_one_give_the_same_bits_as_none(
         np.testing.assert_array_equal(x, y)
 
 
-@BACKENDS
-@BOTH
+@pytest.mark.spread(2)
+@pairwise(architecture=ARCHITECTURES, backend=BACKENDS)
 def test_twice_the_weights_are_half_the_rate_and_half_the_cap(architecture, backend):
     """To the bit, as 2 is a power of 2; the loss doubles, with the number of terms."""
     batch = weighted_batch(CASES[0], kind="real")
@@ -376,9 +382,8 @@ def test_twice_the_weights_are_half_the_rate_and_half_the_cap(architecture, back
         np.testing.assert_array_equal(x, 2 * y)
 
 
-@BACKENDS
-@OPTIMIZERS
-@BOTH
+@pytest.mark.spread(1)
+@pairwise(architecture=ARCHITECTURES, optimizer=OPTIMIZERS, backend=BACKENDS)
 def test_a_weight_of_a_block_is_a_number_of_its_copies(
     architecture, optimizer, backend
 ):
@@ -410,6 +415,7 @@ def trained(config: Config, sequences) -> dict[str, np.ndarray]:
     return training.program.whole_state(state).params["tables"]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("backend", ["xla", "numba"])
 @BOTH
 def test_a_replica_is_the_run_of_its_seed(sequences, architecture, backend):
@@ -426,6 +432,7 @@ def test_a_replica_is_the_run_of_its_seed(sequences, architecture, backend):
             np.testing.assert_array_equal(together[name][k], table)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("backend", ["xla", "numba"])
 def test_an_epoch_goes_on_from_a_position(sequences, backend):
     """Of replicas whose resamples have different numbers of updates."""

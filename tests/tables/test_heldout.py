@@ -180,6 +180,7 @@ def score(planned: Training, state):
     )
 
 
+@pytest.mark.spread(1)
 @ARCHITECTURES
 def test_a_trained_model_beats_the_unigrams_and_an_untrained_one_does_not(
     encoded, architecture
@@ -197,6 +198,7 @@ def test_a_trained_model_beats_the_unigrams_and_an_untrained_one_does_not(
     assert history == sorted(history)
 
 
+@pytest.mark.slow
 def test_replicas_have_the_mean(encoded):
     options = {"replicas": 2, "epochs": 1, "seed": 4}
     together = training(encoded, **options)

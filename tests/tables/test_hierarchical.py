@@ -100,6 +100,7 @@ def test_vectors_of_zero_predict_halves():
     assert found.mean == pytest.approx(-math.log(2) * (lengths[0] + lengths[4]) / 2)
 
 
+@pytest.mark.spread(1)
 @negatives
 def test_the_first_loss_is_that_of_the_start(sequences, negative):
     """Whose scores are 0: `start_loss` is the mean over the tokens that are kept."""
@@ -153,6 +154,7 @@ def test_the_vocabulary_file_has_codes_and_points(tmp_path):
     assert pl.read_parquet(tmp_path / "one.parquet")["code"].to_list() == [[]]
 
 
+@pytest.mark.slow
 @negatives
 def test_a_trainer_goes_on_from_its_file(sequences, tmp_path, negative):
     trained = embedder.EmbeddingTrainer(negative=negative, **HS).fit(sequences)
@@ -249,6 +251,7 @@ def run(corpus, workdir, *arguments: str) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.row("B81", "B82", "B83")
 def test_runs_say_what_does_not_go_together(corpus, tmp_path, capsys):
     assert run(corpus, tmp_path / "a", "--hs", "--negative", "0") == 0
@@ -274,6 +277,7 @@ def test_runs_say_what_does_not_go_together(corpus, tmp_path, capsys):
         assert line in error_line(capsys)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_is_scored(corpus, tmp_path, capsys):
     flags = "--hs", "--negative", "0", "--holdout", "0.2"
     assert run(corpus, tmp_path / "a", *flags) == 0

@@ -16,10 +16,11 @@ from embedder.tables.lookup import tables
 from embedder.tables.prepare import Batch, Model, objective_of
 from embedder.tables.update import host_state, make_updates
 from migration.parity.updates import random_tables
+from tests.pairs import pairwise
 from tests.parity.cases import CASES, NEGATIVE, Case
 
 ARCHITECTURES = ["skipgram", "cbow"]
-OPTIMIZERS = ["sgd", pytest.param("adagrad", marks=pytest.mark.slow)]
+OPTIMIZERS = ["sgd", "adagrad"]
 CAP = 5.0
 ADAGRAD = rowwise_adagrad()
 RULES = {"sgd": capped_sgd(CAP), "adagrad": ADAGRAD}
@@ -81,18 +82,15 @@ def arrays(state) -> dict[str, np.ndarray]:
     return {name: np.array(x) for name, x in found.items()}
 
 
-@pytest.mark.parametrize(
-    "architecture", ["skipgram", pytest.param("cbow", marks=pytest.mark.slow)]
+@pytest.mark.spread(1)
+@pairwise(
+    case=[*CASES, MANY],
+    optimizer=OPTIMIZERS,
+    dtype=["float32", "float64"],
+    architecture=ARCHITECTURES,
 )
-@pytest.mark.parametrize(
-    ("dtype", "rtol"),
-    [("float32", 2e-6), pytest.param("float64", 1e-13, marks=pytest.mark.slow)],
-)
-@pytest.mark.parametrize(
-    "optimizer", ["sgd", pytest.param("adagrad", marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("case", [*CASES, MANY], ids=lambda case: case.name)
-def test_tables_and_losses_are_those_of_jax(case, optimizer, dtype, rtol, architecture):
+def test_tables_and_losses_are_those_of_jax(case, optimizer, dtype, architecture):
+    rtol = {"float32": 2e-6, "float64": 1e-13}[dtype]
     ours, our_loss = by_kernel(case, architecture, dtype=dtype, optimizer=optimizer)
     theirs, their_loss = by_jax(case, architecture, dtype=dtype, optimizer=optimizer)
     for name, table in arrays(theirs).items():
@@ -105,11 +103,8 @@ def test_tables_and_losses_are_those_of_jax(case, optimizer, dtype, rtol, archit
     assert int(ours.step) == int(theirs.step) == case.size[0]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(
-    "dim", [1, 17, *(pytest.param(d, marks=pytest.mark.slow) for d in (15, 16, 100))]
-)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.spread(1)
+@pairwise(dim=[1, 17, 15, 16, 100], architecture=ARCHITECTURES, optimizer=OPTIMIZERS)
 def test_vectors_may_have_any_number_of_dimensions(dim, architecture, optimizer):
     ours = by_kernel(MANY, architecture, dim, optimizer=optimizer)
     theirs = by_jax(MANY, architecture, dim, optimizer=optimizer)
@@ -118,9 +113,7 @@ def test_vectors_may_have_any_number_of_dimensions(dim, architecture, optimizer)
         np.testing.assert_allclose(arrays(ours[0])[name], table, rtol=2e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("threads", [2, 3, 8, 64])
+@pairwise(threads=[2, 3, 8, 64], architecture=ARCHITECTURES, optimizer=OPTIMIZERS)
 def test_any_number_of_threads_gives_the_same_bits(threads, architecture, optimizer):
     """Also more threads than cores, and more than an update has blocks."""
     one, one_loss = by_kernel(WIDE, architecture, optimizer=optimizer)
@@ -277,9 +270,7 @@ def test_the_scale_of_adagrad_is_exact_for_small_accumulators_too(start, step):
         assert scale == pytest.approx(step, rel=1e-6) and sums[0] == dtype(start)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pairwise(value=[np.nan, np.inf], architecture=ARCHITECTURES, optimizer=OPTIMIZERS)
 def test_what_is_not_finite_stays_in_sight(value, architecture, optimizer):
     broken = arrays(start(MANY))
     broken["output"][:] = value

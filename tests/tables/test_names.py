@@ -37,6 +37,7 @@ def names(request, tmp_path):
     return read_names(path)
 
 
+@pytest.mark.spread(12)
 @pytest.mark.parametrize(
     ("conditions", "expected"),
     [

@@ -116,6 +116,7 @@ def test_tables_are_recognised_by_their_content(name, kind):
 
 
 IDX = bytes([0, 0, 8, 3]) + bytes(12)
+PACKED = gzip.compress(IDX, mtime=0)  # the same in every process
 
 
 @pytest.mark.row("B20")
@@ -128,7 +129,11 @@ IDX = bytes([0, 0, 8, 3]) + bytes(12)
             b"\xff\xd8\xff",
             "an image, .* train on a folder with a folder of images",
         ),
-        ("i.gz", gzip.compress(IDX, mtime=0), "images of idx, as MNIST's, .* train on it"),
+        (
+            "i.gz",
+            gzip.compress(IDX, mtime=0),
+            "images of idx, as MNIST's, .* train on it",
+        ),
         (
             "i",
             IDX.replace(b"\3", b"\1"),

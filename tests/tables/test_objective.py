@@ -38,6 +38,7 @@ def cbow_rows(pairs: Pairs, num_noise: int) -> Rows:
     )
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tile", [1, 2, 4])
 def test_pairs_count_contexts_within_radius_and_sequence(tile):
     """Tokens a b | c d: b sees a, c sees d; a radius of 2 does not cross."""
@@ -106,6 +107,7 @@ def test_gradient_alone_computes_no_logarithm():
     assert "log-plus-one" in both or " log(" in both
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("function", "rows_of"),
     [(skipgram.loss, skipgram_rows), (cbow.loss, cbow_rows)],

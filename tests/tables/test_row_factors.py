@@ -14,6 +14,7 @@ from embedder.tables.row_factors import (
 from embedder.tables.update import host_state, make_updates
 from migration.parity.updates import random_factors as factors
 from migration.parity.updates import updates_rung
+from tests.pairs import pairwise
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
 ARCHITECTURES = ["skipgram", "cbow"]
@@ -26,15 +27,12 @@ def only(name: str, num_rows: int) -> RowFactors:
     return RowFactors(**{name: factors(num_rows).arrays[name]})
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize(
-    "architecture", ["skipgram", pytest.param("cbow", marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("update", list(UPDATES))
-@pytest.mark.parametrize(
-    "case",
-    [CASE, *(pytest.param(case, marks=pytest.mark.slow) for case in FEW)],
-    ids=lambda case: case.name,
+@pytest.mark.spread(1)
+@pairwise(
+    case=[CASE, *FEW],
+    update=[*UPDATES],
+    architecture=ARCHITECTURES,
+    optimizer=OPTIMIZERS,
 )
 def test_steps_are_those_of_the_oracle_times_the_factors(
     case, update, architecture, optimizer
@@ -71,9 +69,8 @@ def bits(array) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("update", list(UPDATES))
+@pytest.mark.spread(1)
+@pairwise(update=[*UPDATES], architecture=ARCHITECTURES, optimizer=OPTIMIZERS)
 def test_frozen_rows_and_their_accumulators_stay_equal_to_the_last_bit(
     update, architecture, optimizer
 ):
@@ -101,6 +98,7 @@ def test_frozen_rows_and_their_accumulators_stay_equal_to_the_last_bit(
         assert (found[name][~frozen] != before[~frozen]).any()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("update", ["rows", "kernel"])
 def test_factors_of_one_change_no_bit(update, optimizer):
@@ -143,6 +141,7 @@ def test_any_number_of_threads_gives_the_same_bits(optimizer, threads):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("update", list(UPDATES))
 def test_two_calls_are_one_of_twice_as_many_updates(update):
     """Factors go from call to call, and are no part of a whole state."""
@@ -205,6 +204,7 @@ def count(text: str, operation: str) -> int:
     return sum(f" {operation}(" in line for line in text.splitlines())
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("rule", [capped_sgd(5.0), rowwise_adagrad()], ids=OPTIMIZERS)
 def test_factors_cost_no_scatter_and_no_copy_of_a_table(rule):
     plain = compiled_text(rule, RowFactors())

@@ -96,6 +96,7 @@ def test_sessions_have_the_weights_of_their_rows(name):
     assert read(file_corpus(name, columns=COLUMNS)) == grouped(table())
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("run_rows", [1, 7, 64])
 def test_sorting_in_runs_of_any_size_is_the_same(monkeypatch, run_rows):
     monkeypatch.setattr(row_sort, "RUN_ROWS", run_rows)
@@ -455,6 +456,7 @@ def assert_same(ours, theirs, **tolerance) -> None:
     np.testing.assert_allclose(ours[1], theirs[1], **tolerance)
 
 
+@pytest.mark.spread(1)
 @COMPILERS
 @BOTH
 def test_weights_of_one_are_no_weights(encoded, architecture, backend):
@@ -467,6 +469,7 @@ def test_weights_of_one_are_no_weights(encoded, architecture, backend):
     assert (other[0]["input"] != none[0]["input"]).any()
 
 
+@pytest.mark.spread(1)
 @COMPILERS
 @BOTH
 def test_integer_weights_are_multiplicities(
@@ -488,6 +491,7 @@ def test_integer_weights_are_multiplicities(
     assert_same(weighted, drawn, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.spread(1)
 @BOTH
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_both_compilers_agree(encoded, architecture, bootstrap):
@@ -497,6 +501,7 @@ def test_both_compilers_agree(encoded, architecture, bootstrap):
     assert_same(by_numba, by_xla, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.spread(1)
 @COMPILERS
 def test_a_replica_is_the_run_of_its_seed(encoded, backend):
     given = config(backend=backend, replicas=2, bootstrap=True, epochs=1)
@@ -506,6 +511,7 @@ def test_a_replica_is_the_run_of_its_seed(encoded, backend):
             np.testing.assert_array_equal(together[name][k], found)
 
 
+@pytest.mark.spread(1)
 @COMPILERS
 def test_an_epoch_goes_on_from_a_position(encoded, backend):
     given = resolve(config(backend=backend, save_every="16"), encoded.num_tokens)
@@ -527,6 +533,7 @@ def test_memory_counts_the_weights(encoded):
     assert ratio == pytest.approx(4, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_frames_and_paths_have_weights():
     table().write_parquet("a.parquet")
     options = {"vector_size": 4, "min_count": 1, "epochs": 1, "sample": 0}

@@ -90,12 +90,14 @@ def json_lines(frame: pl.DataFrame) -> bytes:
     return frame.write_ndjson().encode()
 
 
+@pytest.mark.spread(9)
 @pytest.mark.parametrize("name", WRITERS)
 def test_each_format_gives_the_same_sessions(name):
     WRITERS[name](table(), Path(name))
     assert read(file_corpus(name)) == grouped(table())
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("run_rows", [1, 7, 64, 10**6])
 @pytest.mark.parametrize("batch_rows", [3, 50])
 def test_sorting_in_runs_of_any_size_is_the_same(monkeypatch, run_rows, batch_rows):
@@ -311,6 +313,7 @@ def test_wrong_values_are_refused(column, values, message):
 GOOD = b"session,item\n1,a\n1,b\n"
 
 
+@pytest.mark.spread(7)
 @pytest.mark.row("B26")
 @pytest.mark.parametrize(
     ("name", "data", "message"),
@@ -405,6 +408,7 @@ def test_columns_are_part_of_the_manifest():
     assert by_name.manifest == found[0].manifest
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("largest", [2**53 + 1, 2**64 - 1, 2**70])
 def test_exported_keys_have_the_type_of_the_items(largest):
     dtype = pl.Int128 if largest == 2**70 else pl.UInt64
@@ -431,6 +435,7 @@ def test_exported_keys_of_text_are_text():
     assert pl.read_parquet("vectors.parquet")["key"].dtype == pl.String
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("named", [0, 1], ids=["named later", "found later"])
 def test_a_run_resumes_whether_its_columns_are_named_or_found(stopped, capsys, named):
     frame = table(2000).rename({"time": "order"}).with_columns(other=pl.col("item"))

@@ -140,6 +140,7 @@ def training(sequences, **options) -> Training:
     return Training(resolve(config, encoded.num_tokens), encoded, range(2))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -201,6 +202,7 @@ def test_a_holdout_of_nothing_or_of_all_is_refused(num, share, message):
         training(lines(num), holdout=share)
 
 
+@pytest.mark.slow
 def test_the_trainer_holds_out_and_scores():
     options = {"vector_size": 6, "min_count": 1, "epochs": 3, "sample": 0.0}
     words = np.random.default_rng(0).integers(9, size=(200, 12))

@@ -153,6 +153,7 @@ def test_fit_starts_from_vectors_a_file_or_a_trainer(tmp_path):
     np.testing.assert_array_equal(start.vectors, plain.vectors)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tokens", ["text", "integers"])
 def test_fit_freezes_keys_all_or_known_tokens(tokens):
     text, keys = TEXT, ["a", "b"]
@@ -192,6 +193,7 @@ def rows(trainer: EmbeddingTrainer, keys: Iterable[str]) -> np.ndarray:
     return trainer.vectors[[trainer.key_to_index[key] for key in keys]]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("freeze", ["", "known"])
 def test_all_models_of_an_ensemble_start_from_vectors(freeze):
     trainer = EmbeddingTrainer(**OPTIONS)
@@ -205,6 +207,7 @@ def test_all_models_of_an_ensemble_start_from_vectors(freeze):
     assert (matrices[:, ids] == EXPECTED).all() == (freeze == "known")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("freeze", "frozen"), [("", ""), ("known", "ab"), ("all", "ab"), (["b"], "b")]
 )
@@ -221,6 +224,7 @@ def test_nodes_of_a_graph_start_from_vectors(edges, freeze, frozen):
     assert (rows(trainer, "cd") != rows(drawn, "cd")).any() == (freeze != "all")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("is_trained", [False, True])
 @pytest.mark.parametrize("freeze", ["all", "known", ["a", "n"]])
 def test_more_training_freezes_keys_all_or_known_tokens(is_trained, freeze):

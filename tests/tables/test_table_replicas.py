@@ -58,6 +58,7 @@ def assert_equal(one, other, atol: float = 0.0) -> None:
         np.testing.assert_allclose(a, b, rtol=atol, atol=atol)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -99,6 +100,7 @@ OWN_SETTINGS = (
 """Of models that are trained side by side."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -191,6 +193,7 @@ def sequences() -> list[list[str]]:
     return [[f"w{i}" for i in rng.integers(20, size=12)] for _ in range(60)]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_fit_ensemble_trains_the_models_of_consecutive_seeds(bootstrap):
     options = {"vector_size": 6, "min_count": 1, "epochs": 2, "dtype": "float64"}
@@ -214,6 +217,7 @@ def test_fit_ensemble_trains_the_models_of_consecutive_seeds(bootstrap):
         np.testing.assert_allclose(trainer.loss_history, losses, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_trainer_after_fit_ensemble_is_one_of_the_first_model(tmp_path):
     trainer = EmbeddingTrainer(vector_size=6, min_count=1, epochs=1)
     with pytest.raises(RuntimeError, match="call `fit_ensemble` first"):

@@ -34,6 +34,7 @@ OBJECTIVES = {
 }
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 def test_epochs_one_by_one_are_those_of_fit(architecture, objective):
@@ -116,6 +117,7 @@ def test_unknown_tokens_are_left_out():
     assert trainer.train_epoch(tables, empty, 0, range(1)).num_terms == 0
 
 
+@pytest.mark.slow
 def test_terms_are_counted_where_few_updates_report():
     """Of more than 1,024 updates an epoch every 16th reports."""
     trainer = EmbeddingTrainer(vector_size=4, sample=0, window=2)

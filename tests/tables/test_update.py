@@ -51,6 +51,7 @@ def tables_after(batch, **options) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.array(table) for table in after.params["tables"].values())
 
 
+@pytest.mark.slow
 def test_updates_report_every_nth_loss_and_change_nothing_by_it():
     step = make_updates(model(), OPTIMIZER, update="rows", loss_interval=1)
     every, losses = step(state(), batch())
@@ -66,6 +67,7 @@ def test_updates_report_every_nth_loss_and_change_nothing_by_it():
     assert int(seldom.step) == 4
 
 
+@pytest.mark.spread(1)
 @RULES
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 def test_dense_updates_equal_updates_by_rows(architecture, rule):
@@ -101,6 +103,7 @@ def test_empty_updates_change_nothing(rule):
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(after.opt_state))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", ["rows", "dense"])
 def test_adagrad_by_hand(kind):
     """Token 1 twice, each the context of the other; noise is 2; two of padding.
@@ -173,6 +176,7 @@ def test_distinct_rows_of_repeated_ids():
     assert rows.output.dtype == slots.dtype == np.int32
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("at_once", [1, 2, 16, None])
 @pytest.mark.parametrize("num_updates", [1, 4, 32])
 def test_weights_are_summed_by_row_and_update(num_updates, at_once):
@@ -187,6 +191,7 @@ def test_weights_are_summed_by_row_and_update(num_updates, at_once):
         np.testing.assert_allclose(total[row < 7], expected[row < 7], rtol=1e-6)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("update", ["rows", "dense"])
 def test_adagrad_goes_on_from_a_saved_state_to_the_same_bits(tmp_path, update):
     """20 updates are 10, a checkpoint, and 10."""
@@ -208,6 +213,7 @@ def test_adagrad_goes_on_from_a_saved_state_to_the_same_bits(tmp_path, update):
     assert all(np.any(a) for a in ADAGRAD.row_state(again.opt_state).values())
 
 
+@pytest.mark.slow
 def test_a_row_of_more_weight_than_the_cap_moves_in_proportion_to_the_cap():
     """Every token is the same one: no other row moves."""
     moved = {}
@@ -263,6 +269,7 @@ def test_tables_are_not_copied_by_an_update(rule):
     assert not [line for line in copies if " copy(" in line and "while" not in line]
 
 
+@pytest.mark.spread(1)
 @RULES
 @pytest.mark.parametrize("kind", ["rows", "dense"])
 def test_float64_tables_stay_float64(kind, rule):

@@ -77,6 +77,7 @@ def test_the_vocabulary_of_a_trainer_has_no_counts_of_an_update(trained):
     assert trained._vocabulary.counts.tolist() == [45, 40, 25, 15]
 
 
+@pytest.mark.slow
 def test_the_default_schedule_is_that_of_the_numpy_trainer_unless_it_grows(trained):
     model = trained._model()
     for grow, schedule in ((False, "restart"), (True, "continue")):
@@ -166,6 +167,7 @@ def base(tmp_path, monkeypatch) -> list[str]:
     return ["train", "new.txt", "--resume", "old", "--grow", "--epochs", "1"]
 
 
+@pytest.mark.slow
 def test_rows_without_new_text_stay(base):
     """With `factors` passed to the updates; `b` is not in the new text."""
     assert main([*base, "--workdir", "new"]) == 0
@@ -175,6 +177,7 @@ def test_rows_without_new_text_stay(base):
     assert (new.output[1] == old.output[1]).all()
 
 
+@pytest.mark.slow
 def test_a_given_alpha_is_that_of_all_rows(base):
     assert main([*base, "--workdir", "new", "--alpha", "0.01"]) == 0
     options = read_toml(Path("new/config.toml")).tables
@@ -184,6 +187,7 @@ def test_a_given_alpha_is_that_of_all_rows(base):
     assert read_toml(Path("both/config.toml")).tables.schedule == "continue"
 
 
+@pytest.mark.slow
 def test_occurrences_in_earlier_corpora_count_for_new_tokens(base, capsys):
     """`n` occurs 4 times on the first day and once on the second; 5 are needed."""
     Path("day1.txt").write_text("a n\nc n\na n\nb n\na b\n")

@@ -108,6 +108,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("backend", ["xla", "numba"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", SHAPES)
@@ -171,6 +172,7 @@ def trained(encoded, **options):
     return run_epochs(planned, planned.initial_state())
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("backend", ["xla", "numba"])
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_a_run_resumes_after_any_update(backend, bootstrap):
@@ -199,6 +201,7 @@ def test_an_epoch_is_one_superblock_where_it_was_estimated_so():
     assert any("updates: 25 an epoch" in line for line in planned.description)
 
 
+@pytest.mark.slow
 def test_long_sequences_are_logged_once(caplog):
     caplog.set_level(logging.INFO)
     trained(encoded_corpus(longest=16), window="session")
@@ -228,6 +231,7 @@ def test_walks_are_whole_sequences(tmp_path, caplog, capsys):
     assert "27 of the first 27 sequences have more than `block` = 16" in log
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_saved_trainer_goes_on_with_whole_sessions(tmp_path, architecture):
     """To the bits of one that was not saved, which are not those of a window."""
@@ -246,6 +250,7 @@ def test_a_saved_trainer_goes_on_with_whole_sessions(tmp_path, architecture):
     assert not np.allclose(other.vectors, whole.vectors)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("window", "block", "expected"),
     [(5, None, 32), ("session", None, 256), ("session", 16, 32), ("session", 48, 96)],
@@ -322,6 +327,7 @@ def test_windows_of_other_types_are_refused(value):
         with_options(Config(), window=value)
 
 
+@pytest.mark.slow
 @pytest.mark.row("B31")
 def test_a_run_of_another_window_does_not_resume(tmp_path, text_file, capsys):
     run = ["train", str(text_file), "--workdir", str(tmp_path / "run")]

@@ -72,6 +72,7 @@ def assert_same(actual: Vectors, desired: Vectors, *, counts: bool):
 # --- round trips
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("B12")
 @pytest.mark.parametrize("ending", WORD2VEC)
 @settings(deadline=None)

@@ -216,6 +216,7 @@ def test_without_the_library_search_is_exact(vectors, folder, caplog, monkeypatc
         build_index(vectors, folder, COSINE)
 
 
+@pytest.mark.slow
 def test_the_first_expansion_that_reaches_the_recall_is_taken(vectors, tmp_path):
     tried = [
         build_index(vectors, tmp_path, IndexOptions(recall=recall))

@@ -40,6 +40,7 @@ def made(num_rows, size, rng, dtype):
     return matrix.astype(dtype)
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
@@ -100,6 +101,7 @@ def test_the_best_of_given_rows_are_ranked_alike():
     ]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("twins", [0, 60_000])
 def test_memory_is_bounded_whatever_the_number_of_queries(twins):
     """Beside the table and the result; also where all rows are as near as others."""

@@ -88,6 +88,7 @@ def stamps(run: Workdir) -> dict[Path, tuple]:
     }
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_shown_and_only_read(run, capsys):
     before = stamps(run)
     text = shown(capsys, run.path, "--once", "--probe", "w3", "w7")
@@ -154,6 +155,7 @@ def test_a_run_that_is_not_started_is_one_frame(tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.spread(3)
 @pytest.mark.row("B67", "B68")
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -258,6 +260,7 @@ def test_a_run_that_is_started_anew_has_its_own_words(run, runs, tmp_path):
         Probes(["w1"]).read(run, is_finished=True)
 
 
+@pytest.mark.slow
 @pytest.mark.row("F56")
 def test_a_run_that_was_killed_says_so_and_for_how_long(tmp_path):
     text, path = write_text(tmp_path / "text.txt"), tmp_path / "run"
@@ -315,6 +318,7 @@ def test_a_signal_ends_it_with_one_line_and_the_cursor(tmp_path, number):
     assert errors.decode() == "embedder: Interrupted.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.row("F56")
 def test_it_follows_a_run_from_before_its_start_to_its_end(tmp_path):
     path = tmp_path / "run"
