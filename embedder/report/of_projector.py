@@ -8,6 +8,7 @@ import numpy as np
 from embedder.disk.files import short_reason
 from embedder.errors import InputError
 from embedder.report.projector import Points, num_points, write_projector
+from embedder.report.tokens import NO_EXTRAS, Extras
 from embedder.results import is_encoder_run
 from embedder.run.inputs import manifest_of
 from embedder.run.workdir import Workdir
@@ -36,12 +37,20 @@ def write_after_training(path: Path, vectors: Vectors) -> None:
         )
 
 
-def write(path: Path, vectors: Vectors, image_bytes: float = np.inf) -> None:
+def write(
+    path: Path,
+    vectors: Vectors,
+    image_bytes: float = np.inf,
+    extras: Extras = NO_EXTRAS,
+) -> None:
     """Writes the files beside the TensorBoard events of a run; see `write_projector`.
 
     Tokens are the most frequent ones, examples a random sample, whose images are read
     again if the data have at most `image_bytes`. Of a run without events, which was not
     trained, nothing is written.
+
+    Args:
+      extras: names and labels of tokens, columns of the texts.
 
     Raises:
       OSError, InputError: a file of the run is damaged, or nothing can be written.
@@ -52,20 +61,20 @@ def write(path: Path, vectors: Vectors, image_bytes: float = np.inf) -> None:
     points = (
         _of_examples(run, vectors, image_bytes)
         if is_encoder_run(path)
-        else _of_tokens(vectors)
+        else _of_tokens(vectors, extras)
     )
     write_projector(run.events, points)
 
 
-def _of_tokens(vectors: Vectors) -> Points:
+def _of_tokens(vectors: Vectors, extras: Extras) -> Points:
     num = num_points(*vectors.matrix.shape)
     if vectors.counts is None:
-        return Points(vectors.matrix[:num], {"token": vectors.keys[:num]})
+        keys = vectors.keys[:num]
+        return Points(vectors.matrix[:num], {"token": keys, **extras.columns(keys)})
     rows = np.argsort(-vectors.counts, kind="stable")[:num]
-    columns = {
-        "token": [vectors.keys[row] for row in rows.tolist()],
-        "count": [str(count) for count in vectors.counts[rows].tolist()],
-    }
+    keys = [vectors.keys[row] for row in rows.tolist()]
+    counts = [str(count) for count in vectors.counts[rows].tolist()]
+    columns = {"token": keys, "count": counts, **extras.columns(keys)}
     return Points(vectors.matrix[rows], columns)
 
 

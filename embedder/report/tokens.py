@@ -22,6 +22,11 @@ class Extras(NamedTuple):
     labels: Texts | None = None
     label_name: str = "label"
 
+    def columns(self, keys: Sequence[str]) -> dict[str, list[str]]:
+        """The names and labels of `keys` that there are, as columns of a table."""
+        given = {"name": self.names, self.label_name: self.labels}
+        return {title: of(keys) for title, of in given.items() if of is not None}
+
 
 NO_EXTRAS = Extras()
 

@@ -52,7 +52,7 @@ def write_report(
     report = make_report(page)
     report.save(target)
     if to is None:
-        write_vectors(path, read_vectors(run.vectors))
+        write_vectors(path, read_vectors(run.vectors), extras=extras)
     size = len(report.html.encode()) / 2**20
     say_done(f"{shown(str(target))}: {size:.1f} MiB")
 

@@ -85,6 +85,18 @@ def test_a_run_ends_with_the_vectors_of_its_tokens(runs):
     assert {"<script>", "a\\u202eb", "\\x1b[31mred", f"{'x' * 79}…"} < {*tokens}
 
 
+def test_the_report_adds_names_and_labels(run, tmp_path):
+    table = tmp_path / "names.csv"
+    table.write_text("token,title,kind\n<script>,<i>Fox,animal\n")
+    options = ["--names", str(table), "--label", "kind"]
+    assert main(["report", str(run), *options]) == 0
+    _, (names, *rows) = read(run / "tensorboard")
+    assert names == ["token", "count", "name", "kind"]
+    texts = {token: (name, kind) for token, _, name, kind in rows}
+    assert texts["<script>"] == ("<i>Fox", "animal")
+    assert {*texts.values()} == {("<i>Fox", "animal"), (" ", " ")}
+
+
 @pytest.mark.row("B71", "B72")
 def test_a_run_of_images_has_thumbnails_and_predictions(runs):
     folder = runs / "images/tensorboard"
