@@ -138,7 +138,7 @@ def test_the_oracle_needs_a_learning_rate():
         fit_encoder(legacy.FeatureEncoder, {"learning_rate": None})
 
 
-@pytest.mark.spread(8)
+@pytest.mark.spread(5)
 @pytest.mark.row("B8")
 @pytest.mark.parametrize(
     ("family", "name", "rule", "values"),

@@ -55,7 +55,7 @@ def test_fit_gives_the_vectors_and_losses_of_the_oracle(sequences, options):
     np.testing.assert_allclose(actual.loss_history, desired.loss_history, rtol=1e-9)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_partial_fit_goes_on_as_the_oracle_does(sequences, optimizer):
     options = SMALL | {"dtype": "float64", "optimizer": optimizer}
@@ -303,7 +303,7 @@ def test_arguments_may_be_set_between_trainings(sequences):
     np.testing.assert_allclose(actual.vectors, desired.vectors, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["sgd", "adagrad"])
 def test_another_optimizer_between_trainings_starts_afresh(sequences, before):
     after = {"sgd": "adagrad", "adagrad": "sgd"}[before]
@@ -344,6 +344,7 @@ def test_only_unknown_tokens_change_nothing(trained, caplog):
     assert re.search(message, caplog.text)
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize(
     "clone", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))]
 )
@@ -509,7 +510,7 @@ class Described(embedder.EmbeddingTrainer):
         self.description = description
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(1)
 @pytest.mark.row("F35")
 @pytest.mark.parametrize("is_trained", [False, True])
 @pytest.mark.parametrize(
@@ -570,7 +571,7 @@ def test_an_error_lets_the_next_one_in(sequences):
         assert pool.submit(trainer.fit, sequences).result(timeout=60) is trainer
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 def test_the_default_of_alpha_counts_the_epochs_of_earlier_trainings(
     sequences, monkeypatch, trainer_class
 ):

@@ -94,7 +94,7 @@ def export(*arguments: str) -> int:
 # --- refused
 
 
-@pytest.mark.spread(12)
+@pytest.mark.spread(8)
 @pytest.mark.row("B53", "B54", "B55")
 @pytest.mark.parametrize(
     ("arguments", "message"), [pytest.param(*each[1:], id=each[1]) for each in REFUSED]

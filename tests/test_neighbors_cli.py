@@ -79,6 +79,7 @@ def test_unknown_tokens_have_suggestions(capsys):
     assert error_line(capsys).endswith("'quite-other' is not in the vocabulary.")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("decay", [0.25, 1])
 def test_next_items_have_the_highest_mean_products(decay):
     model = read_model(Path("run/model.npz"))

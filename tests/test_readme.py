@@ -109,7 +109,7 @@ def test_the_first_example_finds_the_neighbours(tmp_path):
     assert set(re.findall(r"'(\w+)'", run(example, tmp_path))) == {"hammer", "screw"}
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_commands_parse(path):
     for arguments in embedder_commands(path):

@@ -126,7 +126,7 @@ def by_oracle(function, operation, images, draws) -> np.ndarray:
     )
 
 
-@pytest.mark.spread(6)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ORACLES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -143,7 +143,7 @@ def test_operation_matches_plain_loops(name, shape, dtype):
     assert (actual != images).any()
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3)], ids=str)
 def test_operations_are_applied_one_after_the_other(shape):
     augment, images = make_augment(ALL), images_of(shape)
@@ -168,7 +168,7 @@ def test_draws_do_not_depend_on_x64():
     )
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [[1, 11], [3, 6, 9]])
 def test_an_example_does_not_depend_on_its_batch(parts):
     """Any split of a batch, and any order, gives every example the same pixels."""
@@ -292,7 +292,7 @@ def test_mixup_matches_a_loop(shape):
     np.testing.assert_allclose(found.labels.sum(axis=1), 1, rtol=1e-6)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
 def test_weights_of_mixup_have_the_moments_of_beta(alpha):
     weights = np.asarray(mixup_weights(alpha, keys(4000)), np.float64)

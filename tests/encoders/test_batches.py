@@ -59,6 +59,7 @@ def assert_same(actual, desired) -> None:
         np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_loaders_give_the_same_updates(size, workers):

@@ -50,7 +50,7 @@ def test_each_replica_is_a_single_run_of_its_seed(loader):
     assert_equal_to_single_runs(differences(loader=loader)._asdict())
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimizer, arguments",
     [

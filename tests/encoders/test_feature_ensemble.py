@@ -83,7 +83,7 @@ def test_each_member_is_the_network_of_fit_with_its_seed(encoder):
     assert np.abs(first[0] - second[0]).max() > 0.1
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_the_networks_are_those_of_the_command(tmp_path, monkeypatch, bootstrap):
     monkeypatch.chdir(tmp_path)

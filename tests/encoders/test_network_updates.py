@@ -239,6 +239,7 @@ def test_networks_with_own_rates_are_runs_of_their_own():
         assert largest_difference(found, alone) < 1e-10
 
 
+@pytest.mark.slow
 def test_two_runs_of_a_network_have_the_same_bits():
     first, second = (trained("conv-small").state for _ in range(2))
     assert largest_difference(first, second) == 0

@@ -110,7 +110,7 @@ def test_an_error_in_a_callback_leaves_the_trainer_as_it_was():
     assert np.array_equal(found.vectors, before) and len(found.loss_history) == 4
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fit_ensemble", "partial_fit", "fit_graph"])
 def test_other_trainings_call_back(name, tmp_path):
     seen: list[Status] = []

@@ -157,6 +157,7 @@ def counts_of_training(tokens: list[str]) -> tuple[np.ndarray, np.ndarray]:
     return ids, lengths
 
 
+@pytest.mark.slow
 def test_cosine_and_seen_items(capsys):
     arguments = ["items", "--sessions", "test.parquet"]
     cosine = evaluated(capsys, *arguments, "--score-by", "cosine")

@@ -70,7 +70,7 @@ def test_it_learns_which_words_go_together(sg, negative):
     assert found.loss_history[-1] < found.loss_history[0]
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @both
 @negatives
 def test_vectors_are_those_of_the_trainer(sg, negative):
@@ -190,6 +190,7 @@ def test_scores_without_a_tree_are_an_error_of_gensim():
         model().predict_output_word(["tea"])
 
 
+@pytest.mark.spread(1)
 @negatives
 def test_a_saved_model_has_its_tree_and_trains_on(tmp_path, negative):
     found = model(negative=negative)

@@ -314,7 +314,7 @@ main(sys.argv[2:])
 """
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.row("F42")
 @pytest.mark.parametrize("pieces", [1, pytest.param(4, marks=pytest.mark.slow), 6])
 def test_a_killed_copy_is_taken_for_no_whole_one(bucket, pieces):
@@ -405,7 +405,7 @@ def vectors(run: str) -> bytes:
     return Path(run, "vectors.safetensors").read_bytes()
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.row("F43")
 @pytest.mark.parametrize("is_encoder", [False, True], ids=["tables", "encoder"])
 def test_a_run_goes_on_from_its_mirror_in_a_bucket(bucket, stopped, is_encoder):
@@ -522,7 +522,7 @@ def write_tables() -> None:
 SESSIONS = ("--session", "basket", "--item", "item")
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

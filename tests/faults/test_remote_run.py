@@ -101,7 +101,7 @@ PRINTING = {
 NEVER = {"vectors.txt", "vocab.parquet", "metrics.jsonl", "SHA256SUMS", "manifest.json"}
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PRINTING)
 def test_a_run_at_a_url_prints_what_it_prints_here(bucket, trained, capsys, case):
     (verb, run, *options), has_model = PRINTING[case]

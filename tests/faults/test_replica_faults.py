@@ -54,7 +54,7 @@ def files() -> set[str]:
 # --- stopping and resuming
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.row("F37")
 @BACKENDS
 def test_a_stopped_run_resumes_to_the_same_bits(stopped, capsys, backend):
@@ -122,7 +122,7 @@ def steep_for_one(original: Callable, self, model, source, epoch, position):
         yield updates, num, batch
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.row("F38")
 @BACKENDS
 def test_one_replica_that_diverges_ends_the_run_with_the_setting(
@@ -213,6 +213,7 @@ def test_a_file_cut_short_is_refused_at_any_length(whole, capsys):
     assert_refused(capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.row("F39")
 def test_a_flipped_byte_is_refused(whole, capsys):
     for byte in (0, 9, len(whole) // 2, len(whole) - 1):

@@ -100,6 +100,7 @@ def test_a_step_of_nothing_is_refused(unfinished, capsys, options):
     assert not Path("new").exists()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F15")
 @pytest.mark.parametrize(
     ("options", "difference"),

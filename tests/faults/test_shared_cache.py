@@ -58,6 +58,7 @@ def test_a_run_removes_what_a_killed_one_left_in_its_cache(capsys, arguments, ca
     assert not folder.name.startswith(".")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F30")
 @pytest.mark.parametrize("workdir", ["two", "one"])
 def test_a_run_leaves_what_a_live_one_writes_in_its_cache(monkeypatch, workdir):

@@ -54,7 +54,7 @@ def last_line(capsys) -> str:
     return line
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["friends.tsv", "friends.parquet"])
 @pytest.mark.parametrize("flags", [((), NAMED), (NAMED, ())], ids=["found", "named"])
 def test_a_run_resumes_whether_its_columns_are_named_or_found(

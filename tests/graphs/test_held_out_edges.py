@@ -202,7 +202,7 @@ def test_evaluations_do_not_change_vectors():
     assert other != Path("with/vectors.safetensors").read_bytes()
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("best", ["links", "labels.tsv"])
 def test_a_stopped_run_has_the_same_scores_best_and_end(stopped, best):
     options = *GRAPH, "--holdout", "0.3", "--best-by", best, *EVERY, "--result", "best"

@@ -188,6 +188,7 @@ def test_any_tokens_get_vectors(number, capsys):
     for_all(number, check, tokens=TOKEN_LISTS, seed=st.integers(0, 2**32))
 
 
+@pytest.mark.slow
 @pytest.mark.row("B2", "B4")
 @few_or_many(6, 20)
 def test_a_text_that_ends_in_any_bytes_is_read_or_refused(number, capsys):
@@ -213,6 +214,7 @@ def test_any_options_are_used_or_refused(number, capsys):
     for_all(number, check, options=OPTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.row("B8", "B14")
 @few_or_many(10, 50)
 def test_any_config_is_used_or_refused(number, capsys):

@@ -35,7 +35,7 @@ def rows_of(path: str) -> list:
     return [(*row[:3], np.float32(row[3])) for row in pl.read_parquet(path).rows()]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2**14, 2])
 @pytest.mark.parametrize("part", [2**21, 7])
 def test_a_batch_has_the_rows_of_each_query_in_turn(capsys, monkeypatch, size, part):

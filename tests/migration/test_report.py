@@ -69,6 +69,7 @@ def test_several_files_are_one_corpus(capsys, tmp_path, text_file):
     assert parity(tmp_path, *QUICK, "--min-count", "1") == 0
 
 
+@pytest.mark.spread(7)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -15,7 +15,7 @@ SMALL = [
 ]
 
 
-@pytest.mark.spread(6)
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize(
     ("architecture", "dtype"),

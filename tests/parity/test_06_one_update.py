@@ -18,14 +18,14 @@ FEW = [case for case in CASES if case.name in ("tiled", "several_blocks")]
 one_update_rung = functools.partial(updates_rung, "one update")
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_tables_are_those_of_the_oracle(case, architecture):
     assert_pass(one_update_rung(case.sample(architecture)))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("case", "architecture"),
     [*zip(CASES, itertools.cycle(ARCHITECTURES), strict=False)],
@@ -139,7 +139,7 @@ def test_ids_and_noise_of_padding_change_nothing(architecture):
     )
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_block_that_comes_twice_counts_twice(architecture):
     """Without a cap the step of two equal blocks is twice that of one."""

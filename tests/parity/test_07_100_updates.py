@@ -13,7 +13,7 @@ CAPPED = {"cap": 8.0}
 ADAGRAD = {"optimizer": "adagrad"}
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("architecture", "dtype"),
     [

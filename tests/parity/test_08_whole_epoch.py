@@ -60,7 +60,7 @@ def assert_same_epoch(config, sequences):
     assert_pass(epoch_rung(config, encoded, sequences))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("architecture", "form", "rule", "sample", "update", "dtype"),
     [

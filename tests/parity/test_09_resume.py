@@ -5,7 +5,7 @@ from migration.parity.training import resume_rung
 from tests.parity.cases import assert_pass
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(

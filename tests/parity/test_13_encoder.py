@@ -36,7 +36,7 @@ def passes(rung: str, **options) -> bool:
     return all(line.passed for line in lines)
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("rung", ENCODER_RUNGS)
 def test_port_is_the_oracle(rung):
     assert passes(rung, **CASES["features"])

@@ -18,7 +18,7 @@ def lines(rung, sequences, **options) -> list:
     return list(rung(with_options(Config(), **SMALL | options), sequences))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @RUNGS
 @pytest.mark.parametrize(
     "options",

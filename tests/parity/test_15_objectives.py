@@ -54,7 +54,7 @@ def random_embeddings(num: int, size: int = 4) -> np.ndarray:
 # --- cases
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", BY_EMBEDDINGS)
 @pytest.mark.parametrize(
     ("labels", "counts"),
@@ -79,7 +79,7 @@ def test_a_batch_of_one_class_has_contrast():
     np.testing.assert_allclose(found.slope, 0, atol=1e-15)
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", COMPARED)
 def test_padding_changes_nothing(name):
     """As if it were not there; its own gradient is 0."""
@@ -202,7 +202,7 @@ def test_two_views_contrast_by_hand():
     np.testing.assert_allclose(found.losses, np.log(1 + 2 * np.exp(-1 / temperature)))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", BY_EMBEDDINGS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_an_embedding_of_zeros_stays_where_it_is(name, dtype):

@@ -40,7 +40,7 @@ def quantities(found: list) -> set[str]:
     return {line.quantity for line in found}
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("options", WAYS, ids=lambda x: " ".join(map(str, x.values())))
 def test_frozen_rows_are_those_of_the_oracle(options):
     found = quantities(lines(frozen_rows_rung, dtype="float64", **options))
@@ -48,7 +48,7 @@ def test_frozen_rows_are_those_of_the_oracle(options):
     assert ("input accumulator" in found) == ("optimizer" in options)
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("options", WAYS, ids=lambda x: " ".join(map(str, x.values())))
 def test_updates_of_a_model_are_those_of_the_oracle(options):
     found = quantities(lines(update_rung, dtype="float64", **options))

@@ -42,7 +42,7 @@ def small(**options) -> Config:
     return with_options(Config(), **SMALL | {"dtype": "float64"} | options)
 
 
-@pytest.mark.spread(6)
+@pytest.mark.spread(2)
 @pairwise(**ALL)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, architecture, negative):
     sample = case.sample(architecture, hs=True, negative=negative)
@@ -56,14 +56,14 @@ def test_gradients_and_weights_are_those_of_the_oracle(case, architecture, negat
     assert_pass(updates.gradients_rung(sample))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pairwise(**ALL, update=["rows", "kernel"])
 def test_tables_are_those_of_the_oracle(case, architecture, negative, update):
     sample = case.sample(architecture, hs=True, negative=negative, update=update)
     assert_pass(updates.updates_rung("one update", sample))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pairwise(options=WAYS, **ONE)
 def test_tables_after_100_updates_are_those_of_the_oracle(
     architecture, negative, options
@@ -88,7 +88,7 @@ def test_rows_have_factors(architecture, negative, optimizer):
         assert_pass(updates.updates_rung("row factors", sample))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pairwise(options=EPOCHS, **ONE)
 def test_an_epoch_is_that_of_the_oracle(sequences, architecture, negative, options):
     config = small(architecture=architecture, negative=negative, **options)
@@ -96,7 +96,7 @@ def test_an_epoch_is_that_of_the_oracle(sequences, architecture, negative, optio
     assert_pass(training.epoch_rung(config, encoded, sequences))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pairwise(**ONE)
 def test_training_goes_on_from_a_file_of_either_program(
     sequences, architecture, negative
@@ -114,7 +114,7 @@ def test_a_model_file_is_the_same_after_the_way_there_and_back(
     assert_pass(training.converters_rung(config, sequences))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pairwise(rung=[replicas.replicas_rung, replicas.bootstrap_rung], negative=[0, 5])
 def test_replicas_are_the_models_of_the_oracle(sequences, negative, rung):
     architecture = "cbow" if negative else "skipgram"
@@ -122,7 +122,7 @@ def test_replicas_are_the_models_of_the_oracle(sequences, negative, rung):
     assert_pass(rung(config, sequences))
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @negatives
 def test_frozen_rows_stay(sequences, negative):
     assert_pass(continued.frozen_rows_rung(small(negative=negative), sequences))

@@ -171,6 +171,7 @@ def test_sizes_are_bounded():
     assert max(sprite(images)[0].size) <= 8_192  # what TensorBoard reads
 
 
+@pytest.mark.slow
 def test_no_report_trains_without_and_report_writes_them(runs, tmp_path):
     path = str(tmp_path / "run")
     text = str(runs / "text.txt")
@@ -242,7 +243,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.row("F57")
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_kill_meanwhile_leaves_a_finished_run(runs, tmp_path, at):

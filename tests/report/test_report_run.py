@@ -98,6 +98,7 @@ def test_a_training_ends_with_its_report(runs):
     assert titles == ["loss", "alpha", "words_per_second", "time, % by activity"]
 
 
+@pytest.mark.slow
 def test_a_training_of_few_tokens_ends_with_no_map(runs):
     found = page(runs / "tokens" / "report.html")
     assert not found.every("script", id="map-data")

@@ -148,6 +148,7 @@ def test_a_best_that_was_not_kept_is_said_at_the_start(stopped, capsys):
     assert train("examples.npz", *VALIDATED) == 0
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [

@@ -82,7 +82,7 @@ MODES = {
 }
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_evaluations_do_not_change_vectors(mode):
     options = *NEXT, *mode
@@ -196,7 +196,7 @@ def test_the_result_is_the_best_evaluation_within_an_epoch(capsys):
     assert not np.array_equal(other.matrix, vectors.matrix)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("patience", ["0", "3", "100"])
 def test_a_stopped_run_has_the_same_evaluations_and_end(stopped, capsys, patience):
     """Stopped after the second of three evaluations without a better score, say."""

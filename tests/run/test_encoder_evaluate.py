@@ -108,12 +108,14 @@ def test_replicas_are_evaluated_on_the_validation_examples(runs, capsys):
     assert 0.3 < found["accuracy"] < 1 and found["calibration_error"] > 0.01
 
 
+@pytest.mark.slow
 def test_one_network_is_evaluated_by_its_own_entropy(runs, capsys):
     found = printed_json(capsys, runs / "one")
     p = FeatureEncoder.load(runs / "one/model.npz").predict_proba(X[HELD])
     assert_measures(found, p[np.newaxis], LABELS[HELD])
 
 
+@pytest.mark.slow
 def test_the_report_has_the_numbers_of_the_json(runs, capsys):
     found = printed_json(capsys, runs / "several")
     assert main(["evaluate", str(runs / "several")]) == 0
@@ -304,6 +306,7 @@ def test_predictions_are_exported_to_safetensors(runs):
     np.testing.assert_array_equal(found["predicted"], best)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("suffix", [".safetensors", ".parquet"])
 def test_the_embeddings_of_each_network_are_exported(runs, suffix):
     path = f"all{suffix}"
@@ -472,7 +475,7 @@ def copied(runs) -> Path:
     return Path("run")
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.row("B16")
 @pytest.mark.parametrize("flag", ["--predictions", "--replicas"])
 def test_exports_need_the_data_of_the_run(copied, capsys, flag):

@@ -77,6 +77,7 @@ def test_the_model_has_the_network_of_each_seed(several):
             np.testing.assert_allclose(arrays[name], array, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_vectors_are_the_aligned_mean(several):
     desired = aligned_mean(outputs_of_singles(several, embed)).mean
     actual = read_vectors(several / "vectors.safetensors").matrix

@@ -74,7 +74,7 @@ def values(scores: dict) -> dict[str, float]:
     return {name: each["value"] for name, each in scores.items()}
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["one", "several"])
 def test_validation_examples_are_scored_by_the_files_of_the_run(runs, capsys, which):
     found = printed_json(capsys, runs / which)["retrieval"]

@@ -259,6 +259,7 @@ def test_a_stopped_run_refuses_other_labels(stopped, capsys):
 # --- what is refused
 
 
+@pytest.mark.spread(7)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -420,6 +421,7 @@ def test_embed_takes_what_training_takes_without_labels(images, capsys):
     assert capsys.readouterr().out.splitlines()[1].startswith("new.png: bright (")
 
 
+@pytest.mark.slow
 def test_an_encoder_of_grey_images_takes_grey_and_coloured_ones(capsys):
     write_images(Path("data"))
     for path in Path("data").rglob("*.png"):
@@ -473,6 +475,7 @@ def test_embed_refuses_other_features(run, capsys, array, message):
     assert re.search(message, error_line(capsys))
 
 
+@pytest.mark.spread(8)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

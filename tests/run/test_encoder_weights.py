@@ -103,6 +103,7 @@ def test_parameters_are_named_as_in_haiku(runs, capsys):
     assert facts["settings"]["learning_rate"] == 0.1
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("run", ["one", "wide", "pixels"])
 def test_parameters_give_the_vectors_in_numpy(runs, run):
     arrays, _ = parameters(runs / run)

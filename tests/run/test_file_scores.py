@@ -51,7 +51,7 @@ def reports(capsys, *options: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("holdout", [(), ("--holdout", "0.2")])
 def test_baselines_of_pairs_are_those_of_the_verb(capsys, holdout):
     assert train("--best-by", "pairs.tsv", *holdout) == 0

@@ -98,6 +98,7 @@ def test_a_setting_that_was_given_and_is_open_now_is_planned(plans, capsys):
     assert "`alpha` 0.04 there, 0.1 now" in error_line(capsys)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [

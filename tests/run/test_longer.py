@@ -195,6 +195,7 @@ def test_scores_go_on_and_the_best_is_one_of_the_new_part():
     assert any("loss" not in line for line in both[len(first) :])
 
 
+@pytest.mark.slow
 def test_a_stopped_longer_run_leaves_the_finished_one_and_goes_on(stopped, capsys):
     command = *TEXT, *EVALUATED
     assert train(*command, epochs=2) == 0

@@ -260,7 +260,7 @@ def test_sweeps_and_parity_have_no_mirror(last_line):
         assert last_line() == f"embedder: Unknown option `--mirror`{hint}"
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.row("F43")
 @pytest.mark.parametrize("change", ["flip", "remove"])
 def test_a_damaged_checkpoint_of_a_mirror_is_left_out(change, stopped, capsys):
@@ -359,6 +359,7 @@ def test_a_damaged_file_of_a_mirror_is_refused(stopped, last_line):
     assert not [path for path in Path("run").glob("*") if path.name != "cache"]
 
 
+@pytest.mark.slow
 @pytest.mark.row("F43")
 def test_a_killed_copy_leaves_the_older_manifest_true(stopped, monkeypatch):
     """After each number of writes: all that the manifest names is whole."""

@@ -113,6 +113,7 @@ def test_an_image_finds_the_example_that_it_is(runs, capsys, run):
     assert capsys.readouterr().out.splitlines()[1:] == near
 
 
+@pytest.mark.slow
 def test_a_key_that_is_also_a_file_is_the_example(runs, capsys):
     for number, label in enumerate(LABELS):
         save_png(f"photos/{label}/{number}.png", PIXELS[number])

@@ -83,6 +83,7 @@ def test_a_checkpoint_of_a_network_has_all_of_its_state(images):
     assert (arrays[f"extras.average.{name}"] != arrays[f"params.{name}"]).any()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("options", "extras"),
     [
@@ -98,6 +99,7 @@ def test_a_state_has_no_more_than_the_network_needs(options, extras):
     assert found == extras
 
 
+@pytest.mark.slow
 def test_the_encoder_of_a_run_is_the_moving_average(images):
     assert train(*CONV, "--save-every", "1", epochs=1) == 0
     arrays, saved = newest(), read_encoder(Path("run/model.npz")).arrays

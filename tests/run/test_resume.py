@@ -156,6 +156,7 @@ def test_another_optimizer_starts_with_accumulators_of_0(capsys):
     assert settings["alpha"] == ADAGRAD_ALPHA  # not of the base
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("rates", [[], ["--min-alpha", "0.1"]], ids=["", "given"])
 def test_rates_of_another_optimizer_are_not_those_of_the_run(rates):
     """`min_alpha` of the run is above the default `alpha` of SGD, and not asked for."""
@@ -210,7 +211,7 @@ def test_settings_are_those_of_the_run():
     assert new == old | {"window": 3}
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [["--window", "session"], ["--preset", "items"], ["--preset=items"]]
 )

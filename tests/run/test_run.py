@@ -78,6 +78,7 @@ def test_train_writes_a_line_of_metrics_an_epoch(finished):
     assert 0 < lines[1]["loss"] <= lines[0]["loss"] <= 6 * math.log(2) + 1e-6
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("loader", ["memory", "tfdata"])
 def test_train_repeats_itself_to_the_bit(finished, tmp_path, loader):
     train_small(tmp_path / "run", finished.path.parent / "text.txt", loader=loader)

@@ -63,6 +63,7 @@ def test_points_within_epochs_are_scalars(run):
             assert line[name] is None or found[key] == pytest.approx(line[name], 1e-6)
 
 
+@pytest.mark.slow
 def test_row_norms_of_both_tables_are_histograms(run):
     found = {
         (value.tag, event.step): value.histo

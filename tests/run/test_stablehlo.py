@@ -60,7 +60,7 @@ def run_of(folder, monkeypatch, tmp_path):
 SLOW = {"resnet", "wide-resnet", "vit"}
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in RUNS],

@@ -76,7 +76,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", CELLS)
 def test_known_rows_are_frozen_to_the_last_bit_and_new_ones_learn(options):
     assert train("--init-from", "given.npz", "--epochs", "0", run="start") == 0
@@ -169,7 +169,7 @@ def test_all_rows_or_those_of_a_file_are_frozen(caplog):
     )
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("grow", [True, False])
 def test_old_rows_are_frozen_when_a_run_goes_on(grow):
     assert train(run="old") == 0

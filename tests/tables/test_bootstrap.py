@@ -340,7 +340,7 @@ def test_weighted_updates_are_those_of_loops(
     assert_terms(loss.num_terms, expected.num_terms)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pairwise(
     kind=KINDS,
     architecture=ARCHITECTURES,
@@ -366,7 +366,7 @@ def test_weights_of_one_give_the_same_bits_as_none(
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pairwise(architecture=ARCHITECTURES, backend=BACKENDS)
 def test_twice_the_weights_are_half_the_rate_and_half_the_cap(architecture, backend):
     """To the bit, as 2 is a power of 2; the loss doubles, with the number of terms."""
@@ -415,7 +415,7 @@ def trained(config: Config, sequences) -> dict[str, np.ndarray]:
     return training.program.whole_state(state).params["tables"]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["xla", "numba"])
 @BOTH
 def test_a_replica_is_the_run_of_its_seed(sequences, architecture, backend):

@@ -170,6 +170,7 @@ def test_a_trainer_goes_on_from_its_file(sequences, tmp_path, negative):
         assert trained.vectors.tobytes() == loaded.vectors.tobytes()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F59")
 @negatives
 def test_a_file_with_the_tables_of_another_objective_is_refused(
@@ -222,6 +223,7 @@ def test_attributes_that_are_not_those_of_the_tables_are_refused(sequences, tmp_
         trained.partial_fit(sequences)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("negative", [0, 5])
 def test_vectors_to_start_from_give_output_rows_of_tokens_alone(sequences, negative):
     sampled = embedder.EmbeddingTrainer(**HS | {"hs": False}).fit(sequences)

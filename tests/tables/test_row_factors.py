@@ -141,7 +141,7 @@ def test_any_number_of_threads_gives_the_same_bits(optimizer, threads):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("update", list(UPDATES))
 def test_two_calls_are_one_of_twice_as_many_updates(update):
     """Factors go from call to call, and are no part of a whole state."""
@@ -204,7 +204,7 @@ def count(text: str, operation: str) -> int:
     return sum(f" {operation}(" in line for line in text.splitlines())
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [capped_sgd(5.0), rowwise_adagrad()], ids=OPTIMIZERS)
 def test_factors_cost_no_scatter_and_no_copy_of_a_table(rule):
     plain = compiled_text(rule, RowFactors())

@@ -456,7 +456,7 @@ def assert_same(ours, theirs, **tolerance) -> None:
     np.testing.assert_allclose(ours[1], theirs[1], **tolerance)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @COMPILERS
 @BOTH
 def test_weights_of_one_are_no_weights(encoded, architecture, backend):
@@ -501,7 +501,7 @@ def test_both_compilers_agree(encoded, architecture, bootstrap):
     assert_same(by_numba, by_xla, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @COMPILERS
 def test_a_replica_is_the_run_of_its_seed(encoded, backend):
     given = config(backend=backend, replicas=2, bootstrap=True, epochs=1)
@@ -554,6 +554,7 @@ def test_frames_and_paths_have_weights():
     np.testing.assert_array_equal(ensemble.vectors, fitted[1].vectors)
 
 
+@pytest.mark.slow
 def test_a_run_with_weights(capsys):
     table(2000).write_parquet("a.parquet")
     run = ["train", "a.parquet", "--workdir", "run", *FAST]

@@ -97,7 +97,7 @@ def test_each_format_gives_the_same_sessions(name):
     assert read(file_corpus(name)) == grouped(table())
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("run_rows", [1, 7, 64, 10**6])
 @pytest.mark.parametrize("batch_rows", [3, 50])
 def test_sorting_in_runs_of_any_size_is_the_same(monkeypatch, run_rows, batch_rows):
@@ -435,7 +435,7 @@ def test_exported_keys_of_text_are_text():
     assert pl.read_parquet("vectors.parquet")["key"].dtype == pl.String
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [0, 1], ids=["named later", "found later"])
 def test_a_run_resumes_whether_its_columns_are_named_or_found(stopped, capsys, named):
     frame = table(2000).rename({"time": "order"}).with_columns(other=pl.col("item"))

@@ -193,7 +193,7 @@ def rows(trainer: EmbeddingTrainer, keys: Iterable[str]) -> np.ndarray:
     return trainer.vectors[[trainer.key_to_index[key] for key in keys]]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze", ["", "known"])
 def test_all_models_of_an_ensemble_start_from_vectors(freeze):
     trainer = EmbeddingTrainer(**OPTIONS)

@@ -193,7 +193,7 @@ def sequences() -> list[list[str]]:
     return [[f"w{i}" for i in rng.integers(20, size=12)] for _ in range(60)]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_fit_ensemble_trains_the_models_of_consecutive_seeds(bootstrap):
     options = {"vector_size": 6, "min_count": 1, "epochs": 2, "dtype": "float64"}

@@ -79,6 +79,7 @@ def test_keys_are_integers_where_items_are(tmp_path):
     assert as_text.index_to_key == [*map(str, trainer.index_to_key)]
 
 
+@pytest.mark.slow
 def test_tokens_of_ensembles_are_integers_where_items_are():
     trainer = EmbeddingTrainer(min_count=1, vector_size=4, epochs=1)
     ensemble = trainer.fit_ensemble(sequences(), replicas=2).ensemble_

@@ -50,6 +50,7 @@ def test_epochs_one_by_one_are_those_of_fit(architecture, objective):
     np.testing.assert_array_equal(tables[0], trainer.vectors)
 
 
+@pytest.mark.slow
 def test_output_rows_are_tokens_and_then_inner_nodes():
     """Of which there is one less than tokens: the last row stays."""
     nodes = [True] * 11 + [False]
@@ -91,6 +92,7 @@ def pairs(lengths: list[int], window: int) -> int:
     )
 
 
+@pytest.mark.slow
 def test_fixed_windows_have_all_contexts():
     trainer = EmbeddingTrainer(vector_size=8, sample=0, window=3)
     tables, _ = given(trainer, WORDS)

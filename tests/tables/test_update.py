@@ -67,7 +67,7 @@ def test_updates_report_every_nth_loss_and_change_nothing_by_it():
     assert int(seldom.step) == 4
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @RULES
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 def test_dense_updates_equal_updates_by_rows(architecture, rule):
@@ -87,6 +87,7 @@ def test_dense_updates_equal_updates_by_rows(architecture, rule):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.spread(1)
 @RULES
 def test_empty_updates_change_nothing(rule):
     empty = CASE.updates()
@@ -191,7 +192,7 @@ def test_weights_are_summed_by_row_and_update(num_updates, at_once):
         np.testing.assert_allclose(total[row < 7], expected[row < 7], rtol=1e-6)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("update", ["rows", "dense"])
 def test_adagrad_goes_on_from_a_saved_state_to_the_same_bits(tmp_path, update):
     """20 updates are 10, a checkpoint, and 10."""
@@ -254,6 +255,7 @@ def test_the_state_is_donated():
     assert before.params["tables"]["input"].is_deleted()
 
 
+@pytest.mark.spread(1)
 @RULES
 def test_tables_are_not_copied_by_an_update(rule):
     """A gather or a scatter too many makes XLA copy a table in each step."""

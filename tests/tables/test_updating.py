@@ -98,6 +98,7 @@ def test_a_wrong_schedule_is_refused(trained):
         trained.partial_fit(NEW, schedule="slow")
 
 
+@pytest.mark.slow
 def test_dropped_tokens_are_counted(trained, caplog):
     caplog.set_level(logging.INFO)
     trained.partial_fit([*NEW, ["m", "a"]])
@@ -206,6 +207,7 @@ def test_occurrences_in_earlier_corpora_count_for_new_tokens(base, capsys):
     assert "in this text and the earlier ones." in log
 
 
+@pytest.mark.slow
 @pytest.mark.row("F44")
 def test_a_stopped_update_with_replay_goes_on_to_the_same_bits(base, stopped):
     flags = ["--grow", "--epochs", "2", "--replay", "0.5"]

@@ -231,7 +231,7 @@ def test_walks_are_whole_sequences(tmp_path, caplog, capsys):
     assert "27 of the first 27 sequences have more than `block` = 16" in log
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_saved_trainer_goes_on_with_whole_sessions(tmp_path, architecture):
     """To the bits of one that was not saved, which are not those of a window."""

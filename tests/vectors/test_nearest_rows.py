@@ -40,7 +40,7 @@ def made(num_rows, size, rng, dtype):
     return matrix.astype(dtype)
 
 
-@pytest.mark.spread(5)
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_a_finished_run_is_shown_and_only_read(run, capsys):
     assert "loss" in text and "alpha" in text and "words/s" in text
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_has_the_neighbours_of_its_newest_checkpoint(
     unfinished, capsys
 ):
