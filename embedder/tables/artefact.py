@@ -69,6 +69,7 @@ class ModelFile(NamedTuple):
     loss_history: list[float]
     row_state: RowState = MappingProxyType({})  # of the optimizer
     key_type: KeyType = "text"  # what the tokens were given as
+    subwords: np.ndarray | None = None  # [V + K, D], of which `input` is made
 
     @property
     def token_output(self) -> np.ndarray | None:
