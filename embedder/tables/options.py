@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -28,6 +28,12 @@ class NgramRule(NamedTuple):
     min_n: int
     max_n: int
     num_buckets: int
+
+
+def ngram_rule(subwords: Sequence[int], buckets: int) -> NgramRule:
+    """The rule of the settings `subwords`, MIN and MAX, and `buckets`."""
+    least, most = subwords
+    return NgramRule(least, most, buckets)
 
 
 Architecture = Literal["skipgram", "cbow"]
@@ -354,7 +360,7 @@ class TablesOptions:
     @property
     def ngrams(self) -> NgramRule | None:
         """The n-grams of words; None: there are no subwords."""
-        return NgramRule(*self.subwords, self.buckets) if self.subwords else None
+        return ngram_rule(self.subwords, self.buckets) if self.subwords else None
 
     @property
     def num_output_tables(self) -> int:

@@ -16,7 +16,7 @@ of all words where a state is read.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -43,9 +43,9 @@ SUBWORDS_AT_ONCE = 8
 class Lists(NamedTuple):
     """The subwords of all words as a placed state has them, in `TrainState.extras`."""
 
-    starts: np.ndarray  # i32[V + 1], of each word in `rows`
-    rows: np.ndarray  # i32[n]
-    scale: np.ndarray  # [1], n of (95), in the dtype of the tables
+    starts: Any  # i32[V + 1], of each word in `rows`
+    rows: Any  # i32[n]
+    scale: Any  # [1], n of (95), in the dtype of the tables
 
 
 class SubwordSizes(NamedTuple):
@@ -138,6 +138,14 @@ def subword_program(
     return dataclasses.replace(
         program, place_state=place_state, whole_state=whole_state
     )
+
+
+def with_row_shapes(shapes: TrainState, num_rows: int) -> TrainState:
+    """Shapes of a state, with that of V + K rows of subwords."""
+    tables = shapes.params["tables"]
+    given = tables["input"]
+    rows = jax.ShapeDtypeStruct((num_rows, given.shape[1]), given.dtype)
+    return shapes._replace(params={"tables": tables | {TABLE: rows}})
 
 
 def no_lists() -> Lists:

@@ -160,7 +160,7 @@ def first_rows(buckets: np.ndarray, size: int, seed: int, dtype) -> np.ndarray:
     A row follows from the seed and its bucket alone.
     """
     with np.errstate(over="ignore"):
-        own = _mixed(_mixed(np.uint64(seed)[np.newaxis]) + buckets.astype(np.uint64))
+        own = _mixed(_mixed(np.array([seed], np.uint64)) + buckets.astype(np.uint64))
         table = np.empty((len(buckets), size), dtype)
         for column in range(size):
             bits = _mixed(own + np.uint64(column + 1) * _GOLDEN) >> np.uint64(40)
@@ -206,6 +206,10 @@ class Ngrams:
             size, dtype = self.rows.shape[1], self.rows.dtype
             found[~known] = first_rows(buckets[~known], size, self.seed, dtype)
         return found
+
+    def has_ngrams(self, word: str) -> bool:
+        """Whether a word has an n-gram, and so a vector other than 0."""
+        return len(ngram_buckets([word], self.rule)[0]) > 0
 
     def vector(self, word: str) -> np.ndarray:
         """The vector of a word that has no row of its own, [D]: the mean over its

@@ -165,7 +165,7 @@ def apply_on_thread(
             arrivals += thread.threads
             if not wait(thread.arrivals, arrivals):
                 return
-            if words is not None:
+            if words is not None and entries is not None:
                 bucket = fetch_add(thread.subwords, s)
                 while bucket < num_buckets:
                     theirs_too = gathered, words, entries, constants.cap, batch.rate[s]
