@@ -116,7 +116,7 @@ _RULES = {
         str, "'float32' or 'float64'", lambda x, _: x in ("float32", "float64")
     ),
     "subwords": _Rule(
-        list,
+        tuple,
         "two integers, MIN and MAX, with 1 <= MIN <= MAX <= 50",
         lambda x, _: (
             not x
@@ -290,7 +290,7 @@ def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], Model]:
 def _converted(value: Any, kind: type, message: str) -> Any:
     abstract = {
         **{int: numbers.Integral, float: numbers.Real, str: str, bool: bool},
-        list: list | tuple,
+        tuple: list | tuple,
     }[kind]
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, abstract):
         raise TypeError(message)
@@ -364,7 +364,7 @@ def _settings(member: np.ndarray) -> dict[str, Any]:
     settings = json.loads(member.tobytes().decode("utf-8"))
     if isinstance(settings, dict):
         of_earlier = {"optimizer": "sgd", "hs": False}
-        of_earlier |= {"subwords": [], "buckets": 2_000_000}
+        of_earlier |= {"subwords": (), "buckets": 2_000_000}
         settings = of_earlier | settings
     if not isinstance(settings, dict) or set(settings) != set(_RULES):
         raise ValueError("`settings` has other names than the arguments of a trainer")

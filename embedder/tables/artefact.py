@@ -31,6 +31,7 @@ from embedder.errors import InputError, InputNotFoundError
 from embedder.tables.options import OPTIMIZERS, ngram_rule
 from embedder.tables.subwords import TABLE
 from embedder.tables.update import TABLES, RowState, state_shapes
+from embedder.vectors.fasttext_bin import training_settings
 from embedder.vectors.subwords import Ngrams, subwords_of
 
 MODEL_SETTINGS = (
@@ -85,7 +86,12 @@ class ModelFile(NamedTuple):
         rule = ngram_rule(self.settings["subwords"], self.settings["buckets"])
         rows = self.subwords[len(self.tokens) :]
         buckets = subwords_of(self.tokens, rule).buckets
-        return Ngrams(rule, buckets, rows, self.settings["seed"])
+        return Ngrams(
+            *(rule, buckets, rows, self.settings["seed"]),
+            words=self.subwords[: len(self.tokens)],
+            output=self.output[: len(self.tokens)],
+            settings=training_settings(self.settings),
+        )
 
     @property
     def token_output(self) -> np.ndarray | None:

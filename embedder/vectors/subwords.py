@@ -10,9 +10,10 @@ References: Bojanowski et al. 2017, TACL 5 (arXiv:1607.04606); fastText,
 `src/dictionary.cc`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def _hashes(
 def _hashes_of_some(
     words: Sequence[str], rule: NgramRule
 ) -> tuple[np.ndarray, np.ndarray]:
-    texts = [f"<{word}>".encode() for word in words]
+    texts = [f"<{word}>".encode("utf-8", "surrogateescape") for word in words]
     data = np.frombuffer(b"".join(texts), np.int8)
     first_byte = np.flatnonzero((data & np.int8(-64)) != np.int8(-128))
     num_bytes = np.diff(first_byte, append=len(data))
@@ -182,13 +183,18 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ngrams:
-    """Rows of n-grams, of which the vectors of unknown words are made."""
+    """Rows of n-grams, of which the vectors of unknown words are made, and what else a
+    file of fastText has."""
 
     rule: NgramRule
     buckets: np.ndarray  # i64[K], ascending
     rows: np.ndarray  # [K, D]
     seed: int | None = None
     """Of the rows of all other buckets, (96); None: they are 0."""
+    words: np.ndarray | None = None  # [V, D], own rows of the words
+    output: np.ndarray | None = None  # [R, D]
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """Of the training, by fastText's names."""
 
     def __repr__(self) -> str:
         return f"Ngrams({self.rule}, {len(self.buckets)} rows)"
