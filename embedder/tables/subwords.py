@@ -168,7 +168,8 @@ def compose_words(lists: Lists, table, words, longest: int):
 
     shape = len(words), table.shape[1]
     total = _each_step(longest, add, jnp.zeros(shape, table.dtype))
-    return total / jnp.maximum(_lengths(lists, words), 1).astype(table.dtype)[:, None]
+    lengths = jnp.maximum(_lengths(lists, words), 1).astype(table.dtype)
+    return total / lengths[:, None]
 
 
 def set_words(input, words, vectors):
@@ -227,6 +228,7 @@ def _lengths(lists: Lists, words):
 def _rows_of(lists: Lists, words, step, num_rows: int):
     """Some subwords of each word, i32[M, n]; out of range where it has none."""
     number = step * SUBWORDS_AT_ONCE + jnp.arange(SUBWORDS_AT_ONCE, dtype=jnp.int32)
+    number = number[None]
     starts = lists.starts.at[words].get(mode="fill", fill_value=0)
     rows = lists.rows.at[starts[:, None] + number].get(mode="clip")
     return jnp.where(number < _lengths(lists, words)[:, None], rows, num_rows)

@@ -54,7 +54,7 @@ def write_fasttext(vectors: Vectors, path: Path) -> None:
     given: dict[str, Any] = {}
     if ngrams is not None:
         output = output if ngrams.output is None else ngrams.output
-        given = dict(ngrams.settings)
+        given = dict(ngrams.settings or {})
     counts = np.ones(num_words, np.int64) if vectors.counts is None else vectors.counts
     with open(path, "wb") as file:
         file.write(MAGIC + struct.pack("<i", _VERSION))

@@ -12,7 +12,6 @@ References: Bojanowski et al. 2017, TACL 5 (arXiv:1607.04606); fastText,
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -193,7 +192,7 @@ class Ngrams:
     """Of the rows of all other buckets, (96); None: they are 0."""
     words: np.ndarray | None = None  # [V, D], own rows of the words
     output: np.ndarray | None = None  # [R, D]
-    settings: Mapping[str, Any] = MappingProxyType({})
+    settings: Mapping[str, Any] | None = None
     """Of the training, by fastText's names."""
 
     def __repr__(self) -> str:
