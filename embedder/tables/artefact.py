@@ -28,11 +28,11 @@ from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.engine.rules import row_rule
 from embedder.errors import InputError, InputNotFoundError
-from embedder.tables.options import OPTIMIZERS, ngram_rule
-from embedder.tables.subwords import TABLE
+from embedder.tables.options import OPTIMIZERS
+from embedder.tables.subwords import TABLE, ngram_rule
 from embedder.tables.update import TABLES, RowState, state_shapes
 from embedder.vectors.fasttext_bin import training_settings
-from embedder.vectors.subwords import Ngrams, subwords_of
+from embedder.vectors.subwords import NgramRule, Ngrams, subwords_of
 
 MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
@@ -83,7 +83,8 @@ class ModelFile(NamedTuple):
         """The rows of n-grams, for vectors of unknown words; None: there are none."""
         if self.subwords is None:
             return None
-        rule = ngram_rule(self.settings["subwords"], self.settings["buckets"])
+        least, most = self.settings["subwords"]
+        rule = NgramRule(least, most, self.settings["buckets"])
         rows = self.subwords[len(self.tokens) :]
         buckets = subwords_of(self.tokens, rule).buckets
         return Ngrams(
@@ -224,7 +225,7 @@ def _check_rows(
     output_rows = len(tokens) * config.tables.num_output_tables
     shapes = state_shapes(rule, (len(tokens), size), config.run.dtype, output_rows)
     expected = shapes.params["tables"] | rule.row_state(shapes.opt_state)
-    ngrams = config.tables.ngrams
+    ngrams = ngram_rule(config.tables)
     if ngrams is not None:
         rows = subwords_of(tokens, ngrams).num_rows
         expected[TABLE] = jax.ShapeDtypeStruct((rows, size), expected["input"].dtype)

@@ -664,9 +664,9 @@ class EmbeddingTrainer:
     @property
     def _objective_now(self) -> dict[str, Any]:
         """What tables are of, besides their shapes."""
-        names = ("subwords", "buckets") if self.subwords else ("subwords",)
-        rules = {name: getattr(self, name) for name in names}
-        return {"hs": self.hs, "negative": self.negative > 0} | rules
+        buckets = self.buckets if self.subwords else 0
+        found = {"hs": self.hs, "negative": self.negative > 0}
+        return found | {"subwords": self.subwords, "buckets": buckets}
 
     @property
     def _has_integers(self) -> bool:
@@ -748,15 +748,16 @@ class EmbeddingTrainer:
     def _check_objective(self) -> None:
         """Raises InputError if attributes were set that the tables do not fit."""
         before, now = self._objective, self._objective_now
-        for name in before.keys() | now.keys():
-            if before.get(name) != now.get(name):
-                rule = repr(before.get(name))
-                if name == "negative":
-                    rule = "above 0" if before[name] else "0"
-                raise InputError(
-                    f"`{name}` must be {rule}, as when the tables were trained, got "
-                    f"{getattr(self, name)!r}."
-                )
+        names = [k for k in before | now if before.get(k) != now.get(k)]
+        if not names:
+            return
+        shown = before | {"negative": "above 0" if before["negative"] else 0}
+        rules = " and ".join(f"`{k}` {shown[k]}" for k in names)
+        given = " and ".join(repr(getattr(self, name)) for name in names)
+        raise InputError(
+            f"{rules.replace('` ', '` must be ', 1)}, as when the tables were trained, "
+            f"got {given}."
+        )
 
     def _state_to_train(self) -> TrainState:
         """The state; a state of another optimizer than `optimizer` is replaced."""

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -20,21 +20,6 @@ from embedder.settings import (
     text,
     validate,
 )
-
-
-class NgramRule(NamedTuple):
-    """Which n-grams a word has, and how many buckets there are for all of them."""
-
-    min_n: int
-    max_n: int
-    num_buckets: int
-
-
-def ngram_rule(subwords: Sequence[int], buckets: int) -> NgramRule:
-    """The rule of the settings `subwords`, MIN and MAX, and `buckets`."""
-    least, most = subwords
-    return NgramRule(least, most, buckets)
-
 
 Architecture = Literal["skipgram", "cbow"]
 """Predict the contexts from each token (skipgram), or each token from them (cbow)."""
@@ -356,11 +341,6 @@ class TablesOptions:
             return 1
         of_block = 2 * self.block_or_default if self.has_whole_sequences else 32
         return self.noise or of_block
-
-    @property
-    def ngrams(self) -> NgramRule | None:
-        """The n-grams of words; None: there are no subwords."""
-        return ngram_rule(self.subwords, self.buckets) if self.subwords else None
 
     @property
     def num_output_tables(self) -> int:

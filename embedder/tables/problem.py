@@ -55,7 +55,7 @@ from embedder.tables.start_files import (
     write_start,
 )
 from embedder.tables.starting import NO_START, FirstVectors, Starting, plan_start
-from embedder.tables.subwords import TABLE, with_row_shapes
+from embedder.tables.subwords import TABLE, ngram_rule, with_row_shapes
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
 from embedder.tables.updating import (
@@ -342,7 +342,7 @@ def _from_checkpoint(run: Workdir, argument: str) -> ModelFile:
     shape = len(vocabulary), config.tables.vector_size
     output_rows = shape[0] * config.tables.num_output_tables
     shapes = state_shapes(rule, shape, config.run.dtype, output_rows)
-    ngrams = config.tables.ngrams
+    ngrams = ngram_rule(config.tables)
     if ngrams is not None:
         rows = subwords_of(vocabulary.tokens, ngrams).num_rows
         shapes = with_row_shapes(shapes, rows)

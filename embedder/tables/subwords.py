@@ -25,8 +25,9 @@ import numpy as np
 from embedder.engine.program import PlacedState, Program
 from embedder.engine.rules import ASCENDING
 from embedder.engine.state import TrainState
-from embedder.tables.options import NgramRule
+from embedder.tables.options import TablesOptions
 from embedder.vectors.subwords import (
+    NgramRule,
     Subwords,
     composed,
     first_rows,
@@ -93,6 +94,14 @@ class SubwordTable:
         """The subwords for a placed state."""
         starts = self.subwords.starts.astype(np.int32)
         return Lists(starts, self.subwords.rows, np.array([self.scale], dtype))
+
+
+def ngram_rule(options: TablesOptions) -> NgramRule | None:
+    """The n-grams of words; None: there are no subwords."""
+    if not options.subwords:
+        return None
+    least, most = options.subwords
+    return NgramRule(least, most, options.buckets)
 
 
 def subword_table(

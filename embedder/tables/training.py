@@ -49,6 +49,7 @@ from embedder.tables.starting import NO_ROWS, FirstRows
 from embedder.tables.subwords import (
     SubwordSizes,
     SubwordTable,
+    ngram_rule,
     subword_program,
     subword_table,
 )
@@ -106,9 +107,8 @@ class Training:
         counts = encoded.vocabulary.counts
         self.tree: Tree | None = huffman_tree(counts) if options.hs else None
         self.subwords: SubwordTable | None = None
-        if options.ngrams is not None:
-            tokens = encoded.vocabulary.tokens
-            self.subwords = subword_table(tokens, counts, options.ngrams)
+        if (rule := ngram_rule(options)) is not None:
+            self.subwords = subword_table(encoded.vocabulary.tokens, counts, rule)
         self.scores = self._measures.names
         self.metrics: tuple[str, ...] = ("loss", *self.scores)
         self.epochs = epochs

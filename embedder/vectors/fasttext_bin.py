@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from embedder.errors import InputEndError, InputError
-from embedder.tables.options import NgramRule
-from embedder.vectors.subwords import Ngrams, composed, subwords_of
+from embedder.vectors.subwords import NgramRule, Ngrams, composed, subwords_of
 from embedder.vectors.vectors import Vectors, short_repr
 from embedder.vectors.word2vec import check_plain_keys, float32, read_binary
 

@@ -16,12 +16,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.tables.options import NgramRule
-
 _OFFSET = np.uint32(2166136261)
 _PRIME = np.uint32(16777619)
 _END_OF_SENTENCE = "</s>"  # a token of fastText, which has no n-grams
 _WORDS_AT_ONCE = 2**14  # bounds the memory of hashes
+
+
+class NgramRule(NamedTuple):
+    """Which n-grams a word has, and how many buckets there are for all of them."""
+
+    min_n: int
+    max_n: int
+    num_buckets: int
 
 
 def hash_ngram(ngram: str) -> int:

@@ -19,7 +19,7 @@ from embedder.tables.huffman import huffman_tree
 from embedder.tables.objective import Rows
 from embedder.tables.prepare import Batch, Gathered, prepare
 from embedder.tables.row_factors import RowFactors
-from embedder.tables.subwords import TABLE, SubwordTable, subword_table
+from embedder.tables.subwords import TABLE, SubwordTable, ngram_rule, subword_table
 from embedder.tables.training import TablesProgram
 from embedder.tables.update import Loss, host_state, row_gradients
 from migration.parity import equations
@@ -47,7 +47,7 @@ class Sample(NamedTuple):
     @property
     def subwords(self) -> SubwordTable | None:
         """The port's subwords; None: there are none."""
-        rule = self.config.tables.ngrams
+        rule = ngram_rule(self.config.tables)
         if rule is None:
             return None
         assert self.tokens is not None and self.token_counts is not None

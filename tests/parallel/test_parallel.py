@@ -84,6 +84,16 @@ def test_hierarchical_softmax_is_the_same_on_any_devices(num_devices, part):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, 4])
+def test_subwords_are_the_same_on_any_devices(num_devices):
+    """But for tables that are sharded by rows, which do not go with them."""
+    cells = run(num_devices, "subwords")
+    assert len(cells) == {2: 8, 4: 10}[num_devices]
+    for each in cells:
+        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 4])
 def test_weighted_sequences_are_the_same_on_any_devices(num_devices):
     """Skip-gram of one model, and CBOW of two replicas, with a bootstrap."""
     cells = run(num_devices, "weights")

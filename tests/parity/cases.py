@@ -10,7 +10,7 @@ from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.huffman import huffman_tree
 from embedder.tables.row_factors import RowFactors, factored_program
-from embedder.tables.subwords import subword_program, subword_table
+from embedder.tables.subwords import ngram_rule, subword_program, subword_table
 from embedder.tables.training import make_program
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
@@ -101,8 +101,8 @@ class Case(NamedTuple):
         depth = huffman_tree(counts).depth if counts is not None else 0
         tokens = self.tokens if subwords else None
         table = None
-        if config.tables.ngrams is not None:
-            table = subword_table(self.tokens, self.counts, config.tables.ngrams)
+        if (rule := ngram_rule(config.tables)) is not None:
+            table = subword_table(self.tokens, self.counts, rule)
         program = make_program(
             *(self.num_rows, 1, config, layout),
             factored=factors.tables,
