@@ -35,6 +35,7 @@ from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
 from embedder.tables.gensim_names import check_names, names_successors
 from embedder.tables.given_tables import (
+    GivenSubwords,
     GivenTables,
     TokenIds,
     TrainedEpoch,
@@ -443,6 +444,7 @@ class EmbeddingTrainer:
         epochs: range,
         *,
         shrink_windows: bool = True,
+        subwords: tuple[list[str], np.ndarray, np.ndarray] | None = None,
     ) -> TrainedEpoch:
         """Trains tables that the caller keeps for one epoch; returns the new ones.
 
@@ -459,13 +461,16 @@ class EmbeddingTrainer:
           epoch: its number, of which its draws depend.
           epochs: of the schedule: the rate falls from `alpha` to `min_alpha` over them.
           shrink_windows: False: each token has all contexts up to `window`.
+          subwords: of a trainer with `subwords`: the tokens, their own rows [V, D], and
+            the rows of all buckets; input rows then follow from these.
 
         Raises:
           TypeError, ValueError: an array does not fit; the message names it.
           FloatingPointError: training diverged.
         """
         config = settings.with_options(self._config(), shrink_windows=shrink_windows)
-        given = GivenTables(*tables), TokenIds(*sequences)
+        of_words = None if subwords is None else GivenSubwords(*subwords)
+        given = GivenTables(*tables, of_words), TokenIds(*sequences)
         use_threads()
         with _cap_named():
             return train_epoch(config, *given, epoch, epochs)

@@ -10,14 +10,14 @@ Reference: fastText, `src/fasttext.cc`, `src/args.cc` and `src/dictionary.cc`.
 import math
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.errors import InputEndError, InputError
+from embedder.errors import InputEndError, InputError, InputNotFoundError
 from embedder.vectors.subwords import NgramRule, Ngrams, composed, subwords_of
 from embedder.vectors.vectors import Vectors, short_repr
 from embedder.vectors.word2vec import check_plain_keys, float32, read_binary
@@ -33,6 +33,10 @@ _KIND = "a fastText file"
 _ROWS_AT_ONCE = 2**16
 _HS, _NEGATIVE, _CBOW, _SKIPGRAM = 1, 2, 1, 2
 _NO_RULE = NgramRule(0, 0, 0)
+_DEFAULTS: dict[str, Any] = {
+    **{"ws": 5, "epoch": 5, "minCount": 1, "neg": 5, "wordNgrams": 1},
+    **{"loss": _NEGATIVE, "model": _SKIPGRAM, "lrUpdateRate": 100, "t": 1e-4},
+}
 
 
 def write_fasttext(vectors: Vectors, path: Path) -> None:
@@ -55,20 +59,83 @@ def write_fasttext(vectors: Vectors, path: Path) -> None:
         output = output if ngrams.output is None else ngrams.output
         given = dict(ngrams.settings or {})
     counts = np.ones(num_words, np.int64) if vectors.counts is None else vectors.counts
-    with open(path, "wb") as file:
-        file.write(MAGIC + struct.pack("<i", _VERSION))
-        file.write(struct.pack(_HEADER, *_header(given, rule, size)))
-        file.write(struct.pack("<3iqq", num_words, num_words, 0, counts.sum(), -1))
-        for key, count in zip(vectors.keys, counts.tolist(), strict=True):
-            file.write(key.encode() + b"\0" + struct.pack("<qb", count, 0))
-        file.write(struct.pack("<?qq", False, num_words + rule.num_buckets, size))
-        file.write(_little(words))
+    own = {"dim": size, "bucket": rule.num_buckets}
+    own |= {"minn": rule.min_n, "maxn": rule.max_n}
+
+    def rows() -> Iterator[np.ndarray]:
+        yield words
         for start in range(0, rule.num_buckets, _ROWS_AT_ONCE):
             assert ngrams is not None, "buckets are of n-grams"
             stop = min(start + _ROWS_AT_ONCE, rule.num_buckets)
-            file.write(_little(ngrams.rows_of(np.arange(start, stop))))
-        file.write(struct.pack("<?qq", False, *output.shape))
-        file.write(_little(output))
+            yield ngrams.rows_of(np.arange(start, stop))
+
+    keys = [key.encode() for key in vectors.keys]
+    with open(path, "wb") as file:
+        _write(file, given | own, keys, counts, rows(), output)
+
+
+def _write(
+    file: Any,
+    given: dict[str, Any],
+    words: list[bytes],
+    counts: np.ndarray,
+    rows: Iterable[np.ndarray],
+    output: np.ndarray,
+) -> None:
+    settings = _DEFAULTS | given
+    num_words, num_tokens = len(words), settings.get("ntokens", int(counts.sum()))
+    num_rows = num_words + settings["bucket"]
+    file.write(MAGIC + struct.pack("<i", _VERSION))
+    file.write(struct.pack(_HEADER, *(settings[name] for name in _NAMES)))
+    file.write(struct.pack("<3iqq", num_words, num_words, 0, num_tokens, -1))
+    for word, count in zip(words, counts.tolist(), strict=True):
+        file.write(word + b"\0" + struct.pack("<qb", count, 0))
+    file.write(struct.pack("<?qq", False, num_rows, settings["dim"]))
+    for some in rows:
+        file.write(_little(some))
+    file.write(struct.pack("<?qq", False, *output.shape))
+    file.write(_little(output))
+
+
+class FastTextModel(NamedTuple):
+    """The content of a `.bin` of fastText."""
+
+    settings: dict[str, Any]
+    """By fastText's names: dim, ws, epoch, minCount, neg, wordNgrams, loss (1: hs, 2:
+    ns), model (1: cbow, 2: sg), bucket, minn, maxn, lrUpdateRate, t and ntokens."""
+    words: list[bytes]  # [V]
+    counts: np.ndarray  # i64[V]
+    input: np.ndarray  # f32[V + bucket, D]
+    output: np.ndarray  # f32[R, D]
+
+
+def write_fasttext_model(model: FastTextModel, path: str | os.PathLike[str]) -> None:
+    """Writes a `.bin` of fastText."""
+    with open(path, "wb") as file:
+        _write(file, *model[:3], [model.input], model.output)
+
+
+def read_fasttext_model(path: str | os.PathLike[str]) -> FastTextModel:
+    """The model in a `.bin` of fastText.
+
+    Raises:
+      InputNotFoundError: there is no such file.
+      InputEndError: the file ends too early.
+      InputError: it is damaged, quantized, supervised or of another version.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputNotFoundError(f"Model file {path} does not exist.")
+    with open(path, "rb") as file:
+        reader = _Reader(file, path)
+        given = reader.header()
+        words, counts, given["ntokens"] = reader.words()
+        num_rows = len(words) + given["bucket"]
+        rows = reader.matrix("input", num_rows, given["dim"])
+        output = reader.matrix("output", None, given["dim"])
+        if file.read(1):
+            raise InputError(f"{path} is not whole: it goes on after its matrices.")
+    return FastTextModel(given, words, counts, rows, output)
 
 
 def read_fasttext(path: Path) -> Vectors:
@@ -77,32 +144,22 @@ def read_fasttext(path: Path) -> Vectors:
     Words that are not UTF-8 get keys with escapes as `\\xe4`.
 
     Raises:
-      InputEndError: the file ends too early.
-      InputError: it is damaged, quantized, supervised or of another version.
+      InputEndError, InputError: see `read_fasttext_model`.
     """
-    with open(path, "rb") as file:
-        reader = _Reader(file, path)
-        given = reader.header()
-        words, counts = reader.words()
-        num_buckets = given["bucket"] if given["maxn"] > 0 else 0
-        rows = reader.matrix("input", len(words) + num_buckets, given["dim"])
-        output = reader.matrix("output", None, given["dim"])
-        if file.read(1):
-            raise InputError(f"{path} is not whole: it goes on after its matrices.")
-    keys = [word.encode("utf-8", "surrogateescape") for word in words]
-    shown = [key.decode("utf-8", "backslashreplace") for key in keys]
-    if not num_buckets:
+    given, raw, counts, rows, output = read_fasttext_model(path)
+    words = [word.decode("utf-8", "surrogateescape") for word in raw]
+    shown = [word.decode("utf-8", "backslashreplace") for word in raw]
+    if not given["bucket"]:
         return Vectors(shown, rows, counts)
-    rule = NgramRule(given["minn"], given["maxn"], num_buckets)
+    rule = NgramRule(given["minn"], given["maxn"], given["bucket"])
     found = subwords_of(words, rule)
     own, of_buckets = rows[: len(words)], rows[len(words) :]
     matrix = composed(found, np.concatenate([own, of_buckets[found.buckets]]))
-    settings = {name: given[name] for name in _NAMES if name not in ("dim", "bucket")}
     ngrams = Ngrams(
-        *(rule, np.arange(num_buckets), of_buckets),
+        *(rule, np.arange(rule.num_buckets), of_buckets),
         words=own,
         output=output,
-        settings=settings,
+        settings=given,
     )
     return Vectors(shown, matrix, counts, ngrams=lambda: ngrams)
 
@@ -110,8 +167,9 @@ def read_fasttext(path: Path) -> Vectors:
 def read_bin(path: Path) -> Vectors:
     """The vectors of a `.bin`: of fastText, or of word2vec, by its first bytes."""
     with open(path, "rb") as file:
-        is_fasttext = file.read(len(MAGIC)) == MAGIC
-    return read_fasttext(path) if is_fasttext else read_binary(path)
+        first = file.read(len(MAGIC))
+    is_old = len(first) == 4 and first[3] == 0 and 0 < int.from_bytes(first, "little")
+    return read_fasttext(path) if first == MAGIC or is_old else read_binary(path)
 
 
 def training_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -129,21 +187,6 @@ def training_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _header(given: dict[str, Any], rule: NgramRule, size: int) -> list[Any]:
-    defaults: dict[str, Any] = {
-        "ws": 5,
-        "epoch": 5,
-        "minCount": 1,
-        "neg": 5,
-        "wordNgrams": 1,
-    }
-    defaults |= {"loss": _NEGATIVE, "model": _SKIPGRAM, "lrUpdateRate": 100, "t": 1e-4}
-    own = {"dim": size, "bucket": rule.num_buckets}
-    own |= {"minn": rule.min_n, "maxn": rule.max_n}
-    found = defaults | given | own
-    return [found[name] for name in _NAMES]
-
-
 def _little(rows: np.ndarray) -> bytes:
     return float32(rows, _KIND).astype("<f4", copy=False).tobytes()
 
@@ -154,12 +197,18 @@ class _Reader:
     def __init__(self, file: BufferedIOBase, path: Path):
         self._file, self._path = file, path
         self._size = path.stat().st_size
+        self._is_old = False  # of before version 11
 
     def header(self) -> dict[str, Any]:
         magic, version = self._unpack("<4si")
-        if magic != MAGIC or version not in (11, 12):
+        self._is_old = magic != MAGIC
+        if self._is_old:  # it begins with dim and ws
+            values = (*struct.unpack("<i", magic), version, *self._unpack("<10id"))
+        elif version in (11, 12):
+            values = self._unpack(_HEADER)
+        else:
             raise self._fault(f"it is of version {version}, not 11 or 12")
-        found = dict(zip(_NAMES, self._unpack(_HEADER), strict=True))
+        found = dict(zip(_NAMES, values, strict=True))
         if version == 11 and found["model"] == 3:
             found["maxn"] = 0  # as fastText reads it
         least, most = found["minn"], found["maxn"]
@@ -170,11 +219,14 @@ class _Reader:
             )
         if most > 0 and not (1 <= least and most <= 50):
             raise self._fault(f"it has n-grams of {least} to {most} characters")
+        if most <= 0:
+            found["bucket"] = 0
         return found
 
-    def words(self) -> tuple[list[str], np.ndarray]:
-        """The words, of bytes that are no UTF-8 surrogates, and their counts."""
-        size, num_words, num_labels, _, num_pruned = self._unpack("<3iqq")
+    def words(self) -> tuple[list[bytes], np.ndarray, int]:
+        """The words, their counts, and the number of tokens of the text."""
+        size, num_words, num_labels, num_tokens = self._unpack("<3iq")
+        num_pruned = 0 if self._is_old else self._unpack("<q")[0]
         if num_labels:
             raise self._fault(f"it is supervised, with {num_labels} labels")
         if num_pruned > 0:
@@ -183,11 +235,11 @@ class _Reader:
             raise self._fault(f"it claims {size} entries and {num_words} words")
         words, counts = [], np.empty(size, np.int64)
         for row, (word, count) in enumerate(self._entries(size)):
-            words.append(word.decode("utf-8", "surrogateescape"))
+            words.append(word)
             counts[row] = count
         if counts.min() < 0:
             raise self._fault(f"a count is {counts.min()}")
-        return words, counts
+        return words, counts, num_tokens
 
     def _entries(self, num: int) -> Iterator[tuple[bytes, int]]:
         buffer, at = b"", 0
@@ -206,7 +258,8 @@ class _Reader:
 
     def matrix(self, name: str, num_rows: int | None, size: int) -> np.ndarray:
         """A matrix [num_rows, size]; None: any number of rows."""
-        is_quantized, rows, columns = self._unpack("<?qq")
+        is_quantized = not self._is_old and self._unpack("<?")[0]
+        rows, columns = self._unpack("<qq")
         if is_quantized:
             raise self._fault("it is quantized")
         if columns != size or rows < 0 or num_rows not in (None, rows):

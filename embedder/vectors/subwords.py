@@ -44,14 +44,18 @@ def hash_ngram(ngram: str) -> int:
 
 
 def ngram_buckets(
-    words: Sequence[str], rule: NgramRule
+    words: Sequence[str], rule: tuple[int, int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The buckets of the n-grams of all words, one word after the other, i64[n], and
     how many each word has, i64[V].
 
     N-grams of a word are in the order of their first character, and then of their
     length. They count as often as they occur. A single `<` or `>` is none.
+
+    Args:
+      rule: the least and the most characters of an n-gram, and the number of buckets.
     """
+    rule = NgramRule(*rule)
     parts = [*_hashes(words, rule)]
     if not parts:
         return np.empty(0, np.int64), np.empty(0, np.int64)

@@ -193,8 +193,9 @@ def unsigned_bytes(original, words, rule):
     return np.where(is_ascii, buckets, (buckets + 1) % rule.num_buckets), lengths
 
 
-def without_ends(original, words, rule):
-    return original([word[1:] for word in words], rule)
+def buckets_reversed(original, words, rule):
+    buckets, lengths = original(words, rule)
+    return rule.num_buckets - 1 - buckets, lengths
 
 
 def signs_turned(original, *arguments):
@@ -536,7 +537,7 @@ PLANTED = [
     (subword_rung, update, "step_subwords", rows_of_each_word_doubled),
     (subword_rung, update, "step_subwords", subwords_without_limit),
     (subword_rung, subwords, "ngram_buckets", unsigned_bytes),
-    (subword_rung, subwords, "ngram_buckets", without_ends),
+    (subword_rung, subwords, "ngram_buckets", buckets_reversed),
     (update_rung, prepare, "_totals", weights_of_one_place),
     (update_rung, prepare, "_totals", weights_of_one_block),
     (hundred_rung, prepare, "_totals", weights_left_over),
