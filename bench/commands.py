@@ -30,6 +30,7 @@ from bench import (
     small,
     spirals,
     stages,
+    subwords,
     threads,
     updates,
     vocabulary,
@@ -61,6 +62,31 @@ def cpu_bench(
     """
     options = {"vector_size": vector_size, "architecture": architecture}
     print(cpu.run(list(programs), epochs, list(seeds), options, name).markdown())
+
+
+def subwords_bench(
+    programs: tuple[str, ...] = subwords.PROGRAMS,
+    lines: int = 0,
+    epochs: int = 5,
+    seeds: tuple[int, ...] = (1,),
+    vector_size: int = 100,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+    buckets: int = 2_000_000,
+) -> None:
+    """Vectors from n-grams: speed, and quality on words that the text does not have.
+
+    Args:
+        programs: which to run; default: all.
+        lines: of Wikipedia; 0: all of its 17 M words.
+        epochs: passes over the text.
+        seeds: each program is trained once with each.
+        vector_size: dimensions of a vector.
+        architecture: skipgram or cbow.
+        buckets: numbers that n-grams are hashed to.
+    """
+    settings = {"vector_size": vector_size, "epochs": epochs}
+    settings |= {"architecture": architecture, "buckets": buckets}
+    print(subwords.run(list(programs), lines, list(seeds), settings).markdown())
 
 
 def small_bench(
@@ -577,6 +603,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "search": search_bench,
     "replicas": replicas_bench,
     "spirals": spirals_bench,
+    "subwords": subwords_bench,
     "encoder-busy": encoder_busy_bench,
 }
 """All benches but those of `OWN_COMMANDS`, by name."""

@@ -20,12 +20,19 @@ if TYPE_CHECKING:
     from embedder.vectors.ensemble_files import read_ensemble
     from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
     from embedder.vectors.export import read_vectors, write_vectors
+    from embedder.vectors.fasttext_bin import (
+        FastTextModel,
+        read_fasttext_model,
+        write_fasttext_model,
+    )
+    from embedder.vectors.subwords import ngram_buckets
     from embedder.vectors.vectors import Vectors
 
 __all__ = [
     "Config",
     "EmbeddingTrainer",
     "Ensemble",
+    "FastTextModel",
     "FeatureEncoder",
     "Vectors",
     "compare_spaces",
@@ -33,10 +40,13 @@ __all__ = [
     "evaluate_pairs",
     "every",
     "huffman_codes",
+    "ngram_buckets",
     "read_ensemble",
+    "read_fasttext_model",
     "read_names",
     "read_vectors",
     "train",
+    "write_fasttext_model",
     "write_vectors",
 ]
 
@@ -44,6 +54,7 @@ _MODULES = {
     "Config": "embedder.config",
     "EmbeddingTrainer": "embedder.tables.estimator",
     "Ensemble": "embedder.vectors.ensemble",
+    "FastTextModel": "embedder.vectors.fasttext_bin",
     "FeatureEncoder": "embedder.encoders.estimator",
     "Vectors": "embedder.vectors.vectors",
     "compare_spaces": "embedder.evaluation.compare",
@@ -51,10 +62,13 @@ _MODULES = {
     "evaluate_pairs": "embedder.vectors.evaluate",
     "every": "embedder.engine.callbacks",
     "huffman_codes": "embedder.tables.huffman",
+    "ngram_buckets": "embedder.vectors.subwords",
     "read_ensemble": "embedder.vectors.ensemble_files",
+    "read_fasttext_model": "embedder.vectors.fasttext_bin",
     "read_names": "embedder.tables.names",
     "read_vectors": "embedder.vectors.export",
     "train": "embedder.run.train",
+    "write_fasttext_model": "embedder.vectors.fasttext_bin",
     "write_vectors": "embedder.vectors.export",
 }
 

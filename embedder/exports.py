@@ -132,6 +132,11 @@ def _export_vectors(args: Export, run: Path, is_encoder: bool) -> None:
         )
     if args.names is not None:
         check_columns(args.to, args.format)
+    if args.pca is not None and args.format == "fasttext-bin":
+        raise InputError(
+            f"`pca` does not go with `format` fasttext-bin, got {args.pca!r}: its "
+            "vectors are made of n-grams."
+        )
     full = with_key_type(vectors_of(run), run)
     vectors = full if args.pca is None else principal(full, args.pca)
     columns = _name_columns(args.names, vectors.keys)

@@ -72,7 +72,8 @@ def analogy(args: Analogy) -> None:
     given = args.a, args.b, args.c
     with opened_run(args.run) as run:
         lookup = Lookup(args, run)
-        check_known(given, lookup.vectors.keys)
+        unknown = [key for key in given if not lookup.vectors.has_vector(key)]
+        check_known(unknown, lookup.vectors.keys)
         with lookup.among() as among:
             found = lookup.vectors.analogy(*given, topn=args.topn, among=among)
         a, b, c = map(lookup.named, given)
@@ -166,7 +167,8 @@ def _of_vectors(lookup: Lookup, args: Neighbors, among: Keys) -> list[Result]:
             return of_files[word]
         return of_sum(lookup, Expression((word,)), args, among)
 
-    known = [*vectors.keys, *of_files]
+    given = filter(vectors.has_vector, args.words)
+    known = [*vectors.keys, *of_files, *given]
     return [result(word) for word in _words(args, known, lookup.names)]
 
 

@@ -14,6 +14,7 @@ from embedder.terminal import LogStream, say, showing_log
 if TYPE_CHECKING:
     from embedder.run.workdir import Workdir
     from embedder.vectors.ensemble import Ensemble
+    from embedder.vectors.subwords import Ngrams
     from embedder.vectors.vectors import KeyType, Vectors
 
 
@@ -77,7 +78,28 @@ def vectors_of(path: Path) -> "Vectors":
     from embedder.vectors.export import read_vectors
 
     run = finished_run(path)
-    return read_vectors(path if run is None else run.vectors)
+    if run is None:
+        return read_vectors(path)
+    vectors = read_vectors(run.vectors)
+    if not run.model.exists() or not _has_subwords(run):
+        return vectors
+    return dataclasses.replace(vectors, ngrams=lambda: _ngrams_of(run))
+
+
+def _has_subwords(run: "Workdir") -> bool:
+    """Whether unknown words have vectors."""
+    from embedder.config import read_toml
+
+    return run.is_started and bool(read_toml(run.config).tables.subwords)
+
+
+def _ngrams_of(run: "Workdir") -> "Ngrams":
+    from embedder.tables.artefact import read_model
+
+    found = read_model(run.model).ngrams
+    if found is None:
+        raise InputError(f"{run.model} has no rows of n-grams.")
+    return found
 
 
 def indexed_vectors_of(path: Path) -> "Vectors":

@@ -19,6 +19,10 @@ the setting `optimizer`, and two members
 Of hierarchical softmax alone: the setting `hs`. The rows of inner nodes are the last V
 of `output`, which is [V, D] if `negative` is 0, else [2 V, D]; so is
 `output_accumulator`. The last of these rows is not used.
+
+Of subwords alone: the settings `subwords` and `buckets`, and a member
+
+    subwords      [V + K, D], the rows of words and of the K buckets that they have
 """
 
 import json
@@ -31,6 +35,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from legacy.subwords import subwords
 
 _FORMAT = b"embedder-table-model 1"
 _MEMBERS = (
@@ -109,7 +115,27 @@ _RULES = {
     "dtype": _Rule(
         str, "'float32' or 'float64'", lambda x, _: x in ("float32", "float64")
     ),
+    "subwords": _Rule(
+        tuple,
+        "two integers, MIN and MAX, with 1 <= MIN <= MAX <= 50",
+        lambda x, _: (
+            not x
+            or (
+                len(x) == 2
+                and all(type(n) is int for n in x)
+                and 1 <= x[0] <= x[1] <= 50
+            )
+        ),
+    ),
+    "buckets": _Rule(
+        int, "an integer from 1 to 2147483647", lambda x, _: 1 <= x < 2**31
+    ),
 }
+
+
+def _are_lengths(least: Any, most: Any) -> bool:
+    is_integer = type(least) is int and type(most) is int
+    return is_integer and 1 <= least <= most <= 50
 
 
 class Model(NamedTuple):
@@ -121,6 +147,7 @@ class Model(NamedTuple):
     tables: np.ndarray  # [2 or 3, V, D], see `update.State`
     loss_history: list[float]  # one for each epoch
     accumulators: np.ndarray | None = None  # [2 or 3, V], of Adagrad
+    subwords: np.ndarray | None = None  # [V + K, D]
 
 
 def num_output_tables(settings: dict[str, Any]) -> int:
@@ -147,6 +174,11 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"`cap` applies only to `optimizer` = 'sgd', got {checked['cap']!r}."
         )
+    if checked["subwords"]:
+        for name, value in (("optimizer", "sgd"), ("workers", 1)):
+            if checked[name] != value:
+                rule = f"`{name}` must be {value!r} with `subwords`"
+                raise ValueError(f"{rule}, got {checked[name]!r}.")
     return checked
 
 
@@ -213,6 +245,8 @@ def write_model(
         members |= zip(
             _ACCUMULATORS, (accumulators[0], accumulators[1:].reshape(-1)), strict=True
         )
+    if model.subwords is not None:
+        members["subwords"] = model.subwords
     members["loss_history"] = np.array(model.loss_history, np.float64)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -254,7 +288,10 @@ def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], Model]:
 
 
 def _converted(value: Any, kind: type, message: str) -> Any:
-    abstract = {int: numbers.Integral, float: numbers.Real, str: str, bool: bool}[kind]
+    abstract = {
+        **{int: numbers.Integral, float: numbers.Real, str: str, bool: bool},
+        tuple: list | tuple,
+    }[kind]
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, abstract):
         raise TypeError(message)
     try:
@@ -274,6 +311,9 @@ def _to_json(settings: dict[str, Any]) -> bytes:
         settings = {k: v for k, v in settings.items() if k != "optimizer"}
     if not settings["hs"]:
         settings = {k: v for k, v in settings.items() if k != "hs"}
+    if not settings["subwords"]:
+        left_out = "subwords", "buckets"
+        settings = {k: v for k, v in settings.items() if k not in left_out}
     return json.dumps(settings).encode("utf-8")
 
 
@@ -287,6 +327,18 @@ def _read_model(archive: zipfile.ZipFile) -> tuple[dict[str, Any], Model]:
         found = {name: _read_member(archive, name) for name in _ACCUMULATORS}
         accumulators = _accumulators(found, settings["dtype"], model.tables.shape[:2])
         model = model._replace(accumulators=accumulators)
+    if settings["subwords"]:
+        rows = _read_member(archive, "subwords")
+        num_rows = len(
+            subwords(
+                model.tokens, model.counts, settings["subwords"], settings["buckets"]
+            ).buckets
+        ) + len(model.tokens)
+        shape = num_rows, settings["vector_size"]
+        _check({"subwords": rows}, "subwords", settings["dtype"], shape)
+        if not np.isfinite(rows).all():
+            raise ValueError("`subwords` has values that are not finite")
+        model = model._replace(subwords=rows)
     return settings, model
 
 
@@ -311,7 +363,9 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 def _settings(member: np.ndarray) -> dict[str, Any]:
     settings = json.loads(member.tobytes().decode("utf-8"))
     if isinstance(settings, dict):
-        settings = {"optimizer": "sgd", "hs": False} | settings
+        of_earlier = {"optimizer": "sgd", "hs": False}
+        of_earlier |= {"subwords": (), "buckets": 2_000_000}
+        settings = of_earlier | settings
     if not isinstance(settings, dict) or set(settings) != set(_RULES):
         raise ValueError("`settings` has other names than the arguments of a trainer")
     if settings["cap"] == "inf":

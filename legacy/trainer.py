@@ -25,6 +25,7 @@ from legacy.model import (
     write_model,
 )
 from legacy.noise import build_noise_table
+from legacy.subwords import NO_SUBWORDS, Subwords, compose, initial_rows, subwords
 from legacy.update import Arrays, LossSum, Plan, State, train_epochs
 from legacy.vocabulary import (
     Text,
@@ -72,6 +73,9 @@ class EmbeddingTrainer:
         dtype: of the tables and of all arithmetic on them.
         optimizer: "sgd", capped, or "adagrad" by rows; see `update.apply_update`.
         hs: hierarchical softmax, beside negative sampling if `negative` is not 0.
+        subwords: () or the least and the most characters of the n-grams whose rows make
+            the vectors of words, see `legacy/subwords.py`; by SGD and one worker.
+        buckets: numbers of n-grams.
 
     Raises:
         TypeError, ValueError: an argument breaks its rule, which the message says.
@@ -100,6 +104,8 @@ class EmbeddingTrainer:
         dtype: str = "float32",
         optimizer: str = "sgd",
         hs: bool = False,
+        subwords: Sequence[int] = (),
+        buckets: int = 2_000_000,
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(check_settings(arguments))
@@ -137,6 +143,8 @@ class EmbeddingTrainer:
         text = read_text(sequences_or_path)
         model = self._model or self._fresh_model(text)
         model = model._replace(tables=model.tables.copy())
+        if model.subwords is not None:
+            model = model._replace(subwords=model.subwords.copy())
         return self._keep(self._trained(model, text, 1))
 
     @property
@@ -247,7 +255,18 @@ class EmbeddingTrainer:
             self.dtype,
             1 + num_output_tables(self._settings()),
         )
-        return Model(tokens, counts, block, tables, loss_history=[])
+        model = Model(tokens, counts, block, tables, loss_history=[])
+        if not self.subwords:
+            return model
+        found = self._subwords(model)
+        rows = initial_rows(found, tables[0], self.seed)
+        tables[0] = compose(found, rows)
+        return model._replace(subwords=rows)
+
+    def _subwords(self, model: Model) -> Subwords:
+        if not self.subwords:
+            return NO_SUBWORDS
+        return subwords(model.tokens, model.counts, self.subwords, self.buckets)
 
     def _trained(self, model: Model, text: Text, epochs: int) -> Model:
         """`model` after `epochs` more, its tables changed in place."""
@@ -257,12 +276,13 @@ class EmbeddingTrainer:
         noise_table = build_noise_table(model.counts, self.ns_exponent)
         keep = keep_limit(model.counts, self.sample)
         tree = huffman_tree(model.counts) if self.hs else NO_TREE
-        arrays = Arrays(*corpus, keep, *noise_table, *tree)
+        found = self._subwords(model)
+        arrays = Arrays(*corpus, keep, *noise_table, *tree, *found[:-1])
         model = model._replace(accumulators=self._accumulators(model))
-        state = State(model.tables, model.accumulators).arrays
-        arguments = state, arrays, self._plan(model, epochs)
+        state = State(model.tables, model.accumulators, model.subwords)
+        arguments = state.arrays, arrays, self._plan(model, epochs, found.scale)
         if self.workers == 1:
-            losses = train_epochs(*arguments, worker=0, num_workers=1)
+            losses = train_epochs(state, *arguments[1:], worker=0, num_workers=1)
         else:
             of_workers = run_workers(train_epochs, *arguments, self.workers)
             losses = [_total(parts) for parts in zip(*of_workers, strict=True)]
@@ -275,7 +295,7 @@ class EmbeddingTrainer:
             return None
         return adagrad_accumulators(model).copy()
 
-    def _plan(self, model: Model, epochs: int) -> Plan:
+    def _plan(self, model: Model, epochs: int, scale: float) -> Plan:
         num_tokens = int(model.counts.sum())
         num_blocks = self.blocks_per_update or default_blocks_per_update(
             num_tokens, model.block
@@ -306,6 +326,7 @@ class EmbeddingTrainer:
             alpha=alpha,
             min_alpha=self.min_alpha,
             hs=self.hs,
+            scale=scale,
         )
 
 

@@ -20,6 +20,7 @@ from legacy.huffman import NO_TREE, Tree
 from legacy.noise import NoiseTable
 from legacy.objective import Pairs, Rows, Terms
 from legacy.softmax import PathRows, PathTerms
+from legacy.subwords import NO_SUBWORDS, Subwords, apply_step, compose
 
 # For fewer ids than this, adding their rows one id at a time costs less.
 _FEW_IDS = 8
@@ -43,6 +44,7 @@ class Plan(NamedTuple):
     alpha: float
     min_alpha: float
     hs: bool = False
+    scale: float = 0.0  # of subwords; 0: there are none
 
 
 class State(NamedTuple):
@@ -53,6 +55,8 @@ class State(NamedTuple):
     softmax the inner nodes are the last one: instead of the output table if `negative`
     is 0, else as a third."""
     accumulators: np.ndarray | None = None  # [2 or 3, V], of Adagrad; None: capped SGD
+    subwords: np.ndarray | None = None
+    """[V + K, D], of which the input table is made; None: there are no subwords."""
 
     @property
     def arrays(self) -> list[np.ndarray]:
@@ -71,6 +75,10 @@ class Arrays(NamedTuple):
     noise_alias: np.ndarray
     points: np.ndarray = NO_TREE.points  # this and the next: see `huffman.Tree`
     signs: np.ndarray = NO_TREE.signs
+    words: np.ndarray = NO_SUBWORDS.words  # this and the next three: see `Subwords`
+    rows: np.ndarray = NO_SUBWORDS.rows
+    shares: np.ndarray = NO_SUBWORDS.shares
+    buckets: np.ndarray = NO_SUBWORDS.buckets
 
 
 class UpdateTerms(NamedTuple):
@@ -124,6 +132,7 @@ def apply_update(
     window: int,
     negative: int,
     tree: Tree | None = None,
+    subwords: Subwords | None = None,
 ) -> tuple[UpdateTerms, Pairs]:
     """Applies one update to `state` in place, and returns what it computed for it.
 
@@ -140,7 +149,10 @@ def apply_update(
     Args:
         cap: pair steps by which SGD may move a row in one update; inf for no cap.
         tree: of hierarchical softmax; None: there is negative sampling alone.
+        subwords: whose rows in `state` learn, by SGD, in the place of input rows.
     """
+    if subwords is not None:
+        state.tables[0] = compose(subwords, state.subwords)
     num_tokens, size = state.tables.shape[1:]
     rows = state.tables.reshape(
         -1, size
@@ -179,12 +191,30 @@ def apply_update(
         gradients = np.concatenate([x.reshape(-1, size) for x in paths.gradients])
         parts.append((ids, gradients, np.concatenate(paths.weights, axis=None)))
     sums = _sum_rows(*map(np.concatenate, zip(*parts, strict=True)))
+    if subwords is not None:
+        sums = _without_words(sums, num_tokens, state.subwords, subwords, rate, cap)
     if state.accumulators is None:
         steps = _capped_steps(sums, rate, cap)
     else:
         steps = _adagrad_steps(sums, state.accumulators.reshape(-1), rate)
     _subtract_rows(rows, sums.ids, steps)
+    if subwords is not None:
+        state.tables[0] = compose(subwords, state.subwords)
     return UpdateTerms(sampled, paths), found
+
+
+def _without_words(
+    sums: "_RowSums", num_tokens: int, rows: np.ndarray, subwords: Subwords, rate, cap
+) -> "_RowSums":
+    """Applies what an update says of words to the rows of their subwords; returns what
+    it says of other rows."""
+    is_word = sums.ids < num_tokens
+    words = sums.ids[is_word]
+    gradients = np.zeros((num_tokens, rows.shape[1]), rows.dtype)
+    weights = np.zeros(num_tokens, rows.dtype)
+    gradients[words], weights[words] = sums.gradients[is_word], sums.weights[is_word]
+    apply_step(subwords, rows, gradients, weights, rate, cap)
+    return _RowSums(*(each[~is_word] for each in sums))
 
 
 def loss_sum(
@@ -219,6 +249,7 @@ def _train_epoch(
     loss = num_terms = 0.0
     part = _updates(arrays, plan, epoch, worker, num_workers)
     tree = Tree(arrays.points, arrays.signs) if plan.hs else None
+    subwords = Subwords(*arrays[-4:], plan.scale) if plan.scale else None
     for index, (update, rate) in enumerate(part):
         terms, found = apply_update(
             state,
@@ -229,6 +260,7 @@ def _train_epoch(
             window=plan.window,
             negative=plan.negative,
             tree=tree,
+            subwords=subwords,
         )
         if index % interval == 0:
             reported = loss_sum(plan.architecture, terms, found, plan.negative)

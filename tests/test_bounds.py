@@ -36,6 +36,7 @@ TABLES = {  # a pattern of the rule, and values that break it
     "noise": (COUNT, [0]),
     "blocks_per_update": (COUNT, [0]),
     "dtype": ("'float32' or 'float64'", ["float16", "f4"]),
+    "buckets": ("an integer from 1 to 2147483647", [0, 2**31]),
 }
 EVERY = ["often", "", "-1", "0epochs", "1.5h", 0, -3]
 LIMIT = ("a number > 0", [0, -1.0, math.nan])

@@ -127,11 +127,12 @@ class RowwiseAdagradState(NamedTuple):
     accumulators: Any  # the tree of the tables, with a_r, [V], in place of each [V, D]
 
 
-_ASCENDING: dict[str, Any] = {
+ASCENDING: dict[str, Any] = {
     "indices_are_sorted": True,
     "unique_indices": True,
     "wrap_negative_indices": False,  # a negative id is of no row here
 }
+"""Of scatters and gathers by ascending, distinct ids."""
 _EVERY_ROW = slice(None)
 
 
@@ -182,12 +183,12 @@ def _mean_of_all(values):
 
 def rows_at(array, ids):
     """`array[ids]` of ascending, distinct ids; 0 where one is out of range."""
-    return array.at[ids].get(mode="fill", fill_value=0, **_ASCENDING)
+    return array.at[ids].get(mode="fill", fill_value=0, **ASCENDING)
 
 
 def plus_rows(array, ids, rows):
     """`array` with `rows` added at ascending, distinct ids; out of range: dropped."""
-    return array.at[ids].add(rows, mode="drop", **_ASCENDING)
+    return array.at[ids].add(rows, mode="drop", **ASCENDING)
 
 
 def cap_rows(cap: Any) -> optax.GradientTransformationExtraArgs:

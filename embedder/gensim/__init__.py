@@ -15,6 +15,13 @@ from embedder.gensim.corpora import (
     PathLineSentences,
     Text8Corpus,
 )
+from embedder.gensim.fasttext import (
+    FastText,
+    FastTextKeyedVectors,
+    load_facebook_model,
+    load_facebook_vectors,
+    save_facebook_model,
+)
 from embedder.gensim.keyedvectors import KeyedVectors
 from embedder.gensim.rules import RULE_DEFAULT, RULE_DISCARD, RULE_KEEP
 from embedder.gensim.word2vec import Word2Vec
@@ -25,9 +32,14 @@ __all__ = [
     "RULE_KEEP",
     "BrownCorpus",
     "CallbackAny2Vec",
+    "FastText",
+    "FastTextKeyedVectors",
     "KeyedVectors",
     "LineSentence",
     "PathLineSentences",
     "Text8Corpus",
     "Word2Vec",
+    "load_facebook_model",
+    "load_facebook_vectors",
+    "save_facebook_model",
 ]

@@ -11,7 +11,15 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from embedder.gensim import callbacks, corpora, keyedvectors, rows, rules, word2vec
+from embedder.gensim import (
+    callbacks,
+    corpora,
+    fasttext,
+    keyedvectors,
+    rows,
+    rules,
+    word2vec,
+)
 from embedder.gensim.lifecycle import GENSIM_VERSION
 
 _WORD2VEC = {
@@ -32,17 +40,27 @@ _KEYED_VECTORS = {
     "prep_vectors": rows.prep_vectors,
     "pseudorandom_weak_vector": rows.pseudorandom_weak_vector,
 }
+_FASTTEXT = {
+    "FastText": fasttext.FastText,
+    "FastTextKeyedVectors": fasttext.FastTextKeyedVectors,
+    "ft_ngram_hashes": fasttext.ft_ngram_hashes,
+    "load_facebook_model": fasttext.load_facebook_model,
+    "load_facebook_vectors": fasttext.load_facebook_vectors,
+    "save_facebook_model": fasttext.save_facebook_model,
+}
 _MODULES: dict[str, dict[str, Any]] = {
     "gensim.models": {
         "Word2Vec": word2vec.Word2Vec,
         "KeyedVectors": keyedvectors.KeyedVectors,
+        "FastText": fasttext.FastText,
     },
+    "gensim.models.fasttext": _FASTTEXT,
     "gensim.models.word2vec": _WORD2VEC,
     "gensim.models.keyedvectors": _KEYED_VECTORS,
     "gensim.models.callbacks": {"CallbackAny2Vec": callbacks.CallbackAny2Vec},
 }
-"""Names that are replaced, by module. gensim's own Doc2Vec and FastText go on to use
-gensim's Word2Vec, which keeps its KeyedVectors."""
+"""Names that are replaced, by module. gensim's own Doc2Vec goes on to use gensim's
+Word2Vec, which keeps its KeyedVectors."""
 
 _OF_UTILS = {
     "RULE_DEFAULT": rules.RULE_DEFAULT,

@@ -103,6 +103,7 @@ def _train_epoch(model: Any, read: _Read, epoch: int, schedule: range) -> int:
     names = output_tables(model)
     outputs = [getattr(model, name) for name in names]
     output = np.concatenate(outputs) if len(outputs) > 1 else outputs[0]
+    subwords = _subwords(vectors)
     tables = (
         np.ascontiguousarray(vectors.vectors, np.float32),
         np.ascontiguousarray(output, np.float32),
@@ -110,9 +111,19 @@ def _train_epoch(model: Any, read: _Read, epoch: int, schedule: range) -> int:
         row_factors(vectors),
     )
     done = _trainer(model, int(counts.sum())).train_epoch(
-        tables, read, epoch, schedule, shrink_windows=model.shrink_windows
+        *(tables, read, epoch, schedule),
+        shrink_windows=model.shrink_windows,
+        subwords=subwords,
     )
-    vectors.vectors = _with_values(vectors.vectors, done.input)
+    if done.subwords is not None:
+        _, words, ngrams = done.subwords
+        vectors.vectors_vocab = _with_values(vectors.vectors_vocab, words)
+        vectors.vectors_ngrams = _with_values(vectors.vectors_ngrams, ngrams)
+        vectors.adjust_vectors()
+    else:
+        vectors.vectors = _with_values(vectors.vectors, done.input)
+    if done.subwords is None and hasattr(vectors, "vectors_vocab"):
+        vectors.vectors_vocab = vectors.vectors
     after = np.split(done.output, len(names))
     for name, old, new in zip(names, outputs, after, strict=True):
         setattr(model, name, _with_values(old, new))
@@ -125,13 +136,34 @@ def _train_epoch(model: Any, read: _Read, epoch: int, schedule: range) -> int:
     return done.num_tokens
 
 
+def _subwords(vectors: Any) -> tuple[list[str], np.ndarray, np.ndarray] | None:
+    """The words, and their rows and those of n-grams; None: there are none."""
+    if not getattr(vectors, "bucket", 0):
+        return None
+    for name in ("vectors_vocab_lockf", "vectors_ngrams_lockf"):
+        if (np.asarray(getattr(vectors, name)) != 1).any():
+            raise NotImplementedError(
+                f"`{name}` must be 1: rows of n-grams cannot be locked yet."
+            )
+    rows = vectors.vectors_vocab, vectors.vectors_ngrams
+    words = [*map(str, vectors.index_to_key)]
+    first, second = (np.ascontiguousarray(each, np.float32) for each in rows)
+    return words, first, second
+
+
 def _trainer(model: Any, total: int) -> "EmbeddingTrainer":
     """The trainer with the settings of a model."""
     from embedder import EmbeddingTrainer  # loads JAX, which vectors do not need
 
     rate = 1 if model.sg else CBOW_RATE
     sample = min(threshold(model.sample, total) / total, 1.0) if model.sample else 0.0
+    bucket = getattr(model.wv, "bucket", 0)
+    ngrams: dict[str, Any] = {}
+    if bucket:
+        ngrams["subwords"] = max(model.wv.min_n, 1), model.wv.max_n
+        ngrams["buckets"] = bucket
     return EmbeddingTrainer(
+        **ngrams,
         architecture="skipgram" if model.sg else "cbow",
         vector_size=model.vector_size,
         window=model.window,

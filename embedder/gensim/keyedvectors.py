@@ -47,6 +47,8 @@ class KeyedVectors:
       mapfile_path: not used.
     """
 
+    KIND = _KIND
+
     def __init__(
         self,
         vector_size: int,
@@ -587,7 +589,7 @@ class KeyedVectors:
         `ignore` is left out.
         """
         facts, arrays = self.parts(ignore)
-        files.write(fname_or_handle, files.Saved(_KIND, facts, arrays))
+        files.write(fname_or_handle, files.Saved(self.KIND, facts, arrays))
 
     @classmethod
     def load(cls, fname: Any, mmap: str | None = None, *, trust: bool = False) -> Any:
@@ -605,7 +607,7 @@ class KeyedVectors:
         if not files.is_saved(fname):
             return pickles.load(fname, trust, mmap)
         saved = files.read(fname, mmap)
-        if saved.kind != _KIND:
+        if saved.kind != cls.KIND:
             from embedder.gensim.word2vec import Word2Vec
 
             return Word2Vec.load(fname, mmap)

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def load(path: Any, trust: bool, mmap: str | None) -> Any:
-    """The `Word2Vec` or `KeyedVectors` in a file of gensim.
+    """The `Word2Vec`, `FastText` or vectors of either in a file of gensim.
 
     Raises:
       ValueError: without `trust`, since a pickle can run any program; or it is of
@@ -25,26 +25,37 @@ def load(path: Any, trust: bool, mmap: str | None) -> Any:
                 "pip install gensim."
             )
         found = gensim.utils.SaveLoad.load(path, mmap=mmap)
-        is_model = type(found) is gensim.models.Word2Vec
-        if not is_model and type(found) is not gensim.models.KeyedVectors:
+        models = gensim.models.Word2Vec, gensim.models.FastText
+        of_words = (
+            gensim.models.KeyedVectors,
+            gensim.models.fasttext.FastTextKeyedVectors,
+        )
+        if type(found) not in (*models, *of_words):
             raise ValueError(
                 f"{path} must be of Word2Vec or KeyedVectors, got {type(found)}."
             )
+        is_model = type(found) in models
     return _model(found) if is_model else _vectors(found)
 
 
 def _vectors(found: Any) -> Any:
+    from embedder.gensim.fasttext import FastTextKeyedVectors
     from embedder.gensim.keyedvectors import KeyedVectors
 
     vectors = KeyedVectors(found.vector_size)
+    if hasattr(found, "bucket"):
+        rule = found.min_n, found.max_n, found.bucket
+        vectors = FastTextKeyedVectors(found.vector_size, *rule)
     vars(vectors).update(vars(found))
     return vectors
 
 
 def _model(found: Any) -> Any:
+    from embedder.gensim.fasttext import FastText
     from embedder.gensim.word2vec import Word2Vec
 
-    model = Word2Vec(vector_size=found.vector_size, seed=found.seed)
+    kind = FastText if hasattr(found.wv, "bucket") else Word2Vec
+    model = kind(vector_size=found.vector_size, seed=found.seed)
     known = {name: x for name, x in vars(found).items() if name not in ("wv", "load")}
     vars(model).update(known)
     model.wv = _vectors(found.wv)

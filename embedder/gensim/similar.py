@@ -68,8 +68,8 @@ def most_similar(
     scores = vectors.vectors[rows] @ mean / vectors.norms[rows]
     if not topn:
         return scores
-    own = {vectors.get_index(key) for key in keys if isinstance(key, KEY_TYPES)}
-    return _named(vectors, scores, int(topn), own, rows.start or 0)
+    own = {vectors.get_index(key, -1) for key in keys if isinstance(key, KEY_TYPES)}
+    return _named(vectors, scores, int(topn), own - {-1}, rows.start or 0)
 
 
 def most_similar_cosmul(

@@ -113,6 +113,8 @@ class Word2Vec:
       NotImplementedError: training with sg=0 and cbow_mean=0.
     """
 
+    KIND = _KIND
+    VECTORS: type[KeyedVectors] = KeyedVectors
     wv: KeyedVectors
     # Output tables f32[V, D], once there is a vocabulary:
     syn1neg: np.ndarray  # with negative > 0, of words
@@ -175,7 +177,7 @@ class Word2Vec:
         self.corpus_total_words: int | None = 0
         self.raw_vocab: Any = None
         self.cum_table: np.ndarray | None = None
-        self.wv = KeyedVectors(vector_size)
+        self.wv = self.new_vectors(vector_size)
         self.wv.vectors_lockf = np.ones(1, REAL)  # factors of the rates of rows
         self.load = call_on_class_only  # type: ignore[method-assign]
         if sentences is None and corpus_file is None:
@@ -193,6 +195,10 @@ class Word2Vec:
                 callbacks=callbacks,
             )
         self.add_lifecycle_event("created", params=str(self))
+
+    def new_vectors(self, vector_size: int) -> KeyedVectors:
+        """Vectors without keys, as the model has them."""
+        return KeyedVectors(vector_size)
 
     def __str__(self) -> str:
         name, size = type(self).__name__, self.wv.vector_size
@@ -585,7 +591,7 @@ class Word2Vec:
 
     def reset_from(self, other_model: "Word2Vec") -> None:
         """Takes the vocabulary of another model, which is shared; draws new vectors."""
-        self.wv = KeyedVectors(self.vector_size)
+        self.wv = self.new_vectors(self.vector_size)
         self.wv.index_to_key = other_model.wv.index_to_key
         self.wv.key_to_index = other_model.wv.key_to_index
         self.wv.expandos = other_model.wv.expandos
@@ -612,7 +618,7 @@ class Word2Vec:
         for name in ("syn1neg", "syn1"):
             if hasattr(self, name) and name not in ignore:
                 arrays[name] = getattr(self, name)
-        saved = files.Saved(_KIND, {**facts, "wv": of_vectors}, arrays)
+        saved = files.Saved(self.KIND, {**facts, "wv": of_vectors}, arrays)
         files.write(fname_or_handle, saved)
 
     @classmethod
@@ -648,15 +654,21 @@ class Word2Vec:
             raise files.damaged(fname, error) from None
 
     @classmethod
-    def _from_saved(cls, saved: files.Saved) -> "Word2Vec":
-        if saved.kind != _KIND:
-            raise ValueError(f"it has a {saved.kind!r:.40}")
-        facts = {name: saved.fact(name, kinds) for name, kinds in _FACTS.items()}
+    def _empty(cls, facts: dict[str, Any]) -> "Word2Vec":
+        """A model without vocabulary, of these facts."""
         model = cls.__new__(cls)
         Word2Vec.__init__(model, vector_size=facts["vector_size"], seed=facts["seed"])
+        return model
+
+    @classmethod
+    def _from_saved(cls, saved: files.Saved) -> "Word2Vec":
+        if saved.kind != cls.KIND:
+            raise ValueError(f"it has a {saved.kind!r:.40}")
+        facts = {name: saved.fact(name, kinds) for name, kinds in _FACTS.items()}
+        model = cls._empty(facts)
         vars(model).update(facts)
         of_vectors = saved._replace(facts=saved.fact("wv", dict))
-        model.wv = KeyedVectors.from_parts(of_vectors, prefix="wv.")
+        model.wv = cls.VECTORS.from_parts(of_vectors, prefix="wv.")
         if model.vector_size != model.wv.vector_size:
             raise ValueError(
                 f"`vector_size` is {model.vector_size}, of its vectors "

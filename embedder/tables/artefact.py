@@ -7,8 +7,9 @@ f64[E]. With hierarchical softmax `output` is [V, D] of inner nodes if `negative
 else [2 V, D] of tokens and then of inner nodes; the last row is not used. Of Adagrad
 also `input_accumulator` and `output_accumulator`, a number a row, and so for all that
 an optimizer keeps for each row (`engine.rules.RowArray`), and of tokens that were
-given as integers `key_type`. The setting
-`optimizer` is left out for SGD, and `hs` where it is off, as in files of earlier
+given as integers `key_type`. With subwords also `subwords` [V + K, D], the rows of
+words and of the buckets that they have, ascending. The settings `optimizer` of SGD, and
+`hs`, `subwords` and `buckets` where they are off, are left out, as in files of earlier
 versions. Nothing is pickled, and the checksums of zip reveal damage.
 """
 
@@ -28,12 +29,16 @@ from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.engine.rules import row_rule
 from embedder.errors import InputError, InputNotFoundError
 from embedder.tables.options import OPTIMIZERS
+from embedder.tables.subwords import TABLE, ngram_rule
 from embedder.tables.update import TABLES, RowState, state_shapes
+from embedder.vectors.fasttext_bin import training_settings
+from embedder.vectors.subwords import NgramRule, Ngrams, subwords_of
 
 MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
     *("alpha", "min_alpha", "epochs", "architecture", "seed", "workers", "block"),
     *("tile", "noise", "cap", "blocks_per_update", "dtype", "optimizer", "hs"),
+    *("subwords", "buckets"),
 )
 """Settings that a model file holds: the arguments of `EmbeddingTrainer`."""
 
@@ -50,7 +55,9 @@ _MEMBERS = {
 """Dtype and number of axes of each member but the tables."""
 
 
-_OF_EARLIER_VERSIONS = {"optimizer": "sgd", "hs": False}
+_OF_EARLIER_VERSIONS: dict[str, Any] = {
+    **{"optimizer": "sgd", "hs": False, "subwords": (), "buckets": 2_000_000}
+}
 """Settings that files of earlier versions lack, with the values that those have."""
 
 
@@ -69,6 +76,23 @@ class ModelFile(NamedTuple):
     loss_history: list[float]
     row_state: RowState = MappingProxyType({})  # of the optimizer
     key_type: KeyType = "text"  # what the tokens were given as
+    subwords: np.ndarray | None = None  # [V + K, D], of which `input` is made
+
+    @property
+    def ngrams(self) -> Ngrams | None:
+        """The rows of n-grams, for vectors of unknown words; None: there are none."""
+        if self.subwords is None:
+            return None
+        least, most = self.settings["subwords"]
+        rule = NgramRule(least, most, self.settings["buckets"])
+        rows = self.subwords[len(self.tokens) :]
+        buckets = subwords_of(self.tokens, rule).buckets
+        return Ngrams(
+            *(rule, buckets, rows, self.settings["seed"]),
+            words=self.subwords[: len(self.tokens)],
+            output=self.output[: len(self.tokens)],
+            settings=training_settings(self.settings),
+        )
 
     @property
     def token_output(self) -> np.ndarray | None:
@@ -97,6 +121,7 @@ def write_model(path: Path, model: ModelFile) -> None:
         "input": model.input,
         "output": model.output,
         **model.row_state,
+        **({} if model.subwords is None else {TABLE: model.subwords}),
         "loss_history": np.array(model.loss_history, dtype=np.float64),
     }
     if model.key_type == "integer":
@@ -127,7 +152,10 @@ def _read_members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
     if found != _FORMAT.encode():
         raise InputError(f"its format is {found[:40]!r}, not {_FORMAT.encode()!r}")
     members = {name: read_stored_array(archive, name) for name in (*_MEMBERS, *TABLES)}
-    names = _row_state_names(_from_json(members["settings"].tobytes())["optimizer"])
+    settings = _from_json(members["settings"].tobytes())
+    names = _row_state_names(settings["optimizer"])
+    if settings["subwords"]:
+        names.append(TABLE)
     if "key_type.npy" in archive.namelist():  # `legacy` does not read it
         names.append("key_type")
     return members | {name: read_stored_array(archive, name) for name in names}
@@ -157,6 +185,7 @@ def _model(members: dict[str, np.ndarray]) -> ModelFile:
         loss_history=members["loss_history"].tolist(),
         row_state={n: members[n] for n in _row_state_names(config.run.optimizer)},
         key_type=_key_type(members.get("key_type"), tokens),
+        subwords=members.get(TABLE),
     )
 
 
@@ -196,10 +225,14 @@ def _check_rows(
     output_rows = len(tokens) * config.tables.num_output_tables
     shapes = state_shapes(rule, (len(tokens), size), config.run.dtype, output_rows)
     expected = shapes.params["tables"] | rule.row_state(shapes.opt_state)
+    ngrams = ngram_rule(config.tables)
+    if ngrams is not None:
+        rows = subwords_of(tokens, ngrams).num_rows
+        expected[TABLE] = jax.ShapeDtypeStruct((rows, size), expected["input"].dtype)
     for name, shape in expected.items():
         if (found := _described(members[name])) != _described(shape):
             raise InputError(f"`{name}` must be {_described(shape)}, got {found}")
-    for name in TABLES:
+    for name in (*TABLES, *([TABLE] if ngrams else [])):
         if not np.isfinite(members[name]).all():
             raise InputError(f"`{name}` is not finite")
     for array in rule.row_arrays:
@@ -227,9 +260,17 @@ def _to_json(settings: dict[str, Any]) -> str:
         {
             name: "inf" if value == math.inf else value
             for name, value in settings.items()
-            if name not in _OF_EARLIER_VERSIONS or value != _OF_EARLIER_VERSIONS[name]
+            if name not in _left_out(settings)
         }
     )
+
+
+def _left_out(settings: dict[str, Any]) -> set[str]:
+    """The settings that files of earlier versions lack, with the values of those."""
+    found = {k for k, v in _OF_EARLIER_VERSIONS.items() if settings.get(k) == v}
+    if not settings.get("subwords"):
+        return found | {"buckets"}
+    return found - {"buckets"}
 
 
 def _from_json(data: bytes) -> dict[str, Any]:
@@ -237,4 +278,7 @@ def _from_json(data: bytes) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise InputError("`settings` is no JSON object")
     settings = {k: math.inf if v == "inf" else v for k, v in settings.items()}
-    return _OF_EARLIER_VERSIONS | settings
+    found = _OF_EARLIER_VERSIONS | settings
+    if isinstance(found["subwords"], list):
+        found["subwords"] = tuple(found["subwords"])
+    return found

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -35,6 +35,7 @@ from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
 from embedder.tables.gensim_names import check_names, names_successors
 from embedder.tables.given_tables import (
+    GivenSubwords,
     GivenTables,
     TokenIds,
     TrainedEpoch,
@@ -46,9 +47,11 @@ from embedder.tables.sessions import frame_corpus
 from embedder.tables.sources import file_corpus
 from embedder.tables.start_files import given_start
 from embedder.tables.starting import NO_START, Starting, plan_start
+from embedder.tables.subwords import TABLE
 from embedder.tables.training import Training
 from embedder.tables.update import host_state
 from embedder.tables.updating import (
+    check_continues,
     check_grow,
     joined_factors,
     log_dropped,
@@ -57,6 +60,8 @@ from embedder.tables.updating import (
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn, use_threads
 from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.search import unit_rows
+from embedder.vectors.subwords import Ngrams
 from embedder.vectors.vectors import Vectors, short_repr, typed_keys
 
 if TYPE_CHECKING:
@@ -102,6 +107,10 @@ class EmbeddingTrainer:
       dtype: "float32" or "float64".
       optimizer: "sgd", or "adagrad" with one accumulator a row.
       hs: hierarchical softmax, beside negative sampling if `negative` is not 0.
+      subwords: (MIN, MAX): vectors of words are made of those of their n-grams of MIN
+        to MAX characters, as in fastText, and unknown words have vectors, too; (): each
+        word has a row of its own.
+      buckets: numbers that n-grams are hashed to.
 
     Raises:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
@@ -112,6 +121,8 @@ class EmbeddingTrainer:
     negative: int
     optimizer: str
     hs: bool
+    subwords: tuple[int, ...]
+    buckets: int
 
     @names_successors
     def __init__(
@@ -137,6 +148,8 @@ class EmbeddingTrainer:
         dtype: str = "float32",
         optimizer: str = "sgd",
         hs: bool = False,
+        subwords: Sequence[int] = (),
+        buckets: int = 2_000_000,
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(_checked(arguments))
@@ -146,7 +159,7 @@ class EmbeddingTrainer:
         self._key_type: KeyType = "text"
         self._block = 0  # tokens of a block, resolved when the vocabulary is made
         self._state: TrainState | None = None
-        self._objective = False, True  # of the state: `hs`, and whether `negative` > 0
+        self._objective = self._objective_now  # of the state
         self._vectors: Vectors | None = None  # of the state, once asked for
         self._ensemble: Ensemble | None = None  # of the last training
 
@@ -431,6 +444,7 @@ class EmbeddingTrainer:
         epochs: range,
         *,
         shrink_windows: bool = True,
+        subwords: tuple[list[str], np.ndarray, np.ndarray] | None = None,
     ) -> TrainedEpoch:
         """Trains tables that the caller keeps for one epoch; returns the new ones.
 
@@ -447,13 +461,16 @@ class EmbeddingTrainer:
           epoch: its number, of which its draws depend.
           epochs: of the schedule: the rate falls from `alpha` to `min_alpha` over them.
           shrink_windows: False: each token has all contexts up to `window`.
+          subwords: of a trainer with `subwords`: the tokens, their own rows [V, D], and
+            the rows of all buckets; input rows then follow from these.
 
         Raises:
           TypeError, ValueError: an array does not fit; the message names it.
           FloatingPointError: training diverged.
         """
         config = settings.with_options(self._config(), shrink_windows=shrink_windows)
-        given = GivenTables(*tables), TokenIds(*sequences)
+        of_words = None if subwords is None else GivenSubwords(*subwords)
+        given = GivenTables(*tables, of_words), TokenIds(*sequences)
         use_threads()
         with _cap_named():
             return train_epoch(config, *given, epoch, epochs)
@@ -474,7 +491,9 @@ class EmbeddingTrainer:
             vector_size=table.shape[1],
             dtype=table.dtype.name,
         )
-        check_grow(grow, self.hs)
+        check_grow(grow, config.tables)
+        with_schedule = settings.with_options(config, schedule=schedule)
+        check_continues(with_schedule.tables, is_update=True)
         known = BaseVocabulary(self._trained(), grow)
         new, base = _encoded(corpus, self.min_count, known), self._model()
         log_dropped(new, grow, "`grow=True`")
@@ -534,19 +553,24 @@ class EmbeddingTrainer:
         return True  # also before it is trained
 
     def __contains__(self, key: object) -> bool:
-        """Whether `key` has a vector, given in the type of the tokens."""
+        """Whether `key`, given in the type of the tokens, is in the vocabulary."""
         is_text = isinstance(key, str)
         if self._vocabulary is None or is_text == self._has_integers:
             return False
         return str(key) in self._vocabulary.ids
 
     def __getitem__(self, key: Key) -> np.ndarray:
-        """The vector of a token, read-only, [D].
+        """The vector of a token, read-only, [D]; with `subwords` of any word that has
+        an n-gram.
 
         Raises:
           KeyError: it is not in the vocabulary.
         """
         return self._lookup()[self._texts(key)]
+
+    def vector(self, key: Key) -> np.ndarray:
+        """As `trainer[key]`."""
+        return self[key]
 
     def most_similar(
         self,
@@ -595,7 +619,7 @@ class EmbeddingTrainer:
         if not given:
             raise InputError("`keys` must have a token, got none.")
         lookup = self._lookup()
-        unit = lookup.unit[[lookup.index(key) for key in self._texts(given)]]
+        unit = unit_rows(np.stack([lookup[key] for key in self._texts(given)]))
         return given[int(np.argmin(unit @ unit.mean(axis=0)))]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -643,8 +667,11 @@ class EmbeddingTrainer:
         )
 
     @property
-    def _objective_now(self) -> tuple[bool, bool]:
-        return self.hs, self.negative > 0
+    def _objective_now(self) -> dict[str, Any]:
+        """What tables are of, besides their shapes."""
+        buckets = self.buckets if self.subwords else 0
+        found = {"hs": self.hs, "negative": self.negative > 0}
+        return found | {"subwords": self.subwords, "buckets": buckets}
 
     @property
     def _has_integers(self) -> bool:
@@ -694,6 +721,9 @@ class EmbeddingTrainer:
         self._state = host_state(
             row_rule(self.optimizer), model.input, model.output, model.row_state
         )
+        if model.subwords is not None:
+            tables = self._state.params["tables"] | {TABLE: model.subwords}
+            self._state = self._state._replace(params={"tables": tables})
         self._objective = self._objective_now
         self._loss_history = model.loss_history
         self._score_history = []
@@ -702,13 +732,7 @@ class EmbeddingTrainer:
         vocabulary, table = self._trained(), self.vectors
         # Attributes may be set: a file must be one that `load` reads.
         config = settings.with_options(self._config(), block=self._block)
-        if self._objective != self._objective_now:
-            hs, has_negative = self._objective
-            negative = "above 0" if has_negative else "0"
-            raise InputError(
-                f"`hs` must be {hs} and `negative` {negative}, as when the tables were "
-                f"trained, got {self.hs} and {self.negative}."
-            )
+        self._check_objective()
         of_table = {"vector_size": table.shape[1], "dtype": table.dtype.name}
         of_table |= {"noise": config.tables.num_noise}  # `legacy` knows no None
         return ModelFile(
@@ -723,12 +747,28 @@ class EmbeddingTrainer:
                 self._state_to_train().opt_state
             ),
             key_type=self._key_type,
+            subwords=self._trained_state().params["tables"].get(TABLE),
+        )
+
+    def _check_objective(self) -> None:
+        """Raises InputError if attributes were set that the tables do not fit."""
+        before, now = self._objective, self._objective_now
+        names = [k for k in before | now if before.get(k) != now.get(k)]
+        if not names:
+            return
+        shown = before | {"negative": "above 0" if before["negative"] else 0}
+        rules = " and ".join(f"`{k}` {shown[k]}" for k in names)
+        given = " and ".join(repr(getattr(self, name)) for name in names)
+        raise InputError(
+            f"{rules.replace('` ', '` must be ', 1)}, as when the tables were trained, "
+            f"got {given}."
         )
 
     def _state_to_train(self) -> TrainState:
         """The state; a state of another optimizer than `optimizer` is replaced."""
         state = self._trained_state()
-        start = host_state(row_rule(self.optimizer), **state.params["tables"]).opt_state
+        tables = self._table("input"), self._table("output")
+        start = host_state(row_rule(self.optimizer), *tables).opt_state
         optimizers = jax.tree.structure(start), jax.tree.structure(state.opt_state)
         return state if len({*optimizers}) == 1 else state._replace(opt_state=start)
 
@@ -790,7 +830,7 @@ class EmbeddingTrainer:
             end = run.run(training, training.initial_state())
         assert config.tables.block is not None, "`config` is resolved"
         self._state, self._ensemble = end.state, None
-        self._objective = config.tables.hs, config.tables.negative > 0
+        self._objective = self._objective_now
         if training.has_replicas:
             known, tables = encoded.vocabulary, end.state.params["tables"]
             tokens = typed_keys(known.tokens, key_type)
@@ -819,11 +859,21 @@ class EmbeddingTrainer:
         assert self._state is not None
         return self._state
 
+    def _ngrams(self) -> Ngrams:
+        """The rows of n-grams of a model with subwords."""
+        found = self._model().ngrams
+        assert found is not None, "the state has rows of subwords"
+        return found
+
     def _lookup(self) -> Vectors:
         if self._vectors is None:
             vocabulary = self._trained()
             table = self._table("input")
-            self._vectors = Vectors(vocabulary.tokens, table, vocabulary.counts)
+            rows = self._trained_state().params["tables"].get(TABLE)
+            self._vectors = Vectors(
+                *(vocabulary.tokens, table, vocabulary.counts),
+                ngrams=None if rows is None else self._ngrams,
+            )
         return self._vectors
 
 

@@ -17,6 +17,7 @@ from embedder.tables.encoded import Encoded
 from embedder.tables.loader import loss_interval
 from embedder.tables.row_factors import RowFactors
 from embedder.tables.shards import EncodedChunk, cut_shards
+from embedder.tables.subwords import TABLE
 from embedder.tables.training import Training
 from embedder.tables.update import host_state
 from embedder.tables.vocabulary import Vocabulary
@@ -29,6 +30,15 @@ class GivenTables(NamedTuple):
     output: np.ndarray  # [R, D], see `TablesOptions.num_output_tables`
     counts: np.ndarray  # i64[V], of which draws and the Huffman tree depend
     rates: np.ndarray | None = None  # f32[V], from 0 to 1, of input rows; None: all 1
+    subwords: "GivenSubwords | None" = None  # which `input` is made of
+
+
+class GivenSubwords(NamedTuple):
+    """Rows of words and of n-grams, of a model with subwords."""
+
+    tokens: list[str]  # [V]
+    words: np.ndarray  # [V, D]
+    buckets: np.ndarray  # [number of buckets, D], of which those of tokens learn
 
 
 class TokenIds(NamedTuple):
@@ -46,6 +56,7 @@ class TrainedEpoch(NamedTuple):
     loss: float  # mean of a pair; of cbow, of a centre
     num_terms: int  # pairs; of cbow, centres; estimated where few updates report
     num_tokens: int  # that subsampling keeps, expected
+    subwords: GivenSubwords | None = None  # after the epoch
 
 
 class _Counted(Training):
@@ -70,10 +81,11 @@ def train_epoch(
     _check(config, tables, sequences)
     if epoch not in epochs:
         raise InputError(f"`epoch` must be one of {epochs}, got {epoch!r}.")
-    encoded = _encoded(tables.counts, sequences)
+    given = tables.subwords
+    encoded = _encoded(tables.counts, sequences, given and given.tokens)
     num_tokens = encoded.num_tokens
     if not num_tokens:
-        return TrainedEpoch(tables.input, tables.output, 0.0, 0, 0)
+        return TrainedEpoch(tables.input, tables.output, 0.0, 0, 0, given)
     row_updates = encoded.vocabulary.row_updates
     config = settings.resolve(config, num_tokens, epochs.stop, row_updates)
     rates = tables.rates
@@ -81,26 +93,39 @@ def train_epoch(
     training = _Counted(config, encoded, epochs, factors=factors)
     rule = row_rule(config.run.optimizer)
     state = host_state(rule, tables.input, tables.output)
+    if training.subwords is not None:
+        assert given is not None, "`_check` asks for it"
+        buckets = training.subwords.subwords.buckets
+        rows = np.concatenate([given.words, given.buckets[buckets]])
+        state = training.subwords.with_rows(state, rows)
     end = run_epochs(training, state, start=RunPosition(epoch), until=epoch + 1)
     after, updates = end.state.params["tables"], end.position.updates
     block, num_blocks = config.tables.update_size
     reports = -(-updates // loss_interval(num_tokens, block * num_blocks))
+    if training.subwords is not None and given is not None:
+        rows, num_words = after[TABLE], len(given.words)
+        whole = given.buckets.copy()
+        whole[training.subwords.subwords.buckets] = rows[num_words:]
+        given = given._replace(words=rows[:num_words], buckets=whole)
     return TrainedEpoch(
         after["input"],
         after["output"],
         end.position.losses[-1],
         round(training.reported_terms * updates / max(reports, 1)),
         round(training.kept_tokens),
+        given,
     )
 
 
-def _encoded(counts: np.ndarray, sequences: TokenIds) -> Encoded:
+def _encoded(
+    counts: np.ndarray, sequences: TokenIds, tokens: list[str] | None
+) -> Encoded:
     whole = EncodedChunk(
         sequences.ids, sequences.lengths.astype(np.int64), is_open=False
     )
     parts = [*cut_shards([whole])]
     return Encoded(
-        Vocabulary([*map(str, range(len(counts)))], counts.astype(np.int64)),
+        Vocabulary(tokens or [*map(str, range(len(counts)))], counts.astype(np.int64)),
         np.array([len(part.ids) for part in parts], np.int64),
         np.array([len(part.lengths) for part in parts], np.int64),
         lambda shard: (parts[shard].ids, parts[shard].lengths),
@@ -124,6 +149,7 @@ def _check(config: Config, tables: GivenTables, sequences: TokenIds) -> None:
                 f"`{name}` must be {dtype}{list(shape)}, V at least 1, got "
                 f"{found.dtype}{list(found.shape)}."
             )
+    _check_subwords(config, tables)
     if tables.counts.dtype.kind not in "iu" or (tables.counts < 0).any():
         raise InputTypeError("`counts` must be integers >= 0.")
     rates = tables.rates
@@ -138,6 +164,32 @@ def _check(config: Config, tables: GivenTables, sequences: TokenIds) -> None:
         raise InputError(f"`ids` must be i32 below {num_rows}, got {ids.dtype}.")
     if lengths.dtype.kind not in "iu" or lengths.sum() != len(ids):
         raise InputError(f"`lengths` must sum up to {len(ids)}, got {lengths.sum()}.")
+
+
+def _check_subwords(config: Config, tables: GivenTables) -> None:
+    options, given = config.tables, tables.subwords
+    if bool(options.subwords) != (given is not None):
+        raise InputError(
+            "`subwords` of the tables must be given where the trainer has `subwords`, "
+            f"and only there, got {'none' if given is None else 'some'}."
+        )
+    if given is None:
+        return
+    if tables.rates is not None and (tables.rates != 1).any():
+        raise InputError("`rates` must be 1 with subwords, whose rows words share.")
+    shape = len(tables.counts), options.vector_size
+    wanted = {"words": shape, "buckets": (options.buckets, shape[1])}
+    for name, expected in wanted.items():
+        found = getattr(given, name)
+        if found.shape != expected or found.dtype != np.dtype(config.run.dtype):
+            raise InputError(
+                f"`{name}` must be {config.run.dtype}{list(expected)}, got "
+                f"{found.dtype}{list(found.shape)}."
+            )
+    if len(given.tokens) != len(tables.counts):
+        raise InputError(
+            f"`tokens` must be {len(tables.counts)}, got {len(given.tokens)}."
+        )
 
 
 def _are_rates(rates: np.ndarray) -> bool:

@@ -18,6 +18,7 @@ from embedder.tables.encoded import TokenSource
 from embedder.tables.loader import loader_workers, superblock_size
 from embedder.tables.objective import num_positions
 from embedder.tables.prepare import UPDATES_AT_ONCE
+from embedder.tables.subwords import SUBWORDS_AT_ONCE, SubwordTable
 from embedder.tables.update import state_shapes
 
 _ROW_COPIES = 6  # arrays as large as the rows of an update that XLA keeps at once
@@ -31,6 +32,7 @@ def memory_needed(
     superblock_size: int,
     factored: Sequence[str] = (),
     path_rows: int = 0,
+    subwords: SubwordTable | None = None,
 ) -> dict[str, int]:
     """Host memory in bytes that a run needs at most, by purpose, beside Python and JAX.
 
@@ -39,6 +41,7 @@ def memory_needed(
       superblock_size: updates in a superblock.
       factored: names of the tables whose rows have factors.
       path_rows: nodes of the longest path of hierarchical softmax; 0: there is none.
+      subwords: of a model with subwords.
     """
     data = config.tables
     block, num_blocks = data.update_size
@@ -47,6 +50,10 @@ def memory_needed(
     width = -(-data.vector_size // 16) * 16  # padded as in the kernel
     table = num_rows * width * itemsize
     tables = (1 + data.num_output_tables) * table
+    lists = 0
+    if subwords is not None:
+        tables += subwords.sizes.num_rows * width * itemsize
+        lists = subwords.num_bytes
     gathered = 2 * block + block // data.tile * data.num_noise  # rows of a block
     gathered += block * (1 + path_rows) if path_rows else 0
     replicas, cores = config.run.replicas, data.threads or os.cpu_count() or 1
@@ -69,6 +76,7 @@ def memory_needed(
         per_token = 2 * per_token + 40
     needed = {
         "tables": replicas * tables,
+        "lists of subwords": 2 * lists,  # while they are made
         "Huffman tree": 150 * num_rows if data.hs else 0,  # while it is made
         "accumulators": replicas * 2 * row_state,  # and the first ones
         "row factors": (replicas + 1) * len(factored) * num_rows * itemsize,
@@ -96,6 +104,7 @@ def device_bytes(
     size: int,
     factored: Sequence[str] = (),
     path_rows: int = 0,
+    subwords: SubwordTable | None = None,
 ) -> dict[str, int]:
     """Bytes of memory that a run needs on each device, by purpose.
 
@@ -105,6 +114,7 @@ def device_bytes(
       size: updates in a superblock.
       factored: names of the tables whose rows have factors.
       path_rows: nodes of the longest path of hierarchical softmax; 0: there is none.
+      subwords: of a model with subwords.
     """
     data = config.tables
     block, num_blocks = data.update_size
@@ -139,6 +149,13 @@ def device_bytes(
         "prepared updates": 2 * size * (blocks * prepared + local_blocks * pairs),
         "an update": row_copies * blocks * tiles * rows_of_tile * columns * itemsize,
     }
+    if subwords is not None:
+        rows, _ = layout.device_shape(subwords.sizes.num_rows, shape[1])
+        words = blocks * tiles * positions  # of an update, at most
+        needed["tables"] += rows * columns * itemsize
+        needed["lists of subwords"] = subwords.num_bytes
+        needed["an update"] += 2 * words * SUBWORDS_AT_ONCE * columns * itemsize
+        needed["row weights"] += rows * itemsize
     replicas = config.run.replicas // layout.replica_devices
     if data.hs:  # scores of all positions with all paths of a tile, and their terms
         scores = blocks * tiles * positions * data.tile * path_rows * itemsize
@@ -168,6 +185,7 @@ def demand(
     size: int = 0,
     factored: Sequence[str] = (),
     path_rows: int = 0,
+    subwords: SubwordTable | None = None,
 ) -> Demand:
     """What tables of `shape` [V, D] require of the devices.
 
@@ -176,6 +194,7 @@ def demand(
       size: updates in a superblock; 0: those of a large corpus.
       factored: names of the tables whose rows have factors.
       path_rows: nodes of the longest path of hierarchical softmax; 0: there is none.
+      subwords: of a model with subwords; its tables are not sharded by rows.
 
     Raises:
       InputError: `config` has dense updates of sharded tables.
@@ -186,14 +205,15 @@ def demand(
         raise InputError(
             f"`update` dense takes whole tables, got `table_sharding` = {sharding!r}."
         )
+    is_whole = options.update == "dense" or (options.subwords and sharding == "auto")
     size = size or superblock_size(math.inf, block * num_blocks)
     return Demand(
         num_blocks=num_blocks,
         device_bytes=lambda layout: device_bytes(
-            config, shape, layout, size, factored, path_rows
+            config, shape, layout, size, factored, path_rows, subwords
         ),
         option="blocks_per_update",
-        tables="replicated" if options.update == "dense" else sharding,
+        tables="replicated" if is_whole else sharding,
         table_devices=options.table_devices,
         single_device_backend="numba" if options.backend == "numba" else "",
         replicas=config.run.replicas,

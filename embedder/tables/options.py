@@ -12,6 +12,7 @@ from embedder.settings import (
     boolean,
     integer,
     integer_or,
+    integers,
     multiple,
     number,
     positive_finite,
@@ -69,12 +70,31 @@ def _negative(section, name: str) -> None:
         raise type(error)(f"`{name}` must be {rule}, got {value!r}.") from None
 
 
+_MOST_CHARACTERS = 50
+
+
+def _ngram_lengths(section, name: str) -> None:
+    """Two integers, the first not above the second; or none."""
+    value = getattr(section, name)
+    message = (
+        f"`{name}` must be two integers, MIN and MAX, with 1 <= MIN <= MAX <= "
+        f"{_MOST_CHARACTERS}, got {value!r}."
+    )
+    try:
+        integers(1)(section, name)
+    except InputError as error:
+        raise type(error)(message) from None
+    value = getattr(section, name)
+    if value and (len(value) != 2 or not value[0] <= value[1] <= _MOST_CHARACTERS):
+        raise InputError(message)
+
+
 _BIAS = number("a number from 1e-06 to 1000000.0", lambda x: 1e-6 <= x <= 1e6)
 _OF_WALKS = (
     *("walk_length", "directed", "p", "q", "walks_fixed"),
     *("source", "target", "weight"),
 )
-_NOT_OF_WALKS = "unicode_errors", "replay"
+_NOT_OF_WALKS = "unicode_errors", "replay", "subwords"
 _FILES: dict[str, tuple[str, ...]] = {
     "best_by": (*HELD_OUT_SCORES, LINKS),
     "init_from": (),
@@ -140,6 +160,12 @@ class TablesOptions:
     hs: bool = setting(False, boolean)
     """Hierarchical softmax: predict a token by its path in a Huffman tree; with
     --negative 0 instead of negative sampling, else beside it."""
+    subwords: tuple[int, ...] = setting((), _ngram_lengths)
+    """Vectors of words from n-grams of MIN to MAX characters, as fastText, such as 3 6:
+    unknown words have vectors, too. None: each word has a row of its own."""
+    buckets: int = setting(2_000_000, integer(1, 2**31 - 1))
+    """Of --subwords: numbers that n-grams are hashed to. Those that the vocabulary has
+    take memory."""
     noise: int | None = setting(None, integer(1))
     """Noise tokens of a tile, shared by its pairs; none: 32, with window session twice
     the tokens of a block, with --negative 0 one."""
@@ -226,6 +252,7 @@ class TablesOptions:
         validate(self)
         self._check_walks()
         self._check_whole_sequences()
+        self._check_subwords()
         if self.backend == "numba" and self.update == "dense":
             raise InputError("`update` must be 'rows' with numba, got 'dense'.")
         for name, words in _FILES.items():
@@ -252,6 +279,16 @@ class TablesOptions:
                 f"`{changed[0]}` applies only to {kind}, got {value!r} with `walks` = "
                 f"{self.walks}."
             )
+
+    def _check_subwords(self) -> None:
+        """Refuses what does not go with rows that words share."""
+        if not self.subwords:
+            return
+        values = {"update": "dense", "table_sharding": "rows", "replay": self.replay}
+        values |= {name: getattr(self, name) for name in ("init_from", "freeze")}
+        for name, value in values.items():
+            if value and getattr(self, name) == value:
+                raise InputError(f"`{name}` {value!r} does not go with `subwords`.")
 
     @property
     def sequence_holdout(self) -> float:
@@ -345,6 +382,10 @@ class TablesOptions:
         if self.min_alpha > alpha:
             raise InputError(
                 f"`min_alpha` must be {_BELOW_ALPHA}, got {self.min_alpha!r}."
+            )
+        if self.subwords and not rule.limits_pairs:
+            raise InputError(
+                f"`optimizer` must be 'sgd' with `subwords`, got {name!r}."
             )
         if not rule.limits_pairs and self.max_pairs_per_row is not None:
             raise InputError(

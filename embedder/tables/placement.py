@@ -14,6 +14,7 @@ from embedder.engine.state import TrainState
 from embedder.tables.blocks import PADDING, Blocks
 from embedder.tables.prepare import Batch, Model
 from embedder.tables.row_factors import RowFactors, with_factors
+from embedder.tables.subwords import TABLE, SubwordSizes, no_lists
 from embedder.tables.update import host_state, updates_function
 
 TABLE_AXES = Batch(Blocks(ids=1, sequence=1, radius=1, noise=1, weight=1), rate=None)
@@ -37,6 +38,7 @@ def place(
     has_replicas: bool = False,
     factored: Sequence[str] = (),
     output_rows: int | None = None,
+    subwords: SubwordSizes | None = None,
 ) -> Program:
     """The program of the updates of `model` on `layout`.
 
@@ -46,18 +48,23 @@ def place(
       has_replicas: whether the program is of replicas, `engine.replicas`.
       factored: names of the tables whose rows have factors, `tables.row_factors`.
       output_rows: rows of the output table; None: V.
+      subwords: of a model with subwords.
     """
     updates = updates_function(
         model._replace(exchange=layout.exchange, num_columns=shape[1]),
         optimizer,
         update=update,
         loss_interval=loss_interval,
+        subwords=subwords,
     )
     rows = shape[0], output_rows or shape[0]
     empty = host_state(optimizer, np.zeros((rows[0], 0)), np.zeros((rows[1], 0)))
     if factored:
         factors = RowFactors(**dict.fromkeys(factored, np.zeros(1)))
         empty = with_factors(empty, factors)
+    if subwords is not None:
+        tables = {**empty.params["tables"], TABLE: np.zeros((subwords.num_rows, 0))}
+        empty = empty._replace(params={"tables": tables}, extras=no_lists())
     num_rows = jax.tree.map(_num_rows, empty)
     placement = Placement(
         TABLE_AXES,

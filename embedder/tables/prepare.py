@@ -186,6 +186,12 @@ def distinct_rows(ids: Rows) -> Distinct:
     return Distinct(Rows(*rows), slots)
 
 
+def distinct_inputs(ids: Rows) -> Distinct:
+    """The distinct rows of the input table alone; the others are None."""
+    rows, slots = jax.vmap(_distinct)(ids.input.reshape(len(ids.input), -1))
+    return Distinct(Rows(rows, None), slots)
+
+
 def _distinct(ids):
     """The row of each slot and the slot of each occurrence, i32[M] both."""
     index = jnp.arange(len(ids), dtype=ids.dtype)

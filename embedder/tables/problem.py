@@ -55,9 +55,11 @@ from embedder.tables.start_files import (
     write_start,
 )
 from embedder.tables.starting import NO_START, FirstVectors, Starting, plan_start
+from embedder.tables.subwords import TABLE, ngram_rule, with_row_shapes
 from embedder.tables.training import Training
 from embedder.tables.update import state_shapes
 from embedder.tables.updating import (
+    check_continues,
     check_grow,
     check_replay,
     counts_in,
@@ -74,9 +76,11 @@ from embedder.tables.vocabulary import (
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import write_ensemble
 from embedder.vectors.export import write_vectors
+from embedder.vectors.subwords import subwords_of
 from embedder.vectors.vectors import Vectors
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES, is_key
 
+_NGRAMS = "subwords", "buckets"
 _log = logging.getLogger(__name__)
 
 
@@ -338,6 +342,10 @@ def _from_checkpoint(run: Workdir, argument: str) -> ModelFile:
     shape = len(vocabulary), config.tables.vector_size
     output_rows = shape[0] * config.tables.num_output_tables
     shapes = state_shapes(rule, shape, config.run.dtype, output_rows)
+    ngrams = ngram_rule(config.tables)
+    if ngrams is not None:
+        rows = subwords_of(vocabulary.tokens, ngrams).num_rows
+        shapes = with_row_shapes(shapes, rows)
     state = tree_of(found.arrays, shapes)
     assert config.tables.block is not None, "a run writes resolved settings"
     return ModelFile(
@@ -349,6 +357,7 @@ def _from_checkpoint(run: Workdir, argument: str) -> ModelFile:
         output=state.params["tables"]["output"],
         loss_history=before + [metrics[0] for metrics in history],
         row_state=rule.row_state(state.opt_state),
+        subwords=state.params["tables"].get(TABLE),
     )
 
 
@@ -370,6 +379,7 @@ def _digest(model: ModelFile) -> str:
     for array in (
         model.input,
         model.output,
+        *([] if model.subwords is None else [model.subwords]),
         *model.row_state.values(),
         np.array(model.loss_history),
     ):
@@ -406,7 +416,8 @@ def plan(
     """
     starting.check_size(config.tables.vector_size)
     starting = starting.for_model(config.tables.negative > 0)
-    check_grow(grow, config.tables.hs)
+    check_grow(grow, config.tables)
+    check_continues(config.tables, base is not None)
     if isinstance(corpus, GraphFiles):
         config, *models = (plan_walks(one, base) for one in (config, *models))
     check_replay(config)
@@ -485,7 +496,7 @@ def _check_base(config: Config, base: ModelFile) -> None:
     """Raises InputError if `base` has another architecture, objective, vector size or
     dtype."""
     options = options_of(config)
-    for name in ("architecture", "vector_size", "dtype", "hs"):
+    for name in ("architecture", "vector_size", "dtype", "hs", *_NGRAMS):
         if (there := base.settings[name]) != (here := options[name]):
             raise InputError(
                 f"`{name}` must be that of the run to start from, {there!r}, got "
@@ -544,4 +555,5 @@ def _model(training: Training, end: Snapshot, before: list[float]) -> ModelFile:
         output=np.asarray(tables["output"]),
         loss_history=before + end.position.losses,
         row_state=training.program.optimizer.row_state(end.state.opt_state),
+        subwords=tables.get(TABLE),
     )

@@ -46,6 +46,13 @@ from embedder.tables.prepare import Batch, Model, objective_of
 from embedder.tables.row_factors import RowFactors, factored_program
 from embedder.tables.split import num_held_out, trained_share
 from embedder.tables.starting import NO_ROWS, FirstRows
+from embedder.tables.subwords import (
+    SubwordSizes,
+    SubwordTable,
+    ngram_rule,
+    subword_program,
+    subword_table,
+)
 from embedder.tables.update import RowState, initial_state
 from embedder.tables.vocabulary import expected_tokens
 
@@ -99,6 +106,9 @@ class Training:
         self._measures = Measures(()) if models else measures(options, encoded)
         counts = encoded.vocabulary.counts
         self.tree: Tree | None = huffman_tree(counts) if options.hs else None
+        self.subwords: SubwordTable | None = None
+        if (rule := ngram_rule(options)) is not None:
+            self.subwords = subword_table(encoded.vocabulary.tokens, counts, rule)
         self.scores = self._measures.names
         self.metrics: tuple[str, ...] = ("loss", *self.scores)
         self.epochs = epochs
@@ -113,7 +123,9 @@ class Training:
         shape = len(encoded.vocabulary), options.vector_size
         self._factored = () if factors is None else factors.tables
         self._demand = demand(
-            config, shape, self.superblock_size, self._factored, self._depth
+            *(config, shape, self.superblock_size, self._factored),
+            path_rows=self._depth,
+            subwords=self.subwords,
         )
         self.layout, self._why = pick_layout(config.devices, self._demand)
         self.loader = pick_loader(config.run.loader, self.layout)
@@ -135,8 +147,10 @@ class Training:
             tuple(map(_program_config, models)) if self.backend == "numba" else (),
             self._factored,
             self._depth,
+            self.subwords and self.subwords.sizes,
         )
         self.program = factored_program(self.program, factors)
+        self.program = subword_program(self.program, self.subwords, self.has_replicas)
 
     @property
     def _depth(self) -> int:
@@ -296,6 +310,7 @@ class Training:
             self.superblock_size,
             self._factored,
             self._depth,
+            self.subwords,
         )
         return needed | {"vectors to start from": self._start.num_bytes}
 
@@ -325,6 +340,8 @@ class Training:
         output_rows = num_rows * options.num_output_tables
         model = _model(shape, output_rows, config, depth=0)
         state = initial_state(model, self.program.optimizer)
+        if self.subwords is not None:
+            state = self.subwords.with_first_rows(state, config.run.seed)
         self._start.begin(state.params["tables"])
         return state if self._base is None else self._begun_with(state, self._base)
 
@@ -334,6 +351,9 @@ class Training:
 
     def _begun_with(self, state: TrainState, model: ModelFile) -> TrainState:
         """`state` with the rows of `model` as the first ones."""
+        if self.subwords is not None:
+            assert model.subwords is not None, "a model with subwords"
+            state = self.subwords.with_rows(state, model.subwords)
         tables = {"input": model.input, "output": model.output}
         _begin_with(state.params["tables"], tables)
         if model.settings["optimizer"] != self.config.run.optimizer:
@@ -525,6 +545,7 @@ def make_program(
     models: tuple[Config, ...] = (),
     factored: tuple[str, ...] = (),
     depth: int = 0,
+    subwords: SubwordSizes | None = None,
 ) -> TablesProgram:
     """The compiled updates of a run; the same arguments return the same program.
 
@@ -535,6 +556,7 @@ def make_program(
         reads them from the batches.
       factored: names of the tables whose rows have factors; see `factored_program`.
       depth: of the tree of hierarchical softmax; 0: there is none.
+      subwords: of a model with subwords; see `subword_program`.
     """
     enable_compilation_cache()
     options, has_replicas = config.tables, config.run.replicas > 1
@@ -578,6 +600,7 @@ def make_program(
             has_replicas=has_replicas,
             factored=factored,
             output_rows=output_rows,
+            subwords=subwords,
         )
     return TablesProgram(model=whole, optimizer=optimizer, **vars(placed))
 

@@ -25,6 +25,7 @@ from embedder.tables.prepare import (
     Batch,
     Model,
     Prepared,
+    distinct_inputs,
     distinct_rows,
     prepare,
     summed_weights,
@@ -37,9 +38,16 @@ from embedder.tables.row_factors import (
     scale,
     split_factors,
 )
+from embedder.tables.subwords import (
+    TABLE,
+    SubwordSizes,
+    compose_words,
+    set_words,
+    step_subwords,
+)
 
 TABLES = "input", "output"
-"""The names of the tables."""
+"""The names of the tables; with subwords there is a third, `subwords.TABLE`."""
 
 RowState = Mapping[str, np.ndarray]
 """What an optimizer keeps for each row, [V] or [V, D], by `TABLE_NAME`; see
@@ -125,14 +133,20 @@ def updates_function(
     *,
     update: Literal["rows", "dense"],
     loss_interval: int,
+    subwords: SubwordSizes | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Loss]]:
     """The function that `make_updates` compiles.
 
     On several devices it is what one of them computes, over the axes of
     `model.exchange`: with its blocks and its shard of the tables.
+
+    Args:
+      subwords: of a model with subwords, by SGD; its state has the lists of them.
     """
     sums_rows = optimizer.sums_rows and update == "rows"
-    by_rows = update_summed_rows if sums_rows else update_rows
+    by_rows: Callable = update_summed_rows if sums_rows else update_rows
+    if subwords is not None:
+        by_rows = functools.partial(update_subwords, longest=subwords.longest)
 
     def group_of(model: Model, optimizer: RowRule, factors: dict[str, jax.Array]):
         """Applies `loss_interval` updates, of which the first reports its loss."""
@@ -170,6 +184,9 @@ def updates_function(
             weights = _summed_weights(own, state.params["tables"], prepared)
             shares = jax.tree.map(rule.share, weights)
             prepared = prepared._replace(shares=shares)
+        if subwords is not None:
+            words = distinct_inputs(prepared.gathered.ids)
+            prepared = prepared._replace(distinct=words)
         groups = jax.tree.map(
             lambda x: x.reshape(-1, loss_interval, *x.shape[1:]), prepared
         )
@@ -249,6 +266,51 @@ def update_summed_rows(
         for name, table in tables.items()
     }
     return TrainState({"tables": tables}, opt_state, state.step + 1), loss
+
+
+def update_subwords(
+    model: Model,
+    optimizer: RowRule,
+    state: TrainState,
+    update: Prepared,
+    *,
+    longest: int,
+):
+    """As `update_rows`, where the rows of subwords learn in the place of input rows.
+
+    Args:
+      longest: subwords of a word, at most.
+    """
+    tables, lists = state.params["tables"], state.extras
+    assert update.distinct is not None and update.shares is not None
+    assert optimizer.share is not None, "a rule that is linear in the gradient"
+    words, slots = update.distinct.ids.input, update.distinct.slots
+    vectors = compose_words(lists, tables[TABLE], words, longest)
+    tables = tables | {"input": set_words(tables["input"], words, vectors)}
+    loss, gradients = row_gradients(model, {"tables": tables}, update)
+    gradients = model.exchange.all_blocks(gradients)
+    deltas, opt_state = optimizer.transformation.update(
+        {"output": gradients.output},
+        state.opt_state,
+        shares={"output": update.shares.output},
+        rate=update.rate,
+    )
+    of_words = [
+        jnp.zeros((len(words), *x.shape[1:]), x.dtype).at[slots].add(x)
+        for x in (
+            gradients.input.reshape(-1, gradients.input.shape[-1]),
+            update.gathered.weights.input.reshape(-1),
+        )
+    ]
+    rows = step_subwords(
+        *(lists, tables[TABLE], words, *of_words),
+        share=optimizer.share,
+        rate=update.rate,
+        longest=longest,
+    )
+    output = tables["output"].at[update.gathered.ids.output].add(deltas["output"])
+    tables = tables | {"output": output, TABLE: rows}
+    return TrainState({"tables": tables}, opt_state, state.step + 1, lists), loss
 
 
 def update_dense(

@@ -100,13 +100,27 @@ def plan_update(
     return Update(encoded, with_output_rows(base, len(text)), factors)
 
 
-def check_grow(grow: bool, hs: bool) -> None:
-    """Raises InputError for new rows of a model with hierarchical softmax: their tree
-    is another one, whose inner nodes the model has not learned."""
-    if grow and hs:
+def check_grow(grow: bool, options: TablesOptions) -> None:
+    """Raises InputError for new rows of a model with hierarchical softmax, whose tree
+    would be another one, or with subwords."""
+    if grow and options.subwords:
+        raise InputError(
+            "`grow` does not go with `subwords`: new tokens have vectors of their "
+            "n-grams. Leave out `grow`."
+        )
+    if grow and options.hs:
         raise InputError(
             "`grow` does not go with `hs`: new tokens make another Huffman tree. Train "
             "anew, or leave out `grow`."
+        )
+
+
+def check_continues(options: TablesOptions, is_update: bool) -> None:
+    """Raises InputError for an update of subwords with other rates for some rows."""
+    if options.subwords and is_update and options.schedule == "continue":
+        raise InputError(
+            "`schedule` must be 'restart' for an update of a model with `subwords`, "
+            "got 'continue'."
         )
 
 

@@ -12,6 +12,7 @@ from embedder.errors import InputError, InputExistsError, InputNotFoundError
 from embedder.vectors import (
     array_formats,
     faiss_index,
+    fasttext_bin,
     glove,
     pgvector,
     static_models,
@@ -64,7 +65,7 @@ FORMATS = (
         (".vec.gz",), word2vec.write_gzip_text, glove.read_gzip_text, "fasttext"
     ),
     VectorFormat(
-        (".bin",), word2vec.write_binary, word2vec.read_binary, "word2vec-binary"
+        (".bin",), word2vec.write_binary, fasttext_bin.read_bin, "word2vec-binary"
     ),
     VectorFormat(
         (".safetensors",),
@@ -88,6 +89,13 @@ FORMATS = (
         needs_utf8_path=True,
         has_columns=True,
         dtypes=_SMALL,
+    ),
+    VectorFormat(
+        (),
+        fasttext_bin.write_fasttext,
+        name="fasttext-bin",
+        other_endings=(".bin",),
+        is_of_tokens=True,
     ),
     VectorFormat(
         (),

@@ -5,7 +5,7 @@ Axis letters: V keys, D dimensions, Q queries.
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from embedder.vectors.search import (
     unit_rows,
 )
 from embedder.vectors.spelling import near_keys
+from embedder.vectors.subwords import Ngrams
 
 if TYPE_CHECKING:
     from embedder.vectors.index import VectorIndex
@@ -52,6 +53,9 @@ class Vectors:
     matrix: np.ndarray  # f32 or f64[V, D]
     counts: np.ndarray | None = None  # i64[V]
     key_type: KeyType = "text"  # in Parquet, and of the data
+    ngrams: Callable[[], Ngrams] | None = None
+    """Reads the rows of n-grams, of which unknown keys have their vectors; None: they
+    have none. They have no ids, and are no results."""
 
     def __post_init__(self):
         keys = list(self.keys)
@@ -74,8 +78,29 @@ class Vectors:
         return iter(self.keys)
 
     def __getitem__(self, key: str) -> np.ndarray:
-        """Vector of `key`, a read-only view f[D]; InputKeyError if it is unknown."""
+        """Vector of `key`, read-only, f[D]; InputKeyError if it is unknown.
+
+        With `ngrams` an unknown key has the mean of its n-grams.
+        """
+        if self.has_vector(key) and key not in self:
+            return self._of_unknown(key)
         return self.matrix[self.index(key)]
+
+    def has_vector(self, key: str) -> bool:
+        """Whether `key` is known, or has n-grams."""
+        if key in self or self.ngrams is None or not isinstance(key, str):
+            return key in self
+        return self._ngrams.has_ngrams(key)
+
+    def _of_unknown(self, key: str) -> np.ndarray:
+        vector = self._ngrams.vector(key).astype(self.matrix.dtype)
+        vector.flags.writeable = False
+        return vector
+
+    @cached_property
+    def _ngrams(self) -> Ngrams:
+        assert self.ngrams is not None, "`ngrams` is given"
+        return self.ngrams()
 
     @cached_property
     def key_to_index(self) -> dict[str, int]:
@@ -100,7 +125,7 @@ class Vectors:
 
     def similarity(self, a: str, b: str) -> float:
         """Cosine similarity of the vectors of `a` and `b`; 0.0 if one is zero."""
-        first, second = self._exact_unit([self.index(a), self.index(b)])
+        first, second = unit_rows(np.stack([self[a], self[b]]).astype(np.float64))
         return float(cosines(first, second))
 
     def table(self, metric: Metric = "cosine") -> Table:
@@ -160,14 +185,15 @@ class Vectors:
           InputTypeError: `topn` is not an integer.
         """
         check_positive_integer("topn", topn)
-        plus, minus = self._ids(positive), self._ids(negative)
+        plus, minus = _listed(positive), _listed(negative)
         if not plus and not minus:
             raise InputError("`positive` or `negative` must have a token, got none.")
-        terms = self.matrix[plus + minus].astype(np.float64)
+        terms = np.stack([self[key] for key in plus + minus]).astype(np.float64)
         terms = unit_rows(terms) if metric == "cosine" else terms
         query = terms[: len(plus)].sum(axis=0) - terms[len(plus) :].sum(axis=0)
-        rows, own = self.rows_of(among), [plus + minus]
-        found = self.nearest(query[None], topn, own, rows, metric, method)
+        own = [self.index(key) for key in plus + minus if key in self]
+        rows = self.rows_of(among)
+        found = self.nearest(query[None], topn, [own], rows, metric, method)
         return self._ranked(*(each[0] for each in found))
 
     def nearest_to(
@@ -307,18 +333,18 @@ class Vectors:
         return hidden
 
     def _ids(self, keys: str | Iterable[str] | None) -> list[int]:
-        if keys is None:
-            return []
-        return [self.index(key) for key in ([keys] if isinstance(keys, str) else keys)]
-
-    def _exact_unit(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Unit vectors of `ids`, computed in float64, f64[len(ids), D]."""
-        return unit_rows(self.matrix[np.asarray(ids, np.int64)].astype(np.float64))
+        return [self.index(key) for key in _listed(keys)]
 
     def _ranked(self, ids: np.ndarray, scores: np.ndarray) -> list[tuple[str, float]]:
         """Keys and similarities, without what is missing at the end."""
         found = zip(ids.tolist(), scores.tolist(), strict=True)
         return [(self.keys[row], score) for row, score in found if row >= 0]
+
+
+def _listed(keys: str | Iterable[str] | None) -> list[str]:
+    if keys is None:
+        return []
+    return [keys] if isinstance(keys, str) else [*keys]
 
 
 def check_keys(among: Collection[object] | None) -> None:

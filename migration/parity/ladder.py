@@ -72,7 +72,10 @@ def ladder(
     """Yields the differences of `rungs` as they are computed; None: of all that there
     are with the settings."""
     if rungs is None:
-        lacking = {"model update"} if subject.config.tables.hs else set()
+        options = subject.config.tables
+        lacking = {"model update"} if options.hs or options.subwords else set()
+        if options.subwords:  # no rates of rows, and one worker of the oracle
+            lacking |= {"row factors", "workers"}
         rungs = [rung for rung in RUNGS if rung not in lacking]
     for rung in rungs:
         yield from RUNGS[rung](subject)
@@ -243,4 +246,6 @@ def _sample(
         *updates.random_tables(shape, config.run.dtype, num_tables),
         factors,
         encoded.vocabulary.counts if config.tables.hs else None,
+        encoded.vocabulary.tokens if config.tables.subwords else None,
+        encoded.vocabulary.counts if config.tables.subwords else None,
     )

@@ -29,7 +29,7 @@ from migration.parity.short import (
 )
 from migration.parity.tolerances import TOLERANCE
 from migration.parity.training import Sequences, model_of, trainer
-from migration.parity.updates import oracle_step
+from migration.parity.updates import oracle_step, oracle_subwords
 
 REPLICAS = 3
 _UPDATES = 100  # in each replica, about as many
@@ -117,11 +117,12 @@ def _compared(
 
 def _oracle_state(config: Config, encoded: Encoded) -> legacy.update.State:
     """What the oracle has after all epochs on the resample of the seed of `config`."""
-    state = initial_state(config, len(encoded.vocabulary))
     counts = encoded.vocabulary.counts
+    subwords = oracle_subwords(config, encoded.vocabulary.tokens, counts)
+    state = initial_state(config, len(counts), subwords)
     tree = huffman_tree(counts) if config.tables.hs else None
     for update, rate in _oracle_updates(config, encoded):
-        oracle_step(state, update, rate, config, tree=tree)
+        oracle_step(state, update, rate, config, tree=tree, subwords=subwords)
     return state
 
 

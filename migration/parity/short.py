@@ -6,6 +6,7 @@ import numpy as np
 
 import legacy.blocks
 import legacy.noise
+import legacy.subwords
 import legacy.trainer
 import legacy.update
 import legacy.vocabulary
@@ -38,7 +39,9 @@ def split_words(sequences: Sequences, num: int) -> tuple[Sequences, Sequences]:
     return [*filter(None, first)], [*filter(None, rest)]
 
 
-def initial_state(config: Config, num_rows: int) -> legacy.update.State:
+def initial_state(
+    config: Config, num_rows: int, subwords: legacy.subwords.Subwords | None = None
+) -> legacy.update.State:
     """The oracle's state before the first update."""
     size, run = config.tables.vector_size, config.run
     num = 1 + config.tables.num_output_tables
@@ -47,12 +50,18 @@ def initial_state(config: Config, num_rows: int) -> legacy.update.State:
     if run.optimizer == "adagrad":
         zeros = np.zeros(tables.shape[:2], run.dtype)
         state = state._replace(accumulators=zeros)
+    if subwords is not None:
+        rows = legacy.subwords.initial_rows(subwords, tables[0], run.seed)
+        state.tables[0] = legacy.subwords.compose(subwords, rows)
+        state = state._replace(subwords=rows)
     return state
 
 
 def named(state: legacy.update.State) -> dict[str, np.ndarray]:
     """The arrays of a state by the names that the port has for them."""
     found = by_table(state.tables)
+    if state.subwords is not None:
+        found["subwords"] = state.subwords
     if state.accumulators is not None:
         sums = by_table(state.accumulators)
         found |= {f"{name}_accumulator": each for name, each in sums.items()}

@@ -174,6 +174,8 @@ def _learned(tables, losses, row_state) -> dict[str, np.ndarray]:
 
 def _learned_by(model: ModelFile) -> dict[str, np.ndarray]:
     tables = {"input": model.input, "output": model.output}
+    if model.subwords is not None:
+        tables["subwords"] = model.subwords
     return _learned(tables, model.loss_history, model.row_state)
 
 

@@ -10,6 +10,7 @@ import legacy.blocks
 import legacy.huffman
 import legacy.objective
 import legacy.softmax
+import legacy.subwords
 import legacy.update
 from embedder.config import Config
 from embedder.engine.rules import linear_rate
@@ -18,6 +19,7 @@ from embedder.tables.huffman import huffman_tree
 from embedder.tables.objective import Rows
 from embedder.tables.prepare import Batch, Gathered, prepare
 from embedder.tables.row_factors import RowFactors
+from embedder.tables.subwords import TABLE, SubwordTable, ngram_rule, subword_table
 from embedder.tables.training import TablesProgram
 from embedder.tables.update import Loss, host_state, row_gradients
 from migration.parity import equations
@@ -39,6 +41,32 @@ class Sample(NamedTuple):
     output: np.ndarray  # [V, D]; with `hs` of other rows, see `legacy.model`
     factors: RowFactors = NO_FACTORS  # which `program` has
     counts: np.ndarray | None = None  # of the vocabulary, for `hs`
+    tokens: list[str] | None = None  # for `subwords`
+    token_counts: np.ndarray | None = None  # likewise
+
+    @property
+    def subwords(self) -> SubwordTable | None:
+        """The port's subwords; None: there are none."""
+        rule = ngram_rule(self.config.tables)
+        if rule is None:
+            return None
+        assert self.tokens is not None and self.token_counts is not None
+        return subword_table(self.tokens, self.token_counts, rule)
+
+    @property
+    def oracle_subwords(self) -> legacy.subwords.Subwords | None:
+        """The oracle's; None: there are none."""
+        if self.tokens is None:
+            return None
+        assert self.token_counts is not None
+        return oracle_subwords(self.config, self.tokens, self.token_counts)
+
+    @property
+    def subword_rows(self) -> np.ndarray:
+        """The table of subwords before the updates, [V + K, D]."""
+        assert self.subwords is not None, "only with `subwords`"
+        shape = self.subwords.sizes.num_rows, self.input.shape[1]
+        return random_tables(shape, self.dtype)[0]
 
     @property
     def dtype(self) -> str:
@@ -74,6 +102,16 @@ class Sample(NamedTuple):
         """The blocks of update `index`, for the oracle."""
         blocks, names = self.updates.blocks, legacy.blocks.Blocks._fields
         return legacy.blocks.Blocks(*(getattr(blocks, x)[index] for x in names))
+
+
+def oracle_subwords(
+    config: Config, tokens: list[str], counts: np.ndarray
+) -> legacy.subwords.Subwords | None:
+    """The oracle's subwords of a vocabulary; None: there are none."""
+    bounds = config.tables.subwords
+    if not bounds:
+        return None
+    return legacy.subwords.subwords(tokens, counts, bounds, config.tables.buckets)
 
 
 class OracleRows(NamedTuple):
@@ -175,15 +213,21 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
     with jax.enable_x64(sample.dtype == "float64"):
         program = sample.program
         state = host_state(program.optimizer, sample.input, sample.output)
+        if sample.subwords is not None:
+            state = sample.subwords.with_rows(state, sample.subword_rows)
         state, _ = program.apply_updates(
             program.place_state(state), program.place_batch(sample.batch)
         )
         state = program.whole_state(state)
     desired = _oracle_state(sample)
+    if sample.subwords is not None:
+        found, expected = state.params["tables"][TABLE], desired.subwords
+        yield _difference(rung, "rows of subwords", sample.dtype, found, expected)
+        desired = desired._replace(subwords=None)
     row_state = program.optimizer.row_state(state.opt_state)
     actual = {f"{name}_table": x for name, x in state.params["tables"].items()}
     actual |= row_state
-    for kind, expected in zip(("table", "accumulator"), desired, strict=True):
+    for kind, expected in zip(("table", "accumulator"), desired[:2], strict=True):
         if kind == "table" or row_state or expected is not None:
             for name, values in by_table(expected).items():
                 found = actual[f"{name}_{kind}"]
@@ -198,6 +242,8 @@ def _oracle_state(sample: Sample) -> legacy.update.State:
     if sample.config.run.optimizer == "adagrad":
         zeros = np.zeros(tables.shape[:2], tables.dtype)
         state = state._replace(accumulators=zeros)
+    if sample.subwords is not None:
+        state = state._replace(subwords=sample.subword_rows)
     with np.errstate(over="ignore", invalid="ignore"):  # the comparison finds both
         for index in range(sample.num_updates):
             rate = sample.rates[index]
@@ -205,6 +251,7 @@ def _oracle_state(sample: Sample) -> legacy.update.State:
                 *(state, sample.blocks(index), rate, sample.config),
                 factors=sample.factors,
                 tree=sample.tree,
+                subwords=sample.oracle_subwords,
             )
     return state
 
@@ -216,6 +263,7 @@ def oracle_step(
     config: Config,
     factors: RowFactors = NO_FACTORS,
     tree: legacy.huffman.Tree | None = None,
+    subwords: legacy.subwords.Subwords | None = None,
 ) -> None:
     """One update of the oracle, in place, by the resolved settings of `config`."""
     options = config.tables
@@ -232,6 +280,7 @@ def oracle_step(
         window=options.window,
         negative=options.negative,
         tree=tree,
+        subwords=subwords,
     )
     if before is not None:
         _scale_steps(state, before, factors)

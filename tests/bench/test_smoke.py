@@ -253,6 +253,12 @@ SMOKE = {
         positive=(3,),
         slow=False,
     ),
+    "subwords": Smoke(
+        "--programs embedder 'gensim, 2 workers' --epochs 1 --vector-size 8 "
+        "--buckets 500",
+        ["embedder", "gensim, 2 workers"],
+        positive=(1, 3),
+    ),
     "encoder-busy": Smoke(
         "--updates-of-a-call 1",
         [

@@ -8,6 +8,7 @@ It deselects the tests that `exceptions.txt` lists, each with its reason.
 from pathlib import Path
 
 from embedder.gensim import drop_in
+from embedder.gensim.fasttext import FastText, FastTextKeyedVectors
 from embedder.gensim.keyedvectors import KeyedVectors
 from embedder.gensim.word2vec import Word2Vec
 
@@ -28,8 +29,10 @@ def short_name(item) -> str:
 
 def pytest_configure(config):
     # The pickles that are read are those of gensim's own wheel.
-    for kind in (Word2Vec, KeyedVectors):
-        kind.load = classmethod(_trusting(kind.load.__func__))
+    loads = {k: k.load.__func__ for k in (Word2Vec, KeyedVectors)}
+    for kind in (*loads, FastText, FastTextKeyedVectors):
+        own = loads[KeyedVectors if issubclass(kind, KeyedVectors) else Word2Vec]
+        kind.load = classmethod(_trusting(own))
     drop_in.swap_in()
 
 

@@ -37,6 +37,8 @@ REPLICAS = ("--replicas", "2")
 TWO = ("--devices", "2", "--mode")
 WEIGHTED = ("--weights", "importance", "--backend", "numba")
 HS = ("--hs", "--negative", "0")
+SUBWORDS = ("--subwords", "2", "3", "--buckets", "100")
+COLUMNS = ("--table-sharding", "columns")
 FROZEN = ("--init-from", "start.txt", "--freeze", "known")
 MODES = {
     "jit": (*TABLES, *MEMORY, "--backend", "xla"),
@@ -56,8 +58,10 @@ MODES = {
     "frozen rows": (*TABLES, *MEMORY, "--backend", "numba", *FROZEN),
     "hierarchical softmax": (*TABLES, *MEMORY, "--backend", "numba", *HS),
     "hierarchical softmax, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *ROWS, "--hs"),
+    "subwords": (*TABLES, *MEMORY, "--backend", "numba", *SUBWORDS),
+    "subwords, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *SUBWORDS, *COLUMNS),
 }
-KILLS = (4, 2, 3, 3, 2, 3, 2, 2, 2, 3, 2, 3, 2, 3, 2, 2, 2)
+KILLS = (4, 2, 3, 3, 2, 3, 2, 2, 2, 3, 2, 3, 2, 3, 2, 2, 2, 2, 2)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
@@ -142,6 +146,7 @@ def test_a_run_that_lost_its_folder_ends_as_one_that_never_did(
                 *([pytest.mark.row("F36")] if "replicas" in each[0] else []),
                 *([pytest.mark.row("F47")] if "network" in each[0] else []),
                 *([pytest.mark.row("F58")] if "softmax" in each[0] else []),
+                *([pytest.mark.row("F60")] if "subwords" in each[0] else []),
             ],
         )
         for each in zip(MODES, KILLS, strict=True)

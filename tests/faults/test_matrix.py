@@ -69,6 +69,9 @@ FAULTS = {
     "F57": "kill -9, a full disk, while points or files of TensorBoard are written",
     "F58": "kill -9 of a run with hierarchical softmax",
     "F59": "a model file of hierarchical softmax with the tables of another objective",
+    "F60": "kill -9 of a run with subwords",
+    "F61": "a model file whose rows of subwords do not fit, or are not finite",
+    "F62": "a .bin of fastText: cut, flipped, quantized, supervised, of other sizes",
 }
 INPUTS = {
     "B1": "missing, empty, a folder for a file",
@@ -153,6 +156,10 @@ INPUTS = {
     "B82": "a model of hierarchical softmax that is to grow, or of another objective",
     "B83": "items to rank by hierarchical softmax alone, which has no rows of items",
     "B84": "a trainer whose objective is changed, a sweep of several",
+    "B85": "n-grams and buckets out of bounds",
+    "B86": "subwords with settings that they do not go with",
+    "B87": "a model with subwords that is to grow or go on, or of other n-grams",
+    "B88": "unknown words that have no n-gram",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

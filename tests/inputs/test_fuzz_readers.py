@@ -60,6 +60,7 @@ from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import read_ensemble, write_ensemble
 from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
 from embedder.vectors.export import read_vectors, write_vectors
+from embedder.vectors.subwords import NgramRule, Ngrams
 from embedder.vectors.vectors import Vectors
 
 MANY = 10**12
@@ -210,6 +211,14 @@ def vectors_reader(ending: str) -> Reader:
     vectors = Vectors(KEYS, MATRIX, counts)
     name = f"vectors{ending}"
     return Reader(name, lambda path: write_vectors(vectors, path), read_vectors)
+
+
+def write_fasttext_model(path: Path) -> None:
+    rule = NgramRule(2, 3, 30)
+    rows = np.arange(120, dtype=np.float32).reshape(30, 4)
+    ngrams = Ngrams(rule, np.arange(30), rows, words=MATRIX, output=MATRIX)
+    vectors = Vectors(KEYS, MATRIX, LABELS + 1, ngrams=lambda: ngrams)
+    write_vectors(vectors, path, format="fasttext-bin")
 
 
 GLOVE = "".join(
@@ -364,6 +373,7 @@ READERS = [
     Reader("model.npz", table_model, read_model),
     Reader("encoder.npz", encoder_model, read_encoder),
     *map(vectors_reader, (".txt", ".vec.gz", ".bin", ".safetensors", ".npz")),
+    Reader("fasttext.bin", write_fasttext_model, read_vectors),
     Reader("glove.txt", write_bytes(GLOVE), read_vectors),
     Reader("start.npz", write_start_file, read_start),
     Reader("replicas.safetensors", write_replicas, read_ensemble),

@@ -196,6 +196,11 @@ def hierarchical_and_sampled() -> Iterator[dict]:
     return epochs(hs=True, optimizer="adagrad")
 
 
+def subwords() -> Iterator[dict]:
+    """The same with vectors of words from n-grams."""
+    return epochs(subwords=(2, 3), buckets=50)
+
+
 def bootstraps(**options) -> Iterator[dict]:
     """An epoch on a resample by each layout: of one model, and of two replicas."""
     yield from epochs(bootstrap=True, **options)
@@ -234,6 +239,8 @@ def epochs(*, has_weights: bool = False, **options) -> Iterator[dict]:
         one = Training(with_options(config, mode="jit"), encoded, range(1))
         whole, place = run_epochs(one, one.initial_state())
         for layout in layouts():
+            if layout.tables == "rows" and config.tables.subwords:
+                continue  # refused: words share rows
             several = with_options(
                 config,
                 mode=layout.mode,

@@ -84,6 +84,15 @@ def test_hierarchical_softmax_is_the_same_on_any_devices(num_devices, part):
 
 
 @pytest.mark.slow
+def test_subwords_are_the_same_on_any_devices():
+    """But for tables that are sharded by rows, which do not go with them."""
+    cells = run(4, "subwords")
+    assert len(cells) == 10
+    for each in cells:
+        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
+
+
+@pytest.mark.slow
 def test_weighted_sequences_are_the_same_on_any_devices():
     """Skip-gram of one model, and CBOW of two replicas, with a bootstrap."""
     cells = run(2, "weights")

@@ -10,6 +10,7 @@ from embedder.engine.layout import ONE_DEVICE, Layout
 from embedder.tables.blocks import Blocks, Updates
 from embedder.tables.huffman import huffman_tree
 from embedder.tables.row_factors import RowFactors, factored_program
+from embedder.tables.subwords import ngram_rule, subword_program, subword_table
 from embedder.tables.training import make_program
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
@@ -69,10 +70,12 @@ class Case(NamedTuple):
         factors: RowFactors = NO_FACTORS,
         hs: bool = False,
         negative: int = NEGATIVE,
+        subwords: tuple[int, ...] = (),
     ) -> Sample:
         """The updates of this case with the program that a run would apply them by.
 
-        `cap` applies to SGD. With `hs` the counts of the vocabulary are random.
+        `cap` applies to SGD. With `hs` or `subwords` the counts of the
+        vocabulary are random.
         """
         num_updates, num_blocks, block = self.size
         config = with_options(
@@ -86,6 +89,8 @@ class Case(NamedTuple):
             vector_size=vector_size,
             negative=negative,
             hs=hs,
+            subwords=subwords,
+            buckets=50,
             dtype=dtype,
             **UPDATES[update],
             max_pairs_per_row=cap if optimizer == "sgd" else None,
@@ -94,15 +99,30 @@ class Case(NamedTuple):
         )
         counts = self.counts if hs else None
         depth = huffman_tree(counts).depth if counts is not None else 0
+        tokens = self.tokens if subwords else None
+        table = None
+        if (rule := ngram_rule(config.tables)) is not None:
+            table = subword_table(self.tokens, self.counts, rule)
         program = make_program(
-            *(self.num_rows, 1, config, layout), factored=factors.tables, depth=depth
+            *(self.num_rows, 1, config, layout),
+            factored=factors.tables,
+            depth=depth,
+            subwords=table and table.sizes,
         )
         program = factored_program(program, factors)
+        program = subword_program(program, table, has_replicas=False)
         num_tables = config.tables.num_output_tables
         tables = random_tables((self.num_rows, vector_size), dtype, num_tables)
         return Sample(
-            *(config, program, self.updates(), num_updates, *tables, factors, counts)
+            *(config, program, self.updates(), num_updates, *tables, factors, counts),
+            *(tokens, self.counts),
         )
+
+    @property
+    def tokens(self) -> list[str]:
+        """Words that share n-grams, one of them of one letter, one not ASCII."""
+        letters = "ab\u00e4"
+        return [letters[n % 3] + f"{n:b}" * (n > 0) for n in range(self.num_rows)]
 
     @property
     def counts(self) -> np.ndarray:

@@ -5,6 +5,7 @@ again; some in what it is compiled from.
 """
 
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from embedder.tables.cpu.block import BlockBuffers
 from embedder.tables.cpu.paths import PathBuffers
 from embedder.tables.cpu.rows import BucketRows, Gathered
 from embedder.tables.cpu.simd import cast_like, compiled
+from embedder.tables.cpu.subwords import Entries, WordRows
 from embedder.tables.cpu.thread import Constants, LossTerms, Thread
 from embedder.tables.encode import encode
 from embedder.tables.prepare import Batch
@@ -53,6 +55,10 @@ skipgram_rung = functools.partial(update_rung, architecture="skipgram")
 cbow_rung = functools.partial(update_rung, architecture="cbow")
 hs_rung = functools.partial(update_rung, hs=True, negative=0)
 hs_cbow_rung = functools.partial(update_rung, architecture="cbow", hs=True)
+subwords_rung = functools.partial(update_rung, subwords=(1, 3), cap=math.inf)
+hundred_subwords_rung = functools.partial(
+    update_rung, MANY, "100 updates", subwords=(1, 3)
+)
 hundred_rung = functools.partial(update_rung, MANY, "100 updates")
 adagrad_rung = functools.partial(update_rung, optimizer="adagrad")
 hundred_adagrad_rung = functools.partial(
@@ -78,6 +84,8 @@ class Given(NamedTuple):
     losses: LossTerms
     above: np.ndarray | None
     on_paths: PathBuffers | None
+    words: WordRows | None
+    entries: Entries | None
 
 
 def with_batch(given, change):
@@ -183,7 +191,37 @@ def without_the_root(given):
     return with_tree(given, np.where(given.above >> 1 == root, -1, given.above))
 
 
+def with_words(given, **changes):
+    """Each change is a function of one array of the rows of subwords."""
+    words = given.words
+    arrays = {k: kernel._read_only(f(getattr(words, k))) for k, f in changes.items()}
+    return given._replace(words=words._replace(**arrays))
+
+
+def subwords_step_twice(given):
+    return with_words(given, scale=lambda scale: 2 * scale)
+
+
+def own_rows_for_ngrams(given):
+    """The rows of the first word for those of all."""
+    return with_words(given, rows=lambda rows: np.minimum(rows, given.words.words[0]))
+
+
+def first_words_not_composed(given):
+    np.maximum(given.thread.words, 1, out=given.thread.words)
+    return given
+
+
+def first_bucket_of_subwords_left_out(given):
+    np.maximum(given.thread.subwords, 1, out=given.thread.subwords)
+    return given
+
+
 GIVEN = [
+    (subwords_rung, subwords_step_twice),
+    (subwords_rung, own_rows_for_ngrams),
+    (hundred_subwords_rung, first_words_not_composed),
+    (subwords_rung, first_bucket_of_subwords_left_out),
     (hs_rung, codes_exchanged),
     (hs_cbow_rung, codes_exchanged),
     (hs_rung, without_the_root),

@@ -33,7 +33,7 @@ from embedder.tables import (
 from embedder.tables.blocks import BlockShape, block_source
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.row_factors import RowFactors
-from embedder.vectors import search
+from embedder.vectors import search, subwords
 from migration import convert
 from migration.parity import continued, data, replicas, training, updates, workers
 from tests.parity.cases import Case
@@ -161,6 +161,41 @@ skipgram_gradients_rung = functools.partial(gradients_rung, "skipgram")
 cbow_gradients_rung = functools.partial(gradients_rung, "cbow")
 hundred_rung = functools.partial(update_rung, MANY, "100 updates")
 adagrad_rung = functools.partial(update_rung, optimizer="adagrad")
+
+
+def subword_rung():
+    return updates.updates_rung("one update", TILED.sample("cbow", subwords=(1, 3)))
+
+
+def own_rows_alone(original, lists, table, words, longest):
+    """The rows of words, without those of their n-grams."""
+    return table.at[words].get(mode="fill", fill_value=0)
+
+
+def longest_cut(original, *arguments):
+    """The last subwords of the longest words are left out."""
+    *others, longest = arguments
+    return original(*others, longest - 8)
+
+
+def rows_of_each_word_doubled(original, lists, *arguments, **options):
+    return original(lists._replace(scale=2 * lists.scale), *arguments, **options)
+
+
+def subwords_without_limit(original, *arguments, share, **options):
+    return original(*arguments, share=jnp.ones_like, **options)
+
+
+def unsigned_bytes(original, words, rule):
+    """FNV-1a itself: words that are not ASCII have other buckets."""
+    buckets, lengths = original(words, rule)
+    is_ascii = np.repeat([word.isascii() for word in words], lengths)
+    return np.where(is_ascii, buckets, (buckets + 1) % rule.num_buckets), lengths
+
+
+def buckets_reversed(original, words, rule):
+    buckets, lengths = original(words, rule)
+    return rule.num_buckets - 1 - buckets, lengths
 
 
 def signs_turned(original, *arguments):
@@ -497,6 +532,12 @@ PLANTED = [
     (hs_gradients_rung, hierarchical, "_skipgram_loss", stopped_hs_gradient),
     (hs_cbow_gradients_rung, hierarchical, "_joined", weights_of_tokens_alone),
     (hs_update_rung, hierarchical, "softplus", slightly_steeper),
+    (subword_rung, update, "compose_words", own_rows_alone),
+    (subword_rung, update, "compose_words", longest_cut),
+    (subword_rung, update, "step_subwords", rows_of_each_word_doubled),
+    (subword_rung, update, "step_subwords", subwords_without_limit),
+    (subword_rung, subwords, "ngram_buckets", unsigned_bytes),
+    (subword_rung, subwords, "ngram_buckets", buckets_reversed),
     (update_rung, prepare, "_totals", weights_of_one_place),
     (update_rung, prepare, "_totals", weights_of_one_block),
     (hundred_rung, prepare, "_totals", weights_left_over),

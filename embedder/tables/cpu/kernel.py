@@ -24,7 +24,7 @@ from embedder.engine.program import PlacedState, Program
 from embedder.engine.rules import RowRule, row_rule
 from embedder.engine.state import TrainState
 from embedder.tables import skipgram
-from embedder.tables.cpu import paths
+from embedder.tables.cpu import paths, subwords
 from embedder.tables.cpu.block import (
     BlockBuffers,
     Sizes,
@@ -51,6 +51,7 @@ from embedder.tables.hierarchical import HierarchicalSoftmax
 from embedder.tables.objective import Objective
 from embedder.tables.prepare import Batch, Model
 from embedder.tables.row_factors import join_factors, split_factors
+from embedder.tables.subwords import TABLE, Lists
 from embedder.tables.update import TABLES, Loss
 
 _ACCUMULATORS = "input_accumulator", "output_accumulator"
@@ -95,6 +96,7 @@ def make_updates(
         tables = _joined(_padded(dtype), [given[name] for name in TABLES])
         accumulators = _accumulators(rule, state)
         factors = _factors(of_rows, given)
+        words, entries = _words(given, state.extras, batch)
         batch = jax.tree.map(_read_only, _with_weights(batch))
         above, batch = batch.above, batch._replace(above=None)
         num_blocks, num_tiles, num_noise = batch.blocks.noise.shape[1:]
@@ -111,10 +113,16 @@ def make_updates(
         size = sizes(block, num_tiles, num_noise, model.window, depth)
         used = memory(num_blocks, size, tables.shape[1], dtype.name)
         arrays = tables, accumulators, factors
+        extra = above, words, [subwords.new_entries(n) for n in entries * threads]
         loss = _apply(
-            optimizer, constants, team(num_blocks), arrays, used, batch, above
+            optimizer, constants, team(num_blocks), arrays, used, batch, extra
         )
         after = _next_state(rule, state, tables, accumulators, len(batch.rate))
+        if words is not None:
+            rows = words.table[:, :dim].view(_Owned)
+            rows.memory = words.table
+            params = {"tables": {**after.params["tables"], TABLE: rows}}
+            after = PlacedState(after._replace(params=params, extras=state.extras))
         if factors is not None:
             parts = _parts(factors, factors, constants.num_keys)
             of_rows = dict(zip(TABLES, parts, strict=True))
@@ -255,6 +263,21 @@ def _factors(
     return _joined(functools.partial(np.zeros, dtype=dtype), parts)
 
 
+def _words(
+    given: Mapping[str, np.ndarray], lists: Lists | tuple, batch: Batch
+) -> tuple[subwords.WordRows | None, list[int]]:
+    """The rows of subwords for the words of a batch, and how many entries a thread
+    needs room for; None: there are none."""
+    if not isinstance(lists, Lists):
+        return None, []
+    memory = _memory(given[TABLE])
+    table = subwords.padded(given[TABLE]) if memory is None else memory
+    found, size = subwords.word_rows(
+        table, lists, batch.blocks.ids, len(given["input"])
+    )
+    return found, [size]
+
+
 def _parts(memory: np.ndarray, view: np.ndarray, num_keys: int) -> list[_Owned]:
     """The rows of the input and of the output table in `view`, a view of `memory`, as
     arrays of the next state."""
@@ -311,21 +334,28 @@ def _apply(
     arrays: tuple[np.ndarray, np.ndarray | None, np.ndarray | None],
     memory: Memory,
     batch: Batch,
-    above: np.ndarray | None,
+    extra: tuple[np.ndarray | None, subwords.WordRows | None, list[subwords.Entries]],
 ) -> Loss:
     """Applies the updates of `batch` to tables and accumulators, in place; the third
-    of `arrays` are the factors of their rows. `above` is the Huffman tree, or None."""
+    of `arrays` are the factors of their rows. `extra` are the Huffman tree, and the
+    rows of subwords with the memory of each thread, or None."""
+    above, words, entries = extra
     dtype, interval = arrays[0].dtype, constants.loss_interval
     num_updates, num_blocks, block = batch.blocks.ids.shape
     reports = -(-num_updates // interval), num_blocks
     losses = LossTerms(np.zeros(reports), np.zeros(reports))
     kinds = [dtype.name, optimizer, batch.blocks.weight.dtype.name]
     factors = "" if arrays[2] is None else dtype.name
-    compiled = apply_on_thread(*kinds, factors, above is not None)
+    has_subwords = words is not None
+    compiled = apply_on_thread(*kinds, factors, above is not None, has_subwords)
 
     def run_thread(number: int, thread: Thread, updates: slice) -> float:
         """Returns the share of the time that the thread had a core."""
         first_report = updates.start // interval
+        some = words
+        if words is not None:
+            of_updates = words.first[updates.start : updates.stop + 1]
+            some = words._replace(first=of_updates)
         start, cpu_start = time.perf_counter(), time.thread_time()
         compiled(
             thread,
@@ -338,6 +368,8 @@ def _apply(
             LossTerms._make(terms[first_report:] for terms in losses),
             above,
             memory.paths[number],
+            some,
+            entries[number] if has_subwords else None,
         )
         return (time.thread_time() - cpu_start) / (time.perf_counter() - start)
 
@@ -369,7 +401,7 @@ def _run_team(
 ) -> None:
     """Applies a slice of the updates with `threads` threads; records their time."""
     num_updates = updates.stop - updates.start
-    arrivals, *taken = (np.zeros(n, np.int64) for n in (2, num_updates, num_updates))
+    arrivals, *taken = (np.zeros(n, np.int64) for n in (2, *[num_updates] * 4))
     thread = Thread(threads, arrivals, *taken)
 
     def run(number: int) -> float:

@@ -159,12 +159,12 @@ def _sort_by_bucket(n, slots, gathered: Gathered):
     mask = len(starts) - 2
     starts[:] = 0
     for e in range(len(slots)):
-        starts[(_hash(keys[slots[e]]) & mask) + 1] += 1
+        starts[(hash_key(keys[slots[e]]) & mask) + 1] += 1
     for p in range(1, len(starts)):
         starts[p] += starts[p - 1]
     for e in range(len(slots)):
         key = keys[slots[e]]
-        bucket = _hash(key) & mask
+        bucket = hash_key(key) & mask
         out[starts[bucket]] = slots[e]
         out_keys[starts[bucket]] = key
         starts[bucket] += 1
@@ -174,8 +174,9 @@ def _sort_by_bucket(n, slots, gathered: Gathered):
 
 
 @compiled()
-def _hash(key):
-    return key * 0x9E3779B1 >> 12
+def hash_key(key):
+    """Bits by which keys are assigned to buckets."""
+    return np.int64(key) * 0x9E3779B1 >> 12
 
 
 @compiled()
@@ -193,7 +194,7 @@ def find_rows(bucket, gathered: Gathered, rows: BucketRows):
     for n in range(len(starts)):
         for i in range(starts[n, bucket], starts[n, bucket + 1]):
             slot, key = gathered.listed[n, i], gathered.listed_keys[n, i]
-            at = (_hash(key) >> 8) & (size - 1)
+            at = (hash_key(key) >> 8) & (size - 1)
             row = rows.table[at]
             while row >= 0 and rows.keys[row] != key:
                 at = (at + 1) & (size - 1)

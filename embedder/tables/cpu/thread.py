@@ -25,6 +25,7 @@ from embedder.tables.cpu import (
     rows,
     simd,
     skipgram,
+    subwords,
 )
 from embedder.tables.cpu.block import (
     BlockBuffers,
@@ -45,7 +46,7 @@ from embedder.tables.cpu.rows import (
 from embedder.tables.cpu.simd import compiled, fetch_add, nap, read
 from embedder.tables.prepare import Batch
 
-_MODULES = rows, skipgram, cbow, paths, block, products, simd
+_MODULES = rows, skipgram, cbow, paths, subwords, block, products, simd
 _FILES = (__file__, *(module.__file__ for module in _MODULES))
 SOURCES = hashlib.sha256(
     b"".join(Path(str(file)).read_bytes() for file in _FILES)
@@ -62,6 +63,8 @@ class Thread(NamedTuple):
     arrivals: np.ndarray  # i64[2]: at the barrier; 1: a thread gave up
     blocks: np.ndarray  # i64[S]: blocks taken of each update
     buckets: np.ndarray  # i64[S]: buckets taken
+    words: np.ndarray  # i64[S]: of subwords, parts of the words taken
+    subwords: np.ndarray  # i64[S]: buckets of their rows taken
 
 
 class Constants(NamedTuple):
@@ -85,7 +88,12 @@ class LossTerms(NamedTuple):
 
 @functools.cache
 def apply_on_thread(
-    dtype: str, optimizer: str, weight: str, factors: str = "", tree: bool = False
+    dtype: str,
+    optimizer: str,
+    weight: str,
+    factors: str = "",
+    tree: bool = False,
+    has_subwords: bool = False,
 ) -> Dispatcher:
     """The compiled function that applies one thread's part of S updates.
 
@@ -98,6 +106,7 @@ def apply_on_thread(
     Args:
       factors: their dtype; empty: there are none.
       tree: whether there is hierarchical softmax.
+      has_subwords: of words, by SGD.
 
     Raises:
       ValueError: no kernel has this optimizer.
@@ -118,12 +127,20 @@ def apply_on_thread(
         losses: LossTerms,
         above: np.ndarray | None,
         on_paths: paths.PathBuffers | None,
+        words: subwords.WordRows | None,
+        entries: subwords.Entries | None,
     ):
         """Of `tables`, input and output, padded, one after the other; with
         `accumulators` of their rows by Adagrad, else by capped SGD. `factors` of rows
-        scale their rates. `above` is the Huffman tree, `huffman.Tree.above`."""
+        scale their rates. `above` is the Huffman tree, `huffman.Tree.above`. `words`
+        are the rows of subwords, of which the input rows are made."""
         num_buckets, arrivals = gathered.starts.shape[1] - 1, 0
         for s in range(len(batch.rate)):
+            if words is not None:
+                subwords.compose(s, thread.words, tables, words)
+                arrivals += thread.threads
+                if not wait(thread.arrivals, arrivals):
+                    return
             _differentiate(
                 *(s, thread, tables, batch.blocks, constants, gathered, buffers),
                 *(losses, above, on_paths),
@@ -134,6 +151,10 @@ def apply_on_thread(
             bucket = fetch_add(thread.buckets, s)
             while bucket < num_buckets:
                 found, rate = find_rows(bucket, gathered, rows), batch.rate[s]
+                if words is not None:
+                    given = rows, found, constants.num_keys, words
+                    left = subwords.sum_words(gathered.gradients, *given)
+                    found = left, found[1]
                 theirs = gathered.gradients, rows, found
                 if accumulators is None:
                     apply_capped_sgd(tables, *theirs, constants.cap, rate, factors)
@@ -144,8 +165,17 @@ def apply_on_thread(
             arrivals += thread.threads
             if not wait(thread.arrivals, arrivals):
                 return
+            if words is not None and entries is not None:
+                bucket = fetch_add(thread.subwords, s)
+                while bucket < num_buckets:
+                    theirs_too = gathered, words, entries, constants.cap, batch.rate[s]
+                    subwords.step_rows(s, bucket, *theirs_too)
+                    bucket = fetch_add(thread.subwords, s)
+                arrivals += thread.threads
+                if not wait(thread.arrivals, arrivals):
+                    return
 
-    marks = factors and "factors", "tree" * tree
+    marks = factors and "factors", "tree" * tree, "subwords" * has_subwords
     kind = "_".join(filter(None, (dtype, optimizer, weight, *marks)))
     apply.__qualname__ = f"apply_{kind}_{SOURCES}"
     return kept(compiled()(apply))

@@ -1,0 +1,243 @@
+"""The trained table of subwords: where it starts, and its part in an update by XLA.
+
+The input table has the vector v_w of each word, which is made of the rows e_s of its
+subwords; only these are trained. An update composes the vectors of its words, takes
+their gradients G_w as of any input table, and adds them to the rows:
+
+    v_w = (1 / |S_w|) sum_{s in S_w} e_s                                            (94)
+    G_s = n sum_w (m_sw / |S_w|) G_w;   c_s = n sum_w (m_sw / |S_w|) c_w            (95)
+    e_s <- e_s - rate min(1, cap / c_s) G_s
+
+with m_sw how often s is in S_w, and n the mean of |S_w| over the tokens of the corpus,
+so that a rate means for words what it means without subwords. `vectors/subwords.py` has
+the n-grams. The vectors of words follow from the rows: `subword_program` composes those
+of all words where a state is read.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from embedder.engine.program import PlacedState, Program
+from embedder.engine.rules import ASCENDING
+from embedder.engine.state import TrainState
+from embedder.tables.options import TablesOptions
+from embedder.vectors.subwords import (
+    NgramRule,
+    Subwords,
+    composed,
+    first_rows,
+    subwords_of,
+)
+
+TABLE = "subwords"
+"""The name of the table, [V + K, D]: rows of words, and then of buckets."""
+AnyProgram = TypeVar("AnyProgram", bound=Program)
+SUBWORDS_AT_ONCE = 8
+"""Subwords of each word that an update by XLA takes at once."""
+
+
+class Lists(NamedTuple):
+    """The subwords of all words as a placed state has them, in `TrainState.extras`."""
+
+    starts: Any  # i32[V + 1], of each word in `rows`
+    rows: Any  # i32[n]
+    scale: Any  # [1], n of (95), in the dtype of the tables
+
+
+class SubwordSizes(NamedTuple):
+    """What a compiled update knows of the subwords."""
+
+    num_rows: int  # V + K
+    longest: int  # subwords of a word, at most
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SubwordTable:
+    """The subwords of a vocabulary, and n of (95)."""
+
+    subwords: Subwords
+    scale: float
+
+    @property
+    def sizes(self) -> SubwordSizes:
+        """Of the compiled update."""
+        lengths = self.subwords.lengths
+        return SubwordSizes(self.subwords.num_rows, int(lengths.max()))
+
+    @property
+    def num_bytes(self) -> int:
+        """Of `lists`."""
+        return 4 * (len(self.subwords.starts) + len(self.subwords.rows))
+
+    def with_first_rows(self, state: TrainState, seed: int) -> TrainState:
+        """`state` with the rows before the first update, and the vectors of words.
+
+        Rows of words are those of the input table, (20); of buckets (96).
+        """
+        own = state.params["tables"]["input"]
+        size, dtype = own.shape[1], own.dtype
+        rows = first_rows(self.subwords.buckets, size, seed, dtype)
+        return self.with_rows(state, np.concatenate([own, rows]))
+
+    def with_rows(self, state: TrainState, rows: np.ndarray) -> TrainState:
+        """`state` with these rows, [V + K, D], and the vectors that they make."""
+        tables = state.params["tables"]
+        tables = tables | {"input": composed(self.subwords, rows), TABLE: rows}
+        return state._replace(params={"tables": tables})
+
+    def lists(self, dtype) -> Lists:
+        """The subwords for a placed state."""
+        starts = self.subwords.starts.astype(np.int32)
+        return Lists(starts, self.subwords.rows, np.array([self.scale], dtype))
+
+
+def ngram_rule(options: TablesOptions) -> NgramRule | None:
+    """The n-grams of words; None: there are no subwords."""
+    if not options.subwords:
+        return None
+    least, most = options.subwords
+    return NgramRule(least, most, options.buckets)
+
+
+def subword_table(
+    tokens: list[str], counts: np.ndarray, rule: NgramRule
+) -> SubwordTable:
+    """The subwords of a vocabulary whose tokens occur `counts` times, i64[V]."""
+    found = subwords_of(tokens, rule)
+    return SubwordTable(found, float(np.average(found.lengths, weights=counts)))
+
+
+def subword_program(
+    program: AnyProgram, table: SubwordTable | None, has_replicas: bool
+) -> AnyProgram:
+    """`program` over states whose vectors of words are those of the trained rows.
+
+    Args:
+      program: whose updates are those of subwords.
+      table: None: there are no subwords, and the program stays what it is.
+    """
+    if table is None:
+        return program
+    place, whole, subwords = program.place_state, program.whole_state, table.subwords
+
+    def place_state(state: TrainState) -> PlacedState:
+        rows = state.params["tables"][TABLE]
+        first = rows.shape[:-2]  # of replicas
+        lists = jax.tree.map(
+            lambda x: np.broadcast_to(x, (*first, *x.shape)), table.lists(rows.dtype)
+        )
+        return place(state._replace(extras=lists))
+
+    def whole_state(placed: PlacedState) -> TrainState:
+        state = whole(placed)._replace(extras=())
+        tables = state.params["tables"]
+        rows = tables[TABLE]
+        if has_replicas:
+            vectors = np.stack([composed(subwords, each) for each in rows])
+        else:
+            vectors = composed(subwords, rows)
+        vectors.flags.writeable = False
+        return state._replace(params={"tables": tables | {"input": vectors}})
+
+    return dataclasses.replace(
+        program, place_state=place_state, whole_state=whole_state
+    )
+
+
+def with_row_shapes(shapes: TrainState, num_rows: int) -> TrainState:
+    """Shapes of a state, with that of V + K rows of subwords."""
+    tables = shapes.params["tables"]
+    given = tables["input"]
+    rows = jax.ShapeDtypeStruct((num_rows, given.shape[1]), given.dtype)
+    return shapes._replace(params={"tables": tables | {TABLE: rows}})
+
+
+def no_lists() -> Lists:
+    """As those of a state, for their structure and axes."""
+    return Lists(*map(np.zeros, ((1,), (1,), (1,))))
+
+
+def compose_words(lists: Lists, table, words, longest: int):
+    """The vectors of words, [M, D], by XLA, (94); of no word: 0.
+
+    Args:
+      table: rows of subwords, [V + K, D].
+      words: ids, i32[M], distinct and ascending; out of range: no word.
+      longest: subwords of a word, at most.
+    """
+
+    def add(step, total):
+        rows = _rows_of(lists, words, step, len(table))
+        return total + table.at[rows].get(mode="fill", fill_value=0).sum(axis=1)
+
+    shape = len(words), table.shape[1]
+    total = _each_step(longest, add, jnp.zeros(shape, table.dtype))
+    lengths = jnp.maximum(_lengths(lists, words), 1).astype(table.dtype)
+    return total / lengths[:, None]
+
+
+def set_words(input, words, vectors):
+    """The input table [V, D] with the vectors of some words."""
+    return input.at[words].set(vectors, mode="drop", **ASCENDING)
+
+
+def step_subwords(
+    lists: Lists,
+    table,
+    words,
+    gradients,
+    weights,
+    *,
+    share: Callable,
+    rate,
+    longest: int,
+):
+    """The rows [V + K, D] after an update, by XLA, (95).
+
+    Args:
+      words: as of `compose_words`.
+      gradients, weights: G_w [M, D] and c_w [M] of these words.
+      share: c -> min(1, cap / c).
+    """
+    num_rows = len(table)
+    lengths = jnp.maximum(_lengths(lists, words), 1).astype(table.dtype)
+    shares = lists.scale[0] / lengths
+    scaled, weights = shares[:, None] * gradients, shares * weights
+
+    def weigh(step, totals):
+        rows = _rows_of(lists, words, step, num_rows)
+        each = jnp.broadcast_to(weights[:, None], rows.shape)
+        return totals.at[rows].add(each, mode="drop")
+
+    totals = _each_step(longest, weigh, jnp.zeros(num_rows, table.dtype))
+
+    def move(step, table):
+        rows = _rows_of(lists, words, step, num_rows)
+        factors = rate * share(totals.at[rows].get(mode="fill", fill_value=0))
+        return table.at[rows].add(-factors[..., None] * scaled[:, None], mode="drop")
+
+    return _each_step(longest, move, table)
+
+
+def _each_step(longest: int, function: Callable, start):
+    return jax.lax.fori_loop(0, -(-longest // SUBWORDS_AT_ONCE), function, start)
+
+
+def _lengths(lists: Lists, words):
+    """|S_w| of words, i32[M]; 0 of no word."""
+    ends = lists.starts[1:].at[words].get(mode="fill", fill_value=0)
+    return ends - lists.starts[:-1].at[words].get(mode="fill", fill_value=0)
+
+
+def _rows_of(lists: Lists, words, step, num_rows: int):
+    """Some subwords of each word, i32[M, n]; out of range where it has none."""
+    number = step * SUBWORDS_AT_ONCE + jnp.arange(SUBWORDS_AT_ONCE, dtype=jnp.int32)
+    number = number[None]
+    starts = lists.starts.at[words].get(mode="fill", fill_value=0)
+    rows = lists.rows.at[starts[:, None] + number].get(mode="clip")
+    return jnp.where(number < _lengths(lists, words)[:, None], rows, num_rows)

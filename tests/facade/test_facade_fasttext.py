@@ -1,0 +1,71 @@
+"""FastText of embedder.gensim: its own files, those of fastText, and its refusals."""
+
+import numpy as np
+import pytest
+from gensim.models import fasttext
+
+from embedder.gensim import (
+    FastText,
+    FastTextKeyedVectors,
+    load_facebook_model,
+    load_facebook_vectors,
+    save_facebook_model,
+)
+
+SENTENCES = [["human", "interface"], ["humans", "computer", "interfaces"]] * 30
+SETTINGS = {"min_count": 1, "vector_size": 6, "bucket": 300, "epochs": 1, "sample": 0}
+
+
+@pytest.fixture(scope="module")
+def model() -> FastText:
+    return FastText(SENTENCES, sg=1, **SETTINGS)
+
+
+def test_unknown_words_have_the_mean_of_their_ngrams(model):
+    assert "humanity" in model.wv and "humanity" not in model.wv.key_to_index
+    ngrams = model.wv.vectors_ngrams
+    assert model.wv.vectors_vocab.shape == (5, 6) and ngrams.shape == (300, 6)
+    rows = fasttext.ft_ngram_hashes("humanity", 3, 6, 300)
+    expected = ngrams[rows].mean(axis=0)
+    np.testing.assert_allclose(model.wv["humanity"], expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        model.wv.get_vector("humanly", norm=True),
+        model.wv["humanly"] / np.linalg.norm(model.wv["humanly"]),
+        rtol=1e-5,
+    )
+
+
+def test_a_model_goes_on_from_its_file(model, tmp_path):
+    path = tmp_path / "model"
+    model.save(path)
+    first, again = FastText.load(path), FastText.load(path)
+    np.testing.assert_array_equal(first.wv.vectors, model.wv.vectors)
+    for each in (first, again):
+        each.build_vocab([["humanoid", "interface"]], update=True)
+        each.train(SENTENCES, total_examples=60, epochs=1)
+    np.testing.assert_array_equal(first.wv["humanoid"], again.wv["humanoid"])
+    assert len(first.wv.vectors_vocab) == 6
+    model.wv.save(path)
+    loaded = FastTextKeyedVectors.load(path)
+    np.testing.assert_array_equal(loaded["unheard"], model.wv["unheard"])
+
+
+def test_a_file_of_fasttext_comes_back(model, tmp_path):
+    path, again = tmp_path / "model.bin", tmp_path / "again.bin"
+    save_facebook_model(model, path)
+    loaded = load_facebook_model(path)
+    np.testing.assert_array_equal(loaded.wv["unheard"], model.wv["unheard"])
+    np.testing.assert_array_equal(loaded.syn1neg, model.syn1neg)
+    save_facebook_model(loaded, again)
+    assert again.read_bytes() == path.read_bytes()
+    vectors = load_facebook_vectors(path)
+    np.testing.assert_allclose(vectors.vectors, model.wv.vectors, rtol=1e-6)
+
+
+def test_rows_of_ngrams_cannot_be_locked(model):
+    model.wv.vectors_vocab_lockf = np.zeros(1, np.float32)
+    try:
+        with pytest.raises(NotImplementedError, match="`vectors_vocab_lockf` must be"):
+            model.train(SENTENCES, total_examples=60, epochs=1)
+    finally:
+        model.wv.vectors_vocab_lockf = np.ones(1, np.float32)

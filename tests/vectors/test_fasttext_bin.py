@@ -1,0 +1,131 @@
+"""fastText's `.bin`: written and read, by gensim too, and what is wrong with it."""
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+import embedder
+from embedder.cli import main
+from embedder.errors import InputEndError, InputError
+from embedder.vectors.subwords import NgramRule, Ngrams, composed, subwords_of
+from embedder.vectors.vectors import Vectors
+
+KEYS = ["the", "\u00e9t\u00e9", "word", "words"]
+RULE = NgramRule(3, 6, 200)
+UNKNOWN = ["wordless", "\u4e2d\u6587", "x"]
+
+
+@pytest.fixture
+def vectors() -> Vectors:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(204, 5)).astype(np.float32)
+    found = subwords_of(KEYS, RULE)
+    own = np.concatenate([rows[:4], rows[4:][found.buckets]])
+    output = rng.normal(size=(4, 5)).astype(np.float32)
+    ngrams = Ngrams(RULE, np.arange(200), rows[4:], words=rows[:4], output=output)
+    counts = np.array([9, 5, 4, 1])
+    return Vectors(KEYS, composed(found, own), counts, ngrams=lambda: ngrams)
+
+
+@pytest.fixture
+def path(tmp_path, vectors):
+    path = tmp_path / "model.bin"
+    embedder.write_vectors(vectors, path, format="fasttext-bin")
+    return path
+
+
+def test_a_model_comes_back_with_its_bytes(vectors, path, tmp_path):
+    again = embedder.read_vectors(path)
+    assert again.keys == KEYS and again.counts.tolist() == [9, 5, 4, 1]
+    assert again.matrix.tobytes() == vectors.matrix.tobytes()
+    for word in UNKNOWN:
+        assert again[word].tobytes() == vectors[word].tobytes()
+    embedder.write_vectors(again, tmp_path / "2.bin", format="fasttext-bin")
+    assert (tmp_path / "2.bin").read_bytes() == path.read_bytes()
+
+
+def test_gensim_has_equal_vectors(vectors, path):
+    fasttext: Any = pytest.importorskip("gensim.models.fasttext")
+    model = fasttext.load_facebook_model(str(path))
+    for word in (*KEYS, *UNKNOWN):
+        np.testing.assert_allclose(model.wv[word], vectors[word], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(model.syn1neg, vectors.ngrams().output)
+
+
+def test_a_run_is_exported_with_the_rows_that_it_did_not_train(tmp_path, sequences):
+    fasttext: Any = pytest.importorskip("gensim.models.fasttext")
+    trainer = embedder.EmbeddingTrainer(
+        subwords=(3, 4), buckets=3000, vector_size=6, min_count=1, epochs=1
+    ).fit(sequences)
+    trainer.save(tmp_path / "model.npz")
+    from migration.convert import model_to_run
+
+    model_to_run(tmp_path / "model.npz", tmp_path / "run")
+    to = tmp_path / "model.bin"
+    flags = "--format", "fasttext-bin", "--to", str(to)
+    assert main(["export", str(tmp_path / "run"), *flags]) == 0
+    vectors = fasttext.load_facebook_vectors(str(to))
+    for word in (*trainer.index_to_key[:20], *UNKNOWN):
+        np.testing.assert_allclose(vectors[word], trainer[word], rtol=1e-4, atol=1e-6)
+
+
+def test_vectors_without_ngrams_are_a_model_without_them(tmp_path):
+    path = tmp_path / "model.bin"
+    matrix = np.arange(8, dtype=np.float32).reshape(4, 2)
+    embedder.write_vectors(Vectors(KEYS, matrix), path, format="fasttext-bin")
+    again = embedder.read_vectors(path)
+    assert again.matrix.tobytes() == matrix.tobytes() and again.ngrams is None
+
+
+def edited(path, at: int, kind: str, *values) -> None:
+    data = bytearray(path.read_bytes())
+    struct.pack_into(kind, data, at, *values)
+    path.write_bytes(data)
+
+
+@pytest.mark.row("F62")
+@pytest.mark.parametrize(
+    ("at", "kind", "value", "reason"),
+    [
+        (4, "<i", 13, "version 13"),
+        (8, "<i", 0, "dim 0"),
+        (8, "<i", 6, "matrix is 204 x 5, not 204 x 6"),
+        (40, "<i", 100, "matrix is 204 x 5, not 104 x 5"),
+        (44, "<i", 7, "minn 7 and maxn 6"),
+        (48, "<i", 99, "n-grams of 3 to 99 characters"),
+        (56, "<d", np.nan, "not finite"),
+        (64, "<i", 2**30, "claims 1073741824 entries"),
+        (72, "<i", 1, "supervised, with 1 labels"),
+        (84, "<q", 5, "n-grams are pruned"),
+    ],
+)
+def test_damaged_files_are_refused(path, at, kind, value, reason):
+    edited(path, at, kind, value)
+    with pytest.raises(InputError, match=f"model.bin cannot be read as .*{reason}"):
+        embedder.read_vectors(path)
+
+
+@pytest.mark.row("F62")
+def test_cut_and_quantized_files_are_refused(path):
+    whole = path.read_bytes()
+    for size in (5, 50, 100, 120, 300, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputEndError, match="model.bin ends in its "):
+            embedder.read_vectors(path)
+    path.write_bytes(whole + b"\0")
+    with pytest.raises(InputError, match="goes on after its matrices"):
+        embedder.read_vectors(path)
+    at = whole.index(struct.pack("<?qq", False, 204, 5))
+    path.write_bytes(whole[:at] + b"\1" + whole[at + 1 :])
+    with pytest.raises(InputError, match="it is quantized"):
+        embedder.read_vectors(path)
+
+
+def test_words_that_are_no_utf8_have_escapes_and_their_own_ngrams(path):
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"words\0", b"w\xe4rds\0"))
+    found = embedder.read_vectors(path)
+    assert found.keys[3] == "w\\xe4rds"
+    assert not np.array_equal(found.matrix[3], found["w\u00e4rds"])
