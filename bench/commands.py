@@ -290,6 +290,7 @@ def graphs_bench(
     splits: int = 10,
     seeds: tuple[int, ...] = (1, 2, 3),
     epochs: int = 1,
+    name: str = "graphs",
 ) -> None:
     """Labels of BlogCatalog's nodes from vectors of random walks.
 
@@ -305,12 +306,13 @@ def graphs_bench(
         splits: random choices of these nodes, the same for all programs and seeds.
         seeds: each program is trained once with each.
         epochs: of each training.
+        name: of the file in bench/results.
     """
     walk = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
     settings = {"vector_size": vector_size, "window": window, "negative": 5}
     settings["epochs"] = epochs
     given = list(programs), walk, settings, list(shares), splits, list(seeds)
-    print(graphs.run(*given).markdown())
+    print(graphs.run(*given, name).markdown())
 
 
 def items_bench(

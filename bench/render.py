@@ -48,7 +48,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "beside": beside.table,
     "checkpoints": checkpoints.table,
     **dict.fromkeys(("composition", "composition-cbow"), composition.table),
-    **dict.fromkeys(("cpu", "cpu-300", "cpu-all", "cpu-cbow"), cpu.table),
+    **dict.fromkeys(("cpu", "cpu-300", "cpu-all", "cpu-cbow", "cpu-hs"), cpu.table),
     "dropin": dropin.table,
     "encoder-busy": encoder.busy_table,
     **dict.fromkeys(
@@ -64,7 +64,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "gpu-networks": gpu_networks.table,
     "gpu-offline": gpu_offline.table,
     "gpu-replicas": gpu_replicas.table,
-    "graphs": graphs.table,
+    **dict.fromkeys(("graphs", "graphs-hs"), graphs.table),
     "items": items.table,
     "loader": loader.table,
     "memory": memory.table,
