@@ -17,6 +17,8 @@ from bench import (
     gpu,
     graphs,
     items,
+    judge,
+    judges,
     loader,
     memory,
     modes,
@@ -330,6 +332,21 @@ def items_bench(
     print(items.run(list(data), list(programs), list(seeds)).markdown())
 
 
+def judges_bench(
+    programs: tuple[str, ...] = tuple(judge.JUDGES),
+    graphs: tuple[str, ...] = judges.GRAPHS,
+    seeds: tuple[int, ...] = (1, 2, 3),
+) -> None:
+    """PecanPy, node2vec and karateclub, with gensim and with embedder's classes.
+
+    Args:
+        programs: which to run; default: all. Those that are not installed are named.
+        graphs: karate, cora; default: both.
+        seeds: each program is run once with each.
+    """
+    print(judges.run(list(programs), list(graphs), list(seeds)).markdown())
+
+
 def updates_bench(
     programs: tuple[str, ...] = tuple(updates.PROGRAMS),
     seeds: tuple[int, ...] = (1, 2, 3),
@@ -570,6 +587,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "memory-estimates": memory_estimates_bench,
     "graphs": graphs_bench,
     "items": items_bench,
+    "judges": judges_bench,
     "updates": updates_bench,
     "encoded": encoded_bench,
     "encoder": encoder_bench,
