@@ -17,6 +17,8 @@ from bench import (
     gpu,
     graphs,
     items,
+    judge,
+    judges,
     loader,
     memory,
     modes,
@@ -316,6 +318,7 @@ def graphs_bench(
     splits: int = 10,
     seeds: tuple[int, ...] = (1, 2, 3),
     epochs: int = 1,
+    name: str = "graphs",
 ) -> None:
     """Labels of BlogCatalog's nodes from vectors of random walks.
 
@@ -331,12 +334,13 @@ def graphs_bench(
         splits: random choices of these nodes, the same for all programs and seeds.
         seeds: each program is trained once with each.
         epochs: of each training.
+        name: of the file in bench/results.
     """
     walk = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
     settings = {"vector_size": vector_size, "window": window, "negative": 5}
     settings["epochs"] = epochs
     given = list(programs), walk, settings, list(shares), splits, list(seeds)
-    print(graphs.run(*given).markdown())
+    print(graphs.run(*given, name).markdown())
 
 
 def items_bench(
@@ -352,6 +356,21 @@ def items_bench(
         seeds: each program is trained once with each.
     """
     print(items.run(list(data), list(programs), list(seeds)).markdown())
+
+
+def judges_bench(
+    programs: tuple[str, ...] = tuple(judge.JUDGES),
+    graphs: tuple[str, ...] = judges.GRAPHS,
+    seeds: tuple[int, ...] = (1, 2, 3),
+) -> None:
+    """PecanPy, node2vec and karateclub, with gensim and with embedder's classes.
+
+    Args:
+        programs: which to run; default: all. Those that are not installed are named.
+        graphs: karate, cora; default: both.
+        seeds: each program is run once with each.
+    """
+    print(judges.run(list(programs), list(graphs), list(seeds)).markdown())
 
 
 def updates_bench(
@@ -594,6 +613,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "memory-estimates": memory_estimates_bench,
     "graphs": graphs_bench,
     "items": items_bench,
+    "judges": judges_bench,
     "updates": updates_bench,
     "encoded": encoded_bench,
     "encoder": encoder_bench,

@@ -42,6 +42,10 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedder, hs": ("port", {"backend": "numba", "loader": "memory", **_HS}),
     "gensim, hs, 2 workers": ("gensim", {"workers": 2, "min_count": 1, **_HS}),
 }
+_PAIRS = (
+    ("embedder", "gensim, 2 workers"),
+    ("embedder, hs", "gensim, hs, 2 workers"),
+)
 _THREADS = 2  # that make the walks that are timed
 _F1 = "micro F1", "macro F1"
 
@@ -53,6 +57,7 @@ def run(
     shares: list[int],
     splits: int,
     seeds: list[int],
+    name: str = "graphs",
 ) -> Table:
     """Trains each of `programs` with each seed and predicts the labels.
 
@@ -61,6 +66,7 @@ def run(
       settings: of the training, the same for all programs.
       shares: of the nodes with known labels, in percent.
       splits: random choices of these nodes, the same for all programs and seeds.
+      name: of the file in bench/results.
     """
     folder = data_folder() / "graphs"
     edges, labels = (folder / f"blogcatalog.{x}.tsv.gz" for x in ("edges", "labels"))
@@ -68,20 +74,20 @@ def run(
     walks = walks_over(open_graph(edges, options).read(), options)
     walks.shard(0, 0, 0)  # compiles
     samples = [
-        {"program": name, "scores": f1_scores(predictor, has_label, shares, splits)}
-        for name, (predictor, has_label) in counted(walks, labels).items()
+        {"program": program, "scores": f1_scores(*predicted, shares, splits)}
+        for program, predicted in counted(walks, labels).items()
     ]
     for seed in seeds:
         with tempfile.TemporaryDirectory() as temporary:
             text = Path(temporary, "walks.txt")
             made = write_walks(walks, seed, text)
             for program in programs:
-                name, own = PROGRAMS[program]
+                system, own = PROGRAMS[program]
                 vectors = Path(temporary, "vectors.bin")
-                corpus = edges if name == "port" else text
+                corpus = edges if system == "port" else text
                 given = {"seed": seed, **settings, **own}
-                given |= walk if name == "port" else {}
-                measured = measure(name, corpus, vectors, **given)
+                given |= walk if system == "port" else {}
+                measured = measure(system, corpus, vectors, **given)
                 learned = of_vectors(read_vectors(vectors), labels)
                 scores = f1_scores(*learned, shares, splits)
                 sample = {"program": program, "seed": seed, **made}
@@ -89,7 +95,7 @@ def run(
                 print(sample, flush=True)
                 samples.append(sample | {"scores": scores})
     about = {"walks": walk, "settings": settings, "splits": splits, "seeds": seeds}
-    return table(write_results("graphs", settings=about, samples=samples))
+    return table(write_results(name, settings=about, samples=samples))
 
 
 def write_walks(walks: Walks, seed: int, path: Path) -> dict[str, float]:
@@ -172,11 +178,9 @@ def table(results: Results) -> Table:
             times = [spread(s["walk_seconds"] for s in own), rate]
             times.append(spread(s["train_seconds"] for s in own))
         rows += [[program, *times, name, *_spreads(_scores(own, name))] for name in _F1]
-    ours, theirs, *_ = PROGRAMS
-    if {ours, theirs} <= {*groups}:
-        for name in _F1:
-            both = (_scores(groups[program], name) for program in (ours, theirs))
-            difference = np.subtract(*both)
+    for pair in _PAIRS:
+        for name in _F1 if {*pair} <= {*groups} else ():
+            difference = np.subtract(*(_scores(groups[x], name) for x in pair))
             rows.append(["difference", "", "", "", name, *_spreads(difference)])
     head = ["program", "walks alone s", "M steps/s", "training s", "score"]
     return Table([*head, *shares], rows)

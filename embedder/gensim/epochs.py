@@ -26,6 +26,16 @@ CBOW_RATE = 4
 The gradient of the mean of n contexts is 1/n of what gensim applies to each of them.
 """
 
+_MOVE = 0.4
+"""The largest sum of steps by which a row moves in an update, on average of the tokens.
+
+Where few words make most of a corpus an update of a block would move rows too far at
+once, so an epoch becomes several passes at a part of the rate; see `_num_passes`.
+"""
+_MOST_PASSES = 8
+_MOST_WORDS = 10_000_000  # of all passes of an epoch
+_BLOCK = 64  # tokens, of an update of a small corpus
+
 _UNCHANGING = (list, tuple, LineSentence, PathLineSentences, Text8Corpus)
 """Corpora that are read once; others anew in each epoch, as they may differ."""
 
@@ -84,7 +94,8 @@ def train(
                 "train() called with an empty iterator (if not intended, be sure to "
                 "provide a corpus that offers restartable iteration = an iterable)."
             )
-        trained = _train_epoch(model, read, epoch, schedule)
+        jobs = None if is_file else model.batch_words
+        trained = _train_epoch(model, read, epoch, schedule, jobs)
         seconds = time.perf_counter() - started
         _log_epoch(number, read, trained, seconds)
         if not is_file:
@@ -96,44 +107,51 @@ def train(
     return num_trained, num_raw
 
 
-def _train_epoch(model: Any, read: _Read, epoch: int, schedule: range) -> int:
+def _train_epoch(
+    model: Any, read: _Read, epoch: int, schedule: range, batch_words: int | None
+) -> int:
     """Trains one epoch; returns the number of words that subsampling keeps."""
     vectors = model.wv
     counts = vectors.expandos["count"].astype(np.int64)
     names = output_tables(model)
     outputs = [getattr(model, name) for name in names]
+    input_table = np.ascontiguousarray(vectors.vectors, np.float32)
     output = np.concatenate(outputs) if len(outputs) > 1 else outputs[0]
-    subwords = _subwords(vectors)
-    tables = (
-        np.ascontiguousarray(vectors.vectors, np.float32),
-        np.ascontiguousarray(output, np.float32),
-        counts,
-        row_factors(vectors),
-    )
-    done = _trainer(model, int(counts.sum())).train_epoch(
-        *(tables, read, epoch, schedule),
-        shrink_windows=model.shrink_windows,
-        subwords=subwords,
-    )
-    if done.subwords is not None:
-        _, words, ngrams = done.subwords
+    output = np.ascontiguousarray(output, np.float32)
+    num = _num_passes(model, counts, len(read.ids))
+    trainer = _trainer(model, counts, num, _lag(len(read.ids), schedule, batch_words))
+    passes, subwords = [], _subwords(vectors)
+    for number in range(epoch * num, (epoch + 1) * num):
+        done = trainer.train_epoch(
+            (input_table, output, counts, row_factors(vectors)),
+            read,
+            number,
+            range(schedule.start * num, schedule.stop * num),
+            shrink_windows=model.shrink_windows,
+            subwords=subwords,
+        )
+        input_table, output, subwords = done.input, done.output, done.subwords
+        passes.append(done)
+    if subwords is not None:
+        _, words, ngrams = subwords
         vectors.vectors_vocab = _with_values(vectors.vectors_vocab, words)
         vectors.vectors_ngrams = _with_values(vectors.vectors_ngrams, ngrams)
         vectors.adjust_vectors()
     else:
-        vectors.vectors = _with_values(vectors.vectors, done.input)
-    if done.subwords is None and hasattr(vectors, "vectors_vocab"):
-        vectors.vectors_vocab = vectors.vectors
-    after = np.split(done.output, len(names))
+        vectors.vectors = _with_values(vectors.vectors, input_table)
+        if hasattr(vectors, "vectors_vocab"):
+            vectors.vectors_vocab = vectors.vectors
+    after = np.split(output, len(names))
     for name, old, new in zip(names, outputs, after, strict=True):
         setattr(model, name, _with_values(old, new))
     vectors.norms = None
     model.epochs_trained = epoch + 1
-    model.loss_history.append(done.loss)
+    loss = sum(done.loss for done in passes) / num
+    model.loss_history.append(loss)
     if model.compute_loss:
-        model.running_training_loss += done.loss * done.num_terms
+        model.running_training_loss += sum(x.loss * x.num_terms for x in passes) / num
     model.min_alpha_yet_reached = _alpha_after(model, epoch, schedule)
-    return done.num_tokens
+    return round(sum(done.num_tokens for done in passes) / num)
 
 
 def _subwords(vectors: Any) -> tuple[list[str], np.ndarray, np.ndarray] | None:
@@ -151,12 +169,59 @@ def _subwords(vectors: Any) -> tuple[list[str], np.ndarray, np.ndarray] | None:
     return words, first, second
 
 
-def _trainer(model: Any, total: int) -> "EmbeddingTrainer":
-    """The trainer with the settings of a model."""
+def _num_passes(model: Any, counts: np.ndarray, num_words: int) -> int:
+    """Passes of an epoch, each with this part of the rate; 1 for all but few words.
+
+    A block of T tokens has T n pairs, n contexts each. A pair moves the row of word i
+    with the probability f_i, or as noise negative q_i; so a row of a token moves by
+    alpha T n sum_i f_i (f_i + negative q_i) steps of length 1.
+    """
+    if not num_words:
+        return 1
+    counts = np.maximum(counts, 1)
+    shares, sample = counts / counts.sum(), _sample(model, counts)
+    if sample:
+        shares *= np.minimum(np.sqrt(sample / shares) + sample / shares, 1)
+        shares /= shares.sum()
+    noise = counts ** float(model.ns_exponent)
+    noise /= noise.sum()
+    contexts = model.window + 1 if model.shrink_windows else 2 * model.window
+    pairs = _BLOCK * (contexts if model.sg else 1)
+    touched = (shares * (shares + model.negative * noise)).sum()
+    move = _rate(model) * model.alpha * pairs * touched
+    most = min(_MOST_PASSES, _MOST_WORDS // num_words)
+    return int(np.clip(np.ceil(move / _MOVE), 1, max(most, 1)))
+
+
+def _lag(num_words: int, schedule: range, batch_words: int | None) -> float:
+    """How far gensim's rate lags behind the words, as a share of all epochs.
+
+    A job of `batch_words` words has the rate of its first word. From a file, None, the
+    rate follows each sentence.
+    """
+    if batch_words is None or not num_words:
+        return 0.0
+    return min(batch_words / num_words, 1.0) / 2 / len(schedule)
+
+
+def _rate(model: Any) -> int:
+    return 1 if model.sg else CBOW_RATE
+
+
+def _sample(model: Any, counts: np.ndarray) -> float:
+    """`sample` as a share of the words of the corpus; 0: all are kept."""
+    total = int(counts.sum())
+    return min(threshold(model.sample, total) / total, 1.0) if model.sample else 0.0
+
+
+def _trainer(
+    model: Any, counts: np.ndarray, passes: int, lag: float
+) -> "EmbeddingTrainer":
+    """The trainer with the settings of a model, of `passes` an epoch."""
     from embedder import EmbeddingTrainer  # loads JAX, which vectors do not need
 
-    rate = 1 if model.sg else CBOW_RATE
-    sample = min(threshold(model.sample, total) / total, 1.0) if model.sample else 0.0
+    alpha = max(model.alpha, model.min_alpha)
+    later = (alpha - model.min_alpha) * lag
     bucket = getattr(model.wv, "bucket", 0)
     ngrams: dict[str, Any] = {}
     if bucket:
@@ -170,13 +235,14 @@ def _trainer(model: Any, total: int) -> "EmbeddingTrainer":
         negative=model.negative,
         hs=bool(model.hs),
         min_count=1,
-        sample=float(sample),
+        sample=float(_sample(model, counts)),
         ns_exponent=float(model.ns_exponent),
-        alpha=max(model.alpha, model.min_alpha) * rate,
-        min_alpha=model.min_alpha * rate,
+        alpha=(alpha + later) * _rate(model) / passes,
+        min_alpha=(model.min_alpha + later) * _rate(model) / passes,
         epochs=model.epochs,
         seed=model.seed,
         workers=model.workers,
+        blocks_per_update=1 if passes > 1 else None,
     )
 
 

@@ -106,7 +106,8 @@ class Word2Vec:
       callbacks: `CallbackAny2Vec`, called before and after each epoch.
       comment: kept as it is.
       shrink_windows: False: each word has all contexts up to `window`.
-      hashfxn, batch_words: no effect.
+      batch_words: words of a job, which has the rate of its start.
+      hashfxn: no effect.
 
     Raises:
       TypeError: the corpus is none; ValueError, RuntimeError: nothing can be trained.

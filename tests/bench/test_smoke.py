@@ -9,6 +9,7 @@ import pytest
 from bench import commands, gpu_offline
 
 HAS_PLUGIN = importlib.util.find_spec(gpu_offline.PLUGIN) is not None
+HAS_NODE2VEC = importlib.util.find_spec("node2vec") is not None
 
 
 class Smoke(NamedTuple):
@@ -181,6 +182,13 @@ SMOKE = {
         ],
         positive=(2, 3, 4),
         is_right=items_are_found,
+    ),
+    "judges": Smoke(
+        "--graphs karate --programs node2vec --seeds 1",
+        ["karate | node2vec | gensim", "karate | node2vec | embedder"]
+        if HAS_NODE2VEC
+        else [],
+        positive=(3, 4) if HAS_NODE2VEC else (),
     ),
     "updates": Smoke(
         "--programs 'from the start' update 'counting, followed most often'"

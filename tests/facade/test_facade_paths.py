@@ -80,17 +80,20 @@ def test_vectors_are_those_of_the_trainer(sg, negative):
     start.build_vocab(SENTENCES)
     ids = [start.wv.key_to_index[word] for line in SENTENCES for word in line]
     sequences = np.array(ids, np.int32), np.full(len(SENTENCES), 3)
-    rate = 1 if sg else 4
+    passes = 8  # of an epoch, as there are 6 words
+    rate = (1 if sg else 4) / passes
+    lag = (0.05 - 1e-4) / 4  # half an epoch of two: a job has the rate of its start
     trainer = embedder.EmbeddingTrainer(
         **{"vector_size": 16, "min_count": 1, "sample": 0, "epochs": 2, "hs": True},
-        **{"alpha": 0.05 * rate, "min_alpha": 1e-4 * rate, "negative": negative},
+        **{"alpha": (0.05 + lag) * rate, "min_alpha": (1e-4 + lag) * rate},
+        negative=negative,
         architecture="skipgram" if sg else "cbow",
     )
     counts = start.wv.expandos["count"]
     outputs = [start.syn1neg, start.syn1] if negative else [start.syn1]
     tables = start.wv.vectors, np.concatenate(outputs), counts, None
-    for epoch in range(2):
-        done = trainer.train_epoch(tables, sequences, epoch, range(2))
+    for epoch in range(2 * passes):
+        done = trainer.train_epoch(tables, sequences, epoch, range(2 * passes))
         tables = done.input, done.output, counts, None
     np.testing.assert_array_equal(found.wv.vectors, tables[0])
     np.testing.assert_array_equal(found.syn1, tables[1][-6:])

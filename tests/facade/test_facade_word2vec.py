@@ -18,6 +18,7 @@ from embedder.gensim import (
     Text8Corpus,
     Word2Vec,
 )
+from embedder.gensim import epochs as training
 from embedder.gensim.keyedvectors import KeyedVectors
 
 REAL = gensim.models.word2vec.Word2Vec
@@ -79,23 +80,49 @@ def test_any_number_of_workers_gives_the_same_bits(sg):
     np.testing.assert_array_equal(vectors(sg=sg, workers=1), vectors(sg=sg, workers=4))
 
 
-def test_vectors_are_those_of_the_trainer_it_stands_for():
-    """Given the start, counts and order that gensim has."""
-    found = model(sg=1, epochs=2)
-    untrained = Word2Vec(**SETTINGS, sg=1)
+@pytest.mark.parametrize(
+    ("sg", "architecture", "factor"), [(1, "skipgram", 1), (0, "cbow", 4)]
+)
+def test_vectors_are_those_of_the_trainer_it_stands_for(sg, architecture, factor):
+    """Given the start, counts and order that gensim has, passes and rates.
+
+    CBOW's true gradient is divided by the number of contexts: four times `alpha`.
+    """
+    found = model(sg=sg, epochs=2)
+    untrained = Word2Vec(**SETTINGS, sg=sg)
     untrained.build_vocab(SENTENCES)
     ids = [untrained.wv.key_to_index[word] for line in SENTENCES for word in line]
     sequences = np.array(ids, np.int32), np.full(len(SENTENCES), 3)
+    passes = 8  # of an epoch, as there are 6 words
+    lag = (0.05 - 1e-4) / 4  # half an epoch of two: a job has the rate of its start
     trainer = embedder.EmbeddingTrainer(
-        **SETTINGS | {"vector_size": 16}, min_alpha=1e-4, epochs=2
+        **SETTINGS | {"epochs": 2, "alpha": (0.05 + lag) * factor / passes},
+        min_alpha=(1e-4 + lag) * factor / passes,
+        architecture=architecture,
     )
     counts = untrained.wv.expandos["count"]
     tables = untrained.wv.vectors, untrained.syn1neg, counts, None
-    for epoch in range(2):
-        done = trainer.train_epoch(tables, sequences, epoch, range(2))
+    for epoch in range(2 * passes):
+        done = trainer.train_epoch(tables, sequences, epoch, range(2 * passes))
         tables = done.input, done.output, counts, None
     np.testing.assert_array_equal(found.wv.vectors, tables[0])
     np.testing.assert_array_equal(found.syn1neg, tables[1])
+
+
+def test_only_few_words_need_several_passes():
+    """100 words that are equally frequent: 64 x 6 pairs x 6 / 100 x .025 = .576."""
+    corpora = {num: [[str(i) for i in range(num)]] * 20 for num in (100, 200)}
+    for num, expected in {100: 2, 200: 1}.items():
+        trained = Word2Vec(corpora[num], sg=1, min_count=1, sample=0, vector_size=4)
+        counts = trained.wv.expandos["count"]
+        assert training._num_passes(trained, counts, 20 * num) == expected
+        assert training._num_passes(trained, counts, 10**8) == 1
+
+
+def test_a_file_has_the_rate_of_each_sentence():
+    assert training._lag(1000, range(2), None) == 0
+    assert training._lag(40_000, range(2), 10_000) == 1 / 16
+    assert training._lag(1000, range(2), 10_000) == 1 / 4
 
 
 def test_start_and_order_of_words_are_those_of_gensim():
@@ -246,9 +273,12 @@ def test_corpora_are_read_once_or_for_each_epoch(tmp_path):
     assert found.wv.get_vecattr("tea", "count") == 50
     path = tmp_path / "text.txt"
     path.write_text("\n".join(" ".join(line) for line in SENTENCES) + "\n")
-    of_list = vectors()
-    for kind in ({"sentences": LineSentence(path)}, {"corpus_file": str(path)}):
-        np.testing.assert_array_equal(Word2Vec(**kind, **SETTINGS).wv.vectors, of_list)
+    of_list = model()
+    of_lines = Word2Vec(LineSentence(path), **SETTINGS)
+    np.testing.assert_array_equal(of_lines.wv.vectors, of_list.wv.vectors)
+    of_file = Word2Vec(corpus_file=str(path), **SETTINGS)  # its rate falls sooner
+    assert of_file.wv.index_to_key == of_list.wv.index_to_key
+    assert of_file.loss_history == pytest.approx(of_list.loss_history, rel=0.03)
 
 
 def test_text8_is_cut_into_sentences_as_gensim_cuts_it(tmp_path):
@@ -274,22 +304,6 @@ def test_locked_rows_stay_and_others_learn():
         found.train(SENTENCES, total_examples=600, epochs=2)
         moved = (found.wv.vectors != start).any(axis=1)
         assert moved.tolist() == [row != 2 for row in range(6)]
-
-
-def test_the_rate_of_cbow_is_four_times_alpha():
-    """Its true gradient is divided by the number of contexts."""
-    found = model(sg=0, epochs=1)
-    untrained = Word2Vec(**SETTINGS)
-    untrained.build_vocab(SENTENCES)
-    ids = [untrained.wv.key_to_index[word] for line in SENTENCES for word in line]
-    trainer = embedder.EmbeddingTrainer(
-        **SETTINGS | {"alpha": 0.2}, min_alpha=4e-4, epochs=1, architecture="cbow"
-    )
-    counts = untrained.wv.expandos["count"]
-    tables = untrained.wv.vectors, untrained.syn1neg, counts, None
-    sequences = np.array(ids, np.int32), np.full(len(SENTENCES), 3)
-    done = trainer.train_epoch(tables, sequences, 0, range(1))
-    np.testing.assert_array_equal(found.wv.vectors, done.input)
 
 
 def test_predictions_are_a_softmax():
