@@ -419,7 +419,8 @@ class Export:
     also its network: .stablehlo, or .onnx (extra `onnx`)."""
     format: str | None = None
     """sentence-transformers or model2vec: a folder that this library loads; glove: text
-    without a first line of sizes. The formats of suffixes are word2vec (.txt), fasttext
+    without a first line of sizes; fasttext-bin: the .bin of fastText, of a run with
+    --subwords. The formats of suffixes are word2vec (.txt), fasttext
     (.vec), word2vec-binary, safetensors, npz, parquet, faiss, pgvector (.sql), onnx and
     stablehlo."""
     dtype: Literal["float16", "int8"] | None = None

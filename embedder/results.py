@@ -90,7 +90,9 @@ def _has_subwords(run: "Workdir") -> bool:
     """Whether unknown words have vectors."""
     from embedder.config import read_toml
 
-    return run.is_started and bool(read_toml(run.config).tables.subwords)
+    return run.is_started and bool(
+        getattr(read_toml(run.config).family, "subwords", ())
+    )
 
 
 def _ngrams_of(run: "Workdir") -> "Ngrams":

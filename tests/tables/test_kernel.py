@@ -318,7 +318,7 @@ def test_one_compilation_serves_arrays_that_may_be_written_and_those_that_may_no
     for x in jax.tree.leaves(frozen):
         x.flags.writeable = False
     apply(state, frozen)
-    compiled = apply_on_thread("float32", "sgd", "uint8", "", False)
+    compiled = apply_on_thread("float32", "sgd", "uint8", "", False, False)
     assert len(compiled.signatures) == 1
 
 
