@@ -35,6 +35,8 @@ def run(names: list[str], graphs: list[str], seeds: list[int]) -> Table:
     for name in names:
         if name not in found:
             print(f"bench: {name} needs the package {JUDGES[name][0]}, not run.")
+    if not found:  # keep the results that there are
+        return table({"samples": []})
     samples = []
     for graph in graphs:
         edges, labels = read_graph(graph)

@@ -61,8 +61,10 @@ def _write_scores(folder: Path, words: list[str]) -> None:
 
 
 def _write_graph(folder: Path, rng, size: int = NUM_TYPES) -> None:
-    """A ring of nodes with other edges, in the format of BlogCatalog."""
+    """A ring of nodes with other edges as BlogCatalog, and one of 34 as the club."""
     folder.mkdir()
+    club = "".join(f"{node + 1}\t{(node + 1) % 34 + 1}\n" for node in range(34))
+    (folder / "karate.edges.tsv").write_text(club)
     ends = [(node, (node + 1) % size) for node in range(size)]
     ends += rng.integers(0, size, (2 * size, 2)).tolist()
     labels = [(node, label) for node in range(size) for label in (node % 3, 3)]

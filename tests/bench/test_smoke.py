@@ -189,6 +189,7 @@ SMOKE = {
         if HAS_NODE2VEC
         else [],
         positive=(3, 4) if HAS_NODE2VEC else (),
+        writes="" if HAS_NODE2VEC else "-",
     ),
     "updates": Smoke(
         "--programs 'from the start' update 'counting, followed most often'"
@@ -305,7 +306,7 @@ SMOKE = {
         slow=HAS_PLUGIN,
     ),
 }
-"""One run of each bench; three have a table only where a plugin is installed."""
+"""One run of each bench; four have a table only where a package is installed."""
 
 
 def test_every_bench_has_a_smoke_run():
