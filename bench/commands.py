@@ -25,6 +25,7 @@ from bench import (
     networks,
     parts,
     quality,
+    recipes,
     render,
     replicas,
     retrieval,
@@ -373,6 +374,21 @@ def judges_bench(
     print(judges.run(list(programs), list(graphs), list(seeds)).markdown())
 
 
+def recipes_bench(
+    programs: tuple[str, ...] = tuple(recipes.RECIPES),
+    seeds: tuple[int, ...] = (1, 2, 3),
+    limit: int | None = None,
+) -> None:
+    """Three programs for gensim, with gensim and with embedder's classes.
+
+    Args:
+        programs: item2vec, node2vec, text; default: all.
+        seeds: each is run once with each.
+        limit: baskets, nodes of a walk, or sentences that a program uses; default: all.
+    """
+    print(recipes.run(list(programs), list(seeds), limit).markdown())
+
+
 def updates_bench(
     programs: tuple[str, ...] = tuple(updates.PROGRAMS),
     seeds: tuple[int, ...] = (1, 2, 3),
@@ -606,6 +622,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "loader": loader_bench,
     "modes": modes_bench,
     "quality": quality_bench,
+    "recipes": recipes_bench,
     "composition": composition_bench,
     "checkpoints": checkpoints_bench,
     "memory": memory_bench,

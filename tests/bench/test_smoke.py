@@ -50,6 +50,13 @@ def items_are_found(samples) -> bool:
     return 1 / 3 < sample["scores"][0] <= 1
 
 
+def scores_are_told(samples) -> bool:
+    """Two samples of each recipe, whose scores have the same names."""
+    names = {(x["recipe"], *x["scores"]) for x in samples}
+    programs = [sample["program"] for sample in samples]
+    return len(names) == 3 and programs == 3 * ["gensim", "embedder"]
+
+
 def neighbours_are_found(samples) -> bool:
     """All of them; by the index nearly all; float32 confuses rows that all but tie."""
     recalls = {sample["program"]: sample["recall"] for sample in samples}
@@ -190,6 +197,12 @@ SMOKE = {
         else [],
         positive=(3, 4) if HAS_NODE2VEC else (),
         writes="" if HAS_NODE2VEC else "-",
+    ),
+    "recipes": Smoke(
+        "--programs item2vec node2vec text --seeds 1 --limit 300",
+        ["item2vec | hit rate at 10", "node2vec | micro F1", "text | WS-353"],
+        positive=(4,),
+        is_right=scores_are_told,
     ),
     "updates": Smoke(
         "--programs 'from the start' update 'counting, followed most often'"
