@@ -9,6 +9,7 @@ wherever a name is given; only names of now are written and shown.
 
 import dataclasses
 import difflib
+import functools
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -224,7 +225,7 @@ def options_of(config: Config) -> dict[str, Any]:
     }
 
 
-def _shared_names() -> list[str]:
+def _shared_names() -> tuple[str, ...]:
     return _names(*_shared().values())
 
 
@@ -377,5 +378,6 @@ def _where(name: str, known: Iterable[str]) -> str:
         return nearest(name, known)
 
 
-def _names(*sections: type) -> list[str]:
-    return [f.name for section in sections for f in dataclasses.fields(section)]
+@functools.cache
+def _names(*sections: type) -> tuple[str, ...]:
+    return tuple(f.name for section in sections for f in dataclasses.fields(section))

@@ -10,6 +10,7 @@ import functools
 import math
 import numbers
 import re
+import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -89,14 +90,16 @@ def _choices(section: type) -> dict[str, tuple[str, ...]]:
     }
 
 
-def former_names(*sections: type) -> dict[str, str]:
+@functools.cache
+def former_names(*sections: type) -> Mapping[str, str]:
     """Former name -> name now, of the renamed settings of `sections`."""
-    return {
+    found = {
         f.metadata["formerly"]: f.name
         for section in sections
         for f in dataclasses.fields(section)
         if f.metadata["formerly"]
     }
+    return types.MappingProxyType(found)
 
 
 Mark = Literal["changes", "per_host", "per_model"]
