@@ -498,8 +498,8 @@ def rows_shifted(original, run, model):
     return original(run, model._replace(input=np.roll(model.input, 1, axis=0)))
 
 
-def vectors_shifted(original, keys, matrix, counts):
-    return original(keys, np.roll(matrix, 1, axis=0), counts)
+def vectors_shifted(original, keys, matrix, counts, **others):
+    return original(keys, np.roll(matrix, 1, axis=0), counts, **others)
 
 
 def lengths_left_in(original, rows):
