@@ -73,13 +73,12 @@ def check_scan(frame: pl.LazyFrame, data_bytes: int) -> int:
     The child process reads all rows in pieces, as the caller then may.
 
     Args:
-      data_bytes: of address space for reading, with those of the files.
+      data_bytes: of memory for reading, with those of the files.
 
     Raises:
       UnreadableError: reading fails, or takes more than `data_bytes`.
     """
-    plan = frame.serialize()
-    return int(_run_child("scan", str(_PROGRAM_BYTES + data_bytes), plan=plan))
+    return int(_run_child("scan", str(data_bytes), plan=frame.serialize()))
 
 
 def _run_child(*arguments: str, plan: bytes = b"") -> str:
@@ -132,12 +131,23 @@ def _read_whole(kind: str, path: str, max_bytes: float) -> None:
     _check_size(frame.height, int(frame.estimated_size()), max_bytes)
 
 
-def _read_in_pieces(address_space: int) -> None:
+def _read_in_pieces(data_bytes: int) -> None:
+    """Prints the bytes of all rows; a piece of more than `data_bytes` is an error.
+
+    The address space of the program is bounded by its largest: with few cores it takes
+    less, and leaves room for a piece that is too large.
+    """
     plan = io.BytesIO(sys.stdin.buffer.read())
-    _limit_memory(address_space)
+    _limit_memory(_PROGRAM_BYTES + data_bytes)
     frame = pl.LazyFrame.deserialize(plan)
-    batches = frame.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)
-    print(sum(map(_size, batches)), end="", flush=True)
+    total = 0
+    for batch in frame.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
+        size = _size(batch)
+        if size > data_bytes:
+            rows = f"{batch.height} of its rows take {size / 2**20:.1f} MiB"
+            raise MemoryError(f"{rows}, which is too much memory")
+        total += size
+    print(total, end="", flush=True)
 
 
 def _size(batch: pl.DataFrame) -> int:
