@@ -120,38 +120,33 @@ def _train_epoch(
     output = np.ascontiguousarray(output, np.float32)
     num = _num_passes(model, counts, len(read.ids))
     trainer = _trainer(model, counts, num, _lag(len(read.ids), schedule, batch_words))
-    passes, subwords = [], _subwords(vectors)
-    for number in range(epoch * num, (epoch + 1) * num):
-        done = trainer.train_epoch(
-            (input_table, output, counts, row_factors(vectors)),
-            read,
-            number,
-            range(schedule.start * num, schedule.stop * num),
-            shrink_windows=model.shrink_windows,
-            subwords=subwords,
-        )
-        input_table, output, subwords = done.input, done.output, done.subwords
-        passes.append(done)
-    if subwords is not None:
-        _, words, ngrams = subwords
+    done = trainer.train_epochs(
+        (input_table, output, counts, row_factors(vectors)),
+        read,
+        range(epoch * num, (epoch + 1) * num),
+        range(schedule.start * num, schedule.stop * num),
+        shrink_windows=model.shrink_windows,
+        subwords=_subwords(vectors),
+    )
+    if done.subwords is not None:
+        _, words, ngrams = done.subwords
         vectors.vectors_vocab = _with_values(vectors.vectors_vocab, words)
         vectors.vectors_ngrams = _with_values(vectors.vectors_ngrams, ngrams)
         vectors.adjust_vectors()
     else:
-        vectors.vectors = _with_values(vectors.vectors, input_table)
+        vectors.vectors = _with_values(vectors.vectors, done.input)
         if hasattr(vectors, "vectors_vocab"):
             vectors.vectors_vocab = vectors.vectors
-    after = np.split(output, len(names))
+    after = np.split(done.output, len(names))
     for name, old, new in zip(names, outputs, after, strict=True):
         setattr(model, name, _with_values(old, new))
     vectors.norms = None
     model.epochs_trained = epoch + 1
-    loss = sum(done.loss for done in passes) / num
-    model.loss_history.append(loss)
+    model.loss_history.append(done.loss)
     if model.compute_loss:
-        model.running_training_loss += sum(x.loss * x.num_terms for x in passes) / num
+        model.running_training_loss += done.loss * done.num_terms
     model.min_alpha_yet_reached = _alpha_after(model, epoch, schedule)
-    return round(sum(done.num_tokens for done in passes) / num)
+    return done.num_tokens
 
 
 def _subwords(vectors: Any) -> tuple[list[str], np.ndarray, np.ndarray] | None:

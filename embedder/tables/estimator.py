@@ -38,8 +38,8 @@ from embedder.tables.given_tables import (
     GivenSubwords,
     GivenTables,
     TokenIds,
-    TrainedEpoch,
-    train_epoch,
+    TrainedEpochs,
+    train_epochs,
 )
 from embedder.tables.graph import given_edges, walks_over
 from embedder.tables.options import OPTIMIZERS, Schedule, Window
@@ -436,17 +436,17 @@ class EmbeddingTrainer:
         self._key_type = corpus.key_type
         return self
 
-    def train_epoch(
+    def train_epochs(
         self,
         tables: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None],
         sequences: tuple[np.ndarray, np.ndarray],
-        epoch: int,
         epochs: range,
+        schedule: range,
         *,
         shrink_windows: bool = True,
         subwords: tuple[list[str], np.ndarray, np.ndarray] | None = None,
-    ) -> TrainedEpoch:
-        """Trains tables that the caller keeps for one epoch; returns the new ones.
+    ) -> TrainedEpochs:
+        """Trains tables that the caller keeps; returns the new ones.
 
         It has the settings of this trainer, and neither reads nor changes its state.
         For programs that keep a vocabulary of their own.
@@ -458,8 +458,8 @@ class EmbeddingTrainer:
             nodes of the tree of the counts, and one that stays, after those of the
             tokens or, with negative=0, alone. `huffman_codes` has the paths.
           sequences: ids i32[n], -1: left out; and the length of each sequence, i64[m].
-          epoch: its number, of which its draws depend.
-          epochs: of the schedule: the rate falls from `alpha` to `min_alpha` over them.
+          epochs: consecutive numbers of those to train, on which draws depend.
+          schedule: all epochs: the rate falls from `alpha` to `min_alpha` over them.
           shrink_windows: False: each token has all contexts up to `window`.
           subwords: of a trainer with `subwords`: the tokens, their own rows [V, D], and
             the rows of all buckets; input rows then follow from these.
@@ -473,7 +473,7 @@ class EmbeddingTrainer:
         given = GivenTables(*tables, of_words), TokenIds(*sequences)
         use_threads()
         with _cap_named():
-            return train_epoch(config, *given, epoch, epochs)
+            return train_epochs(config, *given, epochs, schedule)
 
     def _continue(
         self,

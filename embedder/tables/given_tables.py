@@ -1,9 +1,10 @@
-"""An epoch over tables and ids that the caller keeps, for other front ends.
+"""Epochs over tables and ids that the caller keeps, for other front ends.
 
 The caller has the vocabulary, its counts and both tables, and may change them between
 epochs. `EmbeddingTrainer` keeps all of that itself.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -48,49 +49,56 @@ class TokenIds(NamedTuple):
     lengths: np.ndarray  # i64[m], of the sequences; they sum up to n
 
 
-class TrainedEpoch(NamedTuple):
-    """The tables after an epoch, and what it trained on."""
+class TrainedEpochs(NamedTuple):
+    """The tables after some epochs, and what an epoch trained on, in the mean."""
 
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [R, D]
     loss: float  # mean of a pair; of cbow, of a centre
     num_terms: int  # pairs; of cbow, centres; estimated where few updates report
     num_tokens: int  # that subsampling keeps, expected
-    subwords: GivenSubwords | None = None  # after the epoch
+    subwords: GivenSubwords | None = None  # after the epochs
 
 
 class _Counted(Training):
-    """A training that remembers how many terms its last epoch reported."""
+    """A training that remembers how many terms its epochs reported."""
 
     reported_terms = 0.0
 
     def summary(self, sums: tuple[float, ...]) -> Metrics:
-        self.reported_terms = (*sums, 0.0, 0.0)[1]
+        self.reported_terms += (*sums, 0.0, 0.0)[1]
         return super().summary(sums)
 
 
-def train_epoch(
-    config: Config, tables: GivenTables, sequences: TokenIds, epoch: int, epochs: range
-) -> TrainedEpoch:
-    """Trains `epoch` of `epochs`, whose schedule it follows.
+def train_epochs(
+    config: Config,
+    tables: GivenTables,
+    sequences: TokenIds,
+    epochs: range,
+    schedule: range,
+) -> TrainedEpochs:
+    """Trains `epochs` of `schedule`, the epochs over which the rate falls.
 
     Raises:
       InputTypeError, InputError: the arrays do not fit each other or `config`.
       FloatingPointError: training diverged.
     """
     _check(config, tables, sequences)
-    if epoch not in epochs:
-        raise InputError(f"`epoch` must be one of {epochs}, got {epoch!r}.")
+    if not epochs or epochs.step != 1 or not {*epochs} <= {*schedule}:
+        raise InputError(
+            f"`epochs` must be consecutive ones of `schedule`, {schedule}, got "
+            f"{epochs}."
+        )
     given = tables.subwords
     encoded = _encoded(tables.counts, sequences, given and given.tokens)
     num_tokens = encoded.num_tokens
     if not num_tokens:
-        return TrainedEpoch(tables.input, tables.output, 0.0, 0, 0, given)
+        return TrainedEpochs(tables.input, tables.output, 0.0, 0, 0, given)
     row_updates = encoded.vocabulary.row_updates
-    config = settings.resolve(config, num_tokens, epochs.stop, row_updates)
+    config = settings.resolve(config, num_tokens, schedule.stop, row_updates)
     rates = tables.rates
     factors = None if rates is None or (rates == 1).all() else RowFactors(input=rates)
-    training = _Counted(config, encoded, epochs, factors=factors)
+    training = _Counted(config, encoded, schedule, factors=factors)
     rule = row_rule(config.run.optimizer)
     state = host_state(rule, tables.input, tables.output)
     if training.subwords is not None:
@@ -98,20 +106,22 @@ def train_epoch(
         buckets = training.subwords.subwords.buckets
         rows = np.concatenate([given.words, given.buckets[buckets]])
         state = training.subwords.with_rows(state, rows)
-    end = run_epochs(training, state, start=RunPosition(epoch), until=epoch + 1)
-    after, updates = end.state.params["tables"], end.position.updates
+    start = RunPosition(epochs.start)
+    end = run_epochs(training, state, start=start, until=epochs.stop)
+    after, updates = end.state.params["tables"], end.position.updates / len(epochs)
     block, num_blocks = config.tables.update_size
-    reports = -(-updates // loss_interval(num_tokens, block * num_blocks))
+    reports = math.ceil(updates / loss_interval(num_tokens, block * num_blocks))
+    reported_terms = training.reported_terms / len(epochs)
     if training.subwords is not None and given is not None:
         rows, num_words = after[TABLE], len(given.words)
         whole = given.buckets.copy()
         whole[training.subwords.subwords.buckets] = rows[num_words:]
         given = given._replace(words=rows[:num_words], buckets=whole)
-    return TrainedEpoch(
+    return TrainedEpochs(
         after["input"],
         after["output"],
-        end.position.losses[-1],
-        round(training.reported_terms * updates / max(reports, 1)),
+        sum(end.position.losses) / len(epochs),
+        round(reported_terms * updates / max(reports, 1)),
         round(training.kept_tokens),
         given,
     )

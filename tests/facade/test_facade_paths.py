@@ -93,7 +93,8 @@ def test_vectors_are_those_of_the_trainer(sg, negative):
     outputs = [start.syn1neg, start.syn1] if negative else [start.syn1]
     tables = start.wv.vectors, np.concatenate(outputs), counts, None
     for epoch in range(2 * passes):
-        done = trainer.train_epoch(tables, sequences, epoch, range(2 * passes))
+        epochs = range(epoch, epoch + 1)
+        done = trainer.train_epochs(tables, sequences, epochs, range(2 * passes))
         tables = done.input, done.output, counts, None
     np.testing.assert_array_equal(found.wv.vectors, tables[0])
     np.testing.assert_array_equal(found.syn1, tables[1][-6:])

@@ -103,7 +103,8 @@ def test_vectors_are_those_of_the_trainer_it_stands_for(sg, architecture, factor
     counts = untrained.wv.expandos["count"]
     tables = untrained.wv.vectors, untrained.syn1neg, counts, None
     for epoch in range(2 * passes):
-        done = trainer.train_epoch(tables, sequences, epoch, range(2 * passes))
+        epochs = range(epoch, epoch + 1)
+        done = trainer.train_epochs(tables, sequences, epochs, range(2 * passes))
         tables = done.input, done.output, counts, None
     np.testing.assert_array_equal(found.wv.vectors, tables[0])
     np.testing.assert_array_equal(found.syn1neg, tables[1])

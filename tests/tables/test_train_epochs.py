@@ -1,4 +1,4 @@
-"""`EmbeddingTrainer.train_epoch`: an epoch over tables that the caller keeps."""
+"""`EmbeddingTrainer.train_epochs`: epochs over tables that the caller keeps."""
 
 import numpy as np
 import pytest
@@ -41,13 +41,20 @@ def test_epochs_one_by_one_are_those_of_fit(architecture, objective):
     settings = SETTINGS | {"architecture": architecture, **objective}
     trainer = EmbeddingTrainer(**settings).fit(SENTENCES)
     tables, sequences = given(trainer, trainer.index_to_key)
-    losses = []
+    whole = trainer.train_epochs(tables, sequences, range(3), range(3))
+    losses, terms = [], []
     for epoch in range(3):
-        done = trainer.train_epoch(tables, sequences, epoch, range(3))
+        epochs = range(epoch, epoch + 1)
+        done = trainer.train_epochs(tables, sequences, epochs, range(3))
         tables = done.input, done.output, *tables[2:]
         losses.append(done.loss)
+        terms.append(done.num_terms)
     assert losses == trainer.loss_history
     np.testing.assert_array_equal(tables[0], trainer.vectors)
+    np.testing.assert_array_equal(whole.input, trainer.vectors)
+    np.testing.assert_array_equal(whole.output, tables[1])
+    assert whole.loss == pytest.approx(np.mean(losses))
+    assert whole.num_terms == pytest.approx(np.mean(terms), abs=1)
 
 
 @pytest.mark.slow
@@ -56,7 +63,7 @@ def test_output_rows_are_tokens_and_then_inner_nodes():
     nodes = [True] * 11 + [False]
     for objective, rows in (("paths", nodes), ("both", [True] * 12 + nodes)):
         trainer = EmbeddingTrainer(**SETTINGS, **OBJECTIVES[objective])
-        done = trainer.train_epoch(*given(trainer, WORDS), 0, range(1))
+        done = trainer.train_epochs(*given(trainer, WORDS), range(1), range(1))
         assert (done.output != 0).any(axis=1).tolist() == rows
 
 
@@ -64,7 +71,7 @@ def test_neither_the_arrays_nor_the_trainer_change():
     trainer = EmbeddingTrainer(**SETTINGS)
     tables, sequences = given(trainer, WORDS)
     before = [x.copy() for x in tables[:3]]
-    done = trainer.train_epoch(tables, sequences, 0, range(1))
+    done = trainer.train_epochs(tables, sequences, range(1), range(1))
     assert not np.array_equal(done.input, before[0])
     for array, old in zip(tables, before, strict=False):
         np.testing.assert_array_equal(array, old)
@@ -79,7 +86,8 @@ def test_rates_scale_the_steps_of_input_rows():
     rates[3] = 0
     before = tables[0].copy()
     for epoch in range(2):  # the output table starts at 0: input rows move after it
-        done = trainer.train_epoch((*tables[:3], rates), sequences, epoch, range(2))
+        epochs = range(epoch, epoch + 1)
+        done = trainer.train_epochs((*tables[:3], rates), sequences, epochs, range(2))
         tables = done.input, done.output, *tables[2:]
     moved = (done.input != before).any(axis=1)
     assert moved.tolist() == [row != 3 for row in range(12)]
@@ -98,7 +106,9 @@ def test_fixed_windows_have_all_contexts():
     tables, _ = given(trainer, WORDS)
     sequences = np.arange(24, dtype=np.int32) % 12, np.array([10, 10, 4])
     whole, drawn = (
-        trainer.train_epoch(tables, sequences, 0, range(1), shrink_windows=shrink)
+        trainer.train_epochs(
+            tables, sequences, range(1), range(1), shrink_windows=shrink
+        )
         for shrink in (False, True)
     )
     assert whole.num_terms == pairs([10, 10, 4], 3)
@@ -111,12 +121,13 @@ def test_unknown_tokens_are_left_out():
     with_gaps = np.array([0, -1, 1, 2, -1, 3], np.int32), np.array([4, 2])
     without = np.array([0, 1, 2, 3], np.int32), np.array([3, 1])
     found, expected = (
-        trainer.train_epoch(tables, each, 0, range(1)) for each in (with_gaps, without)
+        trainer.train_epochs(tables, each, range(1), range(1))
+        for each in (with_gaps, without)
     )
     np.testing.assert_array_equal(found.output, expected.output)
     assert found.num_tokens == expected.num_tokens == 4
     empty = np.array([-1], np.int32), np.array([1])
-    assert trainer.train_epoch(tables, empty, 0, range(1)).num_terms == 0
+    assert trainer.train_epochs(tables, empty, range(1), range(1)).num_terms == 0
 
 
 @pytest.mark.slow
@@ -126,15 +137,19 @@ def test_terms_are_counted_where_few_updates_report():
     rng = np.random.default_rng(1)
     ids = rng.integers(0, 50, 70_000, dtype=np.int32)
     tables = np.zeros((50, 4), "f4"), np.zeros((50, 4), "f4"), np.bincount(ids), None
-    done = trainer.train_epoch(
-        tables, (ids, np.array([70_000])), 0, range(1), shrink_windows=False
+    done = trainer.train_epochs(
+        tables, (ids, np.array([70_000])), range(1), range(1), shrink_windows=False
     )
     blocks = [64] * (70_000 // 64) + [70_000 % 64]
     assert done.num_terms == pytest.approx(pairs(blocks, 2), rel=2e-3)
 
 
 CASES = {
-    "epoch": ({"epoch": 1}, "`epoch` must be one of range"),
+    "epochs": (
+        {"epochs": range(2)},
+        r"`epochs` must be consecutive ones of `schedule`, range\(0, 1\), got range",
+    ),
+    "no epochs": ({"epochs": range(1, 1)}, "`epochs` must be consecutive ones"),
     "input": ({"input": np.zeros((3, 2), "f4")}, r"`input` must be float32\[12, 8\]"),
     "dtype": ({"output": np.zeros((12, 8))}, r"`output` must be float32.*float64"),
     "counts": ({"counts": np.full(12, -1)}, "`counts` must be integers >= 0"),
@@ -151,17 +166,18 @@ def test_arrays_that_do_not_fit_are_refused(wrong, message):
     trainer = EmbeddingTrainer(**SETTINGS)
     (first, output, counts, _), _ = given(trainer, WORDS)
     parts = {"input": first, "output": output, "counts": counts, "rates": None}
-    parts |= {"ids": np.array([1], np.int32), "lengths": np.array([1]), "epoch": 0}
-    *tables, ids, lengths, epoch = (parts | wrong).values()
+    parts |= {"ids": np.array([1], np.int32), "lengths": np.array([1])}
+    parts["epochs"] = range(1)
+    *tables, ids, lengths, epochs = (parts | wrong).values()
     with pytest.raises(ValueError, match=message):
-        trainer.train_epoch(tables, (ids, lengths), epoch, range(1))
+        trainer.train_epochs(tables, (ids, lengths), epochs, range(1))
 
 
 @pytest.mark.row("B73")
 def test_other_updates_are_refused():
     trainer = EmbeddingTrainer(**SETTINGS, optimizer="adagrad")
     with pytest.raises(ValueError, match="`optimizer` must be 'sgd'.*'adagrad'"):
-        trainer.train_epoch(*given(trainer, WORDS), 0, range(1))
+        trainer.train_epochs(*given(trainer, WORDS), range(1), range(1))
 
 
 @pytest.mark.row("B73")
@@ -169,4 +185,4 @@ def test_output_tables_without_nodes_are_refused():
     tables, sequences = given(EmbeddingTrainer(**SETTINGS), WORDS)
     trainer = EmbeddingTrainer(**SETTINGS, hs=True)
     with pytest.raises(ValueError, match=r"`output` must be float32\[24, 8\].*12, 8"):
-        trainer.train_epoch(tables, sequences, 0, range(1))
+        trainer.train_epochs(tables, sequences, range(1), range(1))
