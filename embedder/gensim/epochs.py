@@ -27,11 +27,14 @@ The gradient of the mean of n contexts is 1/n of what gensim applies to each of 
 """
 
 _MOVE = 0.4
-"""The largest sum of steps by which a row moves in an update, on average of the tokens.
+"""The largest sum of steps by which other tokens move a row in an update, on average.
 
 Where few words make most of a corpus an update of a block would move rows too far at
 once, so an epoch becomes several passes at a part of the rate; see `_num_passes`.
 """
+_OWN_MOVE = 0.6
+"""The same of the steps by which a token moves its own row, where they are above 1."""
+_LARGEST_CAP = 128  # that the trainer chooses
 _MOST_PASSES = 8
 _MOST_WORDS = 10_000_000  # of all passes of an epoch
 _BLOCK = 64  # tokens, of an update of a small corpus
@@ -167,25 +170,67 @@ def _subwords(vectors: Any) -> tuple[list[str], np.ndarray, np.ndarray] | None:
 def _num_passes(model: Any, counts: np.ndarray, num_words: int) -> int:
     """Passes of an epoch, each with this part of the rate; 1 for all but few words.
 
-    A block of T tokens has T n pairs, n contexts each. A pair moves the row of word i
-    with the probability f_i, or as noise negative q_i; so a row of a token moves by
-    alpha T n sum_i f_i (f_i + negative q_i) steps of length 1.
+    A token of skip-gram has n contexts, which move its own input row by alpha n (1 +
+    negative) steps of length 1 in one update; gensim makes them one after another. A
+    block of T tokens has T n pairs: each moves the row of word i with the probability
+    f_i, or as noise negative q_i; so a row of a token moves by alpha T n
+    sum_i f_i (f_i + negative q_i) for all tokens of the block.
     """
     if not num_words:
         return 1
+    shares = _kept_shares(model, counts)
+    noise = np.maximum(counts, 1) ** float(model.ns_exponent)
+    noise /= noise.sum()
+    pairs = _BLOCK * _num_pairs(model)
+    touched = (shares * (shares + model.negative * noise)).sum()
+    alpha = _rate(model) * model.alpha
+    moves = [alpha * pairs * touched / _MOVE]
+    own = alpha * _own_terms(model, shares)
+    if own > 1:  # the defaults for texts are below
+        moves.append(own / _OWN_MOVE)
+    most = min(_MOST_PASSES, _MOST_WORDS // num_words)
+    return int(np.clip(np.ceil(max(moves)), 1, max(most, 1)))
+
+
+def _cap(model: Any, counts: np.ndarray, passes: int) -> float | None:
+    """Terms of which an update applies at most as many to a row; None: the trainer's.
+
+    In passes of skip-gram all terms of one token are applied. Of hierarchical softmax
+    each pair of a block moves the root: at most by .4.
+    """
+    if passes == 1 or not model.sg:
+        return None
+    if model.hs:
+        return _MOVE * passes / model.alpha
+    own = _own_terms(model, _kept_shares(model, counts))
+    return own if own > _LARGEST_CAP else None
+
+
+def _kept_shares(model: Any, counts: np.ndarray) -> np.ndarray:
+    """Shares of the words, f64[V], among the tokens that subsampling keeps."""
     counts = np.maximum(counts, 1)
     shares, sample = counts / counts.sum(), _sample(model, counts)
     if sample:
         shares *= np.minimum(np.sqrt(sample / shares) + sample / shares, 1)
         shares /= shares.sum()
-    noise = counts ** float(model.ns_exponent)
-    noise /= noise.sum()
-    contexts = model.window + 1 if model.shrink_windows else 2 * model.window
-    pairs = _BLOCK * (contexts if model.sg else 1)
-    touched = (shares * (shares + model.negative * noise)).sum()
-    move = _rate(model) * model.alpha * pairs * touched
-    most = min(_MOST_PASSES, _MOST_WORDS // num_words)
-    return int(np.clip(np.ceil(move / _MOVE), 1, max(most, 1)))
+    return shares
+
+
+def _num_pairs(model: Any) -> int:
+    """Pairs of a token; of CBOW, which has one mean of its contexts, 1."""
+    if not model.sg:
+        return 1
+    return model.window + 1 if model.shrink_windows else 2 * model.window
+
+
+def _own_terms(model: Any, shares: np.ndarray) -> float:
+    """Terms of the loss in which the input row of a token is, by its own pairs.
+
+    A path of hierarchical softmax has as many as a Huffman code has bits: the entropy.
+    """
+    bits = -(shares * np.log2(shares)).sum() if model.hs else 0.0
+    sampled = 1 + model.negative if model.negative else 0
+    return float(_num_pairs(model) * (sampled + bits))
 
 
 def _lag(num_words: int, schedule: range, batch_words: int | None) -> float:
@@ -238,6 +283,7 @@ def _trainer(
         seed=model.seed,
         workers=model.workers,
         blocks_per_update=1 if passes > 1 else None,
+        cap=_cap(model, counts, passes),
     )
 
 

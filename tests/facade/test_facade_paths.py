@@ -88,6 +88,7 @@ def test_vectors_are_those_of_the_trainer(sg, negative):
         **{"alpha": (0.05 + lag) * rate, "min_alpha": (1e-4 + lag) * rate},
         negative=negative,
         architecture="skipgram" if sg else "cbow",
+        cap=0.4 * passes / 0.05 if sg else None,
     )
     counts = start.wv.expandos["count"]
     outputs = [start.syn1neg, start.syn1] if negative else [start.syn1]

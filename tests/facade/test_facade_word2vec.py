@@ -120,6 +120,26 @@ def test_only_few_words_need_several_passes():
         assert training._num_passes(trained, counts, 10**8) == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "passes", "cap"),
+    [
+        ({}, 1, None),  # 6 contexts x 6 terms x .025 = .9
+        ({"window": 10}, 3, None),  # 1.65
+        ({"window": 20, "negative": 10}, 8, 231),  # 5.775
+        ({"hs": 1, "negative": 0, "window": 10}, 5, 0.4 * 5 / 0.025),  # 11 x 10 bits
+        ({"sg": 0, "window": 20}, 1, None),
+    ],
+)
+def test_wide_windows_need_several_passes(settings, passes, cap):
+    """1,024 words that are equally frequent, so codes have 10 bits."""
+    given = {"sg": 1, "sample": 0, "min_count": 1, "vector_size": 4} | settings
+    untrained = Word2Vec(**given)
+    untrained.build_vocab_from_freq({str(i): 20 for i in range(1024)})
+    counts = untrained.wv.expandos["count"]
+    assert training._num_passes(untrained, counts, 20_480) == passes
+    assert training._cap(untrained, counts, passes) == cap
+
+
 def test_a_file_has_the_rate_of_each_sentence():
     assert training._lag(1000, range(2), None) == 0
     assert training._lag(40_000, range(2), 10_000) == 1 / 16
