@@ -23,8 +23,13 @@ class Extras(NamedTuple):
     label_name: str = "label"
 
     def columns(self, keys: Sequence[str]) -> dict[str, list[str]]:
-        """The names and labels of `keys` that there are, as columns of a table."""
-        given = {"name": self.names, self.label_name: self.labels}
+        """The names and labels of `keys` that there are, as columns of a table.
+
+        Labels of a name that tables of tokens use have "(label)" after it.
+        """
+        is_used = self.label_name in ("token", "count", "name")
+        title = f"{self.label_name} (label)" if is_used else self.label_name
+        given = {"name": self.names, title: self.labels}
         return {title: of(keys) for title, of in given.items() if of is not None}
 
 

@@ -97,6 +97,16 @@ def test_the_report_adds_names_and_labels(run, tmp_path):
     assert {*texts.values()} == {("<i>Fox", "animal"), (" ", " ")}
 
 
+def test_labels_do_not_take_the_column_of_counts(run, tmp_path):
+    table = tmp_path / "names.csv"
+    table.write_text(f"key,count\n{WORDS[-1]},many\n")
+    command = ["report", str(run), "--names", str(table), "--label", "count"]
+    assert main(command) == 0
+    _, (names, row, *_) = read(run / "tensorboard")
+    assert names == ["token", "count", "name", "count (label)"]
+    assert [int(row[1]), row[3]] == [len(WORDS), "many"]
+
+
 @pytest.mark.row("B71", "B72")
 def test_a_run_of_images_has_thumbnails_and_predictions(runs):
     folder = runs / "images/tensorboard"
