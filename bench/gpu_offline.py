@@ -38,6 +38,16 @@ EIGHT_DEVICES = [
     ["sharded", "columns", 2, 4],
     ["sharded", "rows", 1, 8],
 ]
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "hs": {"vocabulary": 68_127, "depth": 22, "negative": 0, "noise": 1},
+    "subwords": {
+        "vocabulary": 68_127,
+        "subwords": {"rows": 364_648, "listed": 1_724_617, "longest": 123},
+    },
+}
+"""Other updates, with the sizes of wiki17m-0: nodes of the longest path of hierarchical
+softmax; rows of words and n-grams of 3 to 6 characters, their number in all words and
+in the longest one."""
 SHAPE: dict[str, Any] = {
     "vocabulary": 100_000,
     "window": 5,
@@ -121,14 +131,14 @@ def seconds(case: dict[str, Any], launches: float, microseconds: float) -> float
 def run(blocks: list[int], sizes: list[int], vocabulary: int) -> Table:
     """Counts the launches of updates that are compiled for an H200; nothing is run.
 
-    Skip-gram by SGD for all numbers of blocks and dimensions. CBOW and row-wise Adagrad
-    for 64 blocks and 100 dimensions, and skip-gram on 8 devices for 1,024 blocks and
-    100 dimensions, if these are among them.
+    Skip-gram by SGD for all numbers of blocks and dimensions. CBOW, row-wise Adagrad,
+    hierarchical softmax and subwords for 64 blocks and 100 dimensions, and skip-gram on
+    8 devices for 1,024 blocks and 100 dimensions, if these are among them.
     """
     cases = [*_cases(blocks, sizes, vocabulary)]
     samples = []
     for case, found in zip(cases, compiled(cases), strict=True):
-        if case["layout"] == ONE_DEVICE:
+        if _is_modelled(case):
             found["bytes"] = bytes_moved(case)
             found["flops"] = sum(each.flops for each in products(case))
         samples.append(case | found)
@@ -150,6 +160,11 @@ def _cases(blocks, sizes, vocabulary: int) -> Iterator[dict[str, Any]]:
                     "vector_size": size,
                     "blocks": number,
                 }
+    if 64 in blocks and 100 in sizes:
+        for name, architecture in itertools.product(OBJECTIVES, ("skipgram", "cbow")):
+            case = shape | {"architecture": architecture, "optimizer": "sgd"}
+            case |= {"vector_size": 100, "blocks": 64, "objective": name}
+            yield case | OBJECTIVES[name]
     if 1024 in blocks and 100 in sizes:
         case = shape | {"architecture": "skipgram", "optimizer": "sgd"}
         for layout in EIGHT_DEVICES:
@@ -182,10 +197,10 @@ def table(results: Results) -> Table:
     for case in results["samples"]:
         silent, reporting = case["silent"], case["reporting"]
         launches = silent["launches_of_call"] / case["updates"]
-        is_modelled = case["layout"] == ONE_DEVICE
+        is_modelled = _is_modelled(case)
         rows.append(
             [
-                f"{case['architecture']}, {case['optimizer']}{_devices(case)}",
+                ", ".join([case["architecture"], *_kind(case)]),
                 f"{case['vector_size']}",
                 f"{case['blocks']:,}",
                 _launches(silent),
@@ -203,9 +218,17 @@ def table(results: Results) -> Table:
     return Table(_COLUMNS, rows)
 
 
-def _devices(case: dict[str, Any]) -> str:
-    _, tables, *grid = case["layout"]
-    return "" if case["layout"] == ONE_DEVICE else f", {tables}, {grid[0]} x {grid[1]}"
+def _is_modelled(case: dict[str, Any]) -> bool:
+    """Whether `products` and `bytes_moved` know the update."""
+    return case["layout"] == ONE_DEVICE and "objective" not in case
+
+
+def _kind(case: dict[str, Any]) -> Iterator[str]:
+    """What tells a case from others of its architecture."""
+    yield case.get("objective", case["optimizer"])
+    if case["layout"] != ONE_DEVICE:
+        _, tables, *grid = case["layout"]
+        yield from (tables, f"{grid[0]} x {grid[1]}")
 
 
 def _launches(update: dict[str, Any]) -> str:

@@ -151,15 +151,23 @@ def _lowered(case: dict[str, Any], num_updates: int, interval: int):
     from embedder.engine.layout import Layout, batch_spec, map_batch, table_spec
     from embedder.engine.rules import row_rule
     from embedder.tables.placement import TABLE_AXES
+    from embedder.tables.subwords import SubwordSizes
     from embedder.tables.update import state_shapes, updates_function
 
     layout, shape = Layout(*case["layout"]), (case["vocabulary"], case["vector_size"])
     rule = row_rule(case["optimizer"], case["cap"])
+    subwords = case.get("subwords")
     updates = updates_function(
-        model_of(case), rule, update="rows", loss_interval=interval
+        model_of(case),
+        rule,
+        update="rows",
+        loss_interval=interval,
+        subwords=subwords and SubwordSizes(subwords["rows"], subwords["longest"]),
     )
     mesh = mesh_of_h200((layout.data_devices, layout.table_devices))
     state = state_shapes(rule, layout.padded_shape(*shape), "float32")
+    if subwords:
+        state = _with_subwords(state, subwords)
     batch = batch_shapes(case, num_updates)
     specs = (
         jax.tree.map(lambda x: PartitionSpec(*table_spec(layout)[: np.ndim(x)]), state),
@@ -178,6 +186,24 @@ def _lowered(case: dict[str, Any], num_updates: int, interval: int):
     state = jax.tree.map(on_devices, state, specs[0])
     batch = map_batch(on_devices, batch, specs[1])
     return jax.jit(updates, donate_argnums=0).lower(state, batch)
+
+
+def _with_subwords(state, subwords: dict[str, int]):
+    """`state` with the rows of subwords and their lists."""
+    import jax
+    import numpy as np
+
+    from embedder.tables.subwords import TABLE, Lists
+
+    tables = state.params["tables"]
+    vocabulary, size = tables["input"].shape
+    rows = jax.ShapeDtypeStruct((subwords["rows"], size), np.float32)
+    lists = Lists(
+        jax.ShapeDtypeStruct((vocabulary + 1,), np.int32),
+        jax.ShapeDtypeStruct((subwords["listed"],), np.int32),
+        jax.ShapeDtypeStruct((1,), np.float32),
+    )
+    return state._replace(params={"tables": tables | {TABLE: rows}}, extras=lists)
 
 
 def mesh_of_h200(grid: tuple[int, int]):
@@ -203,7 +229,7 @@ def model_of(case: dict[str, Any]):
     layout, shape = Layout(*case["layout"]), (case["vocabulary"], case["vector_size"])
     return Model(
         tables(*layout.device_shape(*shape), dtype=np.dtype("float32"), seed=0),
-        objective_of(case["architecture"]),
+        objective_of(case["architecture"], case.get("depth", 0), case["negative"] > 0),
         case["window"],
         case["negative"],
         layout.exchange,
@@ -226,7 +252,9 @@ def batch_shapes(case: dict[str, Any], num_updates: int):
         lambda x: jax.ShapeDtypeStruct((num_updates, *x.shape[1:]), x.dtype),
         cut.updates(case["blocks"]).blocks,  # without weights: an array may be None
     )
-    return Batch(blocks, jax.ShapeDtypeStruct((num_updates,), np.float32))
+    nodes = jax.ShapeDtypeStruct((2 * case["vocabulary"] - 1,), np.int32)
+    rates = jax.ShapeDtypeStruct((num_updates,), np.float32)
+    return Batch(blocks, rates, above=nodes if case.get("depth") else None)
 
 
 def counts(case: dict[str, Any]) -> dict[str, Any]:

@@ -137,7 +137,8 @@ def device_bytes(
     if sums_rows:
         prepared += tiles * rows_of_tile * (4 + 4)  # row and slot of each occurrence
     pairs = block * (positions + itemsize * (1 + bool(weight)))  # of local blocks
-    at_once = UPDATES_AT_ONCE["cpu" if jax.default_backend() == "cpu" else "gpu"]
+    platform = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    at_once = UPDATES_AT_ONCE[platform]
     row_copies = _ROW_COPIES + 2 * sums_rows  # summed gradients and deltas
     needed = {
         "tables": (rows + output_rows) * columns * itemsize,
@@ -154,7 +155,9 @@ def device_bytes(
         words = blocks * tiles * positions  # of an update, at most
         needed["tables"] += rows * columns * itemsize
         needed["lists of subwords"] = subwords.num_bytes
-        needed["an update"] += 2 * words * SUBWORDS_AT_ONCE * columns * itemsize
+        each = SUBWORDS_AT_ONCE[platform]
+        if platform == "cpu" or subwords.sizes.longest > each:  # rows are stored
+            needed["an update"] += 2 * words * each * columns * itemsize
         needed["row weights"] += rows * itemsize
     replicas = config.run.replicas // layout.replica_devices
     if data.hs:  # scores of all positions with all paths of a tile, and their terms

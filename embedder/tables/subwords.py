@@ -15,6 +15,7 @@ of all words where a state is read.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,8 +38,10 @@ from embedder.vectors.subwords import (
 TABLE = "subwords"
 """The name of the table, [V + K, D]: rows of words, and then of buckets."""
 AnyProgram = TypeVar("AnyProgram", bound=Program)
-SUBWORDS_AT_ONCE = 8
-"""Subwords of each word that an update by XLA takes at once."""
+SUBWORDS_AT_ONCE = {"cpu": 8, "gpu": 128}
+"""Subwords of each word that an update by XLA takes at once. Words have 15 on average.
+
+On a GPU a step is three launches, and where one is all no rows are stored."""
 
 
 class Lists(NamedTuple):
@@ -171,8 +174,8 @@ def compose_words(lists: Lists, table, words, longest: int):
       longest: subwords of a word, at most.
     """
 
-    def add(step, total):
-        rows = _rows_of(lists, words, step, len(table))
+    def add(numbers, total):
+        rows = _rows_of(lists, words, numbers, len(table))
         return total + table.at[rows].get(mode="fill", fill_value=0).sum(axis=1)
 
     shape = len(words), table.shape[1]
@@ -209,15 +212,15 @@ def step_subwords(
     shares = lists.scale[0] / lengths
     scaled, weights = shares[:, None] * gradients, shares * weights
 
-    def weigh(step, totals):
-        rows = _rows_of(lists, words, step, num_rows)
+    def weigh(numbers, totals):
+        rows = _rows_of(lists, words, numbers, num_rows)
         each = jnp.broadcast_to(weights[:, None], rows.shape)
         return totals.at[rows].add(each, mode="drop")
 
     totals = _each_step(longest, weigh, jnp.zeros(num_rows, table.dtype))
 
-    def move(step, table):
-        rows = _rows_of(lists, words, step, num_rows)
+    def move(numbers, table):
+        rows = _rows_of(lists, words, numbers, num_rows)
         factors = rate * share(totals.at[rows].get(mode="fill", fill_value=0))
         return table.at[rows].add(-factors[..., None] * scaled[:, None], mode="drop")
 
@@ -225,7 +228,19 @@ def step_subwords(
 
 
 def _each_step(longest: int, function: Callable, start):
-    return jax.lax.fori_loop(0, -(-longest // SUBWORDS_AT_ONCE), function, start)
+    """`function` of some numbers of subwords, i32[n], and what it returned before."""
+
+    def all_steps(start, at_once: int):
+        def step(index, found):
+            numbers = index * at_once + jnp.arange(at_once, dtype=jnp.int32)
+            return function(numbers, found)
+
+        return jax.lax.fori_loop(0, -(-longest // at_once), step, start)
+
+    cpu, gpu = (
+        functools.partial(all_steps, at_once=each) for each in SUBWORDS_AT_ONCE.values()
+    )
+    return jax.lax.platform_dependent(start, cpu=cpu, default=gpu)
 
 
 def _lengths(lists: Lists, words):
@@ -234,10 +249,9 @@ def _lengths(lists: Lists, words):
     return ends - lists.starts[:-1].at[words].get(mode="fill", fill_value=0)
 
 
-def _rows_of(lists: Lists, words, step, num_rows: int):
+def _rows_of(lists: Lists, words, numbers, num_rows: int):
     """Some subwords of each word, i32[M, n]; out of range where it has none."""
-    number = step * SUBWORDS_AT_ONCE + jnp.arange(SUBWORDS_AT_ONCE, dtype=jnp.int32)
-    number = number[None]
     starts = lists.starts.at[words].get(mode="fill", fill_value=0)
-    rows = lists.rows.at[starts[:, None] + number].get(mode="clip")
-    return jnp.where(number < _lengths(lists, words)[:, None], rows, num_rows)
+    numbers = numbers[None]
+    rows = lists.rows.at[starts[:, None] + numbers].get(mode="clip")
+    return jnp.where(numbers < _lengths(lists, words)[:, None], rows, num_rows)

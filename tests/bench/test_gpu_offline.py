@@ -117,3 +117,23 @@ def test_an_update_takes_few_kernels_of_an_h200(
     assert silent["atomics"]["v4.f32.add"] == atomics
     table = 4 * case["vocabulary"] * case["vector_size"]
     assert silent["temporary_bytes"] < table
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec(gpu_offline.PLUGIN) is None,
+    reason="needs the extra `gpu-offline`",
+)
+@pytest.mark.parametrize(
+    ("objective", "launches"), [("hs", 17), ("subwords", 24)], ids=["hs", "subwords"]
+)
+def test_other_updates_take_few_launches_of_an_h200(objective, launches):
+    """With subwords all n-grams of a word are taken at once; 8 at a time: 151."""
+    case = CASE | {"architecture": "skipgram", "optimizer": "sgd"}
+    case |= gpu_offline.OBJECTIVES[objective]
+    [found] = gpu_offline.compiled([case])
+    silent = found["silent"]
+    assert silent["launches_of_call"] / found["updates"] <= launches
+    assert "cas" not in silent["atomics_of_call"]
+    table = 4 * case["vocabulary"] * case["vector_size"]
+    assert silent["temporary_bytes"] < 3 * table
