@@ -75,6 +75,7 @@ def subwords_bench(
     vector_size: int = 100,
     architecture: Literal["skipgram", "cbow"] = "skipgram",
     buckets: int = 2_000_000,
+    name: str = "subwords",
 ) -> None:
     """Vectors from n-grams: speed, and quality on words that the text does not have.
 
@@ -86,10 +87,12 @@ def subwords_bench(
         vector_size: dimensions of a vector.
         architecture: skipgram or cbow.
         buckets: numbers that n-grams are hashed to.
+        name: of the file in bench/results.
     """
     settings = {"vector_size": vector_size, "epochs": epochs}
     settings |= {"architecture": architecture, "buckets": buckets}
-    print(subwords.run(list(programs), lines, list(seeds), settings).markdown())
+    given = list(programs), lines, list(seeds), settings, name
+    print(subwords.run(*given).markdown())
 
 
 def small_bench(

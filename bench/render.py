@@ -82,7 +82,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "small": small.table,
     "spirals": spirals.table,
     "stages": stages.table,
-    "subwords": subwords.table,
+    **dict.fromkeys(("subwords", "subwords-cbow"), subwords.table),
     "threads": threads.table,
     **dict.fromkeys(("updates", "updates-new-items"), updates.table),
     "vocabulary": vocabulary.table,

@@ -43,13 +43,18 @@ Pairs = list[tuple[str, str, float]]
 
 
 def run(
-    programs: list[str], lines: int, seeds: list[int], settings: dict[str, Any]
+    programs: list[str],
+    lines: int,
+    seeds: list[int],
+    settings: dict[str, Any],
+    name: str = "subwords",
 ) -> Table:
     """Trains each of `programs` with each seed, and scores it.
 
     Args:
       lines: of the text, the first ones; 0: all.
       settings: vector_size, epochs, architecture and buckets of all programs.
+      name: of the file in bench/results.
     """
     sets = {name: read_pairs(data_folder() / "word-eval" / SETS[name]) for name in SETS}
     rated = [pair for pairs in sets.values() for pair in pairs]
@@ -77,7 +82,7 @@ def run(
             print(sample, flush=True)
             samples.append(sample)
     facts = {"withheld": len(withheld), "lines": lines, **settings}
-    return table(write_results("subwords", settings=facts, samples=samples))
+    return table(write_results(name, settings=facts, samples=samples))
 
 
 def table(results: Results) -> Table:
