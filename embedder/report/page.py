@@ -160,15 +160,22 @@ def curves(runs: list[tuple[str, Metrics]]) -> list[Chart]:
     return [chart for chart in charts if chart is not None]
 
 
-def results(metrics: Metrics, epochs: int, patience: int) -> list[tuple[str, str]]:
-    """How a training ended, as names and texts."""
+def results(
+    metrics: Metrics, epochs: int, patience: int, unfinished: str = ""
+) -> list[tuple[str, str]]:
+    """How a training ended, as names and texts.
+
+    Args:
+      unfinished: why it is not finished; "": it is.
+    """
     done = len(metrics.epoch_ends)
-    found = [("epochs", f"{done} of {epochs}"), ("end", _end(done, epochs, patience))]
-    if metrics.lines:
+    end = unfinished or _end(done, epochs, patience)
+    found = [("epochs", f"{done} of {epochs}"), ("end", end)]
+    if metrics.lines or metrics.within:
         compiling = metrics.last("compile_seconds")
         about = f", {compiling:.1f} s of it to compile" if compiling else ""
         found.append(("time", duration(metrics.seconds) + about))
-        updates = metrics.last("updates")
+        updates = metrics.updates
         if updates is not None:
             found.append(("updates", number(updates)))
         speed = metrics.last(f"{metrics.unit}_per_second")
@@ -177,7 +184,8 @@ def results(metrics: Metrics, epochs: int, patience: int) -> list[tuple[str, str
     for name in metrics.scores:
         value = metrics.last(name)
         if value is not None:
-            when = "" if " by " in name else " at the end"
+            at = ", the last" if unfinished else " at the end"
+            when = "" if " by " in name else at
             found.append((name + when, f"{value:.4f}"))
     return found
 

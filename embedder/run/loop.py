@@ -91,6 +91,7 @@ def train_plan(
             if resumed is None:
                 _write_start(plan)
                 resumed = plan.finished and plan.finished.end
+            run.ended.unlink(missing_ok=True)  # of a process before this one
             if mirror is not None:
                 mirror.start(checkpoints)
     start = start_or_broadcast(resumed, training)

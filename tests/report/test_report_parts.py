@@ -84,6 +84,54 @@ def test_an_evaluation_within_an_epoch_stands_between_epochs():
     assert found.points("hr@10") == [(1.5, 0.3)]
 
 
+def progress(updates: int, epoch: int, share: float, loss: float, epochs: int) -> dict:
+    words = round(100 * epochs * share)
+    line = {"epoch": epoch, "updates": updates, "progress": share, "words": words}
+    return line | {"loss": loss, "alpha": 0.1, "seconds": updates / 10}
+
+
+def test_curves_of_few_epochs_are_those_within_them():
+    within = [progress(i, 1, i / 10, 3 - i / 10, 1) for i in range(1, 10)]
+    found = Metrics([EPOCH], within=within, epochs=1)
+    expected = [(i / 10, 3 - i / 10) for i in range(1, 10)]
+    np.testing.assert_allclose(found.points("loss"), expected)
+    np.testing.assert_allclose(
+        [x for x, _ in found.points("alpha")], np.arange(1, 10) / 10
+    )
+    assert found.points("words_per_second") == [(1.0, 33)]  # no line within has it
+    assert Metrics([EPOCH], within=within[:1], epochs=1).points("loss") == [(1.0, 2.0)]
+    (loss, *_) = curves([("", found)])
+    assert (loss.title, len(loss.lines[0][1])) == ("loss", 9)
+
+
+def test_points_within_epochs_stand_after_those_of_the_run_before():
+    """A run that started from one of three epochs, and one that was made longer."""
+    within = [
+        progress(1, 4, 0.25, 3.0, 2),
+        progress(2, 4, 0.45, 2.9, 2),
+        progress(3, 5, 0.75, 2.8, 2),
+    ]
+    based = Metrics([EPOCH | {"epoch": 4}], within=within, epochs=2)
+    np.testing.assert_allclose([x for x, _ in based.points("loss")], [3.5, 3.9, 4.5])
+    ends = [EPOCH | {"epoch": i, "words": 100 * i} for i in (1, 2)]
+    first = [progress(i, 1, i / 20, 3.0, 1) for i in (5, 10, 15)]
+    longer = Metrics(ends, within=first, epochs=2)
+    np.testing.assert_allclose([x for x, _ in longer.points("loss")], [0.25, 0.5, 0.75])
+
+
+def test_a_run_within_its_first_epoch_has_curves_and_results():
+    within = [progress(i, 1, i / 30, 3 - i / 10, 3) for i in range(1, 6)]
+    within = [line | {"words_per_second": 50.0} for line in within]
+    found = Metrics([], within=within, epochs=3)
+    titles = [chart.title for chart in curves([("", found)])]
+    assert titles == ["loss", "alpha", "words_per_second"]
+    np.testing.assert_allclose(found.points("loss")[-1], (0.5, 2.5))
+    result = dict(results(found, 3, 0, "stopped: by a signal"))
+    assert result["end"] == "stopped: by a signal" and result["epochs"] == "0 of 3"
+    assert (result["updates"], result["time"]) == ("5", "0.5 s")
+    assert result["loss, the last"] == "2.5000"
+
+
 def test_the_time_of_a_run_that_resumed_is_that_of_all_parts():
     seconds = 3.0, 5.0, 1.0, 2.5
     assert Metrics([EPOCH | {"seconds": x} for x in seconds]).seconds == 7.5
