@@ -50,6 +50,11 @@ class Metrics(NamedTuple):
         return [n for n in names if n not in others and not n.endswith(endings)]
 
     @property
+    def has_held_out(self) -> bool:
+        """Whether held-out data were scored."""
+        return any(" by " not in n and not n.endswith("loss") for n in self.scores)
+
+    @property
     def others(self) -> list[str]:
         """Names of learning rates and speeds."""
         names = dict.fromkeys(name for line in self._every_line for name in line)

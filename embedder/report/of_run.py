@@ -23,6 +23,10 @@ from embedder.vectors.ensemble_files import read_ensemble
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 
+_NO_INTERVALS = (
+    "Scores of the training have no intervals: `embedder evaluate RUN` with --text, "
+    "--sessions, --edges, --labels, --pairs or --analogies FILE has them."
+)
 _FILES = 5  # of the data, whose sizes and digests are shown
 _log = logging.getLogger(__name__)
 
@@ -92,6 +96,8 @@ def run_page(
         from embedder.report.of_encoder import with_examples
 
         return with_examples(page, run, vectors, effort, notes)
+    if metrics.has_held_out:
+        notes.append(_NO_INTERVALS)
     ensemble = read_ensemble(run.replicas) if run.replicas.exists() else None
     page = page._replace(notes=tuple(notes))
     return with_tokens(page, vectors, ensemble, effort, extras)

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from embedder.config import Config, with_options
+from embedder.encoders.uncertainty import reliability
+from embedder.evaluation.intervals import resamples
 from embedder.report import predictions as module
 from embedder.report.chart import HEIGHT, WIDTH, Series, line_chart
+from embedder.report.intervals import scores_of
 from embedder.report.metrics import Metrics, read_metrics
 from embedder.report.nearest import all_neighbors, nearest_ids
 from embedder.report.page import Page, curves, results
@@ -345,10 +348,38 @@ def test_predictions_count_confusions_and_list_the_hardest():
     assert found.confusion is not None
     assert found.confusion.counts == [[1, 1], [0, 2]]
     assert found.confusion.shares == [[0.5, 0.5], [0.0, 1.0]]
-    assert (found.accuracy, found.majority) == (0.75, 0.5)
+    assert (found.scores.accuracy.value, found.majority) == (0.75, 0.5)
     assert [each.key for each in found.hardest] == ["k3", "k2", "k1", "k0"]
     assert found.hardest[0].likelihood == pytest.approx(0.1)
     assert found.calibration is not None and len(found.calibration.lines[0][1]) == 1
+
+
+def test_intervals_of_predictions_are_those_of_each_score_on_resamples():
+    num, bins = 60, 5
+    confidence = RNG.uniform(0.3, 1, num)
+    is_correct = RNG.uniform(size=num) < confidence
+    logs = np.log(np.where(is_correct, confidence, (1 - confidence) / 2))
+    error = reliability(confidence, is_correct, bins).calibration_error
+    found = scores_of(is_correct, logs, confidence, error, bins)
+    (counts,) = resamples(num)
+    rows = [np.repeat(np.arange(num), each.astype(int)) for each in counts]
+    of_rows = {
+        "accuracy": lambda rows: is_correct[rows].mean(),
+        "negative_log_likelihood": lambda rows: -logs[rows].mean(),
+        "calibration_error": lambda rows: (
+            reliability(confidence[rows], is_correct[rows], bins).calibration_error
+        ),
+    }
+    for name, score in of_rows.items():
+        expected = np.percentile([score(each) for each in rows], [2.5, 97.5])
+        value, *interval = getattr(found, name)
+        np.testing.assert_allclose(interval, expected, rtol=1e-9)
+        assert value == pytest.approx(score(np.arange(num)), rel=1e-12)
+
+
+def test_an_interval_of_one_right_example_is_a_point():
+    found = predictions(predicted(["a"], ["a"])).scores.accuracy
+    assert found == (1.0, 1.0, 1.0)
 
 
 def test_confusions_of_many_classes_are_listed():
