@@ -14,6 +14,9 @@ _LARGEST = 1e300  # of a value: charts compute with it
 RATES = ("alpha", "learning_rate")
 """Names of learning rates."""
 
+BUSY = "cpu_busy"
+"""The share of all cores that a run had, of lines of progress.jsonl."""
+
 _LOSSES = ("loss", "train_loss")  # of tokens, of an encoder; evaluations have none
 
 Line = dict[str, float | None]
@@ -56,9 +59,16 @@ class Metrics(NamedTuple):
 
     @property
     def others(self) -> list[str]:
-        """Names of learning rates and speeds."""
+        """Names of learning rates, speeds and how busy the CPU was."""
         names = dict.fromkeys(name for line in self._every_line for name in line)
-        return [n for n in names if n in RATES or n.endswith(_PER_SECOND)]
+        wanted = {*RATES, BUSY}
+        return [n for n in names if n in wanted or n.endswith(_PER_SECOND)]
+
+    @property
+    def cpu_busy(self) -> float | None:
+        """The mean share of all cores that the run had; None: it was not measured."""
+        found = [x for line in self.within if (x := line.get(BUSY)) is not None]
+        return sum(found) / len(found) if found else None
 
     @property
     def seconds(self) -> float:

@@ -16,7 +16,7 @@ from embedder.report.state import metrics_of, no_vectors, unfinished
 from embedder.report.text import number, short
 from embedder.report.timeline import shares, timeline
 from embedder.report.tokens import NO_EXTRAS, Extras, with_tokens
-from embedder.run.inputs import manifest_of, open_settings, source_of
+from embedder.run.inputs import corpus_facts_of, manifest_of, open_settings, source_of
 from embedder.run.workdir import Workdir
 from embedder.stages import report_stage
 from embedder.vectors.ensemble_files import read_ensemble
@@ -118,12 +118,29 @@ def _facts(run: Workdir, vectors: Vectors | None) -> list[tuple[str, str]]:
     source = source_of(run)
     name = "the demo corpus" if source is None else without_secrets(source)
     found = [("data", short(name))]
+    found += corpus_rows(corpus_facts_of(run))
     if vectors is not None:
         found += _facts_of_vectors(vectors)
     files = [each for each in manifest_of(run) if isinstance(each, dict)]
     found += [_file(each) for each in files[:_FILES] if "file" in each]
     if len(files) > _FILES:
         found.append(("more files", number(len(files) - _FILES)))
+    return found
+
+
+def corpus_rows(facts: dict[str, float]) -> list[tuple[str, str]]:
+    """Rows about a corpus, of `run.inputs.CORPUS_FACTS` as far as they are known."""
+    rows = {"sequences": "sequences with known tokens", "tokens": "tokens"}
+    found = [
+        (text, number(facts[name])) for name, text in rows.items() if name in facts
+    ]
+    if {"tokens", "known_tokens"} <= {*facts} and facts["tokens"] > 0:
+        left = facts["tokens"] - facts["known_tokens"]
+        share = f"{number(left)}, {100 * left / facts['tokens']:.3g} %"
+        found.append(("tokens outside the vocabulary (min_count)", share))
+    if "kept_share" in facts:
+        kept = f"{100 * facts['kept_share']:.4g} %"
+        found.append(("tokens of it kept in an epoch (sample)", kept))
     return found
 
 

@@ -193,6 +193,8 @@ def results(
         speed = metrics.last(f"{metrics.unit}_per_second")
         if metrics.unit and speed is not None:
             found.append((f"{metrics.unit}/s", number(speed)))
+        if metrics.cpu_busy is not None:
+            found.append(("CPU busy", f"{100 * metrics.cpu_busy:.0f} % of all cores"))
     for name in metrics.scores:
         value = metrics.last(name)
         if value is not None:

@@ -124,15 +124,17 @@ def test_points_within_epochs_stand_after_those_of_the_run_before():
 
 def test_a_run_within_its_first_epoch_has_curves_and_results():
     within = [progress(i, 1, i / 30, 3 - i / 10, 3) for i in range(1, 6)]
-    within = [line | {"words_per_second": 50.0} for line in within]
+    more = {"words_per_second": 50.0, "cpu_busy": 0.75}
+    within = [line | more for line in within]
     found = Metrics([], within=within, epochs=3)
     titles = [chart.title for chart in curves([("", found)])]
-    assert titles == ["loss", "alpha", "words_per_second"]
+    assert titles == ["loss", "alpha", "words_per_second", "cpu_busy"]
     np.testing.assert_allclose(found.points("loss")[-1], (0.5, 2.5))
     result = dict(results(found, 3, 0, "stopped: by a signal"))
     assert result["end"] == "stopped: by a signal" and result["epochs"] == "0 of 3"
     assert (result["updates"], result["time"]) == ("5", "0.5 s")
     assert result["loss, the last"] == "2.5000"
+    assert result["CPU busy"] == "75 % of all cores"
 
 
 def test_the_time_of_a_run_that_resumed_is_that_of_all_parts():

@@ -101,6 +101,31 @@ def test_a_training_ends_with_its_report(runs):
     assert titles == ["loss", "alpha", "words_per_second", "time, % by activity"]
 
 
+def test_the_facts_of_a_corpus_are_those_of_its_text(tmp_path):
+    text, run = tmp_path / "text.txt", tmp_path / "run"
+    lines = ["a a a b b c", "a b d", "a"] * 10 + ["rare words only"]
+    text.write_text("\n".join(lines))
+    command = ["train", str(text), "--min-count", "5", "--sample", "0.01"]
+    command += ["--loader", "memory", "--epochs", "1", "--vector-size", "4"]
+    assert main([*command, "--workdir", str(run)]) == 0
+    facts = parsed.table(page(run / "report.html"), "Data")
+    counts = {"a": 50, "b": 30, "c": 10, "d": 10}
+    limits = [0.01 / (count / 100) for count in counts.values()]
+    kept = sum(
+        count * min(1, limit**0.5 + limit)
+        for count, limit in zip(counts.values(), limits, strict=True)
+    )
+    assert facts["sequences with known tokens"] == ["30"] and facts["tokens"] == ["103"]
+    assert facts["tokens outside the vocabulary (min_count)"] == ["3, 2.91 %"]
+    assert facts["tokens of it kept in an epoch (sample)"] == [f"{kept:.4g} %"]
+    before = json.loads((run / "corpus.json").read_text())
+    for changed in ({}, {"tokens": "many", "kept_share": True, "sequences": -1e999}):
+        (run / "corpus.json").write_text(json.dumps(before | {"facts": changed}))
+        assert main(["report", str(run)]) == 0
+        facts = parsed.table(page(run / "report.html"), "Data")
+        assert "tokens of the vocabulary" in facts and "tokens" not in facts
+
+
 @pytest.mark.slow
 def test_a_training_of_few_tokens_ends_with_no_map(runs):
     found = page(runs / "tokens" / "report.html")
