@@ -443,6 +443,10 @@ class Export:
     examples, to .parquet or .safetensors. Of replicas the probabilities are means."""
     parameters: bool = False
     """Of an encoder: write its parameters as arrays module/name, to .safetensors."""
+    card: bool = False
+    """Write a card, too: TO.README.md with the facts of the run, the commands that made
+    it, scores and their baselines, and how to read the file. Folders have one always.
+    """
 
 
 @dataclass(frozen=True)
