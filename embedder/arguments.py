@@ -454,11 +454,12 @@ class Report:
     """Write a page of HTML about a run: its settings and results, curves, a map of its
     vectors, neighbours, and of an encoder its predictions.
 
-    The map needs Bokeh, which the extra `report` has.
+    The map needs Bokeh, which the extra `report` has. A run that is not finished has
+    the parts that need no vectors.
     """
 
     run: _LocalRun
-    """Folder of a finished run, on this machine."""
+    """Folder of a run, on this machine; it may have diverged or been stopped."""
     to: Path | None = None
     """File to write, .html; none: report.html in the folder of the run."""
     compare: tuple[Path, ...] = ()
