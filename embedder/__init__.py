@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from embedder.encoders.estimator import FeatureEncoder
     from embedder.engine.callbacks import every
     from embedder.evaluation.compare import compare_spaces
+    from embedder.results import read_vectors
     from embedder.run.train import train
     from embedder.tables.estimator import EmbeddingTrainer
     from embedder.tables.huffman import huffman_codes
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.ensemble_files import read_ensemble
     from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
-    from embedder.vectors.export import read_vectors, write_vectors
+    from embedder.vectors.export import write_vectors
     from embedder.vectors.fasttext_bin import (
         FastTextModel,
         read_fasttext_model,
@@ -66,7 +67,7 @@ _MODULES = {
     "read_ensemble": "embedder.vectors.ensemble_files",
     "read_fasttext_model": "embedder.vectors.fasttext_bin",
     "read_names": "embedder.tables.names",
-    "read_vectors": "embedder.vectors.export",
+    "read_vectors": "embedder.results",
     "train": "embedder.run.train",
     "write_fasttext_model": "embedder.vectors.fasttext_bin",
     "write_vectors": "embedder.vectors.export",

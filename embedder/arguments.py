@@ -443,6 +443,10 @@ class Export:
     examples, to .parquet or .safetensors. Of replicas the probabilities are means."""
     parameters: bool = False
     """Of an encoder: write its parameters as arrays module/name, to .safetensors."""
+    card: bool = False
+    """Write a card, too: TO.README.md with the facts of the run, the commands that made
+    it, scores and their baselines, and how to read the file. Folders have one always.
+    """
 
 
 @dataclass(frozen=True)
@@ -450,11 +454,12 @@ class Report:
     """Write a page of HTML about a run: its settings and results, curves, a map of its
     vectors, neighbours, and of an encoder its predictions.
 
-    The map needs Bokeh, which the extra `report` has.
+    The map needs Bokeh, which the extra `report` has. A run that is not finished has
+    the parts that need no vectors.
     """
 
     run: _LocalRun
-    """Folder of a finished run, on this machine."""
+    """Folder of a run, on this machine; it may have diverged or been stopped."""
     to: Path | None = None
     """File to write, .html; none: report.html in the folder of the run."""
     compare: tuple[Path, ...] = ()

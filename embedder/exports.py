@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from embedder.arguments import Export
+from embedder.cards import card_lines, card_path, write_card
 from embedder.errors import InputError
 from embedder.lookup.found import warn_without_names
 from embedder.results import (
@@ -37,6 +38,8 @@ def export(args: Export) -> None:
     from embedder.run.workdir import check_target
 
     check_target(args.to, "`to`")
+    if args.card:
+        check_target(card_path(args.to), "`card`")
     flags = args.replicas, args.predictions, args.parameters, args.stability is not None
     if sum(flags) > 1:
         raise InputError(
@@ -44,7 +47,9 @@ def export(args: Export) -> None:
         )
     _check_format(args, is_vectors=not any(flags))
     with opened_run(args.run, with_model=_of_encoder(args) is not None) as run:
-        _export(args, run)
+        about = _export(args, run)
+        if args.card and not args.to.is_dir():
+            write_card(args, run, about)
 
 
 def _check_format(args: Export, *, is_vectors: bool) -> None:
@@ -91,7 +96,8 @@ def _of_encoder(args: Export) -> "EncoderExport | None":
     return _network(args) if args.stability is None else None
 
 
-def _export(args: Export, run: Path) -> None:
+def _export(args: Export, run: Path) -> str:
+    """Writes the file or folder; returns what it holds."""
     what, is_file = _of_encoder(args), finished_run(run) is None
     is_encoder = not is_file and is_encoder_run(run)
     if what == "predictions" and not is_encoder:
@@ -111,14 +117,13 @@ def _export(args: Export, run: Path) -> None:
                 "`names` goes with neither --predictions, --replicas, --parameters "
                 "nor .onnx or .stablehlo."
             )
-        export(run, args.to, what)
-    elif args.replicas or args.stability is not None:
-        _export_ensemble(args, run)
-    else:
-        _export_vectors(args, run, is_encoder)
+        return export(run, args.to, what)
+    if args.replicas or args.stability is not None:
+        return _export_ensemble(args, run)
+    return _export_vectors(args, run, is_encoder)
 
 
-def _export_vectors(args: Export, run: Path, is_encoder: bool) -> None:
+def _export_vectors(args: Export, run: Path, is_encoder: bool) -> str:
     from embedder.disk.files import name_file_in_errors
     from embedder.vectors.export import check_columns, format_of, write_vectors
     from embedder.vectors.model_card import model_card
@@ -154,17 +159,14 @@ def _export_vectors(args: Export, run: Path, is_encoder: bool) -> None:
         )
     say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
     _say_kept(args, full, vectors)
+    num, size = vectors.matrix.shape
+    return f"{num} vectors of {size} numbers"
 
 
 def _facts(args: Export, run: Path, full: "Vectors") -> list[str]:
     """Lines of a model card."""
-    from embedder.run.facts import facts_of
-
-    lines = []
-    workdir = finished_run(run)
-    if workdir is not None and workdir.is_started:
-        counts = None if full.counts is None else int(full.counts.sum())
-        lines = facts_of(workdir, counts)
+    counts = None if full.counts is None else int(full.counts.sum())
+    lines = card_lines(args, run, counts)
     if args.pca is not None:
         size = full.matrix.shape[1]
         lines.append(f"dimensions: {args.pca} principal components of {size}")
@@ -202,7 +204,7 @@ def _name_columns(path: str | None, keys: list[str]) -> "pl.DataFrame | None":
     return names.rows(keys)
 
 
-def _export_ensemble(args: Export, run: Path) -> None:
+def _export_ensemble(args: Export, run: Path) -> str:
     from embedder.disk.files import name_file_in_errors
     from embedder.vectors.ensemble_files import write_ensemble, write_stability
     from embedder.vectors.vectors import check_positive_integer
@@ -222,3 +224,4 @@ def _export_ensemble(args: Export, run: Path) -> None:
             tokens = write_stability(ensemble, args.stability, args.to, columns=columns)
             done = f"stability of {len(tokens)} tokens"
     say_done(f"{done} in {shown(str(args.to))}")
+    return done

@@ -51,6 +51,10 @@ class Training(Trainable, Protocol):
     def description(self) -> list[str]:
         """Lines about the data and the updates."""
 
+    @property
+    def corpus_facts(self) -> dict[str, float]:
+        """Numbers about the data for the report, of `run.inputs.CORPUS_FACTS`."""
+
     def initial_state(self) -> TrainState:
         """The state before the first update."""
 

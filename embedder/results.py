@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from embedder.disk.urls import is_url, without_secrets
 from embedder.errors import InputError, InputNotFoundError
@@ -101,6 +102,40 @@ def _ngrams_of(run: "Workdir") -> "Ngrams":
     found = read_model(run.model).ngrams
     if found is None:
         raise InputError(f"{run.model} has no rows of n-grams.")
+    return found
+
+
+def read_vectors(
+    path: str | os.PathLike[str], *, index: Literal["auto", "none"] | None = None
+) -> "Vectors":
+    """The vectors of a finished run, by its folder, or in a file that `write_vectors`,
+    gensim, word2vec.c or GloVe wrote.
+
+    Args:
+      index: "auto": queries use the index of the run or the file where that is there
+        and fresh, see `Vectors.use_index`; "none": queries are exact. None: "auto" of
+        a folder, "none" of a file.
+
+    Raises:
+      InputNotFoundError: there is no such file, or no finished run in the folder.
+      InputEndError: a word2vec file ends too early.
+      InputError: the ending or `index` is unknown, or a file is damaged.
+    """
+    from embedder.run.workdir import Workdir
+    from embedder.vectors.export import read_vectors as read_file
+
+    path = Path(path)
+    is_folder = path.is_dir()
+    if index not in ("auto", "none", None):
+        raise InputError(f"`index` must be 'auto' or 'none', got {index!r}.")
+    if is_folder and not Workdir(path).is_finished:
+        raise InputNotFoundError(
+            f"`path` must be a file of vectors or a finished run, got the folder {path}"
+            "."
+        )
+    found = with_key_type(vectors_of(path), path) if is_folder else read_file(path)
+    if index == "auto" or (index is None and is_folder):
+        found.use_index(path)
     return found
 
 

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import polars as pl
 import pytest
 
 from embedder.arguments import Export
-from embedder.cli import main
+from embedder.cli import main, parse
+from embedder.parsing import settings
 from embedder.vectors.export import format_names, keys_path, read_vectors
 from tests.commands import error_line
 
@@ -147,10 +149,100 @@ def test_the_card_has_the_facts_of_the_run():
     assert "secret-place" not in card
 
 
-def test_the_card_of_a_file_of_vectors_has_no_training():
+def test_the_card_of_a_file_of_vectors_has_no_facts_of_a_training():
     path = "tokens/vectors.txt"
     assert export(path, "--to", "m", "--format", "sentence-transformers") == 0
-    assert "## Training" not in Path("m/README.md").read_text(encoding="utf-8")
+    (line,) = training_of(Path("m/README.md"))
+    assert line.startswith("exported by: embedder export vectors.txt --to m --format ")
+
+
+def training_of(card: Path) -> list[str]:
+    text = card.read_text(encoding="utf-8")
+    (facts,) = re.findall(r"## Training\n\n```text\n(.*?)\n```", text, re.DOTALL)
+    return facts.splitlines()
+
+
+CARDS = [
+    # run, file, options, what it holds, package and code that read it
+    ("tokens", "v.txt", "", " vectors of 12 numbers", "gensim", "len(vectors)"),
+    ("tokens", "v.bin", "", " vectors of 12 numbers", "gensim", "len(vectors)"),
+    ("tokens", "v.npz", "", " vectors of 12 numbers", "numpy", "len(vectors)"),
+    ("tokens", "v.parquet", "--pca 3", " of 3 numbers", "polars", "len(table)"),
+    ("tokens", "v.faiss", "", " of 12 numbers", "faiss", "index.ntotal"),
+    ("tokens", "g.txt", "--format glove", " of 12 numbers", "numpy", "len(vectors)"),
+    ("tokens", "v.sql", "", " vectors of 12 numbers", "", ""),
+    ("several", "r.safetensors", "--replicas", "2 x ", "safetensors", "len(arrays)"),
+    ("several", "s.csv", "--stability 3", "stability of 3", "polars", "len(table)"),
+    ("encoder", "v.npz", "", "30 vectors of ", "numpy", "len(vectors)"),
+    (
+        "encoder",
+        "n.onnx",
+        "",
+        "the network",
+        "onnxruntime",
+        "len(session.get_inputs())",
+    ),
+    ("encoder", "n.stablehlo", "", "the network", "jax", "len(network.in_avals)"),
+    ("encoder", "p.safetensors", "--parameters", " parameters", "numpy", "len(arrays)"),
+    ("encoder", "p.parquet", "--predictions", " examples", "polars", "len(table)"),
+]
+
+
+@pytest.mark.spread(4)
+@pytest.mark.row("B57")
+@pytest.mark.parametrize(("run", "file", "options", "about", "package", "code"), CARDS)
+def test_a_card_stands_beside_every_file(run, file, options, about, package, code):
+    if package:
+        pytest.importorskip(package)
+    if file.endswith(".onnx"):
+        pytest.importorskip("onnx")
+    given = [run, "--to", file, *options.split()]
+    assert export(*given, "--card") == 0
+    card = Path(f"{file}.README.md")
+    text = card.read_text(encoding="utf-8")
+    assert f"{file}: " in text and about in text
+    lines = training_of(card)
+    assert lines[-1] == f"exported by: embedder export {' '.join(given)} --card"
+    assert "secret-place" not in text
+    (use,) = re.findall(r"```python\n(.*?)\n```", text, re.DOTALL)
+    found: dict = {}
+    if package:
+        exec(f"{use}\nresult = {code}", found)
+        assert found["result"] > 0
+    exported = {path.name for path in Path().iterdir() if not path.is_symlink()}
+    assert exported - {f"{file}.keys.parquet"} == {file, card.name}
+
+
+def test_a_card_has_the_command_of_the_training_and_baselines():
+    assert export("tokens", "--to", "v.txt", "--card") == 0
+    lines = training_of(Path("v.txt.README.md"))
+    (trained,) = (x for x in lines if x.startswith("trained by: "))
+    command = shlex.split(trained.removeprefix("trained by: "))
+    assert command[:3] == ["embedder", "train", "te`xt.txt"]
+    found = parse(command[1:])
+    assert settings(found) == settings(
+        parse(
+            ["train", "x", *FAST, "--holdout", "0.2", "--window", "3", "--epochs", "2"]
+        )
+    )
+    last = json.loads(Path("tokens/metrics.jsonl").read_text().splitlines()[-1])
+    (name,) = (each for each in last if " by " in each)
+    assert f"baseline of a score at epoch 2: {name} {last[name]:.4g}" in lines
+    assert export("encoder", "--to", "v.txt", "--card") == 0
+    lines = training_of(Path("v.txt.README.md"))
+    assert any(line.startswith("score of training at ep") for line in lines)
+    (trained,) = (x for x in lines if x.startswith("trained by: "))
+    assert trained.startswith("trained by: embedder train points.npz --model encoder ")
+
+
+@pytest.mark.row("B57")
+def test_a_card_is_no_file_of_a_run_and_a_hostile_name_is_text(capsys):
+    hostile = "```\n# Title `x`.txt"
+    assert export("tokens", "--to", hostile, "--card") == 0
+    text = Path(f"{hostile}.README.md").read_text(encoding="utf-8")
+    assert "\n# Title" not in text
+    assert export("tokens", "--to", "none/v.txt", "--card") == 2
+    assert "none does not exist" in error_line(capsys)
 
 
 def test_smaller_vectors_are_measured_in_one_line(capsys):

@@ -19,7 +19,7 @@ ROOMS = (
     *("report.of_encoder", "report.of_run", "report.of_projector", "report.compare"),
     *("report.verb", "watch"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
-    *("lookup", "neighbors", "scoring", "exports", "verbs", "cli"),
+    *("lookup", "neighbors", "scoring", "cards", "exports", "verbs", "cli"),
     "gensim",
 )
 """Packages and modules of embedder, each after all that it may import."""

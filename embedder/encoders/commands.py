@@ -12,9 +12,9 @@ from embedder.terminal import say_done, shown
 EncoderExport = Literal["predictions", "replicas", "parameters", "onnx", "stablehlo"]
 
 
-def export(run: Path, to: Path, what: EncoderExport) -> None:
+def export(run: Path, to: Path, what: EncoderExport) -> str:
     """Writes the predictions of a run, the embeddings by each of its replicas, its
-    parameters, or its network as ONNX or StableHLO.
+    parameters, or its network as ONNX or StableHLO; returns what was written.
 
     Raises:
       InputError: see `export_predictions`, `export_replicas`, `weights` and
@@ -36,3 +36,4 @@ def export(run: Path, to: Path, what: EncoderExport) -> None:
                 export_stablehlo(run, to)
                 done = "the network"
     say_done(f"{done} in {shown(str(to))}")
+    return done

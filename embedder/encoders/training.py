@@ -215,6 +215,11 @@ class EncoderTraining:
         return lines
 
     @property
+    def corpus_facts(self) -> dict[str, float]:
+        """None: files of the run have them, see `problem.Training`."""
+        return {}
+
+    @property
     def memory(self) -> dict[str, int]:
         """Bytes on the host by purpose, at most, beside Python and JAX."""
         features = self.examples.features

@@ -4,22 +4,24 @@ import os
 from pathlib import Path
 
 from embedder.config import read_toml
-from embedder.report.metrics import read_metrics
 from embedder.report.page import Comparison, curves, results
 from embedder.report.settings import different
+from embedder.report.state import metrics_of, unfinished
 from embedder.report.text import short
 from embedder.run.workdir import Workdir
 
 
 def compare(paths: list[Path]) -> Comparison:
-    """The comparison of finished runs; each has its own name."""
+    """The comparison of runs, finished or not; each has its own name."""
     runs = [Workdir(path) for path in paths]
     names = _names(paths)
     configs = [read_toml(run.config) for run in runs]
-    metrics = [read_metrics(run.metrics) for run in runs]
+    metrics = [
+        metrics_of(run, config) for run, config in zip(runs, configs, strict=True)
+    ]
     found = [
-        dict(results(each, config.run.epochs, config.run.patience))
-        for each, config in zip(metrics, configs, strict=True)
+        dict(results(each, config.run.epochs, config.run.patience, unfinished(run)))
+        for run, each, config in zip(runs, metrics, configs, strict=True)
     ]
     rows = dict.fromkeys(name for each in found for name in each)
     return Comparison(

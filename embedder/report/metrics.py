@@ -1,8 +1,9 @@
 """metrics.jsonl, read with care: a damaged line is left out, and counted."""
 
+import itertools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ _SECONDS = "_seconds"
 _LARGEST = 1e300  # of a value: charts compute with it
 RATES = ("alpha", "learning_rate")
 """Names of learning rates."""
+
+BUSY = "cpu_busy"
+"""The share of all cores that a run had, of lines of progress.jsonl."""
 
 _LOSSES = ("loss", "train_loss")  # of tokens, of an encoder; evaluations have none
 
@@ -23,11 +27,13 @@ class Metrics(NamedTuple):
 
     lines: list[Line]
     num_damaged: int = 0  # lines that were left out
+    within: Sequence[dict[str, float]] = ()  # of progress.jsonl
+    epochs: int = 0  # of the whole run; read only with `within`
 
     @property
     def unit(self) -> str:
         """The items of `UNIT_per_second`; "": there is none."""
-        names = (name for line in self.lines for name in line)
+        names = (name for line in self._every_line for name in line)
         found = (n.removesuffix(_PER_SECOND) for n in names if n.endswith(_PER_SECOND))
         return next(found, "")
 
@@ -40,23 +46,66 @@ class Metrics(NamedTuple):
     def scores(self) -> list[str]:
         """Names of what was measured, the loss first; neither rates nor times."""
         names = dict.fromkeys(name for line in self.lines for name in line)
+        if not self.epoch_ends and any("loss" in line for line in self.within):
+            names = {"loss": None, **names}
         others = {*_FIXED, *RATES, self.unit}
         endings = _PER_SECOND, _SECONDS
         return [n for n in names if n not in others and not n.endswith(endings)]
 
     @property
+    def has_held_out(self) -> bool:
+        """Whether held-out data were scored."""
+        return any(" by " not in n and not n.endswith("loss") for n in self.scores)
+
+    @property
     def others(self) -> list[str]:
-        """Names of learning rates and speeds."""
-        names = dict.fromkeys(name for line in self.lines for name in line)
-        return [n for n in names if n in RATES or n.endswith(_PER_SECOND)]
+        """Names of learning rates, speeds and how busy the CPU was."""
+        names = dict.fromkeys(name for line in self._every_line for name in line)
+        wanted = {*RATES, BUSY}
+        return [n for n in names if n in wanted or n.endswith(_PER_SECOND)]
+
+    @property
+    def cpu_busy(self) -> float | None:
+        """The mean share of all cores that the run had; None: it was not measured."""
+        found = [x for line in self.within if (x := line.get(BUSY)) is not None]
+        return sum(found) / len(found) if found else None
 
     @property
     def seconds(self) -> float:
         """Time of all parts of the run, which count from 0 each."""
-        return _sum_of_parts(line.get("seconds") or 0.0 for line in self.lines)
+        return _sum_of_parts(line.get("seconds") or 0.0 for line in self._every_line)
+
+    @property
+    def updates(self) -> float | None:
+        """Updates done; None: no line tells."""
+        found = [x for line in self._every_line if (x := line.get("updates"))]
+        return max(found, default=None)
+
+    @property
+    def _every_line(self) -> Sequence[Mapping[str, float | None]]:
+        """Both kinds of lines, in their order in time."""
+        if not self.within:
+            return self.lines
+        return sorted(
+            [*self.lines, *self.within],
+            key=lambda line: (line.get("updates") or 0.0, line.get("seconds") or 0.0),
+        )
 
     def points(self, name: str) -> list[tuple[float, float]]:
-        """(epochs done, value) where `name` was measured."""
+        """(epochs done, value) where `name` was measured: within epochs if there are
+        more of these points than others. The loss of those is that of few updates."""
+        return max(self._points_of_lines(name), self._points_within(name), key=len)
+
+    def _points_within(self, name: str) -> list[tuple[float, float]]:
+        per_epoch = self._items_per_epoch()
+        found = []
+        for line in self.within:
+            value = line.get("loss" if name in _LOSSES else name)
+            if value is not None and "epoch" in line:
+                found.append((_epochs_done(line, self.unit, per_epoch), value))
+        return sorted(found, key=lambda point: point[0])
+
+    def _points_of_lines(self, name: str) -> list[tuple[float, float]]:
         per_epoch = self._items_per_epoch()
         found = []
         for line in self.lines:
@@ -64,24 +113,33 @@ class Metrics(NamedTuple):
             assert epoch is not None, "checked when it is read"
             if value is None:
                 continue
-            items = line.get(self.unit)
-            if not _is_epoch_end(line) and per_epoch and items is not None:
-                epoch = items / per_epoch
+            if not _is_epoch_end(line):
+                epoch = _epochs_done(line, self.unit, per_epoch)
             found.append((float(epoch), value))
         return found
 
     def last(self, name: str) -> float | None:
         """The newest value of `name`; None: it was not measured."""
         values = [x for line in self.lines if (x := line.get(name)) is not None]
+        if not values:
+            values = [x for line in self.within if (x := line.get(name)) is not None]
         return values[-1] if values else None
 
     def _items_per_epoch(self) -> float:
         """Items of an epoch; 0: no line tells."""
-        for line in self.epoch_ends:
-            items, epoch = line.get(self.unit), line["epoch"]
-            if items and epoch:
-                return items / epoch
-        return 0.0
+        ends = [
+            (line["epoch"], items)
+            for line in self.epoch_ends
+            if (items := line.get(self.unit)) and line["epoch"]
+        ]
+        for (epoch, items), (next_epoch, more) in itertools.pairwise(ends):
+            if epoch and next_epoch and next_epoch > epoch and more > items:
+                return (more - items) / (next_epoch - epoch)
+        for line in reversed(self.within):
+            items, done = line.get(self.unit), line.get("progress", 0.0) * self.epochs
+            if items and done:
+                return items / done
+        return next((items / epoch for epoch, items in ends if epoch), 0.0)
 
 
 def read_metrics(path: Path) -> Metrics:
@@ -100,6 +158,17 @@ def read_metrics(path: Path) -> Metrics:
 
 def _is_epoch_end(line: Line) -> bool:
     return any(name in line for name in _LOSSES)
+
+
+def _epochs_done(
+    line: Mapping[str, float | None], unit: str, per_epoch: float
+) -> float:
+    """Epochs up to a line within one, those of the run it started from too."""
+    epoch, items = line["epoch"] or 0.0, line.get(unit)
+    if not per_epoch or items is None:
+        return epoch
+    part = items / per_epoch
+    return max(0.0, epoch - 1 - math.floor(part + 1e-6)) + part
 
 
 def _line(data: bytes) -> Line | None:

@@ -10,6 +10,7 @@ import hashlib
 import html
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.report.chart import AreaChart, Chart, Series, line_chart
 from embedder.report.figure import draw, has_bokeh
+from embedder.report.intervals import shown
 from embedder.report.metrics import Metrics
 from embedder.report.points import Map, as_json
 from embedder.report.predictions import Predictions
@@ -25,6 +27,8 @@ from embedder.report.settings import Settings
 from embedder.report.text import duration, number, short
 
 _FOLDER = Path(__file__).parent / "assets"
+_NUMBER = re.compile(r"[-+]?\d[^<>]{0,24}")
+"""A number, its unit, its interval: texts that are short, and start with a digit."""
 INSTALL = "python -m pip install 'embedder[report]'"
 """The command that installs what draws a map."""
 
@@ -113,13 +117,21 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"short": short, "number": number, "json": _json}
+    filters = {"short": short, "number": number, "interval": shown}
+    found.filters |= filters | {"num": _class_of_number, "json": _json}
     return found.get_template("page.html")
 
 
 @functools.cache
 def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _class_of_number(value: str) -> Any:
+    """The attribute of a cell with a number, which has one line; "" for others."""
+    from markupsafe import Markup
+
+    return Markup(' class="num"') if _NUMBER.fullmatch(value) else ""
 
 
 def _script(text: str) -> str:
@@ -160,24 +172,34 @@ def curves(runs: list[tuple[str, Metrics]]) -> list[Chart]:
     return [chart for chart in charts if chart is not None]
 
 
-def results(metrics: Metrics, epochs: int, patience: int) -> list[tuple[str, str]]:
-    """How a training ended, as names and texts."""
+def results(
+    metrics: Metrics, epochs: int, patience: int, unfinished: str = ""
+) -> list[tuple[str, str]]:
+    """How a training ended, as names and texts.
+
+    Args:
+      unfinished: why it is not finished; "": it is.
+    """
     done = len(metrics.epoch_ends)
-    found = [("epochs", f"{done} of {epochs}"), ("end", _end(done, epochs, patience))]
-    if metrics.lines:
+    end = unfinished or _end(done, epochs, patience)
+    found = [("epochs", f"{done} of {epochs}"), ("end", end)]
+    if metrics.lines or metrics.within:
         compiling = metrics.last("compile_seconds")
         about = f", {compiling:.1f} s of it to compile" if compiling else ""
         found.append(("time", duration(metrics.seconds) + about))
-        updates = metrics.last("updates")
+        updates = metrics.updates
         if updates is not None:
             found.append(("updates", number(updates)))
         speed = metrics.last(f"{metrics.unit}_per_second")
         if metrics.unit and speed is not None:
             found.append((f"{metrics.unit}/s", number(speed)))
+        if metrics.cpu_busy is not None:
+            found.append(("CPU busy", f"{100 * metrics.cpu_busy:.0f} % of all cores"))
     for name in metrics.scores:
         value = metrics.last(name)
         if value is not None:
-            when = "" if " by " in name else " at the end"
+            at = ", the last" if unfinished else " at the end"
+            when = "" if " by " in name else at
             found.append((name + when, f"{value:.4f}"))
     return found
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from embedder.report.chart import Chart, Series, line_chart
+from embedder.report.intervals import Scores, scores_of
 from embedder.report.text import short
 
 _MAX_CLASSES = 20  # of a whole matrix; of more the most frequent confusions are listed
@@ -65,10 +66,8 @@ class Predictions(NamedTuple):
 
     what: str
     num: int
-    accuracy: float
+    scores: Scores
     majority: float  # accuracy of always the most frequent label: the baseline
-    negative_log_likelihood: float
-    calibration_error: float
     num_classes: int
     confusion: Confusion | None  # None: there are too many classes
     confusions: list[
@@ -97,10 +96,14 @@ def predictions(found: Predicted) -> Predictions:
     return Predictions(
         what=found.what,
         num=num,
-        accuracy=float((labels == predicted).mean()),
+        scores=scores_of(
+            labels == predicted,
+            found.log_likelihood,
+            found.probability.astype(np.float64),
+            found.bins.calibration_error,
+            len(found.bins.num_examples),
+        ),
         majority=float(matrix.sum(axis=1).max() / num),
-        negative_log_likelihood=max(0.0, -float(found.log_likelihood.mean())),
-        calibration_error=found.bins.calibration_error,
         num_classes=len(classes),
         confusion=_confusion(names, matrix) if is_small else None,
         confusions=[] if is_small else _most_confused(names, matrix),

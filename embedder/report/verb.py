@@ -11,7 +11,6 @@ from embedder.report.of_run import run_page
 from embedder.report.page import make_report
 from embedder.report.points import FULL
 from embedder.report.tokens import NO_EXTRAS, Extras
-from embedder.results import finished_run
 from embedder.run.workdir import Workdir, check_target
 from embedder.terminal import say_done, shown
 from embedder.vectors.export import read_vectors
@@ -27,7 +26,7 @@ def write_report(
     label: str | None = None,
 ) -> None:
     """Writes the report of a run, atomically, and says where it is. In the folder of
-    the run also the vectors for TensorBoard's projector.
+    a finished run also the vectors for TensorBoard's projector.
 
     Args:
       to: the file; None: report.html in the folder of the run.
@@ -36,13 +35,13 @@ def write_report(
       label: a column of that table to colour the map by.
 
     Raises:
-      InputError: a path is no finished run, a file of one is damaged, or `to` is no
+      InputError: a path is no run, a file of one is damaged, or `to` is no
         file of HTML, or a file of a run.
       OSError: `to` cannot be written.
     """
-    run = _finished(path, "RUN")
+    run = _started(path, "RUN")
     for each in others:
-        _finished(each, "`compare`")
+        _started(each, "`compare`")
     target = run.report if to is None else to
     _check_target(target, run)
     extras = _extras(names, label)
@@ -51,15 +50,17 @@ def write_report(
         page = page._replace(comparison=compare([path, *others]))
     report = make_report(page)
     report.save(target)
-    if to is None:
+    if to is None and run.is_finished:
         write_vectors(path, read_vectors(run.vectors), extras=extras)
     size = len(report.html.encode()) / 2**20
     say_done(f"{shown(str(target))}: {size:.1f} MiB")
 
 
-def _finished(path: Path, argument: str) -> Workdir:
-    run = finished_run(path)
-    if run is None or not run.is_started:
+def _started(path: Path, argument: str) -> Workdir:
+    run = Workdir(path)
+    if not path.exists():
+        raise InputNotFoundError(f"{argument} {path} does not exist.")
+    if not run.is_started:
         raise InputError(f"{argument} must be the folder of a run, got {path}.")
     return run
 

@@ -1,6 +1,7 @@
 """Facts of a finished run for a model card."""
 
 import json
+import shlex
 from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any
@@ -48,6 +49,7 @@ def facts_of(run: Workdir, num_examples: int | None = None) -> list[str]:
         lines.append(f"started from the vectors of: {_name(base['path'])}")
     config = read_toml(run.config)
     lines += _setting_lines(run, config)
+    lines.append(f"trained by: {train_command(run, config)}")
     if config.save.result == "best":  # which line it is, metrics.jsonl does not say
         return [*lines, "result: the best evaluation, not the last"]
     return [*lines, *_score_lines(run)]
@@ -89,6 +91,32 @@ def _setting_lines(run: Workdir, config: Config) -> list[str]:
     return [f"setting: {name} = {value!r}" for name, value in sorted(changed.items())]
 
 
+def train_command(run: Workdir, config: Config) -> str:
+    """The command that trains such a run, with names of files without their folders."""
+    source, base = source_of(run), base_of(run)
+    given = options_of(config) | open_settings(run)
+    default = options_of(make_config({"model": given["model"]}))
+    words = ["embedder", "train", *([] if source is None else [_name(source)])]
+    if given["model"] != make_config({}).run.model:
+        words += ["--model", str(given["model"])]
+    for name, value in given.items():
+        if name != "model" and value != default.get(name):
+            words += _flags(name, value)
+    if base is not None and base["path"] is not None:
+        words += ["--resume", _name(base["path"]), *["--grow"] * bool(base["grow"])]
+    return shlex.join(words)
+
+
+def _flags(name: str, value: Any) -> list[str]:
+    """A setting as words of a command."""
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    values = value if isinstance(value, list | tuple) else [value]
+    texts = (_name(x) if isinstance(x, str) and "/" in x else str(x) for x in values)
+    return [f"--{flag}", *texts]
+
+
 def _score_lines(run: Workdir) -> list[str]:
     """The loss and the scores of held-out data at the end of the training."""
     if not run.metrics.exists():  # of a run of 0 epochs, or a copy
@@ -107,10 +135,17 @@ def _score_lines(run: Workdir) -> list[str]:
     when = f"at epoch {values.get('epoch', '?')}"
     lines = [f"loss {when}: {values['loss']:.4g}"] if "loss" in values else []
     return lines + [
-        f"held-out score {when}: {name} {value:.4g}"
+        f"{_kind(name)} {when}: {name} {value:.4g}"
         for name, value in values.items()
         if name not in left_out
     ]
+
+
+def _kind(name: str) -> str:
+    """What a number of metrics.jsonl is."""
+    if " by " in name:
+        return "baseline of a score"
+    return "score of training" if name.startswith("train_") else "held-out score"
 
 
 def _name(path: str) -> str:

@@ -3,11 +3,13 @@
 corpus.json has the path or URL of the corpus, its manifest (name, size, time and digest
 of each file), the run that was resumed, and the settings that were left open: those
 that `plan` resolves, as `alpha`, by the corpus and the epochs. config.toml has them
-resolved. Of a run that was made longer it has the epochs of each part, such as [5, 3].
+resolved. Of a run that was made longer it has the epochs of each part, such as [5, 3];
+of a run of tables numbers about its corpus.
 """
 
 import json
 import logging
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +30,11 @@ from embedder.errors import InputError
 from embedder.run.workdir import Workdir, write_text
 
 _log = logging.getLogger(__name__)
+
+CORPUS_FACTS = ("sequences", "tokens", "known_tokens", "kept_share")
+"""Numbers about a corpus: sequences that have a token of the vocabulary, tokens, those
+of the vocabulary, and the share of
+these that subsampling keeps in an epoch, expected."""
 
 COLUMNS = frozenset(
     {"session", "item", "order", "items", "weights", "source", "target", "weight"}
@@ -51,6 +58,7 @@ def write_settings(
     *,
     given: Config | None = None,
     parts: list[int] | None = None,
+    facts: dict[str, float] | None = None,
 ) -> None:
     """Writes config.toml and corpus.json.
 
@@ -58,6 +66,7 @@ def write_settings(
       config: resolved settings.
       given: the settings before `plan` resolved them; None: `config` itself.
       parts: the epochs of each part of a run that was made longer.
+      facts: numbers about the data, of `CORPUS_FACTS`.
     """
     corpus = {
         "source": _absolute(source),
@@ -65,6 +74,7 @@ def write_settings(
         "resume": base,
         "open": _open(given or config, config),
         **({"epochs": parts} if parts else {}),
+        **({"facts": facts} if facts else {}),
     }
     write_text(workdir.corpus, json.dumps(corpus, indent=2) + "\n")
     write_text(workdir.config, to_toml(config))
@@ -264,6 +274,19 @@ def source_of(workdir: Workdir) -> str | None:
 def manifest_of(workdir: Workdir) -> Manifest:
     """The manifest of the corpus of the run."""
     return _corpus(workdir, "manifest", (list,))
+
+
+def corpus_facts_of(workdir: Workdir) -> dict[str, float]:
+    """Numbers about the corpus of the run, of `CORPUS_FACTS`; {}: there are none, as in
+    runs of earlier versions and of encoders."""
+    found = _corpus(workdir, "facts", (dict, type(None))) or {}
+    return {
+        name: x
+        for name in CORPUS_FACTS
+        if isinstance(x := found.get(name), int | float)
+        and not isinstance(x, bool)
+        and math.isfinite(x)
+    }
 
 
 def has_integer_keys(workdir: Workdir) -> bool:

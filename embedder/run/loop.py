@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Generic, NamedTuple
 
+import jax
+
 from embedder.config import Config, to_toml
 from embedder.disk.files import name_file_in_errors
 from embedder.disk.urls import without_secrets
@@ -91,6 +93,7 @@ def train_plan(
             if resumed is None:
                 _write_start(plan)
                 resumed = plan.finished and plan.finished.end
+            run.ended.unlink(missing_ok=True)  # of a process before this one
             if mirror is not None:
                 mirror.start(checkpoints)
     start = start_or_broadcast(resumed, training)
@@ -158,6 +161,7 @@ def _write_start(plan: Plan[AnyTraining]) -> None:
         problem.base,
         given=plan.given,
         parts=plan.finished and plan.finished.parts,
+        facts=training.corpus_facts,
     )
     folder.write_checksums(run)
     if plan.finished is not None:  # last: checksums are of files that stay as they are
@@ -174,7 +178,7 @@ def _run_epochs(
 ) -> Snapshot:
     """Trains after `start` to the end, with metrics and checkpoints in the folder."""
     is_first = processes.is_first()
-    points = Points(run.progress, events)
+    points = Points(run.progress, events, jax.default_backend() == "cpu")
 
     def handle(status: Status) -> None:
         if status.is_epoch_end:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -20,13 +21,17 @@ class Points:
     A line has the position (epoch, updates, progress in [0, 1], items), the mean loss
     since the line before, the learning rate, items per second since that line, seconds
     since this part of the run began, those of each activity of
-    `engine.stopwatch.ACTIVITIES`, and the time in seconds since 1970. `events` get loss
-    and speed as recent/NAME. A file that cannot be written is logged once: no
-    training depends on it.
+    `engine.stopwatch.ACTIVITIES`, and the time in seconds since 1970; on a CPU also
+    cpu_busy, the share of all cores that the process had since the line before.
+    `events` get loss and speed as recent/NAME. A file that cannot be written is logged
+    once: no training depends on it.
     """
 
-    def __init__(self, path: Path, events: Events):
+    def __init__(self, path: Path, events: Events, is_on_cpu: bool = False):
         self._path = path
+        self._is_on_cpu = is_on_cpu
+        self._cores = _num_cores()
+        self._cpu_seconds = 0.0  # of the process, at the last line
         self._events = events
         self._losses: list[float] = []  # of the calls since the last line
         self._last: tuple[float, int] | None = None  # seconds, items of the last line
@@ -38,20 +43,29 @@ class Points:
             return
         if status.recent_loss:
             self._losses.append(status.recent_loss)
-        speed = None
+        speed = busy = None
+        cpu_seconds = time.process_time()
         if self._last is not None:
             seconds, items = self._last
             passed = status.seconds - seconds
             if passed < max(_EVERY, _SHARE * status.seconds):
                 return
             speed = round((status.items - items) / passed)
+            busy = (cpu_seconds - self._cpu_seconds) / (passed * self._cores)
         loss = sum(self._losses) / len(self._losses) if self._losses else None
         self._last, self._losses = (status.seconds, status.items), []
-        self._write(status, loss, speed)
+        self._cpu_seconds = cpu_seconds
+        self._write(status, loss, speed, busy if self._is_on_cpu else None)
         name = f"{status.unit}_per_second"
         self._events.add(status.updates, {"recent/loss": loss, f"recent/{name}": speed})
 
-    def _write(self, status: Status, loss: float | None, speed: int | None) -> None:
+    def _write(
+        self,
+        status: Status,
+        loss: float | None,
+        speed: int | None,
+        busy: float | None,
+    ) -> None:
         point = {
             "epoch": status.epoch + 1,
             "updates": status.updates,
@@ -62,6 +76,7 @@ class Points:
             f"{status.unit}_per_second": speed,
             "seconds": round(status.seconds, 3),
             **seconds_by_activity(status),
+            **({} if busy is None else {"cpu_busy": round(busy, 4)}),
             "time": round(time.time(), 3),
         }
         try:
@@ -74,6 +89,13 @@ class Points:
                     *(self._path, error.strerror),
                 )
             self._failed = True
+
+
+def _num_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def seconds_by_activity(status: Status) -> dict[str, float]:

@@ -26,6 +26,7 @@ from embedder.run import inputs, longer
 from embedder.run import mirror as mirrors
 from embedder.run import workdir as folder
 from embedder.run.checkpoints import Checkpoints, check_path
+from embedder.run.ending import write_ending
 from embedder.run.loop import Plan, RestartOptions, train_plan
 from embedder.run.mirror import Mirror
 from embedder.run.resuming import reproducibility_facts
@@ -187,11 +188,13 @@ def run_training(
             if training.config.save.report and processes.is_first():
                 of_run.write_after_training(run.path, vectors)
                 of_projector.write_after_training(run.path, vectors)
-        except Stopped as stopped:
+        except BaseException as error:
+            if processes.is_first():
+                write_ending(target, error)
             behind = _close(copy, stop)
-            raise Stopped(stopped.number, f"{stopped} {behind}".strip()) from None
-        except BaseException:
-            _close(copy, stop)
+            if isinstance(error, Stopped):
+                message = f"{error} {behind}".strip()
+                raise Stopped(error.number, message) from None
             raise
         return Result(run.path, vectors, False, _close(copy, stop))
 

@@ -19,6 +19,7 @@ labels.parquet       of an encoder: label and prediction of each example
 vectors.txt          of tables: the vectors as word2vec text
 vectors.safetensors  the vectors; written last, so that a run that has it is finished
 report.html          the report, made of the other files; no run depends on it
+ended.json           of a run that is not finished: why it ended, for the report
 SHA256SUMS           checksums of these files, for `sha256sum --check`
 .lock                the process that writes here
 """
@@ -74,6 +75,7 @@ class Workdir:
         self.text_vectors = self.path / "vectors.txt"
         self.vectors = self.path / "vectors.safetensors"
         self.report = self.path / "report.html"
+        self.ended = self.path / "ended.json"
 
     @property
     def parts(self) -> list[Path]:
@@ -153,8 +155,8 @@ def check_free(workdir: Workdir, argument: str = "`workdir`") -> None:
         return
     if not path.is_dir():
         raise InputExistsError(f"{argument} must be a folder, got the file {path}.")
-    own = {workdir.lock, workdir.cache, workdir.report, *workdir.files}
-    own |= {*workdir.parts}
+    own = {workdir.lock, workdir.cache, workdir.report, workdir.ended}
+    own |= {*workdir.files, *workdir.parts}
     folders = workdir.checkpoints, workdir.events, workdir.longer, workdir.index
     own |= {path for path in folders if path.is_dir()}
     if not own.issuperset(path.iterdir()):
@@ -206,6 +208,7 @@ def clear(workdir: Workdir) -> None:
     workdir.vectors.unlink(missing_ok=True)  # from here on it is unfinished
     workdir.sums.unlink(missing_ok=True)  # else a run killed below would seem damaged
     workdir.report.unlink(missing_ok=True)
+    workdir.ended.unlink(missing_ok=True)
     for path in (workdir.checkpoints, workdir.events, workdir.longer, workdir.index):
         if path.exists():
             shutil.rmtree(path)

@@ -224,6 +224,18 @@ class Training:
         ]
 
     @property
+    def corpus_facts(self) -> dict[str, float]:
+        """See `problem.Training`."""
+        encoded, sample = self.encoded, self.config.tables.sample
+        counts = encoded.vocabulary.counts
+        return {
+            "sequences": int(encoded.shard_sequences.sum()),
+            "tokens": int(encoded.raw_tokens),
+            "known_tokens": int(encoded.num_tokens),
+            "kept_share": round(expected_tokens(counts, sample) / counts.sum(), 6),
+        }
+
+    @property
     def start_lines(self) -> tuple[str, ...]:
         """Which rows start from vectors, and which are frozen."""
         return self._start.lines

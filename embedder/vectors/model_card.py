@@ -1,4 +1,5 @@
-"""A model card: README.md of a folder of vectors, as Hugging Face shows it."""
+"""A model card: README.md of a folder of vectors, as Hugging Face shows it, or a file
+beside an exported file."""
 
 import re
 from collections.abc import Sequence
@@ -53,6 +54,97 @@ def model_card(library: str, vectors: Vectors, lines: Sequence[str] = ()) -> str
     if lines:
         parts += ["## Training", _block("text", "\n".join(map(shown, lines)))]
     return "\n\n".join(parts) + "\n"
+
+
+_READ = {
+    ".onnx": """import onnxruntime
+
+session = onnxruntime.InferenceSession({name})
+print([(each.name, each.shape, each.type) for each in session.get_inputs()])
+""",
+    ".stablehlo": """from pathlib import Path
+
+import jax.export
+
+network = jax.export.deserialize(Path({name}).read_bytes())
+print(network.in_avals, network.out_avals)
+""",
+    ".parquet": """import polars
+
+table = polars.read_parquet({name})
+""",
+    ".csv": """import polars
+
+table = polars.read_csv({name})
+""",
+    ".faiss": """import faiss
+import polars
+
+index = faiss.read_index({name})
+keys = polars.read_parquet({keys})["key"]
+""",
+    ".sql": """import subprocess
+
+subprocess.run(["psql", "-f", {name}], check=True)  # into the database of psql
+""",
+}
+"""How files of these endings are read; {name} is the name in Python."""
+_READ_ARRAYS = """from safetensors.numpy import load_file
+
+arrays = load_file({name})
+"""
+_READ_FASTTEXT = """import fasttext
+
+model = fasttext.load_model({name})
+"""
+_READ_VECTORS = """from embedder import read_vectors
+
+vectors = read_vectors({name})
+"""
+_BY_GENSIM = """from gensim.models import KeyedVectors
+
+vectors = KeyedVectors.load_word2vec_format({name}, binary={binary})
+"""
+
+
+def file_card(
+    name: str, format: str | None, about: str, lines: Sequence[str] = ()
+) -> str:
+    """The text of a card beside an exported file.
+
+    Args:
+      name: of the file, without its folder.
+      format: by which it was asked for; None: that of its ending.
+      about: what it holds.
+      lines: facts of the training; control characters are escaped.
+    """
+    tags = "\n".join(["tags:", "- embeddings", "- embedder"])
+    parts = [
+        f"---\n{tags}\n---",
+        "# Exported by embedder",
+        _block("text", f"{shown(name)}: {shown(about)}"),
+        "## Use",
+        _block("python", _reading(name, format, about)),
+    ]
+    if lines:
+        parts += ["## Training", _block("text", "\n".join(map(shown, lines)))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _reading(name: str, format: str | None, about: str) -> str:
+    """Python that reads the file."""
+    low, text = name.lower(), shown(repr(name))
+    if format == "fasttext-bin":
+        return _READ_FASTTEXT.format(name=text)
+    for ending, code in _READ.items():
+        if low.endswith(ending):
+            return code.format(name=text, keys=shown(repr(f"{name}.keys.parquet")))
+    if low.endswith(".bin") or (
+        low.removesuffix(".gz").endswith((".txt", ".vec")) and format != "glove"
+    ):
+        return _BY_GENSIM.format(name=text, binary=low.endswith(".bin"))
+    is_vectors = " x " not in about and " vectors of " in about
+    return (_READ_VECTORS if is_vectors else _READ_ARRAYS).format(name=text)
 
 
 def ascii_or_text(texts: list[str]) -> str:

@@ -129,7 +129,7 @@ INPUTS = {
     "B55": "an export onto a folder or an index that exists, or without its library",
     "B56": "tokens that a tokenizer, a text format or a database cannot hold",
     "B57": "hostile tokens and names in a model card",
-    "B63": "a report of what is no finished run, or of damaged vectors",
+    "B63": "a report of what is no run or not finished, or of damaged vectors",
     "B64": "a report of a run whose metrics are missing, damaged or not finite",
     "B65": "names and labels of a report that are missing or unknown",
     "B66": "a report to a folder, to no HTML, to a file of a run; one that exists",

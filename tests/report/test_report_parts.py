@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from embedder.config import Config, with_options
+from embedder.encoders.uncertainty import reliability
+from embedder.evaluation.intervals import resamples
 from embedder.report import predictions as module
 from embedder.report.chart import HEIGHT, WIDTH, Series, line_chart
+from embedder.report.intervals import scores_of
 from embedder.report.metrics import Metrics, read_metrics
 from embedder.report.nearest import all_neighbors, nearest_ids
 from embedder.report.page import Page, curves, results
@@ -82,6 +85,56 @@ def test_an_evaluation_within_an_epoch_stands_between_epochs():
     inside = {"epoch": 2, "updates": 15, "hr@10": 0.3, "words": 150, "seconds": 4.0}
     found = Metrics([EPOCH, inside | {"words_per_second": 33}])
     assert found.points("hr@10") == [(1.5, 0.3)]
+
+
+def progress(updates: int, epoch: int, share: float, loss: float, epochs: int) -> dict:
+    words = round(100 * epochs * share)
+    line = {"epoch": epoch, "updates": updates, "progress": share, "words": words}
+    return line | {"loss": loss, "alpha": 0.1, "seconds": updates / 10}
+
+
+def test_curves_of_few_epochs_are_those_within_them():
+    within = [progress(i, 1, i / 10, 3 - i / 10, 1) for i in range(1, 10)]
+    found = Metrics([EPOCH], within=within, epochs=1)
+    expected = [(i / 10, 3 - i / 10) for i in range(1, 10)]
+    np.testing.assert_allclose(found.points("loss"), expected)
+    np.testing.assert_allclose(
+        [x for x, _ in found.points("alpha")], np.arange(1, 10) / 10
+    )
+    assert found.points("words_per_second") == [(1.0, 33)]  # no line within has it
+    assert Metrics([EPOCH], within=within[:1], epochs=1).points("loss") == [(1.0, 2.0)]
+    (loss, *_) = curves([("", found)])
+    assert (loss.title, len(loss.lines[0][1])) == ("loss", 9)
+
+
+def test_points_within_epochs_stand_after_those_of_the_run_before():
+    """A run that started from one of three epochs, and one that was made longer."""
+    within = [
+        progress(1, 4, 0.25, 3.0, 2),
+        progress(2, 4, 0.45, 2.9, 2),
+        progress(3, 5, 0.75, 2.8, 2),
+    ]
+    based = Metrics([EPOCH | {"epoch": 4}], within=within, epochs=2)
+    np.testing.assert_allclose([x for x, _ in based.points("loss")], [3.5, 3.9, 4.5])
+    ends = [EPOCH | {"epoch": i, "words": 100 * i} for i in (1, 2)]
+    first = [progress(i, 1, i / 20, 3.0, 1) for i in (5, 10, 15)]
+    longer = Metrics(ends, within=first, epochs=2)
+    np.testing.assert_allclose([x for x, _ in longer.points("loss")], [0.25, 0.5, 0.75])
+
+
+def test_a_run_within_its_first_epoch_has_curves_and_results():
+    within = [progress(i, 1, i / 30, 3 - i / 10, 3) for i in range(1, 6)]
+    more = {"words_per_second": 50.0, "cpu_busy": 0.75}
+    within = [line | more for line in within]
+    found = Metrics([], within=within, epochs=3)
+    titles = [chart.title for chart in curves([("", found)])]
+    assert titles == ["loss", "alpha", "words_per_second", "cpu_busy"]
+    np.testing.assert_allclose(found.points("loss")[-1], (0.5, 2.5))
+    result = dict(results(found, 3, 0, "stopped: by a signal"))
+    assert result["end"] == "stopped: by a signal" and result["epochs"] == "0 of 3"
+    assert (result["updates"], result["time"]) == ("5", "0.5 s")
+    assert result["loss, the last"] == "2.5000"
+    assert result["CPU busy"] == "75 % of all cores"
 
 
 def test_the_time_of_a_run_that_resumed_is_that_of_all_parts():
@@ -297,10 +350,38 @@ def test_predictions_count_confusions_and_list_the_hardest():
     assert found.confusion is not None
     assert found.confusion.counts == [[1, 1], [0, 2]]
     assert found.confusion.shares == [[0.5, 0.5], [0.0, 1.0]]
-    assert (found.accuracy, found.majority) == (0.75, 0.5)
+    assert (found.scores.accuracy.value, found.majority) == (0.75, 0.5)
     assert [each.key for each in found.hardest] == ["k3", "k2", "k1", "k0"]
     assert found.hardest[0].likelihood == pytest.approx(0.1)
     assert found.calibration is not None and len(found.calibration.lines[0][1]) == 1
+
+
+def test_intervals_of_predictions_are_those_of_each_score_on_resamples():
+    num, bins = 60, 5
+    confidence = RNG.uniform(0.3, 1, num)
+    is_correct = RNG.uniform(size=num) < confidence
+    logs = np.log(np.where(is_correct, confidence, (1 - confidence) / 2))
+    error = reliability(confidence, is_correct, bins).calibration_error
+    found = scores_of(is_correct, logs, confidence, error, bins)
+    (counts,) = resamples(num)
+    rows = [np.repeat(np.arange(num), each.astype(int)) for each in counts]
+    of_rows = {
+        "accuracy": lambda rows: is_correct[rows].mean(),
+        "negative_log_likelihood": lambda rows: -logs[rows].mean(),
+        "calibration_error": lambda rows: (
+            reliability(confidence[rows], is_correct[rows], bins).calibration_error
+        ),
+    }
+    for name, score in of_rows.items():
+        expected = np.percentile([score(each) for each in rows], [2.5, 97.5])
+        value, *interval = getattr(found, name)
+        np.testing.assert_allclose(interval, expected, rtol=1e-9)
+        assert value == pytest.approx(score(np.arange(num)), rel=1e-12)
+
+
+def test_an_interval_of_one_right_example_is_a_point():
+    found = predictions(predicted(["a"], ["a"])).scores.accuracy
+    assert found == (1.0, 1.0, 1.0)
 
 
 def test_confusions_of_many_classes_are_listed():

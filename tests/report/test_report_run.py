@@ -13,9 +13,12 @@ from PIL import Image
 
 from embedder import EmbeddingTrainer, FeatureEncoder
 from embedder.cli import main
+from embedder.config import make_config
 from embedder.disk.digests import DIGESTS_FILE
 from embedder.errors import InputError
 from embedder.report.page import Report
+from embedder.run.stopping import Stop, Stopped
+from embedder.run.train import train
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line, run_python
 from tests.report import parsed
@@ -96,6 +99,31 @@ def test_a_training_ends_with_its_report(runs):
     assert "alpha" in parsed.table(found, "Settings that were left open")
     titles = [each.one("strong").text for each in found.every("figcaption")]
     assert titles == ["loss", "alpha", "words_per_second", "time, % by activity"]
+
+
+def test_the_facts_of_a_corpus_are_those_of_its_text(tmp_path):
+    text, run = tmp_path / "text.txt", tmp_path / "run"
+    lines = ["a a a b b c", "a b d", "a"] * 10 + ["rare words only"]
+    text.write_text("\n".join(lines))
+    command = ["train", str(text), "--min-count", "5", "--sample", "0.01"]
+    command += ["--loader", "memory", "--epochs", "1", "--vector-size", "4"]
+    assert main([*command, "--workdir", str(run)]) == 0
+    facts = parsed.table(page(run / "report.html"), "Data")
+    counts = {"a": 50, "b": 30, "c": 10, "d": 10}
+    limits = [0.01 / (count / 100) for count in counts.values()]
+    kept = sum(
+        count * min(1, limit**0.5 + limit)
+        for count, limit in zip(counts.values(), limits, strict=True)
+    )
+    assert facts["sequences with known tokens"] == ["30"] and facts["tokens"] == ["103"]
+    assert facts["tokens outside the vocabulary (min_count)"] == ["3, 2.91 %"]
+    assert facts["tokens of it kept in an epoch (sample)"] == [f"{kept:.4g} %"]
+    before = json.loads((run / "corpus.json").read_text())
+    for changed in ({}, {"tokens": "many", "kept_share": True, "sequences": -1e999}):
+        (run / "corpus.json").write_text(json.dumps(before | {"facts": changed}))
+        assert main(["report", str(run)]) == 0
+        facts = parsed.table(page(run / "report.html"), "Data")
+        assert "tokens of the vocabulary" in facts and "tokens" not in facts
 
 
 @pytest.mark.slow
@@ -246,16 +274,13 @@ def test_names_are_shown_searched_and_colour_the_map(run, tmp_path):
     ("name", "message"),
     [
         ("missing", "RUN .*missing does not exist"),
-        ("unfinished", "RUN .*unfinished holds no finished run"),
         ("vectors.txt", "RUN must be the folder of a run, got .*vectors.txt"),
         ("bare", "RUN must be the folder of a run, got .*bare"),
     ],
 )
-def test_what_is_no_finished_run_is_refused(run, tmp_path, capsys, name, message):
+def test_what_is_no_run_is_refused(run, tmp_path, capsys, name, message):
     import re
 
-    shutil.copytree(run, tmp_path / "unfinished")
-    (tmp_path / "unfinished" / "vectors.safetensors").unlink()
     (tmp_path / "bare").mkdir()
     for each, folder in (("vectors.txt", tmp_path), ("vectors.safetensors", "bare")):
         shutil.copy(run / each, tmp_path / folder / each)
@@ -265,6 +290,69 @@ def test_what_is_no_finished_run_is_refused(run, tmp_path, capsys, name, message
     assert main(["report", str(run), *others]) == 2
     found = error_line(capsys)
     assert name in found and not (tmp_path / "x.html").exists()
+
+
+@pytest.mark.row("B63")
+@pytest.mark.parametrize(
+    ("written", "end"),
+    [
+        (None, "not finished: its process has ended; the same command resumes it"),
+        ('{"how": "stopped", "message": "by <b>"}', "stopped: by <b>"),
+        ('{"how": "won", "message": "x"}', "not finished: its process has ended"),
+        ('{"how": "failed"', "not finished: its process has ended"),
+        ("[1]", "not finished: its process has ended"),
+    ],
+)
+def test_a_run_that_is_not_finished_has_a_report_without_vectors(run, written, end):
+    (run / "vectors.safetensors").unlink()
+    if written is not None:
+        (run / "ended.json").write_text(written)
+    assert main(["report", str(run)]) == 0
+    found = page(run / "report.html")
+    result = parsed.table(found, "Result")
+    assert result["end"][0].startswith(end)
+    assert result["epochs"] == ["2 of 2"] and "loss, the last" in result
+    assert "it has no vectors yet" in found.one("section", id="result").text
+    assert found.one("section", id="curves") and found.one("section", id="settings")
+    assert not found.every("section", id="map")
+
+
+@pytest.mark.row("B63")
+def test_a_run_that_diverged_says_so_until_it_is_trained_anew(runs, tmp_path):
+    folder = tmp_path / "run"
+    command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(folder)]
+    wild = ["--alpha", "1e30", "--max-pairs-per-row", "inf"]
+    assert main([*command, *wild]) == 3
+    assert main(["report", str(folder)]) == 0
+    result = parsed.table(page(folder / "report.html"), "Result")
+    assert result["end"][0].startswith("diverged: The loss ")
+    both = ["--to", str(tmp_path / "both.html"), "--compare", str(runs / "tokens")]
+    assert main(["report", str(folder), *both]) == 0
+    section = page(tmp_path / "both.html").one("section", id="comparison")
+    ends = parsed.table(section, "Results")["end"]
+    assert ends[0].startswith("diverged: ") and ends[1] == "all epochs are done"
+    assert main([*command, "--overwrite"]) == 0
+    assert not (folder / "ended.json").exists()
+
+
+def test_a_run_that_was_stopped_says_so_until_it_resumes(runs, tmp_path):
+    """By the first signal, after the first line of progress.jsonl."""
+    folder = tmp_path / "run"
+    config = make_config({"vector_size": 8, "min_count": 1, "epochs": 20})
+    stop, source = Stop(), str(runs / "text.txt")
+
+    def request(status):
+        if status.updates:
+            stop.request(signal.SIGTERM)
+
+    with pytest.raises(Stopped):
+        train(config, folder, source, on_status=request, stop=stop)
+    assert main(["report", str(folder)]) == 0
+    result = parsed.table(page(folder / "report.html"), "Result")
+    assert result["end"][0].startswith("stopped: Stopped after ")
+    assert result["end"][0].endswith(" updates, which are saved.")
+    train(config, folder, source)
+    assert not (folder / "ended.json").exists()
 
 
 @pytest.mark.row("B63")

@@ -58,6 +58,21 @@ def test_a_line_has_the_mean_loss_and_the_speed_since_the_one_before(tmp_path):
     assert events.added[1] == (50, {"recent/loss": 3.5, "recent/words_per_second": 24})
 
 
+@pytest.mark.parametrize("is_on_cpu", [True, False])
+def test_a_line_of_a_run_on_a_cpu_says_how_busy_it_was(
+    tmp_path, monkeypatch, is_on_cpu
+):
+    clock = iter([10.0, 13.0, 19.0])
+    monkeypatch.setattr(points.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(points, "_num_cores", lambda: 2)
+    path = tmp_path / "progress.jsonl"
+    adder = Points(path, Recorder(), is_on_cpu)
+    for number in range(3):
+        adder.add(status(number, 3.0 * number))
+    busy = [line.get("cpu_busy") for line in lines(path)]
+    assert busy == ([None, 0.5, 1.0] if is_on_cpu else [None] * 3)
+
+
 def test_lines_of_a_long_run_are_bounded(tmp_path):
     path = tmp_path / "progress.jsonl"
     adder = Points(path, Recorder())

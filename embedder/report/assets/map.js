@@ -59,10 +59,10 @@
     for (const k of neighbours(i)) {
       const row = element("tr"), cell = element("td");
       cell.append(tokenButton(ids[k]));
-      row.append(cell, element("td", "", (similarity[k] / 1e4).toFixed(3)));
+      row.append(cell, element("td", "num", (similarity[k] / 1e4).toFixed(3)));
       if (lower) {
         const ends = [lower[k], upper[k]].map((x) => (x / 1e4).toFixed(2));
-        row.append(element("td", "", `[${ends.join(", ")}]`));
+        row.append(element("td", "num", `[${ends.join(", ")}]`));
       }
       table.tBodies[0].append(row);
     }
