@@ -89,6 +89,7 @@ class EncoderTraining:
         models: Sequence[Config] = (),
         start: Start | None = None,
         optimizer: optax.GradientTransformation | None = None,
+        call_limit: float = math.inf,
     ):
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         config = resolved(config, shape)
@@ -132,7 +133,7 @@ class EncoderTraining:
             config.run.bootstrap,
             augment.mixup > 0,
         )
-        limit = config.updates_per_call
+        limit = min(config.updates_per_call, call_limit)
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
         self._is_resident = self.loader == "memory"
         self._check_device()

@@ -141,6 +141,7 @@ def run_epochs(
     until: int | None = None,
     evaluations: Evaluations = Evaluations(),  # noqa: B008 - it is immutable
     is_stopped: Callable[[], bool] = lambda: False,
+    needs_loss: Callable[[int], bool] = lambda updates: False,
 ) -> Snapshot:
     """The snapshot after all epochs of `training`, or where `evaluations` or
     `is_stopped` end it.
@@ -152,6 +153,9 @@ def run_epochs(
       on_pause: called before slow work outside the loop of calls.
       until: the epoch before which to end; None: all epochs.
       is_stopped: asked after each `on_status`.
+      needs_loss: asked after each call, with the updates so far: whether its status
+        must have the loss of that call, which waits for it. Others may have that of
+        two calls before, and 0 where an epoch has no such call.
 
     Raises:
       FloatingPointError: a loss or a parameter is not finite, unless `may_diverge`.
@@ -187,6 +191,8 @@ def run_epochs(
             before, at = at.updates, _after(call, at)
             if is_due := evaluator.is_due(before, at):
                 at = evaluator.within_epoch(at, placed)
+            if needs_loss(at.updates):
+                sums.result()
             reporter.report_call(placed, at, sums, call.call_seconds, is_due)
             if is_over():
                 break

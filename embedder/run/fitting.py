@@ -37,6 +37,7 @@ class Fitting(NamedTuple):
             start,
             self._on_status,
             is_stopped=lambda: self.callbacks.is_stopped,
+            needs_loss=self.callbacks.is_due,
         )
 
     def _on_status(self, status: Status) -> None:

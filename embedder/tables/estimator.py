@@ -824,7 +824,12 @@ class EmbeddingTrainer:
         starting = starting.for_model(config.tables.negative > 0)
         start, frozen = plan_start(starting, encoded.vocabulary, dtype, num_old)
         factors = joined_factors(frozen, of_update, of_output)
-        training = Training(config, encoded, epochs, base, start=start, factors=factors)
+        training = Training(
+            *(config, encoded, epochs, base),
+            start=start,
+            factors=factors,
+            call_limit=run.callbacks.updates_per_call,
+        )
         history = [] if base is None else self._loss_history
         with _cap_named():
             end = run.run(training, training.initial_state())

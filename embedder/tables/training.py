@@ -78,6 +78,7 @@ class Training:
         *,
         start: FirstRows = NO_ROWS,
         factors: RowFactors | None = None,
+        call_limit: float = math.inf,
     ):
         """Plans; nothing is allocated.
 
@@ -85,6 +86,7 @@ class Training:
           base: the model whose rows are the first rows at the start.
           start: rows that start from vectors without a model.
           factors: of the rates of rows; None: all are 1.
+          call_limit: updates of a call at most, rounded up to a multiple of 16.
           models: the resolved settings of each model that is trained side by side,
             which differ from `config` where `setting` has `is_per_model`; its window is
             the largest. (): `replicas_of(config)`.
@@ -115,7 +117,7 @@ class Training:
         self.superblock_size = loader.superblock_size(
             self._packed_tokens,
             tokens_per_update,
-            limit=config.updates_per_call,
+            limit=min(config.updates_per_call, call_limit),
         )
         if options.has_whole_sequences and not models:
             self._log_long_sequences()
