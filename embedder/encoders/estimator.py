@@ -252,6 +252,7 @@ class FeatureEncoder(
                 for each in end.position.history
             ],
         )
+        self._lines, self._times = run.after((), ())
         model, network = model_of(end.state), training.network
         if not training.has_replicas:
             self._set(network, [model], shape, x.dtype.name, None)

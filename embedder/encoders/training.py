@@ -205,10 +205,10 @@ class EncoderTraining:
         num, operations = num_params(self.network), num_operations(self.network)
         model = model_shapes(self.network)
         lines = [
-            f"examples: {len(examples.labels)} of {len(examples.classes)} classes, "
-            f"{len(source.train)} to train on, in {source.num_batches} updates an "
+            f"examples: {len(examples.labels):,} of {len(examples.classes):,} classes, "
+            f"{len(source.train):,} to train on, in {source.num_batches:,} updates an "
             "epoch",
-            f"network: {self.config.encoder.network}, {num} parameters, "
+            f"network: {self.config.encoder.network}, {num:,} parameters, "
             f"{_shown_operations(operations)} to score an example",
         ]
         if self._start is not None:

@@ -201,11 +201,14 @@ def run_epochs(
             _check_parameters(training, placed, f"{at.updates} updates")
             at = at._replace(sums=sums.result())
             break
+        if epoch + 1 == training.epochs.stop:  # the bar is at 100 % from here on
+            report_stage("finishing the last epoch")
         at = evaluator.at_epoch_end(at, placed)
         metrics = *training.summary(sums.result()), *evaluator.scores(at)
         at = _at_start_of_next(training, at, metrics)
         _check_finite(training, placed, epoch, at.history)
         reporter.report_epoch(placed, at)
+    report_stage("taking the result from the device")
     pause()
     reporter.log_compile_time()
     if evaluations.is_over(at.waits) and at.epoch < training.epochs.stop:
@@ -283,6 +286,7 @@ class _Evaluator:
 
     def _evaluate(self, at: RunPosition, state: PlacedState) -> RunPosition:
         self._on_pause()
+        report_stage("measuring scores")
         jax.block_until_ready(state.params)  # updates are no part of it
         with self._stopwatch.measure("evaluation"):
             scores = tuple(self._agree(self._training.evaluate(state)))

@@ -114,6 +114,32 @@ def summary(status: "Status") -> str:
     return ", ".join(filter(None, parts))
 
 
+def data_line(data: str, epochs: range) -> str:
+    """What is trained on, how large it is, and for how many epochs.
+
+    Args:
+      data: the first line of the description of a training.
+    """
+    num = len(epochs)
+    return f"{data}; {num:,} epoch{'' if num == 1 else 's'}"
+
+
+class LineTimer:
+    """Tells which statuses are worth a line: the ends of epochs, evaluations, and now
+    and then one between them."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + _LINES_AFTER
+
+    def is_due(self, status: "Status") -> bool:
+        """Whether to write a line now; the next one is due after that."""
+        if not (status.is_epoch_end or status.scores):
+            if time.monotonic() < self._due or not status.loss:
+                return False
+        self._due = time.monotonic() + _LINES_EVERY
+        return True
+
+
 def _print_message(console: Console, message: str) -> None:
     console.print(shown(message), markup=False, highlight=False, soft_wrap=True)
 
@@ -123,15 +149,12 @@ class _Lines:
 
     def __init__(self, console: Console):
         self._console = console
-        self._due = time.monotonic() + _LINES_AFTER
+        self._timer = LineTimer()
 
     def show(self, status: "Status") -> None:
-        if not (status.is_epoch_end or status.scores):
-            if time.monotonic() < self._due or not status.loss:
-                return
-        self._due = time.monotonic() + _LINES_EVERY
-        _print_message(self._console, summary(status))
-        self._console.file.flush()
+        if self._timer.is_due(status):
+            _print_message(self._console, summary(status))
+            self._console.file.flush()
 
 
 class _Bar:

@@ -106,8 +106,8 @@ class Encoded:
         weights = self.sequence_weights
         mean = f"; mean weight of a session {weights.mean:.4g}" if weights else ""
         return (
-            f"vocabulary: {len(self.vocabulary)} tokens, {self.num_tokens} of "
-            f"{self.raw_tokens} occurrences{mean}"
+            f"vocabulary: {len(self.vocabulary):,} tokens, {self.num_tokens:,} of "
+            f"{self.raw_tokens:,} occurrences{mean}"
         )
 
     @property

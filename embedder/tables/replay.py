@@ -136,7 +136,7 @@ class Replay:
         """See `TokenSource`, with the words of an epoch that are replayed."""
         replayed = self.num_tokens - self.new.num_tokens
         return (
-            f"{self.new.description}; about {replayed} words of {len(self.earlier)} "
+            f"{self.new.description}; about {replayed:,} words of {len(self.earlier)} "
             "earlier corpora are replayed in an epoch"
         )
 

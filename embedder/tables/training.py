@@ -217,9 +217,10 @@ class Training:
         return [
             encoded.description,
             *self.start_lines,
-            f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
-            f"all, of {tokens} tokens each, compiled by {self.backend}; "
-            f"{self._kept_by} {kept / encoded.num_tokens:.1%}",
+            f"updates: {updates:,} an epoch on average, "
+            f"{updates * len(self.epochs):,} in all, of {tokens:,} tokens each, "
+            f"compiled by {self.backend}; {self._kept_by} "
+            f"{kept / encoded.num_tokens:.1%}",
             f"learning rate at 0, 25, 50, 75, 100 %: {rates}",
             *self._held_out_lines,
             *self._replicas_lines,
@@ -245,7 +246,7 @@ class Training:
             return []
         sequences = self.encoded.shard_sequences
         num = num_held_out(sequences, share).sum()
-        return [f"held out: {num} of {sequences.sum()} sequences"]
+        return [f"held out: {num:,} of {sequences.sum():,} sequences"]
 
     @property
     def _replicas_lines(self) -> list[str]:

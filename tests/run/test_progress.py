@@ -4,10 +4,11 @@ import io
 import logging
 import time
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from embedder import EmbeddingTrainer
+from embedder import EmbeddingTrainer, FeatureEncoder, every
 from embedder.engine.epochs import Status
 from embedder.run import progress
 from embedder.run.progress import display, summary
@@ -123,7 +124,25 @@ def test_training_tells_its_stages():
         "reading corpus",
         "reading corpus: 2,400 tokens",
         "compiling",
+        "finishing the last epoch",
+        "taking the result from the device",
     ]
+
+
+def test_the_bar_has_a_stage_after_the_last_call():
+    """Else it stands still at 100 % for as long as scores take."""
+    seen: list[str] = []
+
+    class Shown(list):
+        def append(self, status: Status) -> None:
+            seen.append(f"{status.progress:.0%}")
+
+    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=1)
+    with showing_stages(seen.append):
+        trainer.fit(TEXT, holdout=0.2, callbacks=[every(1, Shown().append)])
+    after = seen[seen.index("finishing the last epoch") :]
+    assert after[1] == "measuring scores"
+    assert after[-1] == "taking the result from the device"
 
 
 def test_lines_where_there_is_no_terminal(monkeypatch):
@@ -174,5 +193,27 @@ def test_verbose_prints_a_line_an_epoch(capsys):
 def test_the_log_says_the_same(caplog):
     caplog.set_level(logging.INFO, "embedder")
     EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT, verbose=False)
-    lines = [x for x in caplog.messages if x.startswith("epoch ")]
+    data, *lines = [x for x in caplog.messages if "epoch" in x]
+    assert data == "vocabulary: 23 tokens, 2,400 of 2,400 occurrences; 2 epochs"
     assert [x[:16] for x in lines] == ["epoch 1/2: loss ", "epoch 2/2: loss "]
+
+
+def test_the_log_has_lines_within_long_epochs(caplog, monkeypatch):
+    clock = iter(range(0, 100_000, 30))  # seconds
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    caplog.set_level(logging.INFO, "embedder")
+    trainer = EmbeddingTrainer(
+        vector_size=4, min_count=1, epochs=1, block=16, blocks_per_update=1
+    )
+    trainer.fit(TEXT, verbose=False, callbacks=every(16, lambda status: None))
+    lines = [x for x in caplog.messages if x.startswith("epoch 1/1: ")]
+    within, end = [x for x in lines if " % of the run, loss " in x], lines[-1]
+    assert len(within) == 1 and end.startswith("epoch 1/1: loss ")
+
+
+def test_an_encoder_logs_its_data(caplog):
+    caplog.set_level(logging.INFO, "embedder")
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    FeatureEncoder((3, 4, 2), epochs=1).fit(X, np.arange(40) % 2)
+    examples = "examples: 40 of 2 classes, 40 to train on, in 2 updates an epoch"
+    assert f"{examples}; 1 epoch" in caplog.messages
