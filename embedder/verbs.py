@@ -315,7 +315,7 @@ def _report(args: Report) -> None:
 def _watch(args: Watch) -> None:
     from embedder.watch.verb import watch
 
-    watch(args.run, args.probe, args.every, once=args.once)
+    watch(args.run, args.probe, args.every, names=args.names, once=args.once)
 
 
 def _convert(args: Convert) -> None:

@@ -12,7 +12,14 @@ from embedder.engine.epochs import Snapshot, Status, Trainable, run_epochs
 from embedder.engine.state import TrainState
 from embedder.errors import InputTypeError
 from embedder.run.points import metrics_line, timed
-from embedder.run.progress import LineTimer, data_line, display, shows_bars, summary
+from embedder.run.progress import (
+    WORK_AFTER,
+    LineTimer,
+    data_line,
+    display,
+    shows_bars,
+    summary,
+)
 
 Given = Callback | Every | Iterable[Callback | Every]
 """One callback, or several."""
@@ -20,7 +27,6 @@ Given = Callback | Every | Iterable[Callback | Every]
 Lines = tuple[dict[str, Any], ...]
 """Lines as in metrics.jsonl, or as in progress.jsonl."""
 
-_AFTER = 1.0  # seconds until a bar that nobody asked for appears
 _log = logging.getLogger(__name__)
 
 
@@ -98,7 +104,7 @@ def fitting(verbose: bool | None, callbacks: Given) -> Iterator[Fitting]:
         raise InputTypeError(f"`verbose` must be True, False or None, got {verbose!r}.")
     called, console = Callbacks(callbacks), Console(stderr=True)
     if verbose or (verbose is None and shows_bars(console)):
-        with display(console, 0.0 if verbose else _AFTER) as show:
+        with display(console, 0.0 if verbose else WORK_AFTER) as show:
             yield Fitting(show, called)
     else:
         yield Fitting(lambda status: None, called)

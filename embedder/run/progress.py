@@ -24,6 +24,9 @@ from embedder.terminal import LogStream, say_done, showing_log, shown
 if TYPE_CHECKING:
     from embedder.engine.epochs import Status
 
+WORK_AFTER = 1.0
+"""Seconds until something is shown that nobody asked for."""
+
 _LINES_AFTER = 10.0  # seconds without a line until one says how far an epoch is
 _LINES_EVERY = 60.0  # seconds between such lines
 _SHORTEST = 0.01  # share of the time after the first call from which a rate is told
@@ -69,6 +72,17 @@ def starting(stop: Stop) -> Iterator[None]:
         stop.is_polled = False
     if stop.number:
         raise Stopped(stop.number)
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Shows on a terminal what the body does, once that takes more than a second.
+
+    The body must not print.
+    """
+    console = Console(file=cast(TextIO, LogStream(sys.stderr)))
+    with display(console, WORK_AFTER):
+        yield
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from embedder.disk.digests import DIGESTS_FILE
 from embedder.errors import InputError
 from embedder.report.page import Report
 from embedder.vectors.export import read_vectors
-from tests.commands import error_line, run_python
+from tests.commands import error_line, record_stages, run_python
 from tests.report import parsed
 
 FAST = ["--loader", "memory", "--vector-size", "8", "--min-count", "1", "--sample", "0"]
@@ -199,10 +199,20 @@ def test_a_mirror_has_the_report(runs, tmp_path):
     assert (tmp_path / "two" / "report.html").read_bytes() == report
 
 
-def test_the_verb_writes_the_report_of_a_run(run, tmp_path, capsys):
+def test_the_verb_writes_the_report_of_a_run(run, tmp_path, capsys, monkeypatch):
+    seen = record_stages(monkeypatch)
     (run / "report.html").unlink()
     assert main(["report", str(run)]) == 0
-    assert "report.html: " in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "report.html: " in printed.out and printed.err == ""
+    for stage in (
+        f"reading {run}",
+        "samples of neighbours",
+        "the map of 9 tokens: neighbours",
+        "the map of 9 tokens: positions",
+        f"writing {run / 'report.html'}",
+    ):
+        assert stage in seen
     assert page(run / "report.html").one("h1").text == "Report of run"
     to = tmp_path / "elsewhere.html"
     assert main(["report", str(run), "--to", str(to)]) == 0

@@ -217,3 +217,25 @@ def test_an_encoder_logs_its_data(caplog):
     FeatureEncoder((3, 4, 2), epochs=1).fit(X, np.arange(40) % 2)
     examples = "examples: 40 of 2 classes, 40 to train on, in 2 updates an epoch"
     assert f"{examples}; 1 epoch" in caplog.messages
+
+
+def test_work_is_shown_once_it_takes_time(monkeypatch):
+    console = terminal(80)
+    monkeypatch.setattr(progress, "Console", lambda file: console)
+    monkeypatch.setattr(progress, "WORK_AFTER", 0.1)
+    with progress.working():
+        report_stage("at once")
+    assert shown_on(console) == ""
+    with progress.working():
+        report_stage("neighbours: 1 of 3 queries")
+        time.sleep(0.4)
+    assert "neighbours: 1 of 3 queries" in shown_on(console)
+    assert shown_on(console).endswith("\x1b[2K")  # nothing stays
+
+
+def test_work_shows_nothing_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "WORK_AFTER", 0.01)
+    with progress.working():
+        report_stage("neighbours: 1 of 3 queries")
+        time.sleep(0.2)
+    assert capsys.readouterr() == ("", "")
