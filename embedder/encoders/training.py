@@ -72,7 +72,7 @@ class EncoderTraining:
       InputError: the settings do not fit the examples, or the devices.
     """
 
-    unit = "examples"
+    unit = noun = "examples"
     rate_name = "learning_rate"
     scores: tuple[str, ...] = ("val_loss", "val_accuracy")
     metrics: tuple[str, ...] = ("train_loss", "train_accuracy", *scores)

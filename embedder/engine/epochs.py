@@ -42,7 +42,11 @@ class Trainable(Protocol):
 
     @property
     def unit(self) -> str:
-        """The items it trains on, in the plural."""
+        """The items it trains on, as files name them, in the plural."""
+
+    @property
+    def noun(self) -> str:
+        """The same, as messages name them."""
 
     @property
     def items(self) -> int:
@@ -119,7 +123,8 @@ class Status(NamedTuple):
     rate_name: str
     updates: int  # of all epochs so far
     best: int | None  # updates up to the best evaluation so far
-    unit: str  # of the items
+    unit: str  # of the items, in files
+    noun: str  # of the items, in messages
     items: int  # trained on in all epochs so far
     items_per_second: float  # since `run_epochs` began
     seconds: float  # since `run_epochs` began
@@ -426,6 +431,7 @@ class _Reporter:
             updates=at.updates,
             best=at.best[1] if at.best else None,
             unit=training.unit,
+            noun=training.noun,
             items=round(items * at.progress),
             items_per_second=new / max(seconds, 1e-9),
             seconds=seconds,

@@ -257,7 +257,7 @@ def _left(status: "Status") -> str:
 
 
 def _rate(status: "Status") -> str:
-    return f"{status.items_per_second:,.0f} {status.unit}/s"
+    return f"{status.items_per_second:,.0f} {status.noun}/s"
 
 
 def _numbers(metrics: dict[str, float | None]) -> str:

@@ -90,6 +90,8 @@ class Walks:
         """See `TokenSource`."""
         return "nodes"
 
+    noun = unit
+
     @functools.cached_property
     def content(self) -> str:
         """Digest of the nodes, their visits and the edges."""

@@ -170,6 +170,11 @@ class Training:
         return self.encoded.unit
 
     @property
+    def noun(self) -> str:
+        """Words, items of sessions, or nodes of walks, in messages."""
+        return self.encoded.noun
+
+    @property
     def items(self) -> int:
         """Words of the corpus, or nodes of the walks of an epoch."""
         return self.encoded.raw_tokens

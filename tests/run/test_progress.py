@@ -5,6 +5,7 @@ import logging
 import time
 
 import numpy as np
+import polars as pl
 import pytest
 from rich.console import Console
 
@@ -33,6 +34,7 @@ def status(done: float, **fields) -> Status:
             "updates": 10,
             "best": None,
             "unit": "words",
+            "noun": "words",
             "items": int(1_000_000 * done),
             "items_per_second": 1000.0,
             "seconds": 5.0,
@@ -175,6 +177,18 @@ def test_time_left(items_per_second, left):
 def test_time_left_is_not_told_by_the_call_that_compiles():
     line = summary(status(0.5, seconds=5.0, seconds_of={"compile": 5.0}))
     assert line == "epoch 1/2: 50 % of the run, loss 2.2500, 1,000 words/s"
+
+
+def test_sessions_have_items(caplog):
+    """In words of the log; files keep the name that their readers know."""
+    caplog.set_level(logging.INFO, "embedder")
+    seen: list[Status] = []
+    rows = [(n, item) for n, session in enumerate(TEXT) for item in session]
+    frame = pl.DataFrame(rows, ["session", "item"], orient="row")
+    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=1)
+    trainer.fit(frame, verbose=False, callbacks=seen.append)
+    assert " items/s" in caplog.messages[-1]
+    assert (seen[0].noun, seen[0].unit) == ("items", "words")
 
 
 def test_fit_is_silent_where_there_is_no_terminal(capsys):
