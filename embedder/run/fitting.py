@@ -69,13 +69,12 @@ class Fitting:
     def after(self, lines: Lines, times: Lines) -> tuple[Lines, Lines]:
         """`lines` and `times` of former trainings with those of this one, whose updates
         count on."""
-        done = lines[-1]["updates"] if lines else 0
-        mine = (
-            [line | {"updates": done + line["updates"]} for line in each]
-            for each in (self.lines, self.times)
-        )
-        new_lines, new_times = mine
-        return (*lines, *new_lines), (*times, *new_times)
+        done = max((line["updates"] for line in (*lines, *times)), default=0)
+
+        def counted_on(given: list[dict[str, Any]]) -> Lines:
+            return tuple(line | {"updates": done + line["updates"]} for line in given)
+
+        return lines + counted_on(self.lines), times + counted_on(self.times)
 
     def _on_status(self, status: Status) -> None:
         if self._timer.is_due(status):

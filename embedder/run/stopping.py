@@ -99,7 +99,6 @@ def _noticing(numbers: set[int], notice: Callable[[int], None]) -> Iterator[None
     """Calls `notice` in a thread with each of the signals that come in the body."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def notice_all() -> None:
         while data := os.read(reading, 1):
@@ -108,6 +107,7 @@ def _noticing(numbers: set[int], notice: Callable[[int], None]) -> Iterator[None
         os.close(reading)
 
     threading.Thread(target=notice_all, daemon=True).start()
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield
     finally:
