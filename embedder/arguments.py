@@ -483,6 +483,8 @@ class Watch:
     """Folder of a run, on this machine."""
     probe: tuple[str, ...] = ()
     """Words whose neighbours are shown; none: some frequent tokens."""
+    names: str | None = None
+    """Table (CSV, Parquet ...) whose first two columns are keys and names to show."""
     every: float = 2.0
     """Seconds between two looks."""
     once: bool = False

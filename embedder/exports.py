@@ -157,7 +157,7 @@ def _export_vectors(args: Export, run: Path, is_encoder: bool) -> str:
             dtype=args.dtype,
             card=card,
         )
-    say_done(f"{len(vectors)} vectors in {shown(str(args.to))}")
+    say_done(f"{len(vectors):,} vectors in {shown(str(args.to))}")
     _say_kept(args, full, vectors)
     num, size = vectors.matrix.shape
     return f"{num} vectors of {size} numbers"

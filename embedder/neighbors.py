@@ -11,6 +11,7 @@ from embedder.lookup.found import Keys, Lookup, Result, check_filters, ranked
 from embedder.lookup.lines import answer_lines
 from embedder.lookup.nearest import of_replicas, of_sum, order_of
 from embedder.results import finished_run, needs_replicas, opened_run
+from embedder.stages import report_stage
 from embedder.terminal import say_done, shown
 
 if TYPE_CHECKING:
@@ -47,17 +48,20 @@ def neighbors(args: Neighbors) -> None:
             if not (args.words or args.session or args.name):
                 answer_lines(lookup, args, among)
                 return
-            if args.session:
-                results = [_next_items(lookup, args, among)]
-            elif lookup.ensemble is not None:
-                words = _words(args, lookup.keys, lookup.names)
-                results = of_replicas(lookup, lookup.ensemble, words, args, among)
-            else:
-                results = _of_vectors(lookup, args, among)
-        if args.to is None:
-            lookup.show(results, as_json=args.json)
-        else:
-            _write_sheet(lookup, results, args.to)
+            if args.to is not None:
+                _write_sheet(lookup, args, args.to, among)
+                return
+            results = _results(lookup, args, among)
+        lookup.show(results, as_json=args.json)
+
+
+def _results(lookup: Lookup, args: Neighbors, among: Keys) -> list[Result]:
+    if args.session:
+        return [_next_items(lookup, args, among)]
+    if lookup.ensemble is not None:
+        words = _words(args, lookup.keys, lookup.names)
+        return of_replicas(lookup, lookup.ensemble, words, args, among)
+    return _of_vectors(lookup, args, among)
 
 
 def analogy(args: Analogy) -> None:
@@ -183,6 +187,7 @@ def _write_batch(
     from embedder.disk.files import name_file_in_errors
     from embedder.lookup.batches import write_batch
     from embedder.lookup.tables import of_ensemble, of_vectors
+    from embedder.run.progress import working
 
     if lookup.ensemble is not None:
         find = of_ensemble(lookup.ensemble, args.topn, order_of(args), among)
@@ -190,7 +195,7 @@ def _write_batch(
         key_type, rows = lookup.key_type(), lookup.vectors.rows_of(among)
         find = of_vectors(lookup.vectors, key_type, args.topn, rows, args.metric)
     known = lookup.known(among)
-    with name_file_in_errors(to):
+    with working(), name_file_in_errors(to):
         found = write_batch(source, to, known.__contains__, find, args.topn)
     say_done(f"{found}; in {shown(str(to))}")
 
@@ -214,15 +219,19 @@ def _of_files(lookup: Lookup, args: Neighbors, among: Keys) -> dict[str, Result]
     return results
 
 
-def _write_sheet(lookup: Lookup, results: list[Result], to: Path) -> None:
+def _write_sheet(lookup: Lookup, args: Neighbors, to: Path, among: Keys) -> None:
     from embedder.encoders.nearest import Nearest, write_nearest
+    from embedder.run.progress import working
 
-    nearest = [
-        Nearest(
-            *(each.keys[0], each.query.get("predicted")),
-            [(near.key, near.numbers["similarity"]) for near in each.found],
-        )
-        for each in results
-    ]
-    num = write_nearest(lookup.run, nearest, lookup.labels, to)
+    with working():
+        report_stage("neighbours")
+        nearest = [
+            Nearest(
+                *(each.keys[0], each.query.get("predicted")),
+                [(near.key, near.numbers["similarity"]) for near in each.found],
+            )
+            for each in _results(lookup, args, among)
+        ]
+        report_stage(f"the images of {to}")
+        num = write_nearest(lookup.run, nearest, lookup.labels, to)
     say_done(f"{num} images in {shown(str(to))}")

@@ -113,8 +113,10 @@ def _train(args: Train) -> None:
         if run.was_finished:
             done = "finished before: --overwrite starts anew"
         rows, size = run.vectors.matrix.shape
+        report = f" Report: {shown(str(run.report))}" if run.report else ""
         say_done(
-            f"{shown(str(run.workdir))}: {done}. {rows} vectors of {size} numbers."
+            f"{shown(str(run.workdir))}: {done}. {rows:,} vectors of {size:,} numbers."
+            f"{report}"
         )
     if run.behind:
         raise OSError(run.behind)
@@ -281,7 +283,7 @@ def _embed(args: Embed) -> None:
             return
     with name_file_in_errors(args.to):
         write_vectors(found.vectors, args.to)
-    say_done(f"{len(found.vectors)} vectors in {shown(str(args.to))}")
+    say_done(f"{len(found.vectors):,} vectors in {shown(str(args.to))}")
 
 
 def _print_embedded(found: "Embedded", run: Path, topn: int) -> None:
@@ -313,7 +315,7 @@ def _report(args: Report) -> None:
 def _watch(args: Watch) -> None:
     from embedder.watch.verb import watch
 
-    watch(args.run, args.probe, args.every, once=args.once)
+    watch(args.run, args.probe, args.every, names=args.names, once=args.once)
 
 
 def _convert(args: Convert) -> None:
@@ -328,8 +330,9 @@ def _convert(args: Convert) -> None:
             overwrite=args.overwrite,
             force_lock=args.force_lock,
         )
-    num_rows, size = model.input.shape
-    say_done(f"{shown(str(args.target))}: done. {num_rows} vectors of {size} numbers.")
+    rows, size = model.input.shape
+    target = shown(str(args.target))
+    say_done(f"{target}: done. {rows:,} vectors of {size:,} numbers.")
 
 
 def _verify(args: Verify) -> int:

@@ -1,8 +1,16 @@
 """What tests of the command line and of other processes share."""
 
+import contextlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from embedder.run import progress
+from embedder.stages import showing_stages
 
 OF_A_RUN = re.compile("devices: |graph: |.*; [0-9]+ epochs?$")
 
@@ -20,3 +28,17 @@ def run_python(*arguments, **options) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *map(str, arguments)]
     pipes = {"capture_output": True, "text": True, "timeout": 120}
     return subprocess.run(command, **pipes | options)
+
+
+def record_stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The stages that verbs will show on a terminal after a second, as they come."""
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def display(console: Console, after: float) -> Iterator[None]:
+        assert after == 1
+        with showing_stages(seen.append):
+            yield
+
+    monkeypatch.setattr(progress, "display", display)
+    return seen

@@ -229,9 +229,11 @@ def test_run_that_cannot_be_is_one_line_and_leaves_nothing(
 def test_train_says_what_it_left_where(run, capsys):
     assert train("text.txt", "--workdir", "a run") == 0
     printed = capsys.readouterr()
-    assert printed.out == "a run: done. 8 vectors of 4 numbers.\n"
+    report = "Report: a run/report.html"
+    assert printed.out == f"a run: done. 8 vectors of 4 numbers. {report}\n"
     data, epoch = printed.err.splitlines()
-    assert data == ("text.txt: vocabulary: 8 tokens, 360 of 360 occurrences; 1 epoch")
+    about = "vocabulary: 8 tokens, 360 of 360 occurrences; 1 epoch"
+    assert data == f"text.txt (1.8 kB): {about}"
     assert epoch.startswith("epoch 1/1: loss 4.1589, ")
 
 
@@ -460,7 +462,8 @@ def test_the_workdir_alone_goes_on_with_its_settings(stopped, capsys, monkeypatc
     monkeypatch.chdir("elsewhere")  # the corpus was named from another folder
     assert main(["train", "--workdir", "../r"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == "../r: done. 8 vectors of 4 numbers.\n"
+    report = "Report: ../r/report.html"
+    assert captured.out == f"../r: done. 8 vectors of 4 numbers. {report}\n"
     assert "Resumes after" in captured.err
     assert train("../text.txt", "--workdir", "whole", *LONG) == 0
     again, whole = Path("../r/model.npz"), Path("whole/model.npz")

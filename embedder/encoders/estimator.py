@@ -239,8 +239,11 @@ class FeatureEncoder(
         features = x.reshape(len(x), *shape)  # networks of images need the shape
         examples = Examples(features, labels.astype(np.int32), names, keys)
         epochs = range(self.epochs)
-        rule = self._rule()
-        training = EncoderTraining(config, examples, epochs, optimizer=rule)
+        training = EncoderTraining(
+            *(config, examples, epochs),
+            optimizer=self._rule(),
+            call_limit=run.callbacks.updates_per_call,
+        )
         end = run.run(training, training.initial_state())
         self.classes_, self.history_ = (
             classes,
@@ -249,6 +252,7 @@ class FeatureEncoder(
                 for each in end.position.history
             ],
         )
+        self._lines, self._times = run.after((), ())
         model, network = model_of(end.state), training.network
         if not training.has_replicas:
             self._set(network, [model], shape, x.dtype.name, None)

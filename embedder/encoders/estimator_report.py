@@ -39,8 +39,9 @@ def encoder_report(encoder: "FeatureEncoder", X: Any, y: Any) -> "Report":
         matrix = encoder.transform(X)
         of_map = map_of_examples(keys, matrix, labels, FULL)
         facts.append(("examples", number(len(keys))))
-    config, history = encoder._config(), encoder.history_
-    return report_of_examples(config, history, facts, found, of_map)
+    kept = vars(encoder)  # not of a file, nor of former pickles
+    lines, times = kept.get("_lines") or encoder.history_, kept.get("_times", ())
+    return report_of_examples(encoder._config(), lines, facts, found, of_map, times)
 
 
 def _predicted(

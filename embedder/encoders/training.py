@@ -72,7 +72,7 @@ class EncoderTraining:
       InputError: the settings do not fit the examples, or the devices.
     """
 
-    unit = "examples"
+    unit = noun = "examples"
     rate_name = "learning_rate"
     scores: tuple[str, ...] = ("val_loss", "val_accuracy")
     metrics: tuple[str, ...] = ("train_loss", "train_accuracy", *scores)
@@ -89,6 +89,7 @@ class EncoderTraining:
         models: Sequence[Config] = (),
         start: Start | None = None,
         optimizer: optax.GradientTransformation | None = None,
+        call_limit: float = math.inf,
     ):
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         config = resolved(config, shape)
@@ -132,7 +133,7 @@ class EncoderTraining:
             config.run.bootstrap,
             augment.mixup > 0,
         )
-        limit = config.updates_per_call
+        limit = min(config.updates_per_call, call_limit)
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
         self._is_resident = self.loader == "memory"
         self._check_device()
@@ -204,10 +205,10 @@ class EncoderTraining:
         num, operations = num_params(self.network), num_operations(self.network)
         model = model_shapes(self.network)
         lines = [
-            f"examples: {len(examples.labels)} of {len(examples.classes)} classes, "
-            f"{len(source.train)} to train on, in {source.num_batches} updates an "
+            f"examples: {len(examples.labels):,} of {len(examples.classes):,} classes, "
+            f"{len(source.train):,} to train on, in {source.num_batches:,} updates an "
             "epoch",
-            f"network: {self.config.encoder.network}, {num} parameters, "
+            f"network: {self.config.encoder.network}, {num:,} parameters, "
             f"{_shown_operations(operations)} to score an example",
         ]
         if self._start is not None:

@@ -1,5 +1,6 @@
 """Functions that a training calls, and that may stop it."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -22,8 +23,9 @@ class Every(NamedTuple):
 def every(updates: int, call: Callback) -> Every:
     """`call` after each `updates` updates in place of each epoch.
 
-    Several updates are one call of compiled code: `call` follows the first such call
-    that reaches a multiple of `updates`.
+    Several updates are one call of compiled code, at most `updates`, of tables rounded
+    up to a multiple of 16: `call` follows the first that reaches a multiple of
+    `updates`. It gets the losses of all updates until then.
 
     Raises:
       InputError, InputTypeError: `updates` is less than 1, or `call` is no function.
@@ -56,25 +58,34 @@ class Callbacks:
                 self._by_updates.append(each)
             else:
                 self._by_epoch.append(_checked(each))
-        self._before: int | None = None
+        self._before = 0  # updates at the last call
         self.is_stopped = False
         """Whether a function has returned True."""
 
+    @property
+    def updates_per_call(self) -> float:
+        """The shortest interval; inf: none is in updates."""
+        return min((each.updates for each in self._by_updates), default=math.inf)
+
+    def is_due(self, updates: int) -> bool:
+        """Whether a function with an interval is due after `updates` updates."""
+        return bool(self._due(updates))
+
     def __call__(self, status: Status) -> None:
         """Calls the functions that are due."""
-        before = self._before or 0
+        by_updates = self._due(status.updates)
         self._before = status.updates
-        if status.is_epoch_end:
-            due = self._by_epoch
-        else:
-            due = [
-                each.call
-                for each in self._by_updates
-                if status.updates // each.updates > before // each.updates
-            ]
-        for call in due:
+        for call in self._by_epoch if status.is_epoch_end else by_updates:
             if _is_true(call(status)):
                 self.is_stopped = True
+
+    def _due(self, updates: int) -> list[Callback]:
+        before = self._before
+        return [
+            each.call
+            for each in self._by_updates
+            if updates // each.updates > before // each.updates
+        ]
 
 
 def _is_true(value: object) -> bool:

@@ -42,7 +42,11 @@ class Trainable(Protocol):
 
     @property
     def unit(self) -> str:
-        """The items it trains on, in the plural."""
+        """The items it trains on, as files name them, in the plural."""
+
+    @property
+    def noun(self) -> str:
+        """The same, as messages name them."""
 
     @property
     def items(self) -> int:
@@ -119,7 +123,8 @@ class Status(NamedTuple):
     rate_name: str
     updates: int  # of all epochs so far
     best: int | None  # updates up to the best evaluation so far
-    unit: str  # of the items
+    unit: str  # of the items, in files
+    noun: str  # of the items, in messages
     items: int  # trained on in all epochs so far
     items_per_second: float  # since `run_epochs` began
     seconds: float  # since `run_epochs` began
@@ -141,6 +146,7 @@ def run_epochs(
     until: int | None = None,
     evaluations: Evaluations = Evaluations(),  # noqa: B008 - it is immutable
     is_stopped: Callable[[], bool] = lambda: False,
+    needs_loss: Callable[[int], bool] = lambda updates: False,
 ) -> Snapshot:
     """The snapshot after all epochs of `training`, or where `evaluations` or
     `is_stopped` end it.
@@ -152,6 +158,9 @@ def run_epochs(
       on_pause: called before slow work outside the loop of calls.
       until: the epoch before which to end; None: all epochs.
       is_stopped: asked after each `on_status`.
+      needs_loss: asked after each call, with the updates so far: whether its status
+        must have the loss of that call, which waits for it. Others may have that of
+        two calls before, and 0 where an epoch has no such call.
 
     Raises:
       FloatingPointError: a loss or a parameter is not finite, unless `may_diverge`.
@@ -187,6 +196,8 @@ def run_epochs(
             before, at = at.updates, _after(call, at)
             if is_due := evaluator.is_due(before, at):
                 at = evaluator.within_epoch(at, placed)
+            if needs_loss(at.updates):
+                sums.result()
             reporter.report_call(placed, at, sums, call.call_seconds, is_due)
             if is_over():
                 break
@@ -195,11 +206,14 @@ def run_epochs(
             _check_parameters(training, placed, f"{at.updates} updates")
             at = at._replace(sums=sums.result())
             break
+        if epoch + 1 == training.epochs.stop:  # the bar is at 100 % from here on
+            report_stage("finishing the last epoch")
         at = evaluator.at_epoch_end(at, placed)
         metrics = *training.summary(sums.result()), *evaluator.scores(at)
         at = _at_start_of_next(training, at, metrics)
         _check_finite(training, placed, epoch, at.history)
         reporter.report_epoch(placed, at)
+    report_stage("taking the result from the device")
     pause()
     reporter.log_compile_time()
     if evaluations.is_over(at.waits) and at.epoch < training.epochs.stop:
@@ -277,6 +291,7 @@ class _Evaluator:
 
     def _evaluate(self, at: RunPosition, state: PlacedState) -> RunPosition:
         self._on_pause()
+        report_stage("measuring scores")
         jax.block_until_ready(state.params)  # updates are no part of it
         with self._stopwatch.measure("evaluation"):
             scores = tuple(self._agree(self._training.evaluate(state)))
@@ -416,6 +431,7 @@ class _Reporter:
             updates=at.updates,
             best=at.best[1] if at.best else None,
             unit=training.unit,
+            noun=training.noun,
             items=round(items * at.progress),
             items_per_second=new / max(seconds, 1e-9),
             seconds=seconds,

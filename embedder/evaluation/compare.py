@@ -14,6 +14,7 @@ import numpy as np
 
 from embedder.errors import InputError
 from embedder.evaluation.intervals import RESAMPLES, Estimate, estimate, resamples
+from embedder.stages import report_stage
 from embedder.vectors.ensemble import (
     FREQUENT,
     Ensemble,
@@ -115,8 +116,10 @@ def compare_spaces(
         _Side(x, r, chosen, topn) for x, r in zip((a, b), rows, strict=True)
     )
     pairs = [(k, k) for k in range(min(first.num, second.num))]
+    report_stage(f"comparing {len(rows[0]):,} shared tokens")
     between = [_agreement(first, second, pair) for pair in pairs]
     score = _over_replicas if len(pairs) > 1 else _over_tokens
+    report_stage("intervals, and the tokens that moved most")
     scores = score(between, bands, seed)
     return Comparison(
         num_a=len(_keys(a)),

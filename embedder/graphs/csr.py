@@ -89,10 +89,11 @@ def build_graph(edges: Edges, *, directed: bool) -> Graph:
     graph = Graph(offsets, keys.astype(np.int32), _cumulative(offsets, weights))
     sides = 1 if directed else 2
     _log.info(
-        "graph: %d nodes, %d edges; self loops, left out: %d; repeated edges, whose "
-        "weights are added up: %d; nodes without an edge to follow: %d.",
-        *(num_nodes, len(keys) // sides, num_loops, (num_given - len(keys)) // sides),
-        np.count_nonzero(graph.degrees == 0),
+        "graph: %s nodes, %s edges; self loops, left out: %s; repeated edges, whose "
+        "weights are added up: %s; nodes without an edge to follow: %s.",
+        *(f"{num_nodes:,}", f"{len(keys) // sides:,}", f"{num_loops:,}"),
+        f"{(num_given - len(keys)) // sides:,}",
+        f"{np.count_nonzero(graph.degrees == 0):,}",
     )
     return graph
 

@@ -21,6 +21,7 @@ from embedder.disk.files import (
 from embedder.disk.untrusted import UnreadableError
 from embedder.errors import InputEndError, InputError
 from embedder.limits import check_room
+from embedder.stages import report_stage
 from embedder.tables.table_files import format_of, read_first, scan_tables
 from embedder.threads import use_threads
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
@@ -40,12 +41,14 @@ class Batch(NamedTuple):
     unknown: list[str]  # the first of them
 
     def __str__(self) -> str:
-        text = f"neighbours of {self.num_found} tokens"
+        tokens = "token" if self.num_found == 1 else "tokens"
+        text = f"neighbours of {self.num_found:,} {tokens}"
         if not self.num_unknown:
             return text
         shown = ", ".join(map(repr, self.unknown))
         more = ", ..." if self.num_unknown > len(self.unknown) else ""
-        return f"{text}; {self.num_unknown} are not in the vocabulary ({shown}{more})"
+        others = "1 is" if self.num_unknown == 1 else f"{self.num_unknown:,} are"
+        return f"{text}; {others} not in the vocabulary ({shown}{more})"
 
 
 def check_batch(to: Path) -> None:
@@ -83,6 +86,7 @@ def write_batch(
 
     def frames() -> Iterator[pl.DataFrame]:
         nonlocal num_found, num_unknown
+        report_stage(f"reading {source}")
         for keys in read_keys(source, max(1, min(_KEYS, _ROWS // topn))):
             mine, others = _split(keys, known)
             num_found, num_unknown = num_found + len(mine), num_unknown + len(others)
@@ -118,7 +122,26 @@ def read_keys(source: str, size: int = _KEYS) -> Iterator[list[str]]:
     path = Path(local_copy(source))
     with name_file_in_errors(path):
         is_table = format_of(path) is not None
-    yield from _of_table(path, size) if is_table else _of_text(path, size)
+        num = None if is_table or path.suffix == ".gz" else _num_lines(path)
+    if is_table:
+        yield from _of_table(path, size)
+    else:
+        yield from _told(_of_text(path, size), num)
+
+
+def _num_lines(path: Path) -> int:
+    with open(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+
+
+def _told(parts: Iterable[list[str]], num: int | None) -> Iterator[list[str]]:
+    """`parts`, of `num` keys in all if that is known; tells how many are done."""
+    done, of_all = 0, "" if num is None else f" of {num:,}"
+    report_stage(f"neighbours: 0{of_all} queries")
+    for part in parts:
+        yield part
+        done += len(part)
+        report_stage(f"neighbours: {done:,}{of_all} queries")
 
 
 def _of_text(path: Path, size: int) -> Iterator[list[str]]:
@@ -184,8 +207,9 @@ def _of_table(path: Path, size: int) -> Iterator[list[str]]:
         raise InputError(
             f"`from` {path} cannot be read: {short_reason(error)}."
         ) from error
-    for start in range(0, len(found), size):
-        yield [key for key in found[start : start + size].to_list() if key]
+    starts = range(0, len(found), size)
+    parts = (found[start : start + size].to_list() for start in starts)
+    yield from _told(([key for key in part if key] for part in parts), len(found))
 
 
 def _write(frames: Iterable[pl.DataFrame], to: Path) -> None:
@@ -197,6 +221,7 @@ def _write(frames: Iterable[pl.DataFrame], to: Path) -> None:
         with atomic_file(to) as whole:
             parts.mkdir()
             _write_parts(frames, parts)
+            report_stage(f"writing {to}")
             rows = pl.scan_parquet(sorted(parts.iterdir()), glob=False)
             if to.suffix.lower() == ".csv":
                 rows.sink_csv(whole)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from embedder.arguments import Compare
 from embedder.results import ensemble_of, opened_run, vectors_of
+from embedder.stages import report_stage
 from embedder.terminal import say, shown
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ def compare(args: Compare) -> None:
       InputError: a run or file cannot be read, or see `compare_spaces`.
     """
     from embedder.evaluation.compare import compare_spaces
+    from embedder.run.progress import working
 
-    with opened_run(args.a) as a, opened_run(args.b) as b:
+    with working(), opened_run(args.a) as a, opened_run(args.b) as b:
+        report_stage("reading vectors")
         found = compare_spaces(
             *(_space(a), _space(b), args.topn),
             num_moved=args.moved,

@@ -131,8 +131,8 @@ def line_chart(
         title,
         x_label,
         lines,
-        [Tick(across(x), f"{x:.6g}") for x in x_ticks],
-        [Tick(up(y), f"{y:.6g}") for y in y_ticks],
+        [Tick(across(x), f"{x:,.6g}") for x in x_ticks],
+        [Tick(up(y), f"{y:,.6g}") for y in y_ticks],
         (across(0), up(0), across(1), up(1)) if unit_square else None,
     )
 
@@ -177,7 +177,7 @@ def area_chart(
         x_label,
         found,
         [
-            Tick(round(_LEFT + (x - edges[0]) * width, 2), f"{x:.6g}")
+            Tick(round(_LEFT + (x - edges[0]) * width, 2), f"{x:,.6g}")
             for x in _round_ticks(float(edges[0]), float(edges[-1]))
         ],
         [Tick(HEIGHT - _BOTTOM - y / 100 * _UP, f"{y}") for y in (0, 25, 50, 75, 100)],

@@ -1,7 +1,10 @@
 """A map that keeps neighbours together, by a library of the extra `report`."""
 
+import contextlib
 import importlib.util
+import logging
 import os
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,6 +14,8 @@ from embedder.report.projection import Projection, by_components
 NUM_NEIGHBORS = 15
 """Neighbours of each token that it is drawn to."""
 _FEWEST = 100  # tokens; fewer are shown by their components
+_MANY = 5_000  # tokens from which several threads are faster than one
+_POLICY = "OMP_WAIT_POLICY"
 
 
 def has_tsne() -> bool:
@@ -32,14 +37,56 @@ def best_projection(units: np.ndarray, neighbors: Neighbors) -> Projection:
     components = by_components(units)
     if len(units) < _FEWEST or not has_tsne():
         return components
+    with _waiting_asleep(), _without_lines():
+        positions = _tsne(components.positions.astype(np.float64), neighbors)
+    return Projection(positions, "t-SNE of their neighbours")
+
+
+def _tsne(start: np.ndarray, neighbors: Neighbors) -> np.ndarray:
+    """Positions f32[P, 2] from `start`, f64[P, 2]."""
     from openTSNE import TSNE
     from openTSNE.affinity import Uniform
     from openTSNE.nearest_neighbors import PrecomputedNeighbors
 
     near = PrecomputedNeighbors(neighbors.ids, 1 - neighbors.similarity)
     affinities = Uniform(knn_index=near, symmetrize="mean")
-    start = components.positions.astype(np.float64)
     start *= 1e-4 / max(start[:, 0].std(), 1e-30)
-    tsne = TSNE(n_jobs=os.cpu_count() or 1, random_state=0)
+    tsne = TSNE(n_jobs=num_jobs(len(start)), random_state=0)
     found = tsne.fit(affinities=affinities, initialization=start)
-    return Projection(np.asarray(found, np.float32), "t-SNE of their neighbours")
+    return np.asarray(found, np.float32)
+
+
+def num_jobs(num_tokens: int) -> int:
+    """Threads for a map: one of few tokens, since they wait for each other."""
+    if num_tokens < _MANY:
+        return 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _waiting_asleep() -> Iterator[None]:
+    """Threads of OpenMP, if it is loaded in the body, sleep while they wait for others
+    in place of keeping a core busy; a policy that the user has set stays."""
+    if _POLICY in os.environ:
+        yield
+        return
+    os.environ[_POLICY] = "passive"
+    try:
+        yield
+    finally:
+        os.environ.pop(_POLICY, None)
+
+
+@contextlib.contextmanager
+def _without_lines() -> Iterator[None]:
+    """Keeps INFO lines of openTSNE out of the log of the user, who did not call it."""
+    log = logging.getLogger("openTSNE")
+    before = log.level
+    if before == logging.NOTSET:
+        log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

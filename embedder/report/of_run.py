@@ -31,8 +31,9 @@ _FILES = 5  # of the data, whose sizes and digests are shown
 _log = logging.getLogger(__name__)
 
 
-def write_after_training(path: Path, vectors: Vectors) -> None:
-    """Writes report.html into the folder of a finished run with these vectors.
+def write_after_training(path: Path, vectors: Vectors) -> bool:
+    """Writes report.html into the folder of a finished run with these vectors; returns
+    whether it is written.
 
     If that fails, a warning says so: the run is finished without it.
     """
@@ -47,9 +48,10 @@ def write_after_training(path: Path, vectors: Vectors) -> None:
             "again.",
             *(run.report, short_reason(_reason(error)), path),
         )
-        return
+        return False
     seconds = time.perf_counter() - began
     _log.debug("%s was written in %.1f s.", run.report, seconds)
+    return True
 
 
 def _reason(error: Exception) -> object:

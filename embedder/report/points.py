@@ -14,6 +14,7 @@ from embedder.report import layout
 from embedder.report.nearest import Neighbors, all_neighbors
 from embedder.report.projection import Projection, by_components
 from embedder.report.text import short
+from embedder.stages import report_stage
 from embedder.vectors.vectors import unit_rows
 
 NUM_NEIGHBORS = 10
@@ -95,11 +96,14 @@ def make_map(source: Source, effort: Effort) -> Map | None:
         return None
     vectors = np.asarray(source.vectors)
     units = unit_rows(vectors[0])
+    about = f"the map of {len(source.texts):,} {source.what}"
+    report_stage(f"{about}: neighbours")
     if effort.method == "components":
         neighbors = all_neighbors(vectors, NUM_NEIGHBORS)
         projection = by_components(units)
     else:
         neighbors = all_neighbors(vectors, layout.NUM_NEIGHBORS)
+        report_stage(f"{about}: positions")
         projection = layout.best_projection(units, neighbors)
         neighbors = neighbors.first(NUM_NEIGHBORS)
     return Map(source, projection, neighbors, _colourings(source, neighbors))

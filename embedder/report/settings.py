@@ -32,7 +32,8 @@ def settings_of(config: Config, chosen: dict[str, Any] | None = None) -> Setting
     defaults = options_of(make_config({"model": config.run.model}))
     found = Settings([], [], [])
     for name, value in values.items():
-        setting = Setting(name, _text(value), _text(defaults[name]))
+        texts = (_text(_rounded(each)) for each in (value, defaults[name]))
+        setting = Setting(name, *texts)
         if name in (chosen or {}):
             found.chosen.append(setting)
         elif value != defaults[name]:
@@ -48,6 +49,10 @@ def different(configs: list[Config]) -> list[tuple[str, list[str]]]:
     names = dict.fromkeys(name for each in values for name in each)
     rows = [(name, [_text(each.get(name)) for each in values]) for name in names]
     return [(name, texts) for name, texts in rows if len({*texts}) > 1]
+
+
+def _rounded(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def _text(value: Any) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from embedder.report.page import Page
 from embedder.report.points import Effort, Map, Source, make_map, most_points
 from embedder.report.samples import Band, samples
+from embedder.stages import report_stage
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.vectors import Vectors
 
@@ -48,6 +49,7 @@ def with_tokens(
     Args:
       ensemble: of the same tokens; None: there are no replicas.
     """
+    report_stage("samples of neighbours")
     bands = samples(*_most_frequent(vectors, ensemble, effort.values))
     return page._replace(
         map=_map(vectors, ensemble, effort, extras),

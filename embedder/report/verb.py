@@ -11,7 +11,9 @@ from embedder.report.of_run import run_page
 from embedder.report.page import make_report
 from embedder.report.points import FULL
 from embedder.report.tokens import NO_EXTRAS, Extras
+from embedder.run.progress import working
 from embedder.run.workdir import Workdir, check_target
+from embedder.stages import report_stage
 from embedder.terminal import say_done, shown
 from embedder.vectors.export import read_vectors
 
@@ -45,13 +47,17 @@ def write_report(
     target = run.report if to is None else to
     _check_target(target, run)
     extras = _extras(names, label)
-    page = run_page(path, FULL, extras)
-    if others:
-        page = page._replace(comparison=compare([path, *others]))
-    report = make_report(page)
-    report.save(target)
-    if to is None and run.is_finished:
-        write_vectors(path, read_vectors(run.vectors), extras=extras)
+    with working():
+        report_stage(f"reading {path}")
+        page = run_page(path, FULL, extras)
+        if others:
+            page = page._replace(comparison=compare([path, *others]))
+        report_stage(f"writing {target}")
+        report = make_report(page)
+        report.save(target)
+        if to is None and run.is_finished:
+            report_stage("writing the vectors for TensorBoard")
+            write_vectors(path, read_vectors(run.vectors), extras=extras)
     size = len(report.html.encode()) / 2**20
     say_done(f"{shown(str(target))}: {size:.1f} MiB")
 

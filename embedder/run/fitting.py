@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -11,38 +11,78 @@ from embedder.engine.callbacks import Callback, Callbacks, Every
 from embedder.engine.epochs import Snapshot, Status, Trainable, run_epochs
 from embedder.engine.state import TrainState
 from embedder.errors import InputTypeError
-from embedder.run.progress import display, shows_bars, summary
+from embedder.run.points import metrics_line, timed
+from embedder.run.progress import (
+    WORK_AFTER,
+    LineTimer,
+    data_line,
+    display,
+    shows_bars,
+    summary,
+)
 
 Given = Callback | Every | Iterable[Callback | Every]
 """One callback, or several."""
 
-_AFTER = 1.0  # seconds until a bar that nobody asked for appears
+Lines = tuple[dict[str, Any], ...]
+"""Lines as in metrics.jsonl, or as in progress.jsonl."""
+
 _log = logging.getLogger(__name__)
 
 
-class Fitting(NamedTuple):
+class Training(Trainable, Protocol):
+    """A training of either family, as far as `Fitting` uses it."""
+
+    @property
+    def description(self) -> list[str]:
+        """Lines about it; the first is about the data."""
+
+
+class Fitting:
     """A training that can be watched."""
 
-    show: Callable[[Status], object]
-    callbacks: Callbacks
+    def __init__(self, show: Callable[[Status], object], callbacks: Callbacks):
+        self._show = show
+        self._timer = LineTimer()
+        self.callbacks = callbacks
+        self.lines: list[dict[str, Any]] = []
+        """The lines of its epochs, as in metrics.jsonl of a run."""
+        self.times: list[dict[str, Any]] = []
+        """When its first call was done, and what its time went to until then."""
 
-    def run(self, training: Trainable, start: TrainState) -> Snapshot:
+    def run(self, training: Training, start: TrainState) -> Snapshot:
         """Trains from the state `start` to the end, or until a callback stops it.
 
         Raises:
           FloatingPointError: training diverged.
         """
+        if _log.isEnabledFor(logging.INFO):  # the line takes time to make
+            _log.info("%s", data_line(training.description[0], training.epochs))
         return run_epochs(
             training,
             start,
             self._on_status,
             is_stopped=lambda: self.callbacks.is_stopped,
+            needs_loss=self.callbacks.is_due,
         )
 
+    def after(self, lines: Lines, times: Lines) -> tuple[Lines, Lines]:
+        """`lines` and `times` of former trainings with those of this one, whose updates
+        count on."""
+        done = max((line["updates"] for line in (*lines, *times)), default=0)
+
+        def counted_on(given: list[dict[str, Any]]) -> Lines:
+            return tuple(line | {"updates": done + line["updates"]} for line in given)
+
+        return lines + counted_on(self.lines), times + counted_on(self.times)
+
     def _on_status(self, status: Status) -> None:
-        if status.is_epoch_end:
+        if self._timer.is_due(status):
             _log.info("%s", summary(status))
-        self.show(status)
+        if status.is_epoch_end:
+            self.lines.append(metrics_line(status))
+        self.times = self.times or [timed(status)]
+        self._show(status)
         self.callbacks(status)
 
 
@@ -63,7 +103,7 @@ def fitting(verbose: bool | None, callbacks: Given) -> Iterator[Fitting]:
         raise InputTypeError(f"`verbose` must be True, False or None, got {verbose!r}.")
     called, console = Callbacks(callbacks), Console(stderr=True)
     if verbose or (verbose is None and shows_bars(console)):
-        with display(console, 0.0 if verbose else _AFTER) as show:
+        with display(console, 0.0 if verbose else WORK_AFTER) as show:
             yield Fitting(show, called)
     else:
         yield Fitting(lambda status: None, called)

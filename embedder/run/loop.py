@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple
 
 import jax
+from rich import filesize
 
 from embedder.config import Config, to_toml
 from embedder.disk.files import name_file_in_errors
@@ -20,7 +21,8 @@ from embedder.run.checkpoints import CheckpointError, Checkpoints
 from embedder.run.events import Events
 from embedder.run.inputs import write_settings
 from embedder.run.mirror import Mirror
-from embedder.run.points import Points, seconds_by_activity
+from embedder.run.points import Points, metrics_line
+from embedder.run.progress import data_line
 from embedder.run.resuming import (
     check_best,
     reproducibility_facts,
@@ -124,9 +126,10 @@ def _log_plan(plan: Plan[AnyTraining]) -> None:
     """Says what is trained on, and for experts what that takes."""
     training = plan.training
     source = shown(without_secrets(plan.source or "the demo corpus"))
+    if size := sum(file.get("bytes", 0) for file in plan.problem.manifest):
+        source += f" ({filesize.decimal(size)})"
     first, *others = training.description
-    num = len(training.epochs)
-    _log.info("%s: %s; %d epoch%s", source, first, num, "" if num == 1 else "s")
+    _log.info("%s: %s", source, data_line(first, training.epochs))
     for line in *others, *memory_lines(training):
         _log.debug("%s", line)
 
@@ -187,7 +190,7 @@ def _run_epochs(
             points.add(status)
         if is_first and (status.is_epoch_end or status.scores):
             baselines = training.baselines if status.scores else {}
-            folder.append_metrics(run, _metrics(status) | baselines)
+            folder.append_metrics(run, metrics_line(status) | baselines)
             measured = status.metrics | status.scores
             events.add(status.updates, measured | {status.rate_name: status.rate})
         on_status(status)
@@ -199,6 +202,7 @@ def _run_epochs(
             _evaluations(training.config.run),
         )
         if is_first:
+            report_stage("writing the last checkpoint and curves")
             events.add_snapshot(end)
         return end
     finally:
@@ -264,19 +268,3 @@ def _check_diverged(training: Training, status: Status) -> None:
             f"initial parameters {training.start_loss:.4g}: "
             f"{training.divergence_message}"
         )
-
-
-def _metrics(status: Status) -> dict[str, float | None]:
-    """The line of an epoch in metrics.jsonl, or of an evaluation within one, which has
-    no loss."""
-    return {
-        "epoch": status.epoch + 1,
-        "updates": status.updates,
-        **status.metrics,
-        **status.scores,
-        status.rate_name: status.rate,
-        status.unit: status.items,
-        "seconds": round(status.seconds, 3),
-        **seconds_by_activity(status),
-        f"{status.unit}_per_second": round(status.items_per_second),
-    }

@@ -102,3 +102,25 @@ def seconds_by_activity(status: Status) -> dict[str, float]:
     """How long each activity took so far: `input_seconds` and so on."""
     spent = status.seconds_of.items()
     return {f"{name}_seconds": round(seconds, 3) for name, seconds in spent}
+
+
+def timed(status: Status) -> dict[str, float]:
+    """When a status was, and how long each activity took until then."""
+    seconds = {"seconds": round(status.seconds, 3)}
+    return {"updates": status.updates, **seconds, **seconds_by_activity(status)}
+
+
+def metrics_line(status: Status) -> dict[str, float | None]:
+    """The line of an epoch in metrics.jsonl, or of an evaluation within one, which has
+    no loss."""
+    return {
+        "epoch": status.epoch + 1,
+        "updates": status.updates,
+        **status.metrics,
+        **status.scores,
+        status.rate_name: status.rate,
+        status.unit: status.items,
+        "seconds": round(status.seconds, 3),
+        **seconds_by_activity(status),
+        f"{status.unit}_per_second": round(status.items_per_second),
+    }

@@ -24,6 +24,9 @@ from embedder.terminal import LogStream, say_done, showing_log, shown
 if TYPE_CHECKING:
     from embedder.engine.epochs import Status
 
+WORK_AFTER = 1.0
+"""Seconds until something is shown that nobody asked for."""
+
 _LINES_AFTER = 10.0  # seconds without a line until one says how far an epoch is
 _LINES_EVERY = 60.0  # seconds between such lines
 _SHORTEST = 0.01  # share of the time after the first call from which a rate is told
@@ -72,6 +75,17 @@ def starting(stop: Stop) -> Iterator[None]:
 
 
 @contextmanager
+def working() -> Iterator[None]:
+    """Shows on a terminal what the body does, once that takes more than a second.
+
+    The body must not print.
+    """
+    console = Console(file=cast(TextIO, LogStream(sys.stderr)))
+    with display(console, WORK_AFTER):
+        yield
+
+
+@contextmanager
 def display(
     console: Console, after: float = 0.0
 ) -> Iterator[Callable[["Status"], None]]:
@@ -114,6 +128,32 @@ def summary(status: "Status") -> str:
     return ", ".join(filter(None, parts))
 
 
+def data_line(data: str, epochs: range) -> str:
+    """What is trained on, how large it is, and for how many epochs.
+
+    Args:
+      data: the first line of the description of a training.
+    """
+    num = len(epochs)
+    return f"{data}; {num:,} epoch{'' if num == 1 else 's'}"
+
+
+class LineTimer:
+    """Tells which statuses are worth a line: the ends of epochs, evaluations, and now
+    and then one between them."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + _LINES_AFTER
+
+    def is_due(self, status: "Status") -> bool:
+        """Whether to write a line now; the next one is due after that."""
+        if not (status.is_epoch_end or status.scores):
+            if time.monotonic() < self._due or not status.loss:
+                return False
+        self._due = time.monotonic() + _LINES_EVERY
+        return True
+
+
 def _print_message(console: Console, message: str) -> None:
     console.print(shown(message), markup=False, highlight=False, soft_wrap=True)
 
@@ -123,15 +163,12 @@ class _Lines:
 
     def __init__(self, console: Console):
         self._console = console
-        self._due = time.monotonic() + _LINES_AFTER
+        self._timer = LineTimer()
 
     def show(self, status: "Status") -> None:
-        if not (status.is_epoch_end or status.scores):
-            if time.monotonic() < self._due or not status.loss:
-                return
-        self._due = time.monotonic() + _LINES_EVERY
-        _print_message(self._console, summary(status))
-        self._console.file.flush()
+        if self._timer.is_due(status):
+            _print_message(self._console, summary(status))
+            self._console.file.flush()
 
 
 class _Bar:
@@ -220,7 +257,7 @@ def _left(status: "Status") -> str:
 
 
 def _rate(status: "Status") -> str:
-    return f"{status.items_per_second:,.0f} {status.unit}/s"
+    return f"{status.items_per_second:,.0f} {status.noun}/s"
 
 
 def _numbers(metrics: dict[str, float | None]) -> str:

@@ -12,6 +12,7 @@ from embedder.hosts.joining import leave, watch
 from embedder.run.checkpoints import Checkpoints, arrays_of
 from embedder.run.stopping import Stop, Stopped
 from embedder.settings import Interval
+from embedder.stages import report_stage
 
 _SAVE, _STOP, _FAIL = 1, 100, 1000  # the largest of all processes wins; _STOP + signal
 MEET_EVERY = 16  # calls of updates, of which about ten take a second
@@ -76,6 +77,8 @@ class Saver:
             with processes.fail_together():
                 if self._error:
                     raise self._error
+        if wanted > _STOP:
+            report_stage("stopping: saving a checkpoint; Ctrl-C again ends at once")
         if wanted:
             self._save(status)
         if wanted > _STOP:

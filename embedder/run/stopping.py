@@ -5,9 +5,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from embedder.stages import report_stage
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME = 0.2  # seconds: GNU timeout signals the process, and then its whole group
@@ -30,23 +32,30 @@ class Stop:
         self.is_polled = False
         """Whether `number` is polled; if not, a signal stops the run at once."""
         self._came = 0.0  # time of the first signal
+        self._noticed = 0.0  # the same, noticed while the main thread is in C code
+        self._resent = 0  # signals that came again only for the collector's sake
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handles SIGINT, SIGTERM and SIGHUP in the body; a second one exits at once.
+
+        Python's handlers wait for the end of C code, as of a compilation. A thread does
+        not: it tells at the first signal that the work is about to stop, and exits at
+        the second.
 
         Signals within 0.2 seconds count as one. A signal that the parent process
         ignores, as under `nohup`, stays ignored.
         """
         before = [(number, signal.getsignal(number)) for number in _SIGNALS]
         before = [pair for pair in before if pair[1] != signal.SIG_IGN]
-        for number, _ in before:
-            signal.signal(number, self._take)
-        try:
-            yield
-        finally:
-            for number, handler in before:
-                signal.signal(number, handler)
+        with _noticing({number for number, _ in before}, self._notice):
+            for number, _ in before:
+                signal.signal(number, self._take)
+            try:
+                yield
+            finally:
+                for number, handler in before:
+                    signal.signal(number, handler)
 
     def request(self, number: int) -> None:
         """Stops the run after its next call of updates, as the signal `number` does."""
@@ -55,7 +64,7 @@ class Stop:
     def _take(self, number: int, frame: FrameType | None) -> None:
         if not self.is_polled and _is_collecting(frame):
             main = threading.main_thread().ident
-            again = threading.Timer(0.01, signal.pthread_kill, (main, number))
+            again = threading.Timer(0.01, self._resend, (main, number))
             again.daemon = True
             again.start()
             return
@@ -67,6 +76,43 @@ class Stop:
         self.number, self._came = number, now
         if not self.is_polled:
             raise Stopped(number)
+
+    def _resend(self, thread: int, number: int) -> None:
+        self._resent += 1
+        signal.pthread_kill(thread, number)
+
+    def _notice(self, number: int) -> None:
+        """Called in a thread as soon as a signal comes."""
+        if self._resent:
+            self._resent -= 1
+            return
+        now = time.perf_counter()
+        if not self._noticed:
+            self._noticed = now
+            report_stage("stopping; Ctrl-C again ends at once")
+        elif now - self._noticed > _SAME:
+            os._exit(128 + number)
+
+
+@contextmanager
+def _noticing(numbers: set[int], notice: Callable[[int], None]) -> Iterator[None]:
+    """Calls `notice` in a thread with each of the signals that come in the body."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def notice_all() -> None:
+        while data := os.read(reading, 1):
+            if data[0] in numbers:
+                notice(data[0])
+        os.close(reading)
+
+    threading.Thread(target=notice_all, daemon=True).start()
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)
 
 
 def _is_collecting(frame: FrameType | None) -> bool:

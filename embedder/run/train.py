@@ -44,6 +44,7 @@ class Result(NamedTuple):
     vectors: Vectors | None  # None: in a process that does not see the folder
     was_finished: bool  # before: nothing was trained
     behind: str = ""  # why the mirror lacks files of the run; "": it has all
+    report: Path | None = None  # None: none was written
 
 
 def train(
@@ -185,8 +186,10 @@ def run_training(
             vectors = train_plan(plan, restart, on_status, stop, copy)
             if finished is not None:
                 longer.replace(run)
+            report = None
             if training.config.save.report and processes.is_first():
-                of_run.write_after_training(run.path, vectors)
+                if of_run.write_after_training(run.path, vectors):
+                    report = run.report
                 of_projector.write_after_training(run.path, vectors)
         except BaseException as error:
             if processes.is_first():
@@ -196,7 +199,7 @@ def run_training(
                 message = f"{error} {behind}".strip()
                 raise Stopped(error.number, message) from None
             raise
-        return Result(run.path, vectors, False, _close(copy, stop))
+        return Result(run.path, vectors, False, _close(copy, stop), report)
 
 
 def _check_no_mirror(run: Workdir, mirror: str | None) -> None:

@@ -30,6 +30,7 @@ class Corpus(NamedTuple):
     chunks_in: Callable[[Path], Iterator[Chunk]] | None = None
     """`chunks` with temporary files in a folder, where they are needed."""
     key_type: Literal["text", "integer"] = "text"  # of tokens, which are text here
+    noun: str = "words"  # what messages call tokens, in the plural
 
 
 def text_corpus(

@@ -99,7 +99,8 @@ def encode(
     with io.BytesIO() as spool:
         counts = _count_tokens(corpus.source, corpus.chunks(), spool)
         vocabulary, id_of_code = _vocabulary(counts, min_count, base)
-        return _in_memory(vocabulary, counts, spool, id_of_code)
+        found = _in_memory(vocabulary, counts, spool, id_of_code)
+        return dataclasses.replace(found, noun=corpus.noun)
 
 
 def encode_cached(
@@ -116,10 +117,11 @@ def encode_cached(
     """
     folder = cache / _digest(corpus.manifest, min_count, base)
     remove_unfinished_folders(cache)
+    num_bytes = 0
     if not folder.exists():
         num_bytes = _write_cache(corpus, min_count, base, folder)
-        return dataclasses.replace(_open_cache(folder), counting_bytes=num_bytes)
-    return _open_cache(folder)
+    found = _open_cache(folder)
+    return dataclasses.replace(found, counting_bytes=num_bytes, noun=corpus.noun)
 
 
 def open_encoded(

@@ -36,7 +36,11 @@ class TokenSource(Protocol):
 
     @property
     def unit(self) -> str:
-        """What progress counts, in the plural."""
+        """What progress counts, as files of a run name it, in the plural."""
+
+    @property
+    def noun(self) -> str:
+        """The same, as messages name it."""
 
     @property
     def content(self) -> str:
@@ -83,6 +87,7 @@ class Encoded:
     counting_bytes: int = 0  # of memory that counting took; 0: read from a cache
     sequence_weights: SequenceWeights | None = None  # None: all are 1
     dropped_types: int = 0  # distinct tokens of the corpus without an id
+    noun: str = "words"  # see `TokenSource`; of sessions "items"
 
     @property
     def num_tokens(self) -> int:
@@ -106,8 +111,8 @@ class Encoded:
         weights = self.sequence_weights
         mean = f"; mean weight of a session {weights.mean:.4g}" if weights else ""
         return (
-            f"vocabulary: {len(self.vocabulary)} tokens, {self.num_tokens} of "
-            f"{self.raw_tokens} occurrences{mean}"
+            f"vocabulary: {len(self.vocabulary):,} tokens, {self.num_tokens:,} of "
+            f"{self.raw_tokens:,} occurrences{mean}"
         )
 
     @property

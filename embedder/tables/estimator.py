@@ -18,7 +18,7 @@ from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputTypeError
 from embedder.presets import PRESETS, Preset
-from embedder.run.fitting import Fitting, Given, fitting
+from embedder.run.fitting import Fitting, Given, Lines, fitting
 from embedder.settings import choice, integer
 from embedder.tables.artefact import (
     MODEL_SETTINGS,
@@ -123,6 +123,8 @@ class EmbeddingTrainer:
     hs: bool
     subwords: tuple[int, ...]
     buckets: int
+    _lines: Lines = ()  # of the last epochs, as in metrics.jsonl
+    _times: Lines = ()  # of the first call of each training, as in progress.jsonl
 
     @names_successors
     def __init__(
@@ -655,15 +657,12 @@ class EmbeddingTrainer:
         """
         from embedder.report.trained import report_of_tokens
 
-        losses = self._loss_history
-        scores: list[dict[str, float | None]] = [{} for _ in losses]
-        if self._score_history:  # of the last training
-            scores[-len(self._score_history) :] = self._score_history
-        history = [
-            {"loss": loss, **each} for loss, each in zip(losses, scores, strict=True)
-        ]
+        lines = self._lines
+        before = self._loss_history[: len(self._loss_history) - len(lines)]
+        history = [*({"loss": loss} for loss in before), *lines]  # of a file: no more
         return report_of_tokens(
-            *(self._config(), history, self._lookup(), self._ensemble, names)
+            *(self._config(), history, self._lookup(), self._ensemble, names),
+            self._times,
         )
 
     @property
@@ -727,6 +726,7 @@ class EmbeddingTrainer:
         self._objective = self._objective_now
         self._loss_history = model.loss_history
         self._score_history = []
+        self._lines = self._times = ()
 
     def _model(self) -> ModelFile:
         vocabulary, table = self._trained(), self.vectors
@@ -824,7 +824,12 @@ class EmbeddingTrainer:
         starting = starting.for_model(config.tables.negative > 0)
         start, frozen = plan_start(starting, encoded.vocabulary, dtype, num_old)
         factors = joined_factors(frozen, of_update, of_output)
-        training = Training(config, encoded, epochs, base, start=start, factors=factors)
+        training = Training(
+            *(config, encoded, epochs, base),
+            start=start,
+            factors=factors,
+            call_limit=run.callbacks.updates_per_call,
+        )
         history = [] if base is None else self._loss_history
         with _cap_named():
             end = run.run(training, training.initial_state())
@@ -840,6 +845,9 @@ class EmbeddingTrainer:
         self._vocabulary = dataclasses.replace(encoded.vocabulary, text_counts=None)
         self._vectors = None
         self._loss_history = history + end.position.losses
+        if base is None:
+            self._lines = self._times = ()
+        self._lines, self._times = run.after(self._lines, self._times)
         self._score_history = [
             dict(zip(training.scores, scores, strict=True))
             for _, *scores in end.position.history

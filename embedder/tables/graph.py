@@ -90,6 +90,8 @@ class Walks:
         """See `TokenSource`."""
         return "nodes"
 
+    noun = unit
+
     @functools.cached_property
     def content(self) -> str:
         """Digest of the nodes, their visits and the edges."""
@@ -102,11 +104,11 @@ class Walks:
     def description(self) -> str:
         """The size of the graph and the number of its walks."""
         weighted = "weighted" if len(self.graph.cumulative) else "unweighted"
-        held_out = f", {len(self.held_out)} edges held out" * bool(len(self.held_out))
+        held_out = f", {len(self.held_out):,} edges held out" * bool(len(self.held_out))
         return (
-            f"graph: {len(self.vocabulary)} nodes, {weighted}, "
-            f"{len(self.graph.neighbors)} neighbours in all{held_out}; "
-            f"{self.shard_sequences.sum()} walks an epoch, {self.num_tokens} nodes"
+            f"graph: {len(self.vocabulary):,} nodes, {weighted}, "
+            f"{len(self.graph.neighbors):,} neighbours in all{held_out}; "
+            f"{self.shard_sequences.sum():,} walks an epoch, {self.num_tokens:,} nodes"
         )
 
     @property

@@ -122,6 +122,11 @@ class Replay:
         """See `TokenSource`."""
         return self.new.unit
 
+    @property
+    def noun(self) -> str:
+        """See `TokenSource`."""
+        return self.new.noun
+
     @functools.cached_property
     def content(self) -> str:
         """Digest of the tokens and their counts, of each corpus."""
@@ -136,8 +141,8 @@ class Replay:
         """See `TokenSource`, with the words of an epoch that are replayed."""
         replayed = self.num_tokens - self.new.num_tokens
         return (
-            f"{self.new.description}; about {replayed} words of {len(self.earlier)} "
-            "earlier corpora are replayed in an epoch"
+            f"{self.new.description}; about {replayed:,} {self.noun} of "
+            f"{len(self.earlier)} earlier corpora are replayed in an epoch"
         )
 
     @property

@@ -114,6 +114,7 @@ def frame_corpus(
         chunks=lambda: prefetch(chunks()),
         chunks_in=lambda folder: prefetch(chunks(folder)),
         key_type=rows.key_type,
+        noun="items",
     )
 
 

@@ -78,6 +78,7 @@ class Training:
         *,
         start: FirstRows = NO_ROWS,
         factors: RowFactors | None = None,
+        call_limit: float = math.inf,
     ):
         """Plans; nothing is allocated.
 
@@ -85,6 +86,7 @@ class Training:
           base: the model whose rows are the first rows at the start.
           start: rows that start from vectors without a model.
           factors: of the rates of rows; None: all are 1.
+          call_limit: updates of a call at most, rounded up to a multiple of 16.
           models: the resolved settings of each model that is trained side by side,
             which differ from `config` where `setting` has `is_per_model`; its window is
             the largest. (): `replicas_of(config)`.
@@ -115,7 +117,7 @@ class Training:
         self.superblock_size = loader.superblock_size(
             self._packed_tokens,
             tokens_per_update,
-            limit=config.updates_per_call,
+            limit=min(config.updates_per_call, call_limit),
         )
         if options.has_whole_sequences and not models:
             self._log_long_sequences()
@@ -168,6 +170,11 @@ class Training:
         return self.encoded.unit
 
     @property
+    def noun(self) -> str:
+        """Words, items of sessions, or nodes of walks, in messages."""
+        return self.encoded.noun
+
+    @property
     def items(self) -> int:
         """Words of the corpus, or nodes of the walks of an epoch."""
         return self.encoded.raw_tokens
@@ -215,9 +222,10 @@ class Training:
         return [
             encoded.description,
             *self.start_lines,
-            f"updates: {updates} an epoch on average, {updates * len(self.epochs)} in "
-            f"all, of {tokens} tokens each, compiled by {self.backend}; "
-            f"{self._kept_by} {kept / encoded.num_tokens:.1%}",
+            f"updates: {updates:,} an epoch on average, "
+            f"{updates * len(self.epochs):,} in all, of {tokens:,} tokens each, "
+            f"compiled by {self.backend}; {self._kept_by} "
+            f"{kept / encoded.num_tokens:.1%}",
             f"learning rate at 0, 25, 50, 75, 100 %: {rates}",
             *self._held_out_lines,
             *self._replicas_lines,
@@ -255,7 +263,7 @@ class Training:
             return []
         sequences = self.encoded.shard_sequences
         num = num_held_out(sequences, share).sum()
-        return [f"held out: {num} of {sequences.sum()} sequences"]
+        return [f"held out: {num:,} of {sequences.sum():,} sequences"]
 
     @property
     def _replicas_lines(self) -> list[str]:

@@ -406,7 +406,7 @@ def _num_threads() -> int:
 def described(about: About) -> str:
     """A line about an index."""
     return (
-        f"{about.rows} vectors of {about.size} numbers by {about.metric}: "
+        f"{about.rows:,} vectors of {about.size} numbers by {about.metric}: "
         f"{gib(about.num_bytes)}, memory-mapped; recall@{RECALL_AT} {about.recall:.3f} "
         f"on {about.queries} queries"
     )

@@ -1,6 +1,7 @@
 """What `embedder watch` shows: lines, curves and neighbours, in the width there is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
@@ -40,6 +41,7 @@ def frame(
     neighbors: Neighbors | None,
     notes: Sequence[str],
     at: Space,
+    named: Mapping[str, str] = MappingProxyType({}),
 ) -> RenderableType:
     """The run `title` in `state`.
 
@@ -49,10 +51,11 @@ def frame(
     Args:
       neighbors: of the probe words, if there are any.
       notes: sentences below all.
+      named: names of keys.
     """
     curves = curves_of(state)
     head = [*_head(title, state)]
-    tail = [*_neighbors(neighbors), *(_line(note, "yellow") for note in notes)]
+    tail = [*_neighbors(neighbors, named), *(_line(note, "yellow") for note in notes)]
     per_row = max(1, (at.width + 2) // (_NARROWEST + 2))
     height, rows = _TALLEST, -(-len(curves) // per_row)
     if at.height is not None and rows:
@@ -176,7 +179,7 @@ def _chart(curve: Curve, width: int, height: int, dots: bool) -> Text:
     return text
 
 
-def _neighbors(found: Neighbors | None) -> Iterator[Text]:
+def _neighbors(found: Neighbors | None, named: Mapping[str, str]) -> Iterator[Text]:
     if found is None:
         return
     when = "at the end" if found.updates is None else f"at update {found.updates:,}"
@@ -185,17 +188,25 @@ def _neighbors(found: Neighbors | None) -> Iterator[Text]:
         text += f"; + is new since update {found.before:,}"
     yield _line(f"{text}. {found.about}".rstrip(), "bold")
     for probe in found.probes:
-        yield _probe(probe)
+        yield _probe(probe, named)
 
 
-def _probe(probe: Probe) -> Text:
-    text = Text(f"{short(probe.word)}: ", "bold", overflow="fold")
+def _probe(probe: Probe, named: Mapping[str, str]) -> Text:
+    """A word, and its neighbours with their similarities."""
+    text = Text(f"{_named(probe.word, named)}: ", "bold", overflow="fold")
     for number_of, near in enumerate(probe.near):
         text.append(", " if number_of else "", "not bold")
-        token = short(near.token)
+        token = _named(near.token, named)
         style = "not bold green" if near.is_new else "not bold"
         text.append(f"+{token}" if near.is_new else token, style)
+        text.append(f" {near.similarity:.2f}", "not bold dim")
     return text
+
+
+def _named(key: str, named: Mapping[str, str]) -> str:
+    """A key, with its name if it has one."""
+    name = named.get(key)
+    return f"{short(key)} ({short(name)})" if name else short(key)
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -1,7 +1,7 @@
 """The verb `watch`: shows a run while it trains, and never writes to it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -17,13 +17,24 @@ from embedder.watch.state import State, read_state
 _LONGEST = 86_400  # seconds between two looks
 
 
-def watch(path: Path, words: Sequence[str], every: float, *, once: bool) -> None:
+def watch(
+    path: Path,
+    words: Sequence[str],
+    every: float,
+    *,
+    once: bool,
+    names: str | None = None,
+) -> None:
     """Shows the run at `path` every `every` seconds, until it is finished.
 
     Where standard output is no terminal, or with `once`, it prints one frame.
 
+    Args:
+      names: table of names of keys.
+
     Raises:
-      InputError: `path` is no run and not new, or a word is not in the vocabulary.
+      InputError: `path` is no run and not new, a word is not in the vocabulary, or
+        the table cannot be read.
       KeyboardInterrupt: a signal ended it.
     """
     if not 0 < every <= _LONGEST:
@@ -31,21 +42,28 @@ def watch(path: Path, words: Sequence[str], every: float, *, once: bool) -> None
     if len({*words}) < len(words):
         raise InputError(f"`probe` must have each word once, got {' '.join(words)}.")
     probes, console = Probes(words), Console()
+    named: Mapping[str, str] = {}
+    if names is not None:
+        from embedder.tables.names import read_names
+
+        named = read_names(names).of_key
     if once or not console.is_terminal:
-        _print(console, path, probes)
+        _print(console, path, probes, named)
         return
     # A signal ends it at once, and Live shows the cursor again.
     with Stop().listening(), Live(console=console, auto_refresh=False) as live:
         while True:
             state = read_state(path)
-            live.update(_frame(console, path, state, probes), refresh=True)
+            live.update(_frame(console, path, state, probes, named), refresh=True)
             if state.phase == "finished":
                 return
             time.sleep(every)
 
 
-def _print(console: Console, path: Path, probes: Probes) -> None:
-    shown = _frame(console, path, read_state(path), probes, is_whole=True)
+def _print(
+    console: Console, path: Path, probes: Probes, named: Mapping[str, str]
+) -> None:
+    shown = _frame(console, path, read_state(path), probes, named, is_whole=True)
     if console.is_terminal:
         console.print(shown)
         return
@@ -59,6 +77,7 @@ def _frame(
     path: Path,
     state: State,
     probes: Probes,
+    named: Mapping[str, str],
     *,
     is_whole: bool = False,
 ) -> RenderableType:
@@ -80,4 +99,4 @@ def _frame(
     width, height = console.size
     dots = console.encoding.lower().startswith("utf")
     at = Space(max(20, width), None if is_whole else height - 1, dots)
-    return frame(str(path), state, neighbors, notes, at)
+    return frame(str(path), state, neighbors, notes, at, named)

@@ -49,10 +49,62 @@ def test_a_callback_by_updates_is_called_where_a_multiple_is_reached():
     assert all(x >= 40 for x in seen)
 
 
+def test_a_callback_by_updates_shortens_calls():
+    """The last update of an epoch ends a call, too."""
+    seen: list[Status] = []
+    options = {"block": 16, "blocks_per_update": 1}
+    trainer(**options).fit(TEXT, callbacks=[every(32, seen.append)])
+    total = seen[-1].updates
+    assert total > 400
+    assert total // 32 <= len(seen) <= total // 32 + SETTINGS["epochs"]
+    assert {x.updates for x in seen if x.epoch == 0} >= {32, 64, 96}
+
+
+def test_a_callback_by_updates_gets_the_losses_until_then():
+    """An epoch of one call, and one of several."""
+    seen: list[Status] = []
+    for options in ({}, {"block": 16, "blocks_per_update": 1}):
+        seen.clear()
+        found = trainer(**options).fit(TEXT, callbacks=every(1, seen.append))
+        last = {x.epoch: x.loss for x in seen}
+        assert [*last.values()] == found.loss_history
+        assert all(x.loss > 1 and x.recent_loss > 1 for x in seen)
+    first = seen[0]
+    assert first.loss == first.recent_loss
+    assert any(x.loss != x.recent_loss for x in seen)
+
+
+def test_a_callback_by_loss_stops_where_the_loss_is_reached():
+    """A loss of 0, of an epoch whose first call is not read yet, would stop at once."""
+    seen: list[float] = []
+
+    def reached(status: Status) -> bool:
+        seen.append(status.recent_loss)
+        return status.recent_loss < 2.9
+
+    trainer(epochs=60, alpha=0.05).fit(TEXT, callbacks=every(1, reached))
+    assert seen[0] > 2.9 and seen[-1] < 2.9 and min(seen[:-1]) >= 2.9
+
+
 def test_the_same_callbacks_change_no_bit():
-    plain = trainer().fit(TEXT)
-    watched = trainer().fit(TEXT, callbacks=[print, every(1, lambda x: None)])
-    assert np.array_equal(plain.vectors, watched.vectors)
+    options = {"block": 16, "blocks_per_update": 1}
+    for given in ({}, options):
+        plain = trainer(**given).fit(TEXT)
+        watched = trainer(**given).fit(TEXT, callbacks=[print, every(1, print)])
+        assert np.array_equal(plain.vectors, watched.vectors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("updates", [1, 3])
+def test_callbacks_by_updates_change_no_bit_of_an_encoder(updates):
+    x, y = classes()
+    seen: list[Status] = []
+    plain = FeatureEncoder((3, 4, 2), epochs=3, batch_size=8).fit(x, y)
+    watched = FeatureEncoder((3, 4, 2), epochs=3, batch_size=8)
+    watched.fit(x, y, callbacks=every(updates, seen.append))
+    assert len(seen) >= 24 // updates
+    assert np.array_equal(plain.transform(x), watched.transform(x))
+    assert all(each.loss > 0.3 for each in seen)
 
 
 def test_true_at_an_epochs_end_keeps_what_was_trained():

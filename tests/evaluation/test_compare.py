@@ -15,7 +15,7 @@ from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.export import write_vectors
 from embedder.vectors.search import unit_rows
 from embedder.vectors.vectors import Vectors
-from tests.commands import error_line
+from tests.commands import error_line, record_stages
 
 
 def of(matrix, names="", counts=None) -> Vectors:
@@ -254,12 +254,15 @@ def files(tmp_path, monkeypatch):
     )
 
 
-def test_the_command_prints_what_the_function_finds(files, capsys):
+def test_the_command_prints_what_the_function_finds(files, capsys, monkeypatch):
     from embedder import read_vectors
+
+    seen = record_stages(monkeypatch)
 
     found = compare_spaces(read_vectors("a.npz"), read_vectors("b.npz"), 5, num_moved=2)
     assert main(["compare", "a.npz", "b.npz", "--topn", "5", "--moved", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert seen[:2] == ["reading vectors", "comparing 30 shared tokens"]
     assert lines[0] == "tokens: 30 in A, 30 in B, 30 shared; intervals over tokens"
     value, lower, upper = found.error
     start = f"Procrustes error {value:.3f} [{lower:.3f}, {upper:.3f}]; 0: "

@@ -16,7 +16,7 @@ from embedder.lookup.tables import of_vectors
 from embedder.vectors.ensemble_files import read_ensemble
 from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
-from tests.commands import error_line
+from tests.commands import error_line, record_stages
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -181,7 +181,29 @@ def test_a_line_without_an_end_is_one_unknown_token(capsys, monkeypatch):
     Path("long.txt").write_text("a1\n" + "z" * 10_000 + "\na2\n")
     command = ["neighbors", "run", "--from", "long.txt", "--to", "out.csv"]
     assert main(command) == 0
-    assert "; 1 are not in the vocabulary ('zzz" in capsys.readouterr().out
+    assert "; 1 is not in the vocabulary ('zzz" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["keys.txt", "keys.txt.gz", "keys.csv"])
+def test_a_batch_tells_how_far_it_is(capsys, monkeypatch, name):
+    monkeypatch.setattr(batches, "_KEYS", 2)
+    seen = record_stages(monkeypatch)
+    lines = "a1\nb2\na2\n"
+    if name.endswith(".gz"):
+        Path(name).write_bytes(gzip.compress(lines.encode()))
+    else:
+        Path(name).write_text("key\n" * name.endswith(".csv") + lines)
+    assert main(["neighbors", "run", "--from", name, "--to", "out.csv"]) == 0
+    of_all = "" if name.endswith(".gz") else " of 3"
+    steps = [f"neighbours: {k}{of_all} queries" for k in (0, 2, 3)]
+    assert seen[-4:-1] == steps and seen[-1].startswith("writing ")
+    assert capsys.readouterr().out == "neighbours of 3 tokens; in out.csv\n"
+
+
+def test_a_batch_of_one(capsys):
+    Path("keys.txt").write_text("a1\n")
+    assert main(["neighbors", "run", "--from", "keys.txt", "--to", "out.csv"]) == 0
+    assert capsys.readouterr().out == "neighbours of 1 token; in out.csv\n"
 
 
 @pytest.mark.slow

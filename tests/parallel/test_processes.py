@@ -268,7 +268,8 @@ def test_mpirun_starts_one_run(folder, one_process):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "two: done. 60 vectors of 8 numbers.\n"
+    report = "Report: two/report.html"
+    assert done.stdout == f"two: done. 60 vectors of 8 numbers. {report}\n"
     assert_equal_to_one_process(folder, one_process)
 
 

@@ -1,7 +1,9 @@
 """What a report is made of: metrics, settings, charts, neighbours, projections."""
 
 import json
+import logging
 import math
+import os
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from embedder.config import Config, with_options
 from embedder.encoders.uncertainty import reliability
 from embedder.evaluation.intervals import resamples
+from embedder.report import layout
 from embedder.report import predictions as module
 from embedder.report.chart import HEIGHT, WIDTH, Series, line_chart
 from embedder.report.intervals import scores_of
@@ -23,6 +26,7 @@ from embedder.report.settings import different, settings_of
 from embedder.report.text import LONGEST, duration, number, short
 from embedder.report.tokens import NO_EXTRAS, with_tokens
 from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.search import unit_rows
 from embedder.vectors.vectors import Vectors
 
 RNG = np.random.default_rng(0)
@@ -414,6 +418,38 @@ def test_samples_of_large_tables_are_of_the_most_frequent_tokens():
         assert shown and all(int(token[1:]) >= 150 for token in shown)
 
 
+def test_few_tokens_of_a_map_have_one_thread(monkeypatch):
+    cores = {0, 1, 2}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores, raising=False)
+    assert [layout.num_jobs(n) for n in (100, 4999, 5000)] == [1, 1, 3]
+
+
+@pytest.mark.parametrize("given", [None, "active"])
+def test_a_map_leaves_the_environment_and_the_log_as_they_were(
+    monkeypatch, caplog, given
+):
+    """While it is made, threads of OpenMP wait asleep, unless the user said how."""
+    seen = []
+
+    def tsne(start, neighbors):
+        seen.append(os.environ["OMP_WAIT_POLICY"])
+        logging.getLogger("openTSNE.tsne").info("a line of the library")
+        return start.astype(np.float32)
+
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    monkeypatch.setattr(layout, "_tsne", tsne)
+    monkeypatch.setattr(layout, "has_tsne", lambda: True)
+    caplog.set_level(logging.INFO)
+    units = unit_rows(np.random.default_rng(0).normal(size=(120, 5)))
+    layout.best_projection(units, all_neighbors(units[np.newaxis], 15))
+    assert seen == [given or "passive"]
+    assert os.environ.get("OMP_WAIT_POLICY") == given
+    assert caplog.messages == []
+    assert logging.getLogger("openTSNE").level == logging.NOTSET
+
+
 def test_the_best_projection_keeps_neighbours_together():
     """Twelve groups of tokens stay apart, which no two components can show."""
     pytest.importorskip("openTSNE")
@@ -442,3 +478,17 @@ def test_without_the_extra_a_map_is_by_components(monkeypatch):
     found = make_map(source, QUICK._replace(method="best"))
     assert found is not None and "principal components" in found.projection.method
     assert found.neighbors.ids.shape == (120, 10)
+
+
+def test_numbers_have_as_many_digits_as_a_reader_needs():
+    configs = [
+        with_options(Config(), alpha=alpha, vector_size=128)
+        for alpha in (0.09295785039535885, 0.09295785039535886)
+    ]
+    settings = {each.name: each.value for each in settings_of(configs[0]).given}
+    assert settings == {"alpha": "0.0929579", "vector_size": "128"}
+    assert [name for name, _ in different(configs)] == ["alpha"]
+    found = line_chart("x", [Series("", [(0, 0), (200_000, 50_000)])], "updates")
+    assert {"50,000", "200,000"} <= {
+        each.text for each in found.x_ticks + found.y_ticks
+    }

@@ -20,7 +20,7 @@ from embedder.report.page import Report
 from embedder.run.stopping import Stop, Stopped
 from embedder.run.train import train
 from embedder.vectors.export import read_vectors
-from tests.commands import error_line, run_python
+from tests.commands import error_line, record_stages, run_python
 from tests.report import parsed
 
 FAST = ["--loader", "memory", "--vector-size", "8", "--min-count", "1", "--sample", "0"]
@@ -227,10 +227,20 @@ def test_a_mirror_has_the_report(runs, tmp_path):
     assert (tmp_path / "two" / "report.html").read_bytes() == report
 
 
-def test_the_verb_writes_the_report_of_a_run(run, tmp_path, capsys):
+def test_the_verb_writes_the_report_of_a_run(run, tmp_path, capsys, monkeypatch):
+    seen = record_stages(monkeypatch)
     (run / "report.html").unlink()
     assert main(["report", str(run)]) == 0
-    assert "report.html: " in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "report.html: " in printed.out and printed.err == ""
+    for stage in (
+        f"reading {run}",
+        "samples of neighbours",
+        "the map of 9 tokens: neighbours",
+        "the map of 9 tokens: positions",
+        f"writing {run / 'report.html'}",
+    ):
+        assert stage in seen
     assert page(run / "report.html").one("h1").text == "Report of run"
     to = tmp_path / "elsewhere.html"
     assert main(["report", str(run), "--to", str(to)]) == 0
@@ -479,7 +489,7 @@ def test_a_full_disk_for_the_report_loses_nothing(runs, tmp_path, monkeypatch, c
     assert main(command) == 0
     said = capsys.readouterr()
     assert "report.html is not written: No space left on device." in said.err
-    assert "done. 9 vectors" in said.out
+    assert said.out.endswith("done. 9 vectors of 8 numbers.\n")
     assert not (folder / "report.html").exists()
     for name in RESULTS:
         assert (folder / name).read_bytes() == (runs / "tokens" / name).read_bytes()
@@ -519,6 +529,33 @@ def test_a_trainer_in_python_has_a_report():
     assert losses == [f"{trainer.loss_history[-1]:.4f}"]
     assert "<i>Fox" in parsed.data(found, "map-data")["names"]
     assert 'srcdoc="&lt;!doctype html' in trainer.report()._repr_html_()
+
+
+TITLES = ["loss", "alpha", "words_per_second", "time, % by activity"]
+
+
+def titles(report) -> list[str]:
+    found = parsed.parse(report.html).one("section", id="curves")
+    return [each.one("strong").text for each in found.every("figcaption")]
+
+
+def test_the_report_of_a_trainer_has_what_that_of_a_run_has(tmp_path):
+    trainer = EmbeddingTrainer(vector_size=8, min_count=1, sample=0, epochs=2)
+    trainer.fit([WORDS] * 50, holdout=0.1)
+    assert sorted(titles(trainer.report())) == sorted([*TITLES, "held_out"])
+    results = parsed.table(parsed.parse(trainer.report().html), "Result")
+    of_time = {name for name in results if name.startswith("time: ")}
+    assert of_time > {"time: compiling, the first call", "time: updates"}
+    updates = int(results["updates"][0])
+    assert float(results["words/s"][0].replace(",", "")) > 0
+    trainer.partial_fit([WORDS] * 50)
+    results = parsed.table(parsed.parse(trainer.report().html), "Result")
+    assert results["epochs"] == ["3 of 3"] and int(results["updates"][0]) > updates
+    trainer.save(tmp_path / "model.npz")
+    loaded = EmbeddingTrainer.load(tmp_path / "model.npz")
+    assert titles(loaded.report()) == ["loss"]
+    loaded.partial_fit([WORDS] * 50)
+    assert sorted(titles(loaded.report())) == sorted(TITLES)
 
 
 def test_a_trainer_that_is_not_trained_has_none():

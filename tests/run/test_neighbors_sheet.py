@@ -15,7 +15,7 @@ from embedder.encoders import sheet
 from embedder.encoders.sheet import Cell, as_pixels, write_sheet
 from embedder.errors import InputError
 from embedder.vectors.export import read_vectors
-from tests.commands import error_line
+from tests.commands import error_line, record_stages
 
 RNG = np.random.default_rng(0)
 LABELS = np.arange(40) % 2
@@ -173,6 +173,12 @@ def texts(monkeypatch) -> list[str]:
 
     monkeypatch.setattr(ImageDraw.ImageDraw, "text", spy)
     return found
+
+
+def test_a_sheet_tells_its_stages(runs, monkeypatch):
+    seen = record_stages(monkeypatch)
+    assert neighbors(runs / "images", "3", "--to", "sheet.png") == 0
+    assert seen[0] == "neighbours" and "the images of sheet.png" in seen
 
 
 def test_key_label_and_similarity_are_under_each_image(runs, capsys, texts):

@@ -4,10 +4,12 @@ import io
 import logging
 import time
 
+import numpy as np
+import polars as pl
 import pytest
 from rich.console import Console
 
-from embedder import EmbeddingTrainer
+from embedder import EmbeddingTrainer, FeatureEncoder, every
 from embedder.engine.epochs import Status
 from embedder.run import progress
 from embedder.run.progress import display, summary
@@ -32,6 +34,7 @@ def status(done: float, **fields) -> Status:
             "updates": 10,
             "best": None,
             "unit": "words",
+            "noun": "words",
             "items": int(1_000_000 * done),
             "items_per_second": 1000.0,
             "seconds": 5.0,
@@ -123,7 +126,25 @@ def test_training_tells_its_stages():
         "reading corpus",
         "reading corpus: 2,400 tokens",
         "compiling",
+        "finishing the last epoch",
+        "taking the result from the device",
     ]
+
+
+def test_the_bar_has_a_stage_after_the_last_call():
+    """Else it stands still at 100 % for as long as scores take."""
+    seen: list[str] = []
+
+    class Shown(list):
+        def append(self, status: Status) -> None:
+            seen.append(f"{status.progress:.0%}")
+
+    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=1)
+    with showing_stages(seen.append):
+        trainer.fit(TEXT, holdout=0.2, callbacks=[every(1, Shown().append)])
+    after = seen[seen.index("finishing the last epoch") :]
+    assert after[1] == "measuring scores"
+    assert after[-1] == "taking the result from the device"
 
 
 def test_lines_where_there_is_no_terminal(monkeypatch):
@@ -158,6 +179,18 @@ def test_time_left_is_not_told_by_the_call_that_compiles():
     assert line == "epoch 1/2: 50 % of the run, loss 2.2500, 1,000 words/s"
 
 
+def test_sessions_have_items(caplog):
+    """In words of the log; files keep the name that their readers know."""
+    caplog.set_level(logging.INFO, "embedder")
+    seen: list[Status] = []
+    rows = [(n, item) for n, session in enumerate(TEXT) for item in session]
+    frame = pl.DataFrame(rows, ["session", "item"], orient="row")
+    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=1)
+    trainer.fit(frame, verbose=False, callbacks=seen.append)
+    assert " items/s" in caplog.messages[-1]
+    assert (seen[0].noun, seen[0].unit) == ("items", "words")
+
+
 def test_fit_is_silent_where_there_is_no_terminal(capsys):
     EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT)
     assert capsys.readouterr() == ("", "")
@@ -174,5 +207,49 @@ def test_verbose_prints_a_line_an_epoch(capsys):
 def test_the_log_says_the_same(caplog):
     caplog.set_level(logging.INFO, "embedder")
     EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT, verbose=False)
-    lines = [x for x in caplog.messages if x.startswith("epoch ")]
+    data, *lines = [x for x in caplog.messages if "epoch" in x]
+    assert data == "vocabulary: 23 tokens, 2,400 of 2,400 occurrences; 2 epochs"
     assert [x[:16] for x in lines] == ["epoch 1/2: loss ", "epoch 2/2: loss "]
+
+
+def test_the_log_has_lines_within_long_epochs(caplog, monkeypatch):
+    clock = iter(range(0, 100_000, 30))  # seconds
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    caplog.set_level(logging.INFO, "embedder")
+    trainer = EmbeddingTrainer(
+        vector_size=4, min_count=1, epochs=1, block=16, blocks_per_update=1
+    )
+    trainer.fit(TEXT, verbose=False, callbacks=every(16, lambda status: None))
+    lines = [x for x in caplog.messages if x.startswith("epoch 1/1: ")]
+    within, end = [x for x in lines if " % of the run, loss " in x], lines[-1]
+    assert len(within) == 1 and end.startswith("epoch 1/1: loss ")
+
+
+def test_an_encoder_logs_its_data(caplog):
+    caplog.set_level(logging.INFO, "embedder")
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    FeatureEncoder((3, 4, 2), epochs=1).fit(X, np.arange(40) % 2)
+    examples = "examples: 40 of 2 classes, 40 to train on, in 2 updates an epoch"
+    assert f"{examples}; 1 epoch" in caplog.messages
+
+
+def test_work_is_shown_once_it_takes_time(monkeypatch):
+    console = terminal(80)
+    monkeypatch.setattr(progress, "Console", lambda file: console)
+    monkeypatch.setattr(progress, "WORK_AFTER", 0.1)
+    with progress.working():
+        report_stage("at once")
+    assert shown_on(console) == ""
+    with progress.working():
+        report_stage("neighbours: 1 of 3 queries")
+        time.sleep(0.4)
+    assert "neighbours: 1 of 3 queries" in shown_on(console)
+    assert shown_on(console).endswith("\x1b[2K")  # nothing stays
+
+
+def test_work_shows_nothing_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "WORK_AFTER", 0.01)
+    with progress.working():
+        report_stage("neighbours: 1 of 3 queries")
+        time.sleep(0.2)
+    assert capsys.readouterr() == ("", "")

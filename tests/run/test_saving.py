@@ -9,6 +9,7 @@ from embedder.run import saving
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop, Stopped
 from embedder.settings import Interval
+from embedder.stages import showing_stages
 
 
 class Disk:
@@ -146,8 +147,11 @@ def test_a_signal_saves_and_stops():
     save(status(1))
     assert stop.is_polled and not disk.saved
     stop.number = 15
-    with pytest.raises(Stopped, match="Stopped after 2 updates, which are") as caught:
+    seen: list[str] = []
+    stopped = pytest.raises(Stopped, match="Stopped after 2 updates, which are")
+    with showing_stages(seen.append), stopped as caught:
         save(status(2))
+    assert seen == ["stopping: saving a checkpoint; Ctrl-C again ends at once"]
     assert caught.value.number == 15
     assert disk.saved == [(2, 0)] and disk.waits == 1
 

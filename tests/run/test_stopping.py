@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -112,3 +113,39 @@ with stop.listening():
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True)
     assert (done.returncode, done.stdout) == (128 + number, b"first\nas well\n")
+
+
+@pytest.mark.row("F6")
+def test_a_signal_in_compiled_code_is_told_and_a_second_ends_at_once():
+    """Handlers of Python wait for the end of such code, as when XLA compiles."""
+    script = """
+import hashlib
+from threading import Timer
+from embedder.run.stopping import Stop
+from embedder.stages import showing_stages
+with showing_stages(lambda text: print(text, flush=True)), Stop().listening():
+    Timer(0.5, print, ["within"], {"flush": True}).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # some minutes
+"""
+    command = [sys.executable, "-c", script]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout.readline() == "within\n"
+        process.send_signal(signal.SIGINT)
+        line = process.stdout.readline()
+        assert line == "stopping; Ctrl-C again ends at once\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=10) == ("", "")
+    assert process.returncode == 128 + signal.SIGINT
+
+
+def test_listening_leaves_no_thread_and_no_wakeup():
+    before = threading.active_count()
+    with Stop().listening():
+        assert threading.active_count() == before + 1
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    assert signal.set_wakeup_fd(-1) == -1

@@ -76,6 +76,18 @@ def test_nothing_is_cut_and_nothing_controls_the_terminal(width):
     assert "+[red]x[/]" in whole and "newsinceupdate40" in whole
 
 
+def test_names_and_similarities_stand_beside_keys():
+    found = neighbors(["22178", "84978"])
+    names = {"22178": "Red\x1b[31m tea"}
+    shown = lines(frame("run", state(), found, [], Space(80), names), 80)
+    name = "Red\\x1b[31m tea"
+    for line in (
+        f"22178 ({name}): 22178 ({name}) 0.50, +84978 0.50",
+        f"84978: 22178 ({name}) 0.50, +84978 0.50",
+    ):
+        assert line in shown
+
+
 @pytest.mark.row("B70")
 @settings(max_examples=50)
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=6), st.integers(20, 120))

@@ -98,8 +98,32 @@ def test_a_finished_run_is_shown_and_only_read(run, capsys):
     for word in ("w3", "w7"):
         line = next(x for x in text.splitlines() if x.startswith(f"{word}: "))
         expected = [near for near, _ in vectors.most_similar(word, topn=NUM_NEIGHBORS)]
-        assert line.replace("+", "").partition(": ")[2].split(", ") == expected
+        near = line.replace("+", "").partition(": ")[2].split(", ")
+        assert [each.split()[0] for each in near] == expected
+        first = vectors.similarity(word, expected[0])
+        assert near[0] == f"{expected[0]} {first:.2f}"
     assert "loss" in text and "alpha" in text and "words/s" in text
+
+
+@pytest.mark.slow
+def test_the_names_of_keys_are_shown(run, capsys, tmp_path):
+    names = tmp_path / "names.csv"
+    names.write_text("key,name\nw3,Red tea\n" + "w5,Blue\x1b[31m tea\n")
+    command = (run.path, "--once", "--probe", "w3", "--names", names)
+    text = " ".join(shown(capsys, *command).split())
+    assert "w3 (Red tea): " in text
+    wanted = ("--names", names, "--probe", *WORDS[:20])
+    text = " ".join(shown(capsys, run.path, "--once", *wanted).split())
+    assert "w5 (Blue\\x1b[31m tea)" in text and "\x1b[31m tea" not in text
+
+
+@pytest.mark.row("B28")
+def test_names_that_are_no_table(capsys, tmp_path):
+    assert main(["watch", str(tmp_path), "--names", str(tmp_path / "no.csv")]) == 2
+    assert "no.csv: No such file or directory." in error_line(capsys)
+    (tmp_path / "x.csv").write_text("key\n1\n")
+    assert main(["watch", str(tmp_path), "--names", str(tmp_path / "x.csv")]) == 2
+    assert "`names` must be a table with the columns key" in error_line(capsys)
 
 
 @pytest.mark.slow
