@@ -90,6 +90,7 @@ class EncoderTraining:
         start: Start | None = None,
         optimizer: optax.GradientTransformation | None = None,
     ):
+        avoid_slow_scatters()  # before the first use of a device
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         config = resolved(config, shape)
         models = [resolved(each, shape) for each in models]
@@ -106,7 +107,6 @@ class EncoderTraining:
         varied, self._rates = own_rates(self.replicas)
         self.examples = examples
         self.epochs = epochs
-        avoid_slow_scatters()
         demand = Demand(
             num_blocks=options.batch_size,
             device_bytes=self._device_bytes,
