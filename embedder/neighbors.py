@@ -215,6 +215,8 @@ def _of_files(lookup: Lookup, args: Neighbors, among: Keys) -> dict[str, Result]
     for (key, label, share), found in zip(embedded.predictions, near, strict=True):
         about = {"predicted": label, "probability": share}
         title = f"{key}: {label} ({share:.3f})"
+        if label is None:  # trained without labels
+            about, title = {"predicted": None, "probability": None}, f"{key}:"
         results[key] = Result((key,), about, title, ranked(found))
     return results
 
@@ -227,7 +229,9 @@ def _write_sheet(lookup: Lookup, args: Neighbors, to: Path, among: Keys) -> None
         report_stage("neighbours")
         nearest = [
             Nearest(
-                *(each.keys[0], each.query.get("predicted")),
+                each.keys[0],
+                # A query without it is an example; without labels it is None.
+                each.query["predicted"] or "" if "predicted" in each.query else None,
                 [(near.key, near.numbers["similarity"]) for near in each.found],
             )
             for each in _results(lookup, args, among)

@@ -293,6 +293,9 @@ def _print_embedded(found: "Embedded", run: Path, topn: int) -> None:
         nearest = vectors_of(run).nearest_to(found.vectors.matrix, topn)
     labels = labels_of(run)
     for number, (key, label, share) in enumerate(found.predictions):
+        if label is None:
+            print_ranking(f"{key}:", nearest[number], labels)
+            continue
         about = f"{share:.3f}"
         if found.entropies is not None:
             total, data, model = (x[number] for x in found.entropies[1:])

@@ -23,6 +23,7 @@ import numpy as np
 
 from embedder.disk.arrays import read_stored_array
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
+from embedder.encoders.examples import UNLABELLED
 from embedder.encoders.networks.network import Network
 from embedder.encoders.networks.registry import network_in
 from embedder.encoders.options import EncoderOptions
@@ -56,6 +57,11 @@ class EncoderFile(NamedTuple):
     example_shape: tuple[int, ...]
     example_dtype: str
     rotations: np.ndarray | None = None  # [K, E, E]; None: one network
+
+    @property
+    def is_unlabelled(self) -> bool:
+        """Whether it was trained on examples without labels: no class is predicted."""
+        return self.classes.tolist() == [UNLABELLED]
 
     @property
     def replicas(self) -> list[dict[str, np.ndarray]]:

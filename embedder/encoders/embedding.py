@@ -18,7 +18,9 @@ class Embedded(NamedTuple):
     """Embeddings and predicted classes of new examples."""
 
     vectors: Vectors
-    predictions: list[tuple[str, str, float]]  # key, predicted class, its probability
+    predictions: list[tuple[str, str | None, float]]
+    """Key, predicted class and its probability; the class is None if the encoder was
+    trained without labels."""
     entropies: EntropySplit | None  # of replicas; None: one network
 
 
@@ -39,7 +41,8 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
     keys, x = read_new_examples(files, run, model, os.cpu_count() or 1)
     predictor = predictor_of(model)
     split = predictor.predict(x)
-    labels = [str(model.classes[i]) for i in split.probabilities.argmax(axis=1)]
+    classes = [None] if model.is_unlabelled else [*map(str, model.classes)]
+    labels = [classes[i] for i in split.probabilities.argmax(axis=1)]
     best = split.probabilities.max(axis=1).tolist()
     return Embedded(
         Vectors(keys, predictor.vectors(x, model.rotations)),

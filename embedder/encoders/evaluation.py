@@ -12,7 +12,7 @@ from embedder.config import read_toml
 from embedder.disk.urls import without_secrets
 from embedder.encoders.artefact import EncoderFile
 from embedder.encoders.embedding import read_model
-from embedder.encoders.examples import Examples
+from embedder.encoders.examples import UNLABELLED, Examples
 from embedder.encoders.formats import open_examples
 from embedder.encoders.labels import read_labels
 from embedder.encoders.new_examples import reading_options
@@ -180,6 +180,11 @@ def _evaluate_validation(run: Path) -> Evaluated:
             "same examples: `embedder verify` tells which is damaged."
         )
     is_held = ~frame["trained"]
+    if frame["label"].unique().to_list() == [UNLABELLED]:
+        raise InputError(
+            f"RUN {run} was trained on examples without labels, which have nothing to "
+            "evaluate: give labelled examples by --examples DATA."
+        )
     if not is_held.any():
         raise InputError(
             f"RUN {run} has no validation examples: train with --validation-fraction, "

@@ -1,7 +1,8 @@
 """Images from untrusted files; many of them as one array, decoded once.
 
 Files whose pixels have one channel are grey: u8[height, width]. Others are RGB:
-u8[height, width, 3]. A file is grey by its format, not by its pixels.
+u8[height, width, 3]. A file is grey by its format, not by its pixels. Images are turned
+as their EXIF orientation says: cameras store those of a turned camera as it saw them.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ Channels = Literal["auto", "1", "3"]
 Mode = Literal["RGB", "L"]
 Result = TypeVar("Result")
 
-_FORMAT = 3  # version of the cache of decoded images
+_FORMAT = 4  # version of the cache of decoded images
 _GREY = ("1", "L", "LA", "La", "I;16", "I")  # modes of Pillow
 _log = logging.getLogger(__name__)
 
@@ -198,6 +199,7 @@ def read_image(
             raise InputError(
                 f"its {image.height} x {image.width} pixels are more than {limit}"
             )
+        image = _upright(image)
         if image.mode == "I;16":  # Pillow would clip its values at 255
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         image = image.convert(mode)
@@ -207,6 +209,30 @@ def read_image(
         return np.asarray(image)
 
     return _opened(file, pixels)
+
+
+def _upright(image: "Image.Image") -> "Image.Image":
+    """The image as it is shown; without an orientation, or with a damaged one, it is
+    `image`."""
+    from PIL import ExifTags, Image
+
+    image.load()  # raises what is wrong with the image
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # nearly anything, as of a damaged image
+        return image
+    # `ImageOps.exif_transpose` writes the other tags anew, and fails if one is damaged.
+    turns = Image.Transpose
+    turn = {
+        2: turns.FLIP_LEFT_RIGHT,
+        3: turns.ROTATE_180,
+        4: turns.FLIP_TOP_BOTTOM,
+        5: turns.TRANSPOSE,
+        6: turns.ROTATE_270,
+        7: turns.TRANSVERSE,
+        8: turns.ROTATE_90,
+    }.get(orientation)
+    return image if turn is None else image.transpose(turn)
 
 
 def is_grey(file: ImageFile) -> bool:

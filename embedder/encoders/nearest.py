@@ -17,7 +17,8 @@ class Nearest(NamedTuple):
     """A query, and the examples nearest to it."""
 
     query: str  # a key, or the path of an image
-    predicted: str | None  # what an encoder says of an image; None: it is an example
+    predicted: str | None
+    """The class of an image by the encoder, empty without labels; None: an example."""
     found: list[tuple[str, float]]  # keys and similarities
 
 
@@ -77,8 +78,8 @@ def write_nearest(
             mode: Literal["L", "RGB"] = "L" if len(shape) == 2 else "RGB"
             query = as_pixels(read_image(Path(result.query), shape[:2], mode)[None])
             assert query is not None, "images are read as images"
-            predicted = f"predicted: {result.predicted}"
-            first = Cell(query[0], result.query, (predicted, "query"))
+            about = [f"predicted: {result.predicted}"] if result.predicted else []
+            first = Cell(query[0], result.query, (*about, "query"))
         return [first, *(near(each, own) for each in result.found)]
 
     def near(found: tuple[str, float], own: int | None) -> Cell:

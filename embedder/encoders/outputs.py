@@ -1,8 +1,9 @@
 """Outputs of an encoder: embeddings, class probabilities, loss and accuracy.
 
 Examples are passed to the compiled functions in groups of one size, the last one
-padded. K replicas, whose models have K first, compute a group in one call: as many
-of them at once, by `vmap`, as memory allows.
+padded. It is such that the activations of a group fit in memory, and that few examples
+are not padded to many. K replicas, whose models have K first, compute a group in one
+call: as many of them at once, by `vmap`, as memory allows.
 
 Axis letters: K replicas, n examples, m examples of a group, E values of an embedding,
 C classes.
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 import jax
 import numpy as np
 
+from embedder.encoders.memory import output_bytes
 from embedder.encoders.networks.encoder import Encoder, make_encoder
 from embedder.encoders.networks.network import Array, Model, Network
 from embedder.encoders.update import Sums, loss_sums
@@ -24,6 +26,10 @@ _GROUP = 1024  # examples that are computed at once, at most
 _VALUES = {"cpu": 2**20}  # that replicas compute at once: a CPU's cache holds them
 _DEVICE_VALUES = 2**26  # on other devices
 _HELD_VALUES = 2**26  # of the outputs of all replicas for a group
+_ACTIVATIONS = {"cpu": 2**28}  # bytes of those of a group, at most
+_DEVICE_ACTIVATIONS = 2**30  # on other devices
+_FEW_ACTIVATIONS = 2**24  # bytes up to which padding costs less than to compile anew
+_MARGIN = 2  # XLA holds up to so many times what is estimated
 
 
 def load_encoder(
@@ -103,7 +109,7 @@ def evaluate_replicas(
     ids: np.ndarray,
 ) -> tuple[float, float]:
     """Means over K replicas of what `evaluate` returns; `model` have K first."""
-    sums = functools.partial(_replica_sums, _num_at_once(encoder.network))
+    sums = functools.partial(_replica_sums, _num_at_once(encoder))
     data = features, labels, ids
     return _evaluate(sums, encoder, _on_one_device(model), *data)
 
@@ -116,12 +122,12 @@ def _evaluate(
     labels: np.ndarray,
     ids: np.ndarray,
 ) -> tuple[float, float]:
-    total = np.zeros(3)
+    total, size = np.zeros(3), _group_size(encoder, len(ids))
     with jax.enable_x64(encoder.dtype == np.float64):
-        for start in range(0, len(ids), _GROUP):
-            group = ids[start : start + _GROUP]
+        for start in range(0, len(ids), size):
+            group = ids[start : start + size]
             rows = features[group], labels[group], np.ones(len(group), encoder.dtype)
-            batch = (_padded(each, _GROUP) for each in rows)
+            batch = (_padded(each, size) for each in rows)
             sums = jax.device_get(batch_sums(encoder, model, *batch))
             total += [float(np.sum(x, dtype=np.float64)) for x in sums]
     return float(total[0] / total[1]), float(total[2] / total[1])
@@ -135,11 +141,11 @@ def _apply(
     width: int,
 ) -> np.ndarray:
     outputs = np.empty((len(features), width), encoder.dtype)
-    model = _on_one_device(model)
+    model, size = _on_one_device(model), _group_size(encoder, len(features))
     with jax.enable_x64(encoder.dtype == np.float64):
-        for start in range(0, len(features), _GROUP):
-            group = _padded(np.asarray(features[start : start + _GROUP]), _GROUP)
-            rows = outputs[start : start + _GROUP]
+        for start in range(0, len(features), size):
+            group = _padded(np.asarray(features[start : start + size]), size)
+            rows = outputs[start : start + size]
             rows[:] = np.asarray(function(encoder, model, group))[: len(rows)]
     return outputs
 
@@ -151,7 +157,8 @@ def _groups(
     features: np.ndarray,
 ) -> Iterator[np.ndarray]:
     """The outputs of K replicas for one group of examples after the other, [K, m, .]"""
-    size, at_once = _group_size(encoder.network, model), _num_at_once(encoder.network)
+    num = len(jax.tree.leaves(model)[0])
+    size, at_once = _group_size(encoder, len(features), num), _num_at_once(encoder)
     is_float64 = encoder.dtype == np.float64
     with jax.enable_x64(is_float64):
         model = jax.device_put(_on_one_device(model))  # else for every group
@@ -163,19 +170,45 @@ def _groups(
         yield found[:, : len(rows)]
 
 
-def _group_size(network: Network, model: Model) -> int:
-    """Number of examples of a group of all replicas, whose outputs are held at once."""
+def group_bytes(encoder: Encoder, num_examples: int, num_replicas: int) -> int:
+    """Bytes that the outputs of examples need on the device at once, estimated."""
+    size = _group_size(encoder, num_examples, num_replicas)
+    at_once = min(num_replicas, _num_at_once(encoder))
+    return _MARGIN * at_once * size * _example_bytes(encoder)
+
+
+def _group_size(encoder: Encoder, num_examples: int, num_replicas: int = 1) -> int:
+    """Number of examples of a group, all outputs of which are held at once."""
+    network, each = encoder.network, _example_bytes(encoder)
     outputs = network.vector_size + network.num_classes
-    num_replicas = len(jax.tree.leaves(model)[0])
-    return max(1, min(_GROUP, _HELD_VALUES // (num_replicas * outputs)))
+    most = _power_of_two(_activation_limit() // each)
+    least = _power_of_two(_FEW_ACTIVATIONS // each)
+    needed = 2 ** math.ceil(math.log2(max(1, num_examples)))
+    size = min(_GROUP, most, max(least, needed))
+    return max(1, min(size, _HELD_VALUES // (num_replicas * outputs)))
 
 
-def _num_at_once(network: Network) -> int:
+def _power_of_two(number: int) -> int:
+    """The largest power of two up to `number`, at least 1."""
+    return 2 ** (max(1, number).bit_length() - 1)
+
+
+def _activation_limit() -> int:
+    return _ACTIVATIONS.get(jax.default_backend(), _DEVICE_ACTIVATIONS)
+
+
+def _example_bytes(encoder: Encoder) -> int:
+    return output_bytes(encoder.network, encoder.dtype.name)
+
+
+def _num_at_once(encoder: Encoder) -> int:
     """Number of replicas that compute a group by one `vmap`, at most."""
+    network = encoder.network
     outputs = network.vector_size + network.num_classes
     example = math.prod(network.example_shape) + outputs
     values = _VALUES.get(jax.default_backend(), _DEVICE_VALUES)
-    return max(1, values // (_GROUP * example))
+    fitting = _activation_limit() // (_GROUP * _example_bytes(encoder))
+    return max(1, min(values // (_GROUP * example), fitting))
 
 
 def _padded(rows: np.ndarray, size: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from embedder.encoders.predictor import Predictor
 from embedder.encoders.start import Start, read_start, write_start
 from embedder.encoders.training import EncoderTraining
 from embedder.encoders.update import model_of
+from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Snapshot
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.engine.state import TrainState
@@ -44,6 +45,7 @@ class EncoderProblem:
         cache: Path | None = None,
         workdir: Path | None = None,
     ):
+        avoid_slow_scatters()  # before the first use of a device
         if source is None:
             raise InputError(f"DATA must be given for an encoder: {DESCRIPTION}.")
         self.base: dict[str, Any] | None = None

@@ -1,5 +1,6 @@
 """Where a network starts: parameters of another encoder, by module, name and shape."""
 
+import collections
 import hashlib
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from embedder.config import read_toml
 from embedder.disk.files import atomic_file
 from embedder.disk.urls import without_secrets
 from embedder.encoders.embedding import read_model
-from embedder.encoders.networks.network import Model
+from embedder.encoders.networks.network import CLASSES, Model
 from embedder.errors import InputError
 from embedder.run.remote_run import copy_of_base
 from embedder.run.workdir import Workdir
@@ -35,13 +36,15 @@ class Start(NamedTuple):
         shape here, in its dtypes.
 
         Raises:
-          InputError: there are none.
+          InputError: no module has all of its own here, or only the last layer.
         """
-        if not self._matching(model):
+        found = self._fitting_modules(model)
+        if not found or (found == {CLASSES} and len(model.params) > 1):
+            which = f" but `{CLASSES}`" if found else ""
             raise InputError(
-                f"`init_from` {self.shown} has no parameter of the same module, name "
-                "and shape as the network: give the --network and --network-args of "
-                "that run."
+                f"`init_from` {self.shown} has no module with parameters of the same "
+                f"names and shapes as the network{which}: give the --network and "
+                "--network-args of that run."
             )
 
         def started(path, first):
@@ -52,18 +55,24 @@ class Start(NamedTuple):
 
     def coverage(self, model: Model) -> str:
         """How much of `model` starts here, as a line."""
-        num = sum(first.size for first in self._matching(model))
+        num = sum(first.size for _, first in self._matching(model))
         total = sum(leaf.size for leaf in jax.tree.leaves(model.params))
         return (
             f"start: {num} of {total} parameters are those of {self.shown}; the others "
             "are drawn"
         )
 
-    def _matching(self, model: Model) -> list[np.ndarray]:
+    def _fitting_modules(self, model: Model) -> set[str]:
+        """The modules of `model` all of whose parameters start here."""
+        matching = collections.Counter(module for module, _ in self._matching(model))
+        return {m for m, num in matching.items() if num == len(model.params[m])}
+
+    def _matching(self, model: Model) -> list[tuple[str, np.ndarray]]:
+        """Module and first values of each parameter of `model` that starts here."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(model.params)
         prefix = (jax.tree_util.GetAttrKey("params"),)
         return [
-            leaf
+            (path[0].key, leaf)
             for path, leaf in leaves
             if self._found((*prefix, *path), leaf) is not None
         ]

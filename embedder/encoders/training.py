@@ -23,6 +23,7 @@ from embedder.encoders.batches import (
 )
 from embedder.encoders.examples import UNLABELLED, Examples
 from embedder.encoders.loaders import choose_loader
+from embedder.encoders.memory import update_bytes
 from embedder.encoders.networks.encoder import (
     initial_model,
     make_encoder,
@@ -38,7 +39,7 @@ from embedder.encoders.optimizers import (
     learning_rate,
 )
 from embedder.encoders.options import EncoderOptions
-from embedder.encoders.outputs import evaluate, evaluate_replicas
+from embedder.encoders.outputs import evaluate, evaluate_replicas, group_bytes
 from embedder.encoders.own_rates import own_optimizer, own_rates
 from embedder.encoders.program import (
     make_encoder_program,
@@ -63,6 +64,7 @@ from embedder.engine.program import PlacedState
 from embedder.engine.replicas import stack_states
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
+from embedder.limits import gib
 
 
 class EncoderTraining:
@@ -77,7 +79,10 @@ class EncoderTraining:
     scores: tuple[str, ...] = ("val_loss", "val_accuracy")
     metrics: tuple[str, ...] = ("train_loss", "train_accuracy", *scores)
     divergence_message = "training diverged. Give a smaller `learning_rate`."
-    memory_advice = "give --loader tfdata, a smaller network or `batch_size`."
+    memory_advice = (
+        "give --loader tfdata, a smaller network or `batch_size`, or more "
+        "`micro_batches`."
+    )
     zero_loss_message = "Every prediction is already certain: nothing is learned."
     backend = "xla"
 
@@ -91,6 +96,7 @@ class EncoderTraining:
         optimizer: optax.GradientTransformation | None = None,
         call_limit: float = math.inf,
     ):
+        avoid_slow_scatters()  # before the first use of a device
         shape, num_classes = examples.features.shape[1:], len(examples.classes)
         config = resolved(config, shape)
         models = [resolved(each, shape) for each in models]
@@ -107,7 +113,6 @@ class EncoderTraining:
         varied, self._rates = own_rates(self.replicas)
         self.examples = examples
         self.epochs = epochs
-        avoid_slow_scatters()
         demand = Demand(
             num_blocks=options.batch_size,
             device_bytes=self._device_bytes,
@@ -136,7 +141,6 @@ class EncoderTraining:
         limit = min(config.updates_per_call, call_limit)
         self.superblock_size = updates_per_call(self.loader, self.source, limit)
         self._is_resident = self.loader == "memory"
-        self._check_device()
         self._check_parts()
         _check_frozen(options.freeze_modules, self.network)
         self.schedule = Schedule(
@@ -159,6 +163,7 @@ class EncoderTraining:
             self._class_weights(train),
             optimizer,
         )
+        self._check_device()
         self._resident: tuple[jax.Array, jax.Array] | None = None
 
     @property
@@ -191,7 +196,7 @@ class EncoderTraining:
     @functools.cached_property
     def baselines(self) -> dict[str, float]:
         """The accuracy of always the class that most training examples have."""
-        if not len(self.validation):
+        if not len(self.validation) or self._is_unlabelled:
             return {}
         labels, validation = self.examples.labels, self.validation
         most = np.bincount(labels[self.source.train]).argmax()
@@ -226,6 +231,7 @@ class EncoderTraining:
         features = self.examples.features
         call = self.superblock_size * self.source.update_bytes
         is_mapped = isinstance(features, np.memmap)
+        is_on_host = jax.default_backend() == "cpu"
         vectors = len(features) * self.network.vector_size * self._itemsize
         return {
             "parameters": 4 * self._parameter_bytes,
@@ -233,6 +239,7 @@ class EncoderTraining:
             "features": 0 if is_mapped else features.nbytes,
             "features on the device": features.nbytes if self._is_resident else 0,
             "batches": 0 if self._is_resident else 6 * call,
+            "activations": self._num_local * self._activations if is_on_host else 0,
             "rotations": 2 * self._rotation_bytes,
             "vectors to write": (4 if self.has_replicas else 2) * vectors,
             "TensorFlow": 650 * 2**20 if self.loader == "tfdata" else 0,
@@ -249,7 +256,24 @@ class EncoderTraining:
             for name in ("parameters", "batches")
         }
         shared = "features on the device"
-        return of_replicas | {shared: self.memory[shared]}
+        both = of_replicas | {shared: self.memory[shared]}
+        return both | {"activations": self._activations}
+
+    @property
+    def _num_local(self) -> int:
+        """Devices of this process that take part."""
+        return max(1, self.layout.num_devices // jax.process_count())
+
+    @property
+    def _activations(self) -> int:
+        """Bytes of those of an update, or of a group that is evaluated, on a device."""
+        features, options = self.examples.features, self.config.encoder
+        num = -(-options.batch_size // self.layout.block_devices)
+        shape = num, *features.shape[1:]
+        each = update_bytes(self.program.learning, shape, features.dtype.name)
+        replicas = -(-len(self.replicas) // self.layout.replica_devices)
+        outputs = group_bytes(self.program.encoder, len(features), len(self.replicas))
+        return max(replicas * each, outputs)
 
     def rate(self, progress: float) -> float:
         """Learning rate at `progress` in [0, 1]."""
@@ -344,14 +368,14 @@ class EncoderTraining:
 
     def summary(self, sums: tuple[float, ...]) -> Metrics:
         """Loss and accuracy of an epoch on each batch before its update, of replicas
-        their means."""
+        their means; without labels there is no accuracy."""
         loss, num, correct = sums
-        return loss / num, correct / num
+        return loss / num, None if self._is_unlabelled else correct / num
 
     def evaluate(self, state: PlacedState) -> Metrics:
         """Loss and accuracy on the validation examples, of replicas their means; None:
-        there are none."""
-        if not len(self.validation):
+        there are none, or they have no labels."""
+        if not len(self.validation) or self._is_unlabelled:
             return None, None
         evaluate_all, model = evaluate, model_of(state)
         if self.has_replicas:  # devices may have some of them each
@@ -394,16 +418,21 @@ class EncoderTraining:
         )
 
     def _check_device(self) -> None:
-        """Checks that features which stay on the devices fit there."""
-        if not self._is_resident:
-            return
+        """Checks that what stays on the devices, and activations, fit there."""
         device = jax.local_devices()[0]
-        room = capacity(device, len(jax.local_devices()))
+        room = capacity(device, self._num_local)
         needed = self.examples.features.nbytes + 4 * self._parameter_bytes
-        if needed > room:
+        if self._is_resident and needed > room:
             raise InputError(
                 f"`loader` memory puts all features on each device, which needs "
                 f"{needed / 2**30:.1f} GiB of {room / 2**30:.1f}: give --loader tfdata."
+            )
+        found = self.device_memory
+        if (total := sum(found.values())) > room:
+            parts = ", ".join(f"{name} {gib(n)}" for name, n in found.items() if n)
+            raise InputError(
+                f"An update needs {gib(total)} on each device ({parts}), and it has "
+                f"{gib(room)}: {self.memory_advice}"
             )
 
     @property
@@ -444,6 +473,10 @@ class EncoderTraining:
         counts = np.bincount(self.examples.labels[train], minlength=self._num_classes)
         weights = counts.sum() / (self._num_classes * np.maximum(counts, 1))
         return tuple(weights.tolist())
+
+    @property
+    def _is_unlabelled(self) -> bool:
+        return [*self.examples.classes] == [UNLABELLED]
 
     @property
     def _num_classes(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from embedder.disk.files import atomic_file, short_reason
 from embedder.encoders.artefact import EncoderFile
 from embedder.encoders.embedding import read_model
+from embedder.encoders.networks.convolution import plain_convolutions
 from embedder.encoders.networks.network import Model
 from embedder.encoders.outputs import load_encoder
 from embedder.encoders.predictor import predictor_of
@@ -107,8 +108,10 @@ def forward(model: EncoderFile) -> Callable[[jax.Array], tuple[jax.Array, jax.Ar
     networks = [load_encoder(model.network, each) for each in model.replicas]
 
     def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        vectors = [encoder.embed(own, x) for encoder, own in networks]
-        scores = [encoder.scores(own, x) for encoder, own in networks]
+        # The form for CPUs is that of training: converters do not know its parts.
+        with plain_convolutions():
+            vectors = [encoder.embed(own, x) for encoder, own in networks]
+            scores = [encoder.scores(own, x) for encoder, own in networks]
         if model.rotations is not None:
             pairs = zip(vectors, model.rotations, strict=True)
             vectors = [jnp.matmul(v, r, precision="highest") for v, r in pairs]

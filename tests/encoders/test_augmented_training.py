@@ -229,8 +229,24 @@ def test_simclr_trains_on_images_without_labels(tmp_path, monkeypatch, capsys):
         assert refused in capsys.readouterr().err
     vectors = read_vectors("run/vectors.safetensors")
     assert vectors.matrix.shape == (12, 5) and np.isfinite(vectors.matrix).all()
-    command = ["neighbors", "run", "03.png", "--to", "sheet.png"]
-    assert main(command) == 0
+    capsys.readouterr()
+    held = ["--workdir", "held", "--verbose"]
+    assert main(["train", "flat", *options, *chosen[:4], *held]) == 0
+    err = capsys.readouterr().err
+    assert "train_loss" in err and "accuracy" not in err and "val_loss" not in err
+    for run in ("run", "held"):  # neither has labels to evaluate
+        assert main(["evaluate", run]) == 2
+        line = capsys.readouterr().err
+        assert "without labels" in line and "--validation-fraction" not in line
+        assert "give labelled examples by --examples DATA" in line
+    assert main(["embed", "run", "flat/03.png"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("flat/03.png:\n") and "unlabelled (" not in out
+    for query in ("03.png", "flat/03.png"):  # an example by its key, and a file
+        command = ["neighbors", "run", query, "--to", "sheet.png"]
+        assert main(command) == 0
+        assert main(command[:3]) == 0
+        assert "unlabelled (" not in capsys.readouterr().out
     assert main(["evaluate", "run", "--examples", "named"]) == 0
     assert "recall@1" in capsys.readouterr().out
 

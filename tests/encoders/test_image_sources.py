@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from embedder.disk.kinds import is_image_name
 from embedder.encoders import images
@@ -110,6 +110,75 @@ def test_a_cache_of_other_channels_is_not_used(tmp_path):
     for channels, axes in (("auto", 3), ("3", 4), ("1", 3), ("auto", 3)):
         assert read(data, cache, channels=channels).features.ndim == axes
     assert len(list(cache.iterdir())) == 3
+
+
+# --- orientation
+
+
+def photo(orientation: object, kind: str = "JPEG", mode: str = "RGB") -> bytes:
+    """An image of noise, 6 x 9, with an orientation; None: it has no EXIF."""
+    noise = np.random.default_rng(0).integers(256, size=(6, 9, 3), dtype=np.uint8)
+    image, file = Image.fromarray(noise).convert(mode), io.BytesIO()
+    if orientation is None:
+        image.save(file, kind)
+    else:
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation
+        image.save(file, kind, exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(9))
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "I;16"), ("WEBP", "RGB")]
+)
+def test_images_are_turned_as_their_orientation_says(tmp_path, orientation, kind, mode):
+    (tmp_path / "a.png").write_bytes(photo(orientation, kind, mode))
+    read_as = "RGB" if mode == "RGB" else "L"
+    found = images.read_image(tmp_path / "a.png", (), read_as)
+    assert images.image_shape(tmp_path / "a.png", (), read_as) == found.shape
+    assert found.shape[:2] == ((9, 6) if orientation > 4 else (6, 9))
+    with Image.open(tmp_path / "a.png") as image:
+        if mode == "I;16":
+            turned = np.asarray(ImageOps.exif_transpose(image)) >> 8
+        else:
+            turned = np.asarray(ImageOps.exif_transpose(image))
+    np.testing.assert_array_equal(found, turned)
+    resized = images.read_image(tmp_path / "a.png", (4, 3), read_as)
+    assert resized.shape[:2] == (4, 3)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", [None, 1, 0, 99])
+def test_images_without_an_orientation_have_the_same_bits(tmp_path, kind, orientation):
+    (tmp_path / "a.png").write_bytes(photo(orientation, kind))
+    with Image.open(tmp_path / "a.png") as image:
+        pixels = np.asarray(image.convert("RGB"))
+    np.testing.assert_array_equal(images.read_image(tmp_path / "a.png"), pixels)
+
+
+def test_a_damaged_orientation_is_no_damaged_image(tmp_path):
+    data = photo(6)
+    assert data.count(b"Exif\0\0") == 1
+    start = data.index(b"Exif\0\0") + 6
+    (tmp_path / "a.png").write_bytes(data[:start] + b"?" * 8 + data[start + 8 :])
+    assert images.read_image(tmp_path / "a.png").shape == (6, 9, 3)
+
+
+def test_a_folder_of_turned_photos_has_one_shape(tmp_path):
+    """They are read so in memory, through the cache, and each time."""
+    for number in range(4):
+        path = tmp_path / "data" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(photo(6))
+    cache = tmp_path / "cache"
+    found = [
+        np.asarray(read(tmp_path / "data", *where, decode=decode).features)
+        for where, decode in (((), "once"), ((cache,), "once"), ((cache,), "each"))
+    ]
+    for each in found:
+        assert each.shape == (4, 9, 6, 3)
+        np.testing.assert_array_equal(each, found[0])
 
 
 # --- folders

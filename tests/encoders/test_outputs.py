@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from embedder.encoders import outputs
-from embedder.encoders.networks.encoder import initial_model, make_encoder
+from embedder.encoders.networks.encoder import Encoder, initial_model, make_encoder
 from embedder.encoders.networks.mlp import MLP
+from embedder.encoders.networks.registry import network_for
+from embedder.encoders.options import EncoderOptions
 from embedder.encoders.outputs import (
     embed,
     embed_replicas,
@@ -21,6 +23,8 @@ from embedder.encoders.uncertainty import split_entropy
 from embedder.engine.replicas import stack_states
 from embedder.errors import InputError
 from embedder.limits import Limit
+from tests.encoders.image_cases import NETWORKS as NETWORKS_OF_IMAGES
+from tests.encoders.image_cases import make_examples, make_training
 
 K, NETWORK = 4, MLP((6, 9, 5, 3))
 RNG = np.random.default_rng(0)
@@ -103,7 +107,7 @@ def test_replicas_are_one_call_for_each_group(group, at_once, monkeypatch):
 def test_many_large_networks_have_small_groups():
     large = MLP((784, 512, 10))
     sizes = [
-        outputs._group_size(large, {"a": {"w": np.empty((num, 0))}})
+        outputs._group_size(make_encoder(large, dtype="float32", seed=0), 10**6, num)
         for num in (1, 200, 10**9)
     ]
     assert sizes[0] == 1024 and sizes[2] == 1
@@ -112,9 +116,60 @@ def test_many_large_networks_have_small_groups():
 
 def test_small_networks_are_computed_together():
     """By `vmap`; large ones one after another, on a CPU."""
-    on_cpu = outputs._num_at_once(MLP((2, 32, 2))), outputs._num_at_once(MLP((784, 9)))
+    encoders = [
+        make_encoder(network, dtype="float32", seed=0)
+        for network in (MLP((2, 32, 2)), MLP((784, 9)))
+    ]
+    on_cpu = [outputs._num_at_once(encoder) for encoder in encoders]
     if jax.default_backend() == "cpu":
         assert on_cpu[0] > 16 and on_cpu[1] == 1
+
+
+def image_network(name: str, size: int, *arguments: str) -> Encoder:
+    options = EncoderOptions(network=name, network_args=arguments)
+    network = network_for(options, (size, size, 3), 3)
+    return make_encoder(network, dtype="float32", seed=0)
+
+
+def test_groups_are_small_where_activations_are_large():
+    """A bound for many examples; few are not padded to many, but for small networks."""
+    large = image_network("resnet", 224)
+    of_many = outputs._group_size(large, 10**6)
+    assert 1 < of_many < 128
+    needed = outputs.group_bytes(large, 10**6, 1)
+    assert needed <= outputs._MARGIN * outputs._activation_limit()
+    assert [outputs._group_size(large, num) for num in (1, 3, 9)] == [2, 4, 16]
+    assert outputs._group_size(image_network("conv-small", 28), 10**6) == 1024
+    small = make_encoder(NETWORK, dtype="float32", seed=0)
+    assert [outputs._group_size(small, num) for num in (0, 1, 10**6)] == [1024] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS_OF_IMAGES)
+def test_outputs_are_those_of_any_group(name, monkeypatch):
+    """Of one network, and of the mlp also of replicas."""
+    network = make_training(name).network
+    encoders = [make_encoder(network, dtype="float64", seed=seed) for seed in range(2)]
+    models = [initial_model(encoder) for encoder in encoders]
+    encoder, model, several = encoders[0], models[0], stack_states(models)
+    examples, ids = make_examples(), np.arange(2, 25, dtype=np.int64)
+    images, data = examples.features, (examples.features, examples.labels, ids)
+
+    def everything() -> list[np.ndarray]:
+        found = [embed(encoder, model, images)]
+        found.append(np.array(evaluate(encoder, model, *data)))
+        if name == "mlp":
+            groups = score_replicas(encoder, several, images)
+            found.append(np.concatenate([*groups], axis=1))
+            found.append(np.array(evaluate_replicas(encoder, several, *data)))
+        return found
+
+    monkeypatch.setattr(outputs, "_FEW_ACTIVATIONS", 0)
+    monkeypatch.setattr(outputs, "_GROUP", 64)  # of 27 examples 32 are a group
+    whole = everything()
+    monkeypatch.setattr(outputs, "_GROUP", 4)
+    for found, desired in zip(everything(), whole, strict=True):
+        np.testing.assert_allclose(found, desired, **TOLERANCE)
 
 
 def test_one_network_has_its_own_outputs():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from embedder.encoders.networks.convolution import in_order
@@ -156,6 +157,31 @@ def test_where_the_flag_cannot_be_set_there_is_a_warning(
     compilation.avoid_slow_scatters()
     assert dict(os.environ) == before
     assert FLAG in caplog.text
+
+
+OF_AN_ENCODER = """
+import sys
+from embedder.cli import main
+from embedder.engine import compilation
+compilation._has_cuda = lambda: True
+compilation._SLOW_SCATTERS = {compilation.importlib.metadata.version("jaxlib")}
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.row("F25")
+@pytest.mark.parametrize("loader", ["auto", "memory"])
+def test_a_run_of_an_encoder_gets_the_flag(tmp_path, loader):
+    """Also where `loader` auto asks how much memory the devices have."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "points.npz", X=rng.random((9, 4)), y=np.arange(9) % 3)
+    arguments = ["train", tmp_path / "points.npz", "--model", "encoder"]
+    arguments += ["--loader", loader, "--dry-run"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    done = run_python("-c", OF_AN_ENCODER, *arguments, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "too slowly" not in done.stderr
 
 
 def test_whether_a_device_was_used_is_known():

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import haiku as hk
+import jax
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -17,6 +18,7 @@ from embedder.encoders.artefact import read_encoder
 from embedder.encoders.estimator import FeatureEncoder
 from embedder.encoders.predictor import predictor_of
 from tests.commands import error_line
+from tests.encoders.image_cases import NETWORKS
 
 K = 3
 RNG = np.random.default_rng(0)
@@ -191,6 +193,47 @@ def test_onnx_gives_the_outputs_of_the_encoder(runs, run, is_file):
         assert vectors.dtype == ("float64" if run == "wide" else "float32")
     props = {x.key: x.value for x in onnx.load("encoder.onnx").metadata_props}
     assert json.loads(props["classes"]) == ["blue", "green", "red"]
+
+
+CONVERTED = [*NETWORKS, "resnet of large images", "projection"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CONVERTED)
+def test_onnx_of_each_network_gives_its_outputs(tmp_path, monkeypatch, case):
+    pytest.importorskip("jax2onnx", reason="needs the extra `onnx`")
+    import onnxruntime
+
+    monkeypatch.chdir(tmp_path)
+    size = (72, 66) if "large" in case else (16, 12)  # a stride and pooling first
+    x = RNG.integers(256, size=(12, *size, 3), dtype=np.uint8)
+    encoder = _any_encoder(case, x)
+    encoder.save("encoder.npz")
+    assert export(Path("encoder.npz"), "encoder.onnx") == 0
+    session = onnxruntime.InferenceSession("encoder.onnx")
+    for num in (1, 12):
+        vectors, shares = session.run(None, {"features": x[:num]})
+        for found, own in (
+            (vectors, encoder.transform(x[:num])),
+            (shares, encoder.predict_proba(x[:num])),
+        ):
+            np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-5)
+
+
+def _any_encoder(case: str, x: np.ndarray) -> FeatureEncoder:
+    """An encoder of `x`, whose parameters and averages are all random."""
+    name = case.split(" ")[0]
+    network = name if name in NETWORKS else "conv-small"
+    encoder = FeatureEncoder(
+        network=network,
+        network_args=dict(each.split("=") for each in NETWORKS[network]),
+        vector_size=6 if case == "projection" else 0,
+        epochs=0,
+    ).fit(x, Y[: len(x)])
+    encoder._model = jax.tree.map(
+        lambda w: (w + 0.1 * RNG.random(w.shape)).astype(w.dtype), encoder._model
+    )
+    return encoder
 
 
 def fake_converter(monkeypatch, to_onnx, outputs=()) -> None:

@@ -9,9 +9,11 @@ but not in the body of a loop (jax-ml/jax issue 12868), and updates are in a loo
 they take a hundred times as long. So they are written here in that order.
 """
 
+import contextlib
+import contextvars
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +27,31 @@ _EXAMPLES = 32
 Pads = list[tuple[int, int]]
 """Pixels before and after, of height and of width."""
 
+_is_plain = contextvars.ContextVar("plain convolutions", default=False)
+
+
+@contextlib.contextmanager
+def plain_convolutions() -> Iterator[None]:
+    """Within it, networks are traced by operations that other programs and devices
+    have, too: `by_xla`, and maxima of slices. What was compiled before stays."""
+    token = _is_plain.set(True)
+    try:
+        yield
+    finally:
+        _is_plain.reset(token)
+
+
+def is_plain() -> bool:
+    """Whether networks are traced within `plain_convolutions`."""
+    return _is_plain.get()
+
 
 def convolution(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
     """[B, H, W, C] by a kernel [h, w, C, N] -> [B, H / stride, W / stride, N].
 
     Padding is SAME, as XLA's: a pixel that cannot be shared goes to the end.
     """
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" or is_plain():
         return by_xla(x, kernel, stride)
     # XLA's fast convolutions for CPUs are of float32.
     if x.dtype != jnp.float32 or math.prod(kernel.shape[:2]) == 1:
@@ -52,20 +72,24 @@ def by_patches(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
 
     Patches are h w times as large as the images.
     """
-    shifted = [each for row in _shifted(x, kernel.shape, stride) for each in row]
-    patches = shifted[0] if len(shifted) == 1 else jnp.concatenate(shifted, -1)
+    parts = [each for row in shifted(x, kernel.shape, stride) for each in row]
+    patches = parts[0] if len(parts) == 1 else jnp.concatenate(parts, -1)
     num = kernel.shape[-1]
     product = patches.reshape(-1, math.prod(kernel.shape[:3])) @ kernel.reshape(-1, num)
     return product.reshape(*patches.shape[:3], num)
 
 
-def _shifted(
-    x: jax.Array, kernel_shape: Sequence[int], stride: int
+def shifted(
+    x: jax.Array, kernel_shape: Sequence[int], stride: int, padding: float = 0
 ) -> list[list[jax.Array]]:
-    """For each row and column of a kernel, the values [B, H', W', C] that it meets."""
+    """For each row and column of a kernel, the values [B, H', W', C] that it meets.
+
+    Args:
+      padding: the value around the images.
+    """
     height, width = kernel_shape[:2]
     pads = same_pads(x.shape[1:3], (height, width), stride)
-    padded = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    padded = jnp.pad(x, ((0, 0), *pads, (0, 0)), constant_values=padding)
     ends = [(-(-length // stride) - 1) * stride + 1 for length in x.shape[1:3]]
     return [
         [
@@ -138,7 +162,7 @@ def _kernel_gradient_by_rows(
     outer = gradient.reshape(-1, gradient.shape[-1])
     products = [
         jnp.concatenate(row, -1).reshape(outer.shape[0], -1).T @ outer
-        for row in _shifted(x, kernel_shape, stride)
+        for row in shifted(x, kernel_shape, stride)
     ]
     return jnp.stack(products).reshape(kernel_shape)
 

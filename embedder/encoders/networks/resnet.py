@@ -1,10 +1,13 @@
 """resnet: residual networks (He et al. 2015, arXiv:1512.03385)."""
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 
+from embedder.encoders.networks.convolution import is_plain, shifted
 from embedder.encoders.networks.layers import (
     BatchNorm,
     Conv,
@@ -140,6 +143,9 @@ def check_images(network: str, shape: tuple[int, ...]) -> None:
 
 def _largest_around(x: jax.Array) -> jax.Array:
     """The maximum of 3 x 3 at every second pixel."""
+    if is_plain():  # ONNX has no windows over four axes
+        rows = shifted(x, (3, 3), 2, -float("inf"))
+        return functools.reduce(jnp.maximum, [each for row in rows for each in row])
     return jax.lax.reduce_window(
         x, -float("inf"), jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"
     )
