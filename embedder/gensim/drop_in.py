@@ -59,8 +59,17 @@ _MODULES: dict[str, dict[str, Any]] = {
     "gensim.models.keyedvectors": _KEYED_VECTORS,
     "gensim.models.callbacks": {"CallbackAny2Vec": callbacks.CallbackAny2Vec},
 }
-"""Names that are replaced, by module. gensim's own Doc2Vec goes on to use gensim's
-Word2Vec, which keeps its KeyedVectors."""
+"""Names that are replaced, by module."""
+
+_PACKAGE = "gensim.models"
+_OWN_HOME = "gensim.models.doc2vec"
+"""A module that has gensim's own Word2Vec and KeyedVectors in any case.
+
+gensim's Doc2Vec goes on to use these, so its pickles name them as of that module, and
+gensim reads them with and without embedder.
+"""
+_SUBCLASSES = "gensim.models.poincare", _OWN_HOME
+"""Modules that derive classes of their own from gensim's: loaded before these go."""
 
 _OF_UTILS = {
     "RULE_DEFAULT": rules.RULE_DEFAULT,
@@ -69,30 +78,71 @@ _OF_UTILS = {
     "keep_vocab_item": rules.keep_vocab_item,
     "prune_vocab": rules.prune_vocab,
 }
-_originals: dict[tuple[str, str], Any] = {}  # of gensim, where it is installed
+_originals: dict[str, Any] = {}  # gensim's modules and `unpickle`, while it is swapped
 
 
 def swap_in() -> None:
-    """Replaces the classes in gensim's modules, which it makes if there are none."""
+    """Replaces the classes in gensim's modules, which it makes if there are none.
+
+    A module of gensim is replaced by a copy with other names, as the methods of its
+    classes look up each other in it. The package `gensim.models` itself has no methods.
+    """
     if _originals or _is_made("gensim"):
         return
     if importlib.util.find_spec("gensim") is None:
         _make_modules()
         return
-    for module, names in _MODULES.items():
-        found = importlib.import_module(module)
-        for name, value in names.items():
-            _originals[module, name] = getattr(found, name)
-            setattr(found, name, value)
+    package = importlib.import_module(_PACKAGE)
+    for name in (*_MODULES, *_SUBCLASSES):
+        importlib.import_module(name)
+    for name in _MODULES.keys() - {_PACKAGE}:
+        _originals[name] = sys.modules[name]
+        _set_module(name, _changed(sys.modules[name], _MODULES[name]))
+    for name, value in _MODULES[_PACKAGE].items():
+        _originals[name] = getattr(package, name)
+        setattr(package, name, value)
+    for kind in (_originals["Word2Vec"], _originals["KeyedVectors"]):
+        kind.__module__ = _OWN_HOME
+    utils = vars(importlib.import_module("gensim.utils"))
+    _originals["unpickle"] = utils["unpickle"]
+    utils["unpickle"] = _unpickle
 
 
 def swap_out() -> None:
     """Puts gensim's own classes back, or removes the modules that were made."""
-    for (module, name), value in _originals.items():
-        setattr(sys.modules[module], name, value)
+    if _originals:
+        vars(sys.modules["gensim.utils"])["unpickle"] = _originals.pop("unpickle")
+    for name in ("Word2Vec", "KeyedVectors"):
+        if name in _originals:
+            _originals[name].__module__ = f"{_PACKAGE}.{name.lower()}"
+    for name, value in _originals.items():
+        if name in _MODULES:
+            _set_module(name, value)
+        else:
+            setattr(sys.modules[_PACKAGE], name, value)
     _originals.clear()
     for name in [name for name in sys.modules if _is_made(name)]:
         del sys.modules[name]
+
+
+def _unpickle(path: Any) -> Any:
+    """`gensim.utils.unpickle`: files of gensim name classes of gensim."""
+    with own_classes() as gensim:
+        return gensim.utils.unpickle(path)
+
+
+def _changed(module: types.ModuleType, names: dict[str, Any]) -> types.ModuleType:
+    """A copy of a module with other values of some names."""
+    copy = types.ModuleType(module.__name__, module.__doc__)
+    vars(copy).update(vars(module) | names)
+    return copy
+
+
+def _set_module(name: str, module: types.ModuleType) -> None:
+    """Makes `module` the one that is imported by a name."""
+    sys.modules[name] = module
+    parent, _, child = name.rpartition(".")
+    setattr(sys.modules[parent], child, module)
 
 
 @contextlib.contextmanager
@@ -129,7 +179,7 @@ def _make_modules() -> None:
         module.__path__ = []  # a package: its modules can be imported
         module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
         vars(module).update(values)
-        sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
+        if name == "gensim":
+            sys.modules[name] = module
+        else:
+            _set_module(name, module)

@@ -1,12 +1,16 @@
 """Programs of gensim that run with the classes of embedder, with and without gensim."""
 
+import copy
+import pickle
 import sys
 from pathlib import Path
 
 import gensim
 import gensim.models
 import gensim.models.word2vec
+import numpy as np
 import pytest
+from gensim.models.poincare import PoincareModel
 
 import embedder.gensim
 from embedder.gensim import drop_in
@@ -94,20 +98,65 @@ def test_classes_are_swapped_and_put_back():
     assert sys.modules["gensim"] is gensim
 
 
-def test_other_models_of_gensim_stay_its_own():
+@pytest.fixture
+def swapped():
+    drop_in.swap_in()
+    yield
+    drop_in.swap_out()
+
+
+def type_of_gensim(name: str) -> type:
+    """gensim's own, also while the classes are swapped."""
+    return getattr(gensim.models.doc2vec, name)
+
+
+def documents():
+    """A Doc2Vec of gensim."""
     texts = [["a", "b", "c"], ["b", "c", "a", "d"]] * 5
+    tagged = [gensim.models.doc2vec.TaggedDocument(x, [i]) for i, x in enumerate(texts)]
+    return gensim.models.Doc2Vec(tagged, min_count=1, vector_size=4, epochs=1)
+
+
+def test_other_models_of_gensim_stay_its_own(swapped):
+    model = documents()
+    assert model.dv[3].shape == (4,)
+    assert type(model.wv) is type_of_gensim("KeyedVectors")
+    assert model.infer_vector(["a", "b"]).shape == (4,)
+
+
+def test_other_models_of_gensim_are_saved_and_loaded(swapped, tmp_path):
+    path, pickled = str(tmp_path / "documents"), tmp_path / "pickled"
+    model = documents()
+    model.save(path)
+    model.dv.save(f"{path}.dv")
+    pickled.write_bytes(pickle.dumps(model))
+    poincare = PoincareModel([("a", "b"), ("b", "c"), ("a", "c")], size=2, negative=1)
+    poincare.save(f"{path}.poincare")
+    for _ in range(2):  # with the drop-in, and without it
+        loaded = gensim.models.Doc2Vec.load(path)
+        again = pickle.loads(pickled.read_bytes())
+        dv = type_of_gensim("KeyedVectors").load(f"{path}.dv")
+        for found in (loaded.dv, again.dv, copy.deepcopy(loaded).dv, dv):
+            assert type(found) is type_of_gensim("KeyedVectors")
+            np.testing.assert_array_equal(found.vectors, model.dv.vectors)
+        assert loaded.infer_vector(["a", "b"]).shape == (4,)
+        hierarchy = PoincareModel.load(f"{path}.poincare")
+        np.testing.assert_array_equal(hierarchy.kv.vectors, poincare.kv.vectors)
+        drop_in.swap_out()
+
+
+def test_files_of_plain_gensim_are_loaded_by_its_other_models(tmp_path):
+    path = str(tmp_path / "documents")
+    model = documents()
+    model.save(path)
     drop_in.swap_in()
     try:
-        fast = gensim.models.FastText(texts, min_count=1, vector_size=4, epochs=1)
-        tagged = [
-            gensim.models.doc2vec.TaggedDocument(x, [i]) for i, x in enumerate(texts)
-        ]
-        documents = gensim.models.Doc2Vec(tagged, min_count=1, vector_size=4, epochs=1)
+        loaded = gensim.models.Doc2Vec.load(path)
     finally:
         drop_in.swap_out()
-    assert fast.wv["unknown"].shape == documents.dv[3].shape == (4,)
-    assert type(documents.wv) is gensim.models.KeyedVectors
-    assert documents.infer_vector(["a", "b"]).shape == (4,)
+    assert type(loaded.dv) is gensim.models.KeyedVectors
+    np.testing.assert_array_equal(loaded.dv.vectors, model.dv.vectors)
+    assert gensim.models.KeyedVectors.__module__ == "gensim.models.keyedvectors"
 
 
 def test_gensim_without_the_drop_in_stays_itself():
