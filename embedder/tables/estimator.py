@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -13,6 +13,7 @@ import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
+from embedder.engine.epochs import Status
 from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
@@ -445,6 +446,7 @@ class EmbeddingTrainer:
         *,
         shrink_windows: bool = True,
         subwords: tuple[list[str], np.ndarray, np.ndarray] | None = None,
+        on_status: Callable[[Status], object] = lambda status: None,
     ) -> TrainedEpochs:
         """Trains tables that the caller keeps; returns the new ones.
 
@@ -463,6 +465,7 @@ class EmbeddingTrainer:
           shrink_windows: False: each token has all contexts up to `window`.
           subwords: of a trainer with `subwords`: the tokens, their own rows [V, D], and
             the rows of all buckets; input rows then follow from these.
+          on_status: called with a `Status` after each call of updates and each epoch.
 
         Raises:
           TypeError, ValueError: an array does not fit; the message names it.
@@ -473,7 +476,7 @@ class EmbeddingTrainer:
         given = GivenTables(*tables, of_words), TokenIds(*sequences)
         use_threads()
         with _cap_named():
-            return train_epochs(config, *given, epochs, schedule)
+            return train_epochs(config, *given, epochs, schedule, on_status)
 
     def _continue(
         self,

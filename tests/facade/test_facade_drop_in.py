@@ -1,6 +1,7 @@
 """Programs of gensim that run with the classes of embedder, with and without gensim."""
 
 import copy
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -70,6 +71,33 @@ def test_one_import_installs_the_classes(script, has_gensim):
     done = run_python("-c", code, cwd=script.parent)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:2] == PRINTED
+
+
+LOADS = """
+import sys
+from gensim.models import KeyedVectors, Word2Vec
+print(type(Word2Vec.load(sys.argv[1])).__module__, len(KeyedVectors.load(sys.argv[2])))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.row("B75")
+def test_an_unchanged_program_loads_pickles_of_gensim_if_it_is_trusted(tmp_path):
+    paths = [str(tmp_path / name) for name in ("model", "vectors")]
+    model = gensim.models.Word2Vec([["a", "b"]], min_count=1, vector_size=4)
+    model.save(paths[0])
+    model.wv.save(paths[1])
+    program = tmp_path / "program.py"
+    program.write_text(LOADS)
+    expected = "embedder.gensim.word2vec 2\n"
+    done = run_python("-m", "embedder.gensim", "--trust", program, *paths)
+    assert done.stdout == expected, done.stderr
+    code = f"import embedder.gensim.install\n{LOADS}"
+    trusted = os.environ | {"EMBEDDER_GENSIM_TRUST": "1"}
+    done = run_python("-c", code, *paths, env=trusted)
+    assert done.stdout == expected, done.stderr
+    done = run_python("-m", "embedder.gensim", program, *paths)
+    assert "EMBEDDER_GENSIM_TRUST=1" in done.stderr.splitlines()[-1]
 
 
 def test_modules_without_gensim_say_what_they_lack():
@@ -166,9 +194,10 @@ def test_gensim_without_the_drop_in_stays_itself():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "usage: python -m embedder.gensim script.py"),
-        (["--help"], "usage: python -m embedder.gensim script.py"),
+        ([], "usage: python -m embedder.gensim [--trust] script.py"),
+        (["--help"], "usage: python -m embedder.gensim [--trust] script.py"),
         (["-m"], "usage: "),
+        (["--trust"], "usage: "),
         (["none.py"], "embedder.gensim: none.py does not exist."),
     ],
 )
