@@ -13,7 +13,7 @@ from embedder.gensim.corpora import MAX_WORDS_IN_BATCH
 from embedder.gensim.keyedvectors import KeyedVectors
 from embedder.gensim.rows import prep_vectors
 from embedder.gensim.rules import TrimRule
-from embedder.gensim.word2vec import Word2Vec, call_on_class_only
+from embedder.gensim.word2vec import Word2Vec, call_on_class_only, warn_deprecated
 
 _RULE = "min_n", "max_n", "bucket"
 _log = logging.getLogger("gensim.models.fasttext")
@@ -162,6 +162,13 @@ class FastTextKeyedVectors(KeyedVectors):
         return facts, arrays
 
     @classmethod
+    def load(
+        cls, fname_or_handle: Any, mmap: str | None = None, *, trust: bool = False
+    ) -> Any:
+        """As of `KeyedVectors`."""
+        return super().load(fname_or_handle, mmap, trust=trust)
+
+    @classmethod
     def filled(cls, saved: files.Saved, prefix: str = "") -> "FastTextKeyedVectors":
         """As of `KeyedVectors`, with the rows of keys and of n-grams."""
         self: FastTextKeyedVectors = super().filled(saved, prefix)
@@ -204,6 +211,7 @@ class FastText(Word2Vec):
     KIND = "FastText"
     VECTORS = FastTextKeyedVectors
     wv: FastTextKeyedVectors
+    file_name: Any  # that a program sets for `load_binary_data`
 
     def __init__(
         self,
@@ -313,6 +321,11 @@ class FastText(Word2Vec):
         size, seed = facts["vector_size"], facts["seed"]
         FastText.__init__(model, vector_size=size, seed=seed, bucket=0)
         return model
+
+    def load_binary_data(self, encoding: str = "utf8") -> None:
+        """Becomes the model in a `.bin` of fastText, `file_name`; deprecated."""
+        warn_deprecated("load_binary_data", "use load_facebook_model instead")
+        vars(self).update(vars(load_facebook_model(self.file_name, encoding)))
 
     @classmethod
     def load_fasttext_format(cls, model_file: Any, encoding: str = "utf8") -> Any:

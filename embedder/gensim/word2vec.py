@@ -343,7 +343,7 @@ class Word2Vec:
 
     def seeded_vector(self, seed_string: str, vector_size: int) -> np.ndarray:
         """The old name of `keyedvectors.pseudorandom_weak_vector`."""
-        _warn_deprecated(
+        warn_deprecated(
             "seeded_vector",
             "Use gensim.models.keyedvectors.pseudorandom_weak_vector() directly",
         )
@@ -351,7 +351,7 @@ class Word2Vec:
 
     def init_sims(self, replace: bool = False) -> None:
         """The old name of `wv.fill_norms`; with `replace` of `unit_normalize_all`."""
-        _warn_deprecated(
+        warn_deprecated(
             "init_sims",
             "Gensim 4.0.0 implemented internal optimizations that make calls to "
             "init_sims() unnecessary.",
@@ -703,7 +703,8 @@ def _warn_of_ignored(trim_rule: Any, callbacks: Any) -> None:
         )
 
 
-def _warn_deprecated(name: str, advice: str) -> None:
+def warn_deprecated(name: str, advice: str) -> None:
+    """Warns the caller of the caller of an old name."""
     warnings.warn(
         f"Call to deprecated `{name}` ({advice}).", DeprecationWarning, stacklevel=3
     )

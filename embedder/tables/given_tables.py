@@ -77,7 +77,7 @@ def train_epochs(
     sequences: TokenIds,
     epochs: range,
     schedule: range,
-    on_status: Callable[[Status], object] = lambda status: None,
+    on_status: Callable[[Status], None] = lambda status: None,
 ) -> TrainedEpochs:
     """Trains `epochs` of `schedule`, the epochs over which the rate falls.
 

@@ -62,6 +62,11 @@ def test_a_file_of_fasttext_comes_back(model, tmp_path):
     np.testing.assert_array_equal(loaded.syn1neg, model.syn1neg)
     save_facebook_model(loaded, again)
     assert again.read_bytes() == path.read_bytes()
+    older = FastText(vector_size=6)
+    older.file_name = path
+    with pytest.warns(DeprecationWarning, match="load_binary_data"):
+        older.load_binary_data()
+    np.testing.assert_array_equal(older.wv.vectors, loaded.wv.vectors)
     vectors = load_facebook_vectors(path)
     np.testing.assert_allclose(vectors.vectors, model.wv.vectors, rtol=1e-6)
 

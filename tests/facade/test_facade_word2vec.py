@@ -1,7 +1,6 @@
 """embedder.gensim.Word2Vec: what gensim's own tests do not ask."""
 
 import copy
-import inspect
 import logging
 import pickle
 import re
@@ -18,10 +17,9 @@ from embedder.gensim import (
     LineSentence,
     Text8Corpus,
     Word2Vec,
+    progress,
 )
 from embedder.gensim import epochs as training
-from embedder.gensim import progress
-from embedder.gensim.keyedvectors import KeyedVectors
 
 REAL = gensim.models.word2vec.Word2Vec
 RNG = np.random.default_rng(0)
@@ -36,38 +34,6 @@ def model(**settings) -> Word2Vec:
 
 def vectors(**settings) -> np.ndarray:
     return model(**settings).wv.vectors
-
-
-def parameters(function) -> list[tuple]:
-    """Names, order and defaults of arguments."""
-    found = inspect.signature(function).parameters.values()
-    return [(each.name, each.default, each.kind) for each in found]
-
-
-@pytest.mark.parametrize("name", ["__init__", "build_vocab", "train", "scan_vocab"])
-def test_arguments_and_defaults_are_those_of_gensim(name):
-    found, expected = (parameters(getattr(kind, name)) for kind in (Word2Vec, REAL))
-    assert found == expected
-
-
-def test_methods_have_the_arguments_of_gensim_first():
-    """Ours may have more, such as `trust`, by keyword."""
-    for own, other in (
-        (Word2Vec, REAL),
-        (KeyedVectors, gensim.models.keyedvectors.KeyedVectors),
-    ):
-        for name, method in inspect.getmembers(other, inspect.isfunction):
-            if name[0] == "_" or not hasattr(own, name) or name in ("save",):
-                continue
-            ours = [x for x in parameters(getattr(own, name)) if x[0] != "kwargs"]
-            theirs = [x for x in parameters(method) if x[0] != "kwargs"]
-            assert ours[: len(theirs)] == theirs, name
-
-
-def test_no_public_name_of_gensim_is_missing():
-    assert {x for x in dir(REAL) if x[0] != "_"} - {*dir(Word2Vec)} == set()
-    keyed = gensim.models.keyedvectors.KeyedVectors
-    assert {x for x in dir(keyed) if x[0] != "_"} - {*dir(KeyedVectors)} == set()
 
 
 def test_it_learns_which_words_go_together():
