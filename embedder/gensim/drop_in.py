@@ -1,6 +1,7 @@
 """Makes the classes of `gensim.models` those of `embedder.gensim`, and back.
 
-Where gensim is not installed, modules of its names are made that have these alone.
+Where gensim is not installed, modules of its names are made that have these alone, and
+the words of texts.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from embedder.gensim import (
     keyedvectors,
     rows,
     rules,
+    texts,
     word2vec,
 )
 from embedder.gensim.lifecycle import GENSIM_VERSION
@@ -77,7 +79,15 @@ _OF_UTILS = {
     "RULE_KEEP": rules.RULE_KEEP,
     "keep_vocab_item": rules.keep_vocab_item,
     "prune_vocab": rules.prune_vocab,
+    "any2unicode": corpora.to_unicode,
+    "deaccent": texts.deaccent,
+    "simple_preprocess": texts.simple_preprocess,
+    "simple_tokenize": texts.simple_tokenize,
+    "to_unicode": corpora.to_unicode,
+    "tokenize": texts.tokenize,
 }
+_OF_TESTS = {"common_texts": texts.common_texts, "get_tmpfile": texts.get_tmpfile}
+_OF_PHRASES = ("phrases", "phraser", "npmi_scorer", "original_scorer")
 _originals: dict[str, Any] = {}  # gensim's modules and `unpickle`, while it is swapped
 
 
@@ -123,6 +133,7 @@ def swap_out() -> None:
     _originals.clear()
     for name in [name for name in sys.modules if _is_made(name)]:
         del sys.modules[name]
+    sys.meta_path[:] = [x for x in sys.meta_path if not isinstance(x, _Refuser)]
 
 
 def _unpickle(path: Any) -> Any:
@@ -166,15 +177,33 @@ class _Made(types.ModuleType):
     """A module of gensim's name that only has what embedder gives."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"module {self.__name__!r} of embedder.gensim has no {name!r}, and gensim "
-            "is not installed."
-        )
+        raise AttributeError(f"module {self.__name__!r} {_lack(name)}")
+
+
+class _Refuser:
+    """Says what to install, where a program imports more of gensim than was made."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Raises ModuleNotFoundError for a name within gensim."""
+        package, _, rest = name.partition(".")
+        if package == "gensim":  # another name than `name`, else Python hides the text
+            raise ModuleNotFoundError(f"The module {_lack(rest)}", name=package)
+
+
+def _lack(name: str) -> str:
+    last = name.rpartition(".")[2]
+    beside = ", or use `embedder phrases`" if last.lower() in _OF_PHRASES else ""
+    return (
+        f"of embedder.gensim has no {name!r}, which gensim has: pip install gensim"
+        f"{beside}."
+    )
 
 
 def _make_modules() -> None:
     parts = {"gensim": {"__version__": GENSIM_VERSION}, **_MODULES}
-    for name, values in {**parts, "gensim.utils": _OF_UTILS}.items():
+    parts |= {"gensim.utils": _OF_UTILS, "gensim.test": {}}
+    parts["gensim.test.utils"] = _OF_TESTS
+    for name, values in parts.items():
         module = _Made(name)
         module.__path__ = []  # a package: its modules can be imported
         module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
@@ -183,3 +212,4 @@ def _make_modules() -> None:
             sys.modules[name] = module
         else:
             _set_module(name, module)
+    sys.meta_path.insert(0, _Refuser())

@@ -9,12 +9,13 @@ from pathlib import Path
 import gensim
 import gensim.models
 import gensim.models.word2vec
+import gensim.test.utils
 import numpy as np
 import pytest
 from gensim.models.poincare import PoincareModel
 
 import embedder.gensim
-from embedder.gensim import drop_in
+from embedder.gensim import drop_in, texts
 from tests.commands import run_python
 
 PROGRAM = """
@@ -100,14 +101,60 @@ def test_an_unchanged_program_loads_pickles_of_gensim_if_it_is_trusted(tmp_path)
     assert "EMBEDDER_GENSIM_TRUST=1" in done.stderr.splitlines()[-1]
 
 
-def test_modules_without_gensim_say_what_they_lack():
-    code = (
-        f"{NO_GENSIM}\nimport embedder.gensim.install\n"
-        "from gensim.models import Word2Vec\nfrom gensim.models import LdaModel"
-    )
-    done = run_python("-c", code)
+TUTORIAL = """
+from gensim.models import Word2Vec
+from gensim.test.utils import common_texts, get_tmpfile
+from gensim.utils import simple_preprocess
+model = Word2Vec([simple_preprocess(" ".join(x)) for x in common_texts], min_count=1)
+print(len(model.wv), hasattr(Word2Vec, "none"), hasattr(__import__("gensim"), "models"))
+"""
+
+
+def test_tutorials_run_without_gensim():
+    done = run_python("-c", f"{NO_GENSIM}\nimport embedder.gensim.install\n{TUTORIAL}")
+    assert done.stdout == "12 False True\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [
+        ("from gensim.models import LdaModel", "'models.LdaModel', which"),
+        ("import gensim.corpora", "'corpora', which"),
+        ("import gensim; gensim.models.LdaModel", "'LdaModel', which"),
+        ("from gensim.models.phrases import Phrases", "'models.phrases', which"),
+    ],
+)
+@pytest.mark.row("B79")
+def test_modules_without_gensim_say_what_they_lack(program, what):
+    done = run_python("-c", f"{NO_GENSIM}\nimport embedder.gensim.install\n{program}")
     assert done.returncode == 1
-    assert "cannot import name 'LdaModel' from 'gensim.models'" in done.stderr
+    line = done.stderr.splitlines()[-1]
+    beside = ", or use `embedder phrases`" if "phrases" in program else ""
+    assert line.endswith(f"has no {what} gensim has: pip install gensim{beside}.")
+
+
+TEXTS = [
+    "Nic nemůže letět rychlostí vyšší, než 300 tisíc kilometrů za sekundu!",
+    "a _b c_d e1f2 x\u0301y averyveryverylongword".encode(),
+    b"caf\xc3\xa9 \xff bad",
+    "",
+]
+
+
+def test_words_of_texts_are_those_of_gensim():
+    assert texts.common_texts == gensim.test.utils.common_texts
+    path = Path(texts.get_tmpfile("x"))
+    assert path.name == "x" and not any(path.parent.iterdir())
+    for text in TEXTS:
+        for options in ({}, {"deacc": True}, {"min_len": 1, "max_len": 30}):
+            expected = gensim.utils.simple_preprocess(text, **options)
+            assert texts.simple_preprocess(text, **options) == expected
+        options = {"errors": "replace", "to_lower": True}
+        expected = [*gensim.utils.tokenize(text, **options)]
+        assert [*texts.tokenize(text, **options)] == expected
+    with pytest.raises(UnicodeDecodeError):
+        texts.tokenize(TEXTS[2])
+    assert texts.deaccent(TEXTS[0]) == gensim.utils.deaccent(TEXTS[0])
 
 
 def test_classes_are_swapped_and_put_back():
@@ -140,8 +187,8 @@ def type_of_gensim(name: str) -> type:
 
 def documents():
     """A Doc2Vec of gensim."""
-    texts = [["a", "b", "c"], ["b", "c", "a", "d"]] * 5
-    tagged = [gensim.models.doc2vec.TaggedDocument(x, [i]) for i, x in enumerate(texts)]
+    words = [["a", "b", "c"], ["b", "c", "a", "d"]] * 5
+    tagged = [gensim.models.doc2vec.TaggedDocument(x, [i]) for i, x in enumerate(words)]
     return gensim.models.Doc2Vec(tagged, min_count=1, vector_size=4, epochs=1)
 
 
