@@ -1,13 +1,15 @@
 """Lookups of an `EmbeddingTrainer`, scikit-learn's clone, and names of gensim."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
 import sklearn.base
 
 from embedder import EmbeddingTrainer
-from embedder.tables.gensim_names import SUCCESSORS
+from embedder.tables.gensim_names import ATTRIBUTES, SUCCESSORS
 
 WORDS = [["tea", "milk", "sugar"], ["nail", "hammer", "screw"]] * 100
 SETTINGS = {"vector_size": 8, "min_count": 1, "sample": 0, "epochs": 8}
@@ -32,6 +34,34 @@ def test_tokens_are_looked_up_by_brackets(trained, integers):
     assert len(trained) == len(integers) == 6
     with pytest.raises(KeyError, match="'pin' is not in the vocabulary"):
         _ = trained["pin"]
+
+
+def test_lists_of_tokens_have_rows(trained, integers):
+    rows = [trained["nail"], trained["tea"]]
+    np.testing.assert_array_equal(trained[["nail", "tea"]], rows)
+    np.testing.assert_array_equal(integers[[30, 0]], rows)
+    assert trained[[]].shape == (0, 8)
+    with pytest.raises(KeyError, match="'pin' is not in the vocabulary"):
+        _ = trained[["nail", "pin"]]
+
+
+def test_a_trainer_iterates_over_its_tokens(trained, integers):
+    assert [*trained] == trained.index_to_key and {*integers} == {*range(0, 60, 10)}
+    assert [*EmbeddingTrainer()] == []
+
+
+def test_similarity_takes_vectors(trained, integers):
+    expected = trained.similarity("nail", "tea")
+    for found in (
+        trained.similarity(trained["nail"], "tea"),
+        trained.similarity("nail", 2 * trained["tea"]),
+        integers.similarity(integers[30], 0),
+    ):
+        assert found == pytest.approx(expected)
+    assert trained.similarity(np.zeros(8), "tea") == 0
+    for wrong in (np.ones(2), np.array(["nail"] * 8)):
+        with pytest.raises(ValueError, match=r"A vector must be numbers \[8\], got"):
+            trained.similarity(wrong, "tea")
 
 
 def test_tokens_are_in_the_trainer_in_their_own_type(trained, integers):
@@ -107,5 +137,34 @@ def test_arguments_of_gensim_name_their_successor(name):
 
 def test_successors_exist():
     named = {name.split("`")[1] for name in SUCCESSORS.values() if "`" in name}
+    named |= {name.split("`")[1] for name in ATTRIBUTES.values() if "`" in name}
     known = {*EmbeddingTrainer().get_params(), *dir(EmbeddingTrainer), "callbacks"}
     assert named <= known
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_of_gensim_name_their_successor(name):
+    trainer = EmbeddingTrainer()
+    assert not hasattr(trainer, name) and not hasattr(trainer, "other")
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'") as error:
+        getattr(trainer, name)
+    (note,) = error.value.__notes__
+    assert ATTRIBUTES[name] in note and "\n" not in note
+    with pytest.raises(AttributeError, match="has no attribute 'other'") as error:
+        _ = trainer.other
+    assert not hasattr(error.value, "__notes__")
+
+
+@pytest.mark.parametrize(("hs", "known"), [(0, False), (1, True)])
+def test_numbers_for_hs_say_what_to_write(hs, known):
+    for call in (EmbeddingTrainer, EmbeddingTrainer().set_params):
+        with pytest.raises(
+            TypeError, match=f"`hs` must be True or False, got {hs}"
+        ) as e:
+            call(hs=hs)
+        assert e.value.__notes__ == [f"gensim's hs={hs} is hs={known} here."]
+
+
+def test_trainers_are_copied_and_pickled(trained):
+    for again in (copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
+        np.testing.assert_array_equal(again["tea"], trained["tea"])

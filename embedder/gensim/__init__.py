@@ -24,6 +24,7 @@ from embedder.gensim.fasttext import (
 )
 from embedder.gensim.keyedvectors import KeyedVectors
 from embedder.gensim.rules import RULE_DEFAULT, RULE_DISCARD, RULE_KEEP
+from embedder.gensim.texts import simple_preprocess
 from embedder.gensim.word2vec import Word2Vec
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "load_facebook_model",
     "load_facebook_vectors",
     "save_facebook_model",
+    "simple_preprocess",
 ]

@@ -1,7 +1,9 @@
 """Runs a program of gensim with the classes of embedder.
 
-python -m embedder.gensim script.py [ARGUMENTS]
-python -m embedder.gensim -m MODULE [ARGUMENTS]
+python -m embedder.gensim [--trust] script.py [ARGUMENTS]
+python -m embedder.gensim [--trust] -m MODULE [ARGUMENTS]
+
+With --trust the program loads gensim's own pickles, which can run any program.
 """
 
 import os
@@ -9,12 +11,15 @@ import runpy
 import sys
 
 from embedder.gensim.drop_in import swap_in
+from embedder.gensim.pickles import TRUST
 
-_USAGE = "usage: python -m embedder.gensim script.py [ARGUMENTS], or -m MODULE"
+_USAGE = "usage: python -m embedder.gensim [--trust] script.py [ARGUMENTS] or -m MODULE"
 
 
 def main(arguments: list[str]) -> int:
     """Runs the program that `arguments` name; returns 2 if there is none."""
+    is_trusting = arguments[:1] == ["--trust"]
+    arguments = arguments[is_trusting:]
     is_module = arguments[:1] == ["-m"]
     words = arguments[is_module:]
     if not words or words[0].startswith("-"):
@@ -24,6 +29,8 @@ def main(arguments: list[str]) -> int:
     if not is_module and not os.path.isfile(program):
         print(f"embedder.gensim: {program} does not exist.", file=sys.stderr)
         return 2
+    if is_trusting:
+        os.environ[TRUST] = "1"  # also of processes that the program starts
     swap_in()
     sys.argv = words
     if is_module:

@@ -1,6 +1,7 @@
 """Makes the classes of `gensim.models` those of `embedder.gensim`, and back.
 
-Where gensim is not installed, modules of its names are made that have these alone.
+Where gensim is not installed, modules of its names are made that have these alone, and
+the words of texts.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from embedder.gensim import (
     keyedvectors,
     rows,
     rules,
+    texts,
     word2vec,
 )
 from embedder.gensim.lifecycle import GENSIM_VERSION
@@ -59,8 +61,17 @@ _MODULES: dict[str, dict[str, Any]] = {
     "gensim.models.keyedvectors": _KEYED_VECTORS,
     "gensim.models.callbacks": {"CallbackAny2Vec": callbacks.CallbackAny2Vec},
 }
-"""Names that are replaced, by module. gensim's own Doc2Vec goes on to use gensim's
-Word2Vec, which keeps its KeyedVectors."""
+"""Names that are replaced, by module."""
+
+_PACKAGE = "gensim.models"
+_OWN_HOME = "gensim.models.doc2vec"
+"""A module that has gensim's own Word2Vec and KeyedVectors in any case.
+
+gensim's Doc2Vec goes on to use these, so its pickles name them as of that module, and
+gensim reads them with and without embedder.
+"""
+_SUBCLASSES = "gensim.models.poincare", _OWN_HOME
+"""Modules that derive classes of their own from gensim's: loaded before these go."""
 
 _OF_UTILS = {
     "RULE_DEFAULT": rules.RULE_DEFAULT,
@@ -68,31 +79,81 @@ _OF_UTILS = {
     "RULE_KEEP": rules.RULE_KEEP,
     "keep_vocab_item": rules.keep_vocab_item,
     "prune_vocab": rules.prune_vocab,
+    "any2unicode": corpora.to_unicode,
+    "deaccent": texts.deaccent,
+    "simple_preprocess": texts.simple_preprocess,
+    "simple_tokenize": texts.simple_tokenize,
+    "to_unicode": corpora.to_unicode,
+    "tokenize": texts.tokenize,
 }
-_originals: dict[tuple[str, str], Any] = {}  # of gensim, where it is installed
+_OF_TESTS = {"common_texts": texts.common_texts, "get_tmpfile": texts.get_tmpfile}
+_OF_PHRASES = ("phrases", "phraser", "npmi_scorer", "original_scorer")
+_originals: dict[str, Any] = {}  # gensim's modules and `unpickle`, while it is swapped
 
 
 def swap_in() -> None:
-    """Replaces the classes in gensim's modules, which it makes if there are none."""
+    """Replaces the classes in gensim's modules, which it makes if there are none.
+
+    A module of gensim is replaced by a copy with other names, as the methods of its
+    classes look up each other in it. The package `gensim.models` itself has no methods.
+    """
     if _originals or _is_made("gensim"):
         return
     if importlib.util.find_spec("gensim") is None:
         _make_modules()
         return
-    for module, names in _MODULES.items():
-        found = importlib.import_module(module)
-        for name, value in names.items():
-            _originals[module, name] = getattr(found, name)
-            setattr(found, name, value)
+    package = importlib.import_module(_PACKAGE)
+    for name in (*_MODULES, *_SUBCLASSES):
+        importlib.import_module(name)
+    for name in _MODULES.keys() - {_PACKAGE}:
+        _originals[name] = sys.modules[name]
+        _set_module(name, _changed(sys.modules[name], _MODULES[name]))
+    for name, value in _MODULES[_PACKAGE].items():
+        _originals[name] = getattr(package, name)
+        setattr(package, name, value)
+    for kind in (_originals["Word2Vec"], _originals["KeyedVectors"]):
+        kind.__module__ = _OWN_HOME
+    utils = vars(importlib.import_module("gensim.utils"))
+    _originals["unpickle"] = utils["unpickle"]
+    utils["unpickle"] = _unpickle
 
 
 def swap_out() -> None:
     """Puts gensim's own classes back, or removes the modules that were made."""
-    for (module, name), value in _originals.items():
-        setattr(sys.modules[module], name, value)
+    if _originals:
+        vars(sys.modules["gensim.utils"])["unpickle"] = _originals.pop("unpickle")
+    for name in ("Word2Vec", "KeyedVectors"):
+        if name in _originals:
+            _originals[name].__module__ = f"{_PACKAGE}.{name.lower()}"
+    for name, value in _originals.items():
+        if name in _MODULES:
+            _set_module(name, value)
+        else:
+            setattr(sys.modules[_PACKAGE], name, value)
     _originals.clear()
     for name in [name for name in sys.modules if _is_made(name)]:
         del sys.modules[name]
+    sys.meta_path[:] = [x for x in sys.meta_path if not isinstance(x, _Refuser)]
+
+
+def _unpickle(path: Any) -> Any:
+    """`gensim.utils.unpickle`: files of gensim name classes of gensim."""
+    with own_classes() as gensim:
+        return gensim.utils.unpickle(path)
+
+
+def _changed(module: types.ModuleType, names: dict[str, Any]) -> types.ModuleType:
+    """A copy of a module with other values of some names."""
+    copy = types.ModuleType(module.__name__, module.__doc__)
+    vars(copy).update(vars(module) | names)
+    return copy
+
+
+def _set_module(name: str, module: types.ModuleType) -> None:
+    """Makes `module` the one that is imported by a name."""
+    sys.modules[name] = module
+    parent, _, child = name.rpartition(".")
+    setattr(sys.modules[parent], child, module)
 
 
 @contextlib.contextmanager
@@ -116,20 +177,39 @@ class _Made(types.ModuleType):
     """A module of gensim's name that only has what embedder gives."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"module {self.__name__!r} of embedder.gensim has no {name!r}, and gensim "
-            "is not installed."
-        )
+        raise AttributeError(f"module {self.__name__!r} {_lack(name)}")
+
+
+class _Refuser:
+    """Says what to install, where a program imports more of gensim than was made."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Raises ModuleNotFoundError for a name within gensim."""
+        package, _, rest = name.partition(".")
+        if package == "gensim":  # another name than `name`, else Python hides the text
+            raise ModuleNotFoundError(f"The module {_lack(rest)}", name=package)
+
+
+def _lack(name: str) -> str:
+    last = name.rpartition(".")[2]
+    beside = ", or use `embedder phrases`" if last.lower() in _OF_PHRASES else ""
+    return (
+        f"of embedder.gensim has no {name!r}, which gensim has: pip install gensim"
+        f"{beside}."
+    )
 
 
 def _make_modules() -> None:
     parts = {"gensim": {"__version__": GENSIM_VERSION}, **_MODULES}
-    for name, values in {**parts, "gensim.utils": _OF_UTILS}.items():
+    parts |= {"gensim.utils": _OF_UTILS, "gensim.test": {}}
+    parts["gensim.test.utils"] = _OF_TESTS
+    for name, values in parts.items():
         module = _Made(name)
         module.__path__ = []  # a package: its modules can be imported
         module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
         vars(module).update(values)
-        sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
+        if name == "gensim":
+            sys.modules[name] = module
+        else:
+            _set_module(name, module)
+    sys.meta_path.insert(0, _Refuser())

@@ -8,14 +8,15 @@ import itertools
 import logging
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from embedder.gensim import progress
 from embedder.gensim.corpora import LineSentence, PathLineSentences, Text8Corpus
 from embedder.gensim.rows import row_factors
-from embedder.gensim.vocabulary import threshold
+from embedder.gensim.vocabulary import keep_shares, threshold
 
 if TYPE_CHECKING:
     from embedder import EmbeddingTrainer
@@ -38,6 +39,8 @@ _LARGEST_CAP = 128  # that the trainer chooses
 _MOST_PASSES = 8
 _MOST_WORDS = 10_000_000  # of all passes of an epoch
 _BLOCK = 64  # tokens, of an update of a small corpus
+_WIDEST = 127
+"""The largest window of the trainer; more is cut, as contexts are in one block."""
 
 _UNCHANGING = (list, tuple, LineSentence, PathLineSentences, Text8Corpus)
 """Corpora that are read once; others anew in each epoch, as they may differ."""
@@ -79,9 +82,26 @@ def train(
     totals: Totals,
     callbacks: Iterable[Any],
     is_file: bool,
+    report_delay: float,
 ) -> tuple[int, int]:
     """Trains `model.epochs` epochs; returns trained words, and words read, of all."""
     check_supported(model)
+    _warn_of_window(model)
+    reports = progress.Reports(
+        report_delay, "examples" if totals.examples else "words", -1 if is_file else 0
+    )
+    with progress.once():
+        return _train(model, corpus, totals, callbacks, is_file, reports)
+
+
+def _train(
+    model: Any,
+    corpus: Iterable[Any],
+    totals: Totals,
+    callbacks: Iterable[Any],
+    is_file: bool,
+    reports: progress.Reports,
+) -> tuple[int, int]:
     first = model.epochs_trained
     schedule = range(first, first + model.epochs)
     read: _Read | None = None
@@ -98,7 +118,8 @@ def train(
                 "provide a corpus that offers restartable iteration = an iterable)."
             )
         jobs = None if is_file else model.batch_words
-        trained = _train_epoch(model, read, epoch, schedule, jobs)
+        report = _reporter(model, read, reports, number)
+        trained = _train_epoch(model, read, epoch, schedule, jobs, report)
         seconds = time.perf_counter() - started
         _log_epoch(number, read, trained, seconds)
         if not is_file:
@@ -110,26 +131,46 @@ def train(
     return num_trained, num_raw
 
 
+def _reporter(
+    model: Any, read: _Read, reports: progress.Reports, number: int
+) -> Callable[[Any], None]:
+    """Logs the progress of epoch `number` of a call of `train`."""
+    counts = model.wv.expandos["count"]
+    total = max(int(counts.sum()), 1)
+    kept = (counts * keep_shares(counts, model.sample, total)).sum() / total
+    kept *= np.count_nonzero(read.ids >= 0)
+    share = 1 / model.epochs
+    return progress.reporter(reports, number, kept, number * share, share)
+
+
 def _train_epoch(
-    model: Any, read: _Read, epoch: int, schedule: range, batch_words: int | None
+    model: Any,
+    read: _Read,
+    epoch: int,
+    schedule: range,
+    batch_words: int | None,
+    on_status: Callable[[Any], None],
 ) -> int:
     """Trains one epoch; returns the number of words that subsampling keeps."""
-    vectors = model.wv
-    counts = vectors.expandos["count"].astype(np.int64)
+    vectors, num_rows = model.wv, _num_rows(model)
+    read = _of_rows(read, num_rows, len(vectors.vectors))
+    counts = vectors.expandos["count"][:num_rows].astype(np.int64)
     names = output_tables(model)
     outputs = [getattr(model, name) for name in names]
-    input_table = np.ascontiguousarray(vectors.vectors, np.float32)
+    input_table = np.ascontiguousarray(vectors.vectors[:num_rows], np.float32)
     output = np.concatenate(outputs) if len(outputs) > 1 else outputs[0]
     output = np.ascontiguousarray(output, np.float32)
-    num = _num_passes(model, counts, len(read.ids))
-    trainer = _trainer(model, counts, num, _lag(len(read.ids), schedule, batch_words))
+    num = _num_passes(model, counts, len(read.ids), read.lengths)
+    lag = _lag(len(read.ids), schedule, batch_words)
+    trainer = _trainer(model, counts, num, lag, read.lengths)
     done = trainer.train_epochs(
-        (input_table, output, counts, row_factors(vectors)),
+        (input_table, output, counts, row_factors(vectors)[:num_rows]),
         read,
         range(epoch * num, (epoch + 1) * num),
         range(schedule.start * num, schedule.stop * num),
-        shrink_windows=model.shrink_windows,
+        shrink_windows=_shrinks(model),
         subwords=_subwords(vectors),
+        on_status=on_status,
     )
     if done.subwords is not None:
         _, words, ngrams = done.subwords
@@ -152,9 +193,33 @@ def _train_epoch(
     return done.num_tokens
 
 
+def _num_rows(model: Any) -> int:
+    """How many keys, from the first, the model trains: those of `build_vocab`.
+
+    Raises:
+      RuntimeError: there are tables for other keys.
+    """
+    vectors, name = model.wv, output_tables(model)[0]
+    num, found = len(vectors.vectors), len(getattr(model, name))
+    is_made_of_rows = hasattr(vectors, "vectors_vocab")
+    if found > num or (found < num and is_made_of_rows):
+        raise RuntimeError(
+            f"`wv` has {num} keys and `{name}` {found} rows: add words by "
+            "build_vocab(update=True), which makes rows for both."
+        )
+    return found
+
+
+def _of_rows(read: _Read, num_rows: int, num_keys: int) -> _Read:
+    """A corpus without the keys that have no row to train, if there are any."""
+    if num_rows == num_keys:
+        return read
+    return read._replace(ids=np.where(read.ids < num_rows, read.ids, np.int32(-1)))
+
+
 def _subwords(vectors: Any) -> tuple[list[str], np.ndarray, np.ndarray] | None:
     """The words, and their rows and those of n-grams; None: there are none."""
-    if not getattr(vectors, "bucket", 0):
+    if not _ngrams(vectors):
         return None
     for name in ("vectors_vocab_lockf", "vectors_ngrams_lockf"):
         if (np.asarray(getattr(vectors, name)) != 1).any():
@@ -167,7 +232,17 @@ def _subwords(vectors: Any) -> tuple[list[str], np.ndarray, np.ndarray] | None:
     return words, first, second
 
 
-def _num_passes(model: Any, counts: np.ndarray, num_words: int) -> int:
+def _ngrams(vectors: Any) -> dict[str, Any]:
+    """Settings of the trainer for n-grams; {}: words have none."""
+    bucket = getattr(vectors, "bucket", 0)
+    if not bucket or vectors.max_n < max(vectors.min_n, 1):
+        return {}
+    return {"subwords": (max(vectors.min_n, 1), vectors.max_n), "buckets": bucket}
+
+
+def _num_passes(
+    model: Any, counts: np.ndarray, num_words: int, lengths: np.ndarray | None = None
+) -> int:
     """Passes of an epoch, each with this part of the rate; 1 for all but few words.
 
     A token of skip-gram has n contexts, which move its own input row by alpha n (1 +
@@ -181,18 +256,20 @@ def _num_passes(model: Any, counts: np.ndarray, num_words: int) -> int:
     shares = _kept_shares(model, counts)
     noise = np.maximum(counts, 1) ** float(model.ns_exponent)
     noise /= noise.sum()
-    pairs = _BLOCK * _num_pairs(model)
+    pairs = _BLOCK * _num_pairs(model, lengths)
     touched = (shares * (shares + model.negative * noise)).sum()
     alpha = _rate(model) * model.alpha
     moves = [alpha * pairs * touched / _MOVE]
-    own = alpha * _own_terms(model, shares)
+    own = alpha * _own_terms(model, shares, lengths)
     if own > 1:  # the defaults for texts are below
         moves.append(own / _OWN_MOVE)
     most = min(_MOST_PASSES, _MOST_WORDS // num_words)
     return int(np.clip(np.ceil(max(moves)), 1, max(most, 1)))
 
 
-def _cap(model: Any, counts: np.ndarray, passes: int) -> float | None:
+def _cap(
+    model: Any, counts: np.ndarray, passes: int, lengths: np.ndarray | None = None
+) -> float | None:
     """Terms of which an update applies at most as many to a row; None: the trainer's.
 
     In passes of skip-gram all terms of one token are applied. Of hierarchical softmax
@@ -202,7 +279,7 @@ def _cap(model: Any, counts: np.ndarray, passes: int) -> float | None:
         return None
     if model.hs:
         return _MOVE * passes / model.alpha
-    own = _own_terms(model, _kept_shares(model, counts))
+    own = _own_terms(model, _kept_shares(model, counts), lengths)
     return own if own > _LARGEST_CAP else None
 
 
@@ -216,21 +293,48 @@ def _kept_shares(model: Any, counts: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _num_pairs(model: Any) -> int:
-    """Pairs of a token; of CBOW, which has one mean of its contexts, 1."""
+def _num_pairs(model: Any, lengths: np.ndarray | None = None) -> float:
+    """Pairs of a token; of CBOW, which has one mean of its contexts, 1.
+
+    Sentences of these lengths, i64[n], bound those of a window that is cut.
+    """
     if not model.sg:
         return 1
-    return model.window + 1 if model.shrink_windows else 2 * model.window
+    if model.window <= _WIDEST:
+        return model.window + 1 if model.shrink_windows else 2 * model.window
+    if lengths is None or not lengths.any():
+        return _BLOCK - 1
+    cut = np.minimum(lengths, _BLOCK)
+    return max(1.0, float((cut * (cut - 1)).sum() / cut.sum()))
 
 
-def _own_terms(model: Any, shares: np.ndarray) -> float:
+def _shrinks(model: Any) -> bool:
+    """Whether the trainer draws windows.
+
+    Of a window that is cut, most draws from 1 to it are beyond a block: from twice the
+    largest on, all contexts are nearer to them than draws from 1 to the largest.
+    """
+    return model.shrink_windows and model.window <= 2 * _WIDEST
+
+
+def _warn_of_window(model: Any) -> None:
+    if model.window > _WIDEST:
+        _log.warning(
+            "window=%i is trained as %i: contexts are within blocks of %i words.",
+            *(model.window, _WIDEST, _BLOCK),
+        )
+
+
+def _own_terms(
+    model: Any, shares: np.ndarray, lengths: np.ndarray | None = None
+) -> float:
     """Terms of the loss in which the input row of a token is, by its own pairs.
 
     A path of hierarchical softmax has as many as a Huffman code has bits: the entropy.
     """
     bits = -(shares * np.log2(shares)).sum() if model.hs else 0.0
     sampled = 1 + model.negative if model.negative else 0
-    return float(_num_pairs(model) * (sampled + bits))
+    return float(_num_pairs(model, lengths) * (sampled + bits))
 
 
 def _lag(num_words: int, schedule: range, batch_words: int | None) -> float:
@@ -248,6 +352,13 @@ def _rate(model: Any) -> int:
     return 1 if model.sg else CBOW_RATE
 
 
+def _seed(model: Any) -> int:
+    """The seed of the draws; None: another one in each epoch."""
+    if model.seed is None:
+        return int(np.random.default_rng().integers(2**31))
+    return int(model.seed)
+
+
 def _sample(model: Any, counts: np.ndarray) -> float:
     """`sample` as a share of the words of the corpus; 0: all are kept."""
     total = int(counts.sum())
@@ -255,23 +366,18 @@ def _sample(model: Any, counts: np.ndarray) -> float:
 
 
 def _trainer(
-    model: Any, counts: np.ndarray, passes: int, lag: float
+    model: Any, counts: np.ndarray, passes: int, lag: float, lengths: np.ndarray
 ) -> "EmbeddingTrainer":
     """The trainer with the settings of a model, of `passes` an epoch."""
     from embedder import EmbeddingTrainer  # loads JAX, which vectors do not need
 
     alpha = max(model.alpha, model.min_alpha)
     later = (alpha - model.min_alpha) * lag
-    bucket = getattr(model.wv, "bucket", 0)
-    ngrams: dict[str, Any] = {}
-    if bucket:
-        ngrams["subwords"] = max(model.wv.min_n, 1), model.wv.max_n
-        ngrams["buckets"] = bucket
     return EmbeddingTrainer(
-        **ngrams,
+        **_ngrams(model.wv),
         architecture="skipgram" if model.sg else "cbow",
         vector_size=model.vector_size,
-        window=model.window,
+        window=min(model.window, _WIDEST),
         negative=model.negative,
         hs=bool(model.hs),
         min_count=1,
@@ -280,10 +386,10 @@ def _trainer(
         alpha=(alpha + later) * _rate(model) / passes,
         min_alpha=(model.min_alpha + later) * _rate(model) / passes,
         epochs=model.epochs,
-        seed=model.seed,
-        workers=model.workers,
+        seed=_seed(model),
+        workers=max(model.workers, 1),
         blocks_per_update=1 if passes > 1 else None,
-        cap=_cap(model, counts, passes),
+        cap=_cap(model, counts, passes, lengths),
     )
 
 
@@ -294,11 +400,14 @@ def _alpha_after(model: Any, epoch: int, schedule: range) -> float:
 
 
 def _with_values(array: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """`array` with other values; a new one if it cannot be written."""
-    if array.flags.writeable and array.shape == values.shape:
-        array[...] = values
+    """`array` with other values of the first rows; a new one if it cannot be written.
+
+    Its dtype is that of `values` then.
+    """
+    if array.flags.writeable:
+        array[: len(values)] = values
         return array
-    return np.array(values)
+    return np.concatenate([values, array[len(values) :]])
 
 
 def _read(corpus: Iterable[Any], ids: dict[Any, int]) -> _Read:

@@ -13,8 +13,9 @@ from embedder.gensim.corpora import MAX_WORDS_IN_BATCH
 from embedder.gensim.keyedvectors import KeyedVectors
 from embedder.gensim.rows import prep_vectors
 from embedder.gensim.rules import TrimRule
-from embedder.gensim.word2vec import Word2Vec, call_on_class_only
+from embedder.gensim.word2vec import Word2Vec, call_on_class_only, warn_deprecated
 
+_RULE = "min_n", "max_n", "bucket"
 _log = logging.getLogger("gensim.models.fasttext")
 
 
@@ -154,34 +155,42 @@ class FastTextKeyedVectors(KeyedVectors):
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """As of `KeyedVectors`, with the rows of keys and of n-grams."""
         facts, arrays = super().parts(ignore, prefix)
-        facts |= {name: getattr(self, name) for name in ("min_n", "max_n", "bucket")}
+        facts |= {name: int(getattr(self, name)) for name in _RULE}
         arrays[f"{prefix}vectors_vocab"] = self.vectors_vocab
         if self.vectors_ngrams is not None:
             arrays[f"{prefix}vectors_ngrams"] = self.vectors_ngrams
         return facts, arrays
 
     @classmethod
-    def from_parts(cls, saved: files.Saved, prefix: str = "") -> "FastTextKeyedVectors":
-        """The vectors in a file of `save`.
+    def load(
+        cls, fname_or_handle: Any, mmap: str | None = None, *, trust: bool = False
+    ) -> Any:
+        """As of `KeyedVectors`."""
+        return super().load(fname_or_handle, mmap, trust=trust)
 
-        Raises:
-          ValueError: parts are missing, or do not fit each other.
-        """
-        self: FastTextKeyedVectors = super().from_parts(saved, prefix)  # type: ignore[assignment]
-        numbers = [saved.fact(name, int) for name in ("min_n", "max_n", "bucket")]
-        self.min_n, self.max_n, self.bucket = numbers
-        self.vectors_vocab = saved.array(f"{prefix}vectors_vocab", 2, "f")
+    @classmethod
+    def filled(cls, saved: files.Saved, prefix: str = "") -> "FastTextKeyedVectors":
+        """As of `KeyedVectors`, with the rows of keys and of n-grams."""
+        self: FastTextKeyedVectors = super().filled(saved, prefix)
+        self.min_n, self.max_n, self.bucket = (saved.fact(x, int) for x in _RULE)
         shapes = {"vectors_vocab": (len(self), self.vector_size)}
         self.vectors_ngrams = None
         if f"{prefix}vectors_ngrams" in saved.arrays:
-            self.vectors_ngrams = saved.array(f"{prefix}vectors_ngrams", 2, "f")
             shapes["vectors_ngrams"] = (self.bucket, self.vector_size)
         for name, shape in shapes.items():
-            if (found := getattr(self, name).shape) != shape:
-                raise ValueError(f"`{name}` must be {[*shape]}, got {[*found]}")
+            found = saved.array(prefix + name, 2, "f")
+            if found.shape != shape:
+                raise ValueError(f"`{name}` must be {[*shape]}, got {[*found.shape]}")
+            setattr(self, name, found)
         self.vectors_vocab_lockf = np.ones(1, REAL)
         self.vectors_ngrams_lockf = np.ones(1, REAL)
         self.compatible_hash = True
+        return self
+
+    @classmethod
+    def from_saved(cls, saved: files.Saved, prefix: str = "") -> "FastTextKeyedVectors":
+        """As of `KeyedVectors`, with the vectors that follow from rows."""
+        self: FastTextKeyedVectors = super().from_saved(saved, prefix)
         self.recalc_char_ngram_buckets()
         if self.vectors_ngrams is not None:
             self.adjust_vectors()
@@ -202,6 +211,7 @@ class FastText(Word2Vec):
     KIND = "FastText"
     VECTORS = FastTextKeyedVectors
     wv: FastTextKeyedVectors
+    file_name: Any  # that a program sets for `load_binary_data`
 
     def __init__(
         self,
@@ -241,6 +251,7 @@ class FastText(Word2Vec):
                 "1."
             )
         self.word_ngrams = word_ngrams
+        min_n, max_n, bucket = int(min_n), int(max_n), int(bucket)
         self._rule = min_n, max_n, 0 if max_n < min_n else bucket
         self.load_fasttext_format = call_on_class_only  # type: ignore[method-assign]
         super().__init__(
@@ -310,6 +321,11 @@ class FastText(Word2Vec):
         size, seed = facts["vector_size"], facts["seed"]
         FastText.__init__(model, vector_size=size, seed=seed, bucket=0)
         return model
+
+    def load_binary_data(self, encoding: str = "utf8") -> None:
+        """Becomes the model in a `.bin` of fastText, `file_name`; deprecated."""
+        warn_deprecated("load_binary_data", "use load_facebook_model instead")
+        vars(self).update(vars(load_facebook_model(self.file_name, encoding)))
 
     @classmethod
     def load_fasttext_format(cls, model_file: Any, encoding: str = "utf8") -> Any:

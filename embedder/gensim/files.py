@@ -21,7 +21,7 @@ _MMAP_MODES = ("r", "r+", "c")
 class Saved(NamedTuple):
     """The content of a file."""
 
-    kind: str  # Word2Vec or KeyedVectors
+    kind: str  # the `KIND` of its class
     facts: dict[str, Any]  # JSON values
     arrays: dict[str, np.ndarray]
 
@@ -72,6 +72,20 @@ def as_values(values: list[Any], name: str) -> np.ndarray:
             f"`{name}` must be text and numbers to be saved, got {odd[0]!r:.40}."
         )
     return np.frombuffer(json.dumps(values, default=_plain).encode(), np.uint8)
+
+
+def as_json(value: Any, name: str) -> Any:
+    """A value as a file gives it back: numbers of NumPy as those of Python, and so on.
+
+    Raises:
+      TypeError: JSON has no such value.
+    """
+    try:
+        return json.loads(json.dumps(value, default=_plain))
+    except (TypeError, ValueError, RecursionError):
+        raise TypeError(
+            f"`{name}` must be JSON to be saved, got {value!r:.40}."
+        ) from None
 
 
 def write(path_or_file: Any, saved: Saved) -> None:

@@ -14,7 +14,7 @@ from numpy import float32 as REAL
 from embedder.gensim import (
     evaluations,
     files,
-    pickles,
+    loading,
     saved_vectors,
     similar,
     word2vec_format,
@@ -29,7 +29,6 @@ from embedder.gensim.rows import (
 )
 from embedder.gensim.similar import KEY_TYPES
 
-_KIND = "KeyedVectors"
 _MIGRATION = "See https://github.com/RaRe-Technologies/gensim/wiki/Migrating-from-Gensim-3.x-to-4"
 _log = logging.getLogger("gensim.models.keyedvectors")
 
@@ -47,7 +46,7 @@ class KeyedVectors:
       mapfile_path: not used.
     """
 
-    KIND = _KIND
+    KIND = "KeyedVectors"
 
     def __init__(
         self,
@@ -585,36 +584,34 @@ class KeyedVectors:
     ) -> None:
         """Writes one file (safetensors and JSON), which `load` reads.
 
+        Attributes that a program gave the vectors are saved if JSON has them, or if
+        they are arrays of numbers; the log warns of others.
+
         `separately`, `sep_limit` and `pickle_protocol` have no effect; an attribute in
         `ignore` is left out.
+
+        Raises:
+          TypeError, ValueError: keys or attributes have values that no file can have,
+            or arrays have other sizes than the vectors.
         """
-        facts, arrays = self.parts(ignore)
-        files.write(fname_or_handle, files.Saved(self.KIND, facts, arrays))
+        saved = files.Saved(self.KIND, *self.parts(ignore))
+        type(self).filled(saved)  # raises what `load` would
+        files.write(fname_or_handle, saved)
 
     @classmethod
     def load(cls, fname: Any, mmap: str | None = None, *, trust: bool = False) -> Any:
-        """The object in a file of `save`.
+        """The object in a file of `save`: vectors, or a model, as in gensim.
 
         Args:
           mmap: "r", "r+" or "c": leave the arrays on disk, as `numpy.memmap` does.
           trust: read also pickles of gensim, by gensim. A pickle can run any program.
 
         Raises:
+          AttributeError: `FastTextKeyedVectors.load` of a file without n-grams.
           ValueError: the file is damaged, or a pickle without `trust`.
           ImportError: it is a pickle, and gensim is not installed.
         """
-        _log.info("loading %s object from %s", cls.__name__, fname)
-        if not files.is_saved(fname):
-            return pickles.load(fname, trust, mmap)
-        saved = files.read(fname, mmap)
-        if saved.kind != cls.KIND:
-            from embedder.gensim.word2vec import Word2Vec
-
-            return Word2Vec.load(fname, mmap)
-        try:
-            return cls.from_parts(saved)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise files.damaged(fname, error) from None
+        return loading.load(cls, fname, mmap, trust)
 
     def parts(
         self, ignore: Any = frozenset(), prefix: str = ""
@@ -626,8 +623,8 @@ class KeyedVectors:
         return saved_vectors.parts(self, ignore, prefix)
 
     @classmethod
-    def from_parts(cls, saved: files.Saved, prefix: str = "") -> "KeyedVectors":
-        """The vectors in a file of `save`.
+    def filled(cls, saved: files.Saved, prefix: str = "") -> Any:
+        """The vectors in a file of `save`, without what follows from others.
 
         Raises:
           ValueError: parts are missing, or do not fit each other.
@@ -636,6 +633,15 @@ class KeyedVectors:
         KeyedVectors.__init__(self, 0)
         saved_vectors.fill(self, saved, prefix)
         return self
+
+    @classmethod
+    def from_saved(cls, saved: files.Saved, prefix: str = "") -> Any:
+        """The vectors in a file of `save`.
+
+        Raises:
+          ValueError: parts are missing, or do not fit each other.
+        """
+        return cls.filled(saved, prefix)
 
     def add_lifecycle_event(
         self, event_name: str, log_level: int = logging.INFO, **event: Any

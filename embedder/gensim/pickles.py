@@ -1,20 +1,25 @@
 """Reads the pickles that gensim's own `save` writes, by gensim."""
 
+import os
 from typing import Any
+
+TRUST = "EMBEDDER_GENSIM_TRUST"
+"""The environment variable that, as 1, has all pickles read as with trust=True."""
 
 
 def load(path: Any, trust: bool, mmap: str | None) -> Any:
     """The `Word2Vec`, `FastText` or vectors of either in a file of gensim.
 
     Raises:
-      ValueError: without `trust`, since a pickle can run any program; or it is of
-        another class.
+      ValueError: without `trust` or `TRUST`, since a pickle can run any program; or it
+        is of another class.
       ImportError: gensim is not installed.
     """
-    if not trust:
+    if not (trust or _is_trusted()):
         raise ValueError(
             f"{path} is not a file of `save`. If gensim wrote it, it is a pickle, "
-            "which can run any program: give trust=True to read it by gensim."
+            f"which can run any program: give trust=True, or set {TRUST}=1, to read it "
+            "by gensim."
         )
     from embedder.gensim.drop_in import own_classes
 
@@ -36,6 +41,13 @@ def load(path: Any, trust: bool, mmap: str | None) -> Any:
             )
         is_model = type(found) in models
     return _model(found) if is_model else _vectors(found)
+
+
+def _is_trusted() -> bool:
+    found = os.environ.get(TRUST, "")
+    if found not in ("", "0", "1"):
+        raise ValueError(f"{TRUST} must be 0 or 1, got {found!r:.40}.")
+    return found == "1"
 
 
 def _vectors(found: Any) -> Any:

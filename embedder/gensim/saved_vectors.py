@@ -1,35 +1,75 @@
 """`KeyedVectors` as facts and arrays of a file, see `files`, and back."""
 
+import json
 from typing import Any
 
 import numpy as np
 from numpy import float32 as REAL
 
-from embedder.gensim import files
+from embedder.gensim import files, own_attributes
+from embedder.gensim.own_attributes import is_storable
 from embedder.gensim.paths import PATH
+
+_KNOWN = frozenset(
+    {
+        "bucket",
+        "buckets_word",
+        "compatible_hash",
+        "expandos",
+        "index_to_key",
+        "key_to_index",
+        "lifecycle_events",
+        "mapfile_path",
+        "max_n",
+        "min_n",
+        "next_index",
+        "norms",
+        "vector_size",
+        "vectors",
+        "vectors_lockf",
+        "vectors_ngrams",
+        "vectors_ngrams_lockf",
+        "vectors_vocab",
+        "vectors_vocab_lockf",
+    }
+)
+"""Attributes of vectors that are saved here, or follow from others."""
 
 
 def parts(
     vectors: Any, ignore: Any, prefix: str
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Facts, and arrays by `prefix` and a name; paths follow from the counts."""
+    """Facts, and arrays by `prefix` and a name; paths follow from the counts.
+
+    Raises:
+      TypeError: keys or their attributes are no values of JSON.
+    """
     left_out = {*ignore, *PATH}
     attributes = {k: x for k, x in vectors.expandos.items() if k not in left_out}
+    own, own_arrays = own_attributes.parts(vectors, _KNOWN, ignore, "")
     arrays = {"vectors": vectors.vectors} if "vectors" not in ignore else {}
     arrays["keys"] = files.as_values(vectors.index_to_key, "index_to_key")
     if hasattr(vectors, "vectors_lockf"):
-        arrays["vectors_lockf"] = np.asarray(vectors.vectors_lockf)
+        arrays["vectors_lockf"] = np.atleast_1d(np.asarray(vectors.vectors_lockf, REAL))
     for name, array in attributes.items():
-        if array.dtype == object:
-            arrays[f"values.{name}"] = files.as_values(array.tolist(), name)
-        else:
+        if is_storable(array):
             arrays[f"attribute.{name}"] = array
+        else:
+            arrays[f"values.{name}"] = files.as_values(array.tolist(), name)
     facts = {
         "vector_size": int(vectors.vector_size),
         "next_index": int(vectors.next_index),
-        "lifecycle_events": getattr(vectors, "lifecycle_events", []),
+        "lifecycle_events": as_events(vectors),
+        "own": own,
     }
+    arrays |= own_arrays
     return facts, {prefix + name: array for name, array in arrays.items()}
+
+
+def as_events(owner: Any) -> Any:
+    """The lifecycle events of a model or vectors; what JSON has not, as text."""
+    events = getattr(owner, "lifecycle_events", [])
+    return json.loads(json.dumps(events, default=str))
 
 
 def fill(vectors: Any, saved: files.Saved, prefix: str) -> None:
@@ -43,7 +83,7 @@ def fill(vectors: Any, saved: files.Saved, prefix: str) -> None:
         for name in saved.arrays
         if name.startswith(prefix)
     }
-    keys = saved.values(f"{prefix}keys", (str, int, type(None)))
+    keys = saved.values(f"{prefix}keys", (str, int, float, type(None)))
     size = saved.fact("vector_size", int)
     vectors.vector_size, vectors.index_to_key = size, keys
     vectors.key_to_index = {k: row for row, k in enumerate(keys) if k is not None}
@@ -67,6 +107,7 @@ def fill(vectors: Any, saved: files.Saved, prefix: str) -> None:
             values = np.empty(len(keys), object)
             values[:] = saved.values(full, object)
             vectors.expandos[attribute] = values
+    own_attributes.restore(vectors, _KNOWN, saved, prefix)
     for attribute, array in vectors.expandos.items():
         if len(array) != len(keys):
             raise ValueError(f"`{attribute}` must have {len(keys)} values")

@@ -140,9 +140,9 @@ def noise_table(counts: np.ndarray, exponent: float, domain: int) -> np.ndarray:
 
 
 def _effective_min_count(model: Any, min_count: int) -> int:
-    most = model.max_final_vocab
-    if most is None:
+    if model.max_final_vocab is None:
         return min_count
+    most = int(model.max_final_vocab)
     counts = sorted(model.raw_vocab.values(), reverse=True)
     needed = counts[most] + 1 if most < len(counts) else 1
     effective = max(needed, min_count)

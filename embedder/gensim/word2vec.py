@@ -13,7 +13,7 @@ import numpy as np
 from numpy import float32 as REAL
 
 from embedder.gensim import epochs as training
-from embedder.gensim import files, paths, pickles, similar, vocabulary
+from embedder.gensim import files, loading, paths, saved_models, similar, vocabulary
 from embedder.gensim.corpora import (
     COMPRESSED,
     MAX_WORDS_IN_BATCH,
@@ -36,45 +36,6 @@ __all__ = [
     "Word2Vec",
 ]
 
-_KIND = "Word2Vec"
-_NUMBER, _COUNT = (int, float), (int, type(None))
-_FACTS: dict[str, type | tuple[type, ...]] = {
-    "alpha": _NUMBER,
-    "batch_words": int,
-    "cbow_mean": int,
-    "comment": (str, type(None)),
-    "compute_loss": bool,
-    "corpus_count": _COUNT,
-    "corpus_total_words": _COUNT,
-    "effective_min_count": int,
-    "epochs": _COUNT,
-    "epochs_trained": int,
-    "hs": int,
-    "layer1_size": int,
-    "lifecycle_events": (list, type(None)),
-    "loss_history": list,
-    "max_final_vocab": _COUNT,
-    "max_vocab_size": _COUNT,
-    "min_alpha": _NUMBER,
-    "min_alpha_yet_reached": _NUMBER,
-    "min_count": int,
-    "negative": int,
-    "ns_exponent": _NUMBER,
-    "null_word": int,
-    "running_training_loss": _NUMBER,
-    "sample": _NUMBER,
-    "seed": int,
-    "sg": int,
-    "shrink_windows": bool,
-    "sorted_vocab": int,
-    "total_train_time": _NUMBER,
-    "train_count": int,
-    "vector_size": int,
-    "window": int,
-    "workers": int,
-}
-"""Attributes that a file of `save` has, and their types."""
-
 _log = logging.getLogger("gensim.models.word2vec")
 
 
@@ -89,11 +50,13 @@ class Word2Vec:
         and then for the epochs; None: do not train.
       corpus_file: the path of a text file, a sentence a line, instead.
       vector_size, window, min_count, sample, seed, negative, ns_exponent, epochs: as of
-        `EmbeddingTrainer`; `sample` of 1 or more is a count.
+        `EmbeddingTrainer`; `sample` of 1 or more is a count, a `window` above 127 is
+        trained as 127, and `seed` None is another one each time.
       alpha, min_alpha: learning rate at the start and at the end. CBOW's gradient is
         divided by the number of contexts, as gensim's is not, so its rate is four times
         `alpha`.
-      workers: threads that make blocks; any number gives the same vectors.
+      workers: threads that make blocks; any number gives the same vectors. 0 or less:
+        one, where gensim trains nothing.
       sg: 1: skip-gram; 0: CBOW.
       hs: 1: hierarchical softmax; with `negative` > 0 both losses are added.
       cbow_mean: must be 1 with sg=0.
@@ -114,7 +77,7 @@ class Word2Vec:
       NotImplementedError: training with sg=0 and cbow_mean=0.
     """
 
-    KIND = _KIND
+    KIND = "Word2Vec"
     VECTORS: type[KeyedVectors] = KeyedVectors
     wv: KeyedVectors
     # Output tables f32[V, D], once there is a vocabulary:
@@ -178,7 +141,7 @@ class Word2Vec:
         self.corpus_total_words: int | None = 0
         self.raw_vocab: Any = None
         self.cum_table: np.ndarray | None = None
-        self.wv = self.new_vectors(vector_size)
+        self.wv = self.new_vectors(self.vector_size)
         self.wv.vectors_lockf = np.ones(1, REAL)  # factors of the rates of rows
         self.load = call_on_class_only  # type: ignore[method-assign]
         if sentences is None and corpus_file is None:
@@ -372,14 +335,15 @@ class Word2Vec:
             )
         self.wv.resize_vectors(seed=self.seed)
         if self.negative:
-            new = np.zeros((len(self.wv) - num_old, self.layer1_size), REAL)
+            num_new = len(self.wv) - len(self.syn1neg)  # with those of `add_vectors`
+            new = np.zeros((num_new, self.layer1_size), REAL)
             self.syn1neg = np.concatenate([self.syn1neg, new])
         if self.hs:
             self.syn1 = np.zeros((len(self.wv), self.layer1_size), REAL)
 
     def seeded_vector(self, seed_string: str, vector_size: int) -> np.ndarray:
         """The old name of `keyedvectors.pseudorandom_weak_vector`."""
-        _warn_deprecated(
+        warn_deprecated(
             "seeded_vector",
             "Use gensim.models.keyedvectors.pseudorandom_weak_vector() directly",
         )
@@ -387,7 +351,7 @@ class Word2Vec:
 
     def init_sims(self, replace: bool = False) -> None:
         """The old name of `wv.fill_norms`; with `replace` of `unit_normalize_all`."""
-        _warn_deprecated(
+        warn_deprecated(
             "init_sims",
             "Gensim 4.0.0 implemented internal optimizations that make calls to "
             "init_sims() unnecessary.",
@@ -421,8 +385,9 @@ class Word2Vec:
           epochs: needed, too.
           start_alpha, end_alpha: replace `alpha` and `min_alpha`.
           compute_loss: add up the loss for `get_latest_training_loss`.
+          report_delay: seconds between the lines of progress in the log.
           callbacks: `CallbackAny2Vec`.
-          word_count, queue_factor, report_delay: no effect.
+          word_count, queue_factor: no effect.
 
         Raises:
           RuntimeError: there is no vocabulary.
@@ -458,7 +423,9 @@ class Word2Vec:
         )
         totals = training.Totals(total_examples, total_words)
         started = time.perf_counter()
-        trained, raw = training.train(self, corpus, totals, callbacks, is_file)
+        trained, raw = training.train(
+            self, corpus, totals, callbacks, is_file, report_delay
+        )
         seconds = max(time.perf_counter() - started, 1e-9)
         self.add_lifecycle_event(
             "train",
@@ -553,12 +520,13 @@ class Word2Vec:
         return paths.score(self, sentences, total_sentences)
 
     def predict_output_word(
-        self, context_words_list: list[Any], topn: int = 10
+        self, context_words_list: list[Any], topn: int | None = 10
     ) -> list[tuple[Any, Any]] | None:
-        """The most probable centres of some context words, and their probabilities.
+        """The `topn` most probable centres of some context words, with probabilities;
+        None: all.
 
         A softmax over all words of the products of their output rows with the mean of
-        the contexts. None: no word is known.
+        the contexts. Returns None if no word is known.
 
         Raises:
           RuntimeError: the model has no output table.
@@ -585,9 +553,10 @@ class Word2Vec:
         scores = self.syn1neg @ hidden
         shares = np.exp(scores - scores.max())
         shares /= shares.sum()
+        most = len(shares) if topn is None else topn
         return [
             (self.wv.index_to_key[row], shares[row])
-            for row in similar.best(shares, topn).tolist()
+            for row in similar.best(shares, most).tolist()
         ]
 
     def reset_from(self, other_model: "Word2Vec") -> None:
@@ -610,17 +579,18 @@ class Word2Vec:
     ) -> None:
         """Writes one file (safetensors and JSON), which `load` reads.
 
+        Attributes that a program gave the model are saved if JSON has them, or if they
+        are arrays of numbers; the log warns of others.
+
         `separately`, `sep_limit` and `pickle_protocol` have no effect; an attribute in
         `ignore` is left out.
+
+        Raises:
+          TypeError, ValueError: keys or attributes have values that no file can have,
+            or tables have other sizes than the vectors.
         """
         self.add_lifecycle_event("saving", fname_or_handle=str(fname_or_handle))
-        of_vectors, arrays = self.wv.parts(ignore, prefix="wv.")
-        facts = {name: getattr(self, name, None) for name in _FACTS}
-        for name in ("syn1neg", "syn1"):
-            if hasattr(self, name) and name not in ignore:
-                arrays[name] = getattr(self, name)
-        saved = files.Saved(self.KIND, {**facts, "wv": of_vectors}, arrays)
-        files.write(fname_or_handle, saved)
+        files.write(fname_or_handle, saved_models.parts(self, ignore))
 
     @classmethod
     def load(
@@ -631,7 +601,7 @@ class Word2Vec:
         rethrow: bool = False,
         trust: bool = False,
     ) -> Any:
-        """The model in a file of `save`.
+        """The model in a file of `save`; a `FastText` where the file has one.
 
         Args:
           mmap: "r", "r+" or "c": leave the arrays on disk, as `numpy.memmap` does.
@@ -639,20 +609,19 @@ class Word2Vec:
           trust: read also pickles of gensim, by gensim. A pickle can run any program.
 
         Raises:
-          AttributeError: the file has no `Word2Vec`.
+          AttributeError: the file has no model, or `FastText.load` a `Word2Vec`.
           ValueError: the file is damaged, or a pickle without `trust`.
           ImportError: it is a pickle, and gensim is not installed.
         """
-        _log.info("loading %s object from %s", cls.__name__, fname)
-        if not files.is_saved(fname):
-            return _checked_type(cls, pickles.load(fname, trust, mmap))
-        saved = files.read(fname, mmap)
-        if saved.kind == "KeyedVectors":
-            _checked_type(cls, KeyedVectors(0))
         try:
-            return cls._from_saved(saved)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise files.damaged(fname, error) from None
+            return loading.load(cls, fname, mmap, trust)
+        except AttributeError:
+            _log.error(
+                "Model load error. Was model saved using code from an older Gensim "
+                "Version? Try loading older model using gensim-3.8.3, then re-saving, "
+                "to restore compatibility with current code."
+            )
+            raise
 
     @classmethod
     def _empty(cls, facts: dict[str, Any]) -> "Word2Vec":
@@ -662,30 +631,14 @@ class Word2Vec:
         return model
 
     @classmethod
-    def _from_saved(cls, saved: files.Saved) -> "Word2Vec":
-        if saved.kind != cls.KIND:
-            raise ValueError(f"it has a {saved.kind!r:.40}")
-        facts = {name: saved.fact(name, kinds) for name, kinds in _FACTS.items()}
-        model = cls._empty(facts)
-        vars(model).update(facts)
-        of_vectors = saved._replace(facts=saved.fact("wv", dict))
-        model.wv = cls.VECTORS.from_parts(of_vectors, prefix="wv.")
-        if model.vector_size != model.wv.vector_size:
-            raise ValueError(
-                f"`vector_size` is {model.vector_size}, of its vectors "
-                f"{model.wv.vector_size}"
-            )
-        shape = len(model.wv), model.layer1_size
-        for name in saved.arrays.keys() & {"syn1neg", "syn1"}:
-            table = saved.array(name, 2, "f")
-            if table.shape != shape:
-                found = [*table.shape]
-                raise ValueError(f"`{name}` must be {[*shape]}, got {found}")
-            setattr(model, name, table)
-        if model.hs and len(model.wv):
-            model.create_binary_tree()
-        if model.negative and len(model.wv):
-            model.make_cum_table()
+    def from_saved(cls, saved: files.Saved) -> "Word2Vec":
+        """The model in a file of `save`.
+
+        Raises:
+          ValueError: parts are missing, or do not fit each other.
+        """
+        model = cls._empty(saved_models.facts(saved))
+        saved_models.fill(model, saved)
         return model
 
     def add_lifecycle_event(
@@ -698,17 +651,6 @@ class Word2Vec:
 def call_on_class_only(*args: Any, **kwargs: Any) -> NoReturn:
     """Stands for `load` of a model that there is already."""
     raise AttributeError("This method should be called on a class object.")
-
-
-def _checked_type(cls: type, found: Any) -> Any:
-    if isinstance(found, Word2Vec):
-        return found
-    _log.error(
-        "Model load error. Was model saved using code from an older Gensim Version? "
-        "Try loading older model using gensim-3.8.3, then re-saving, to restore "
-        "compatibility with current code."
-    )
-    raise AttributeError(f"Model of type {type(found)} can't be loaded by {cls}")
 
 
 def _check_corpus(corpus: Any, path: Any, passes: int) -> None:
@@ -761,7 +703,8 @@ def _warn_of_ignored(trim_rule: Any, callbacks: Any) -> None:
         )
 
 
-def _warn_deprecated(name: str, advice: str) -> None:
+def warn_deprecated(name: str, advice: str) -> None:
+    """Warns the caller of the caller of an old name."""
     warnings.warn(
         f"Call to deprecated `{name}` ({advice}).", DeprecationWarning, stacklevel=3
     )

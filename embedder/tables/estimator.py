@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -13,6 +13,7 @@ import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
+from embedder.engine.epochs import Status
 from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
@@ -33,7 +34,11 @@ from embedder.tables.corpus import Corpus, sequences_corpus
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
-from embedder.tables.gensim_names import check_names, names_successors
+from embedder.tables.gensim_names import (
+    check_names,
+    missing_attribute,
+    names_successors,
+)
 from embedder.tables.given_tables import (
     GivenSubwords,
     GivenTables,
@@ -60,7 +65,7 @@ from embedder.tables.updating import (
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn, use_threads
 from embedder.vectors.ensemble import Ensemble
-from embedder.vectors.search import unit_rows
+from embedder.vectors.search import cosines, unit_rows
 from embedder.vectors.subwords import Ngrams
 from embedder.vectors.vectors import Vectors, short_repr, typed_keys
 
@@ -447,6 +452,7 @@ class EmbeddingTrainer:
         *,
         shrink_windows: bool = True,
         subwords: tuple[list[str], np.ndarray, np.ndarray] | None = None,
+        on_status: Callable[[Status], None] = lambda status: None,
     ) -> TrainedEpochs:
         """Trains tables that the caller keeps; returns the new ones.
 
@@ -465,6 +471,7 @@ class EmbeddingTrainer:
           shrink_windows: False: each token has all contexts up to `window`.
           subwords: of a trainer with `subwords`: the tokens, their own rows [V, D], and
             the rows of all buckets; input rows then follow from these.
+          on_status: called with a `Status` after each call of updates and each epoch.
 
         Raises:
           TypeError, ValueError: an array does not fit; the message names it.
@@ -475,7 +482,7 @@ class EmbeddingTrainer:
         given = GivenTables(*tables, of_words), TokenIds(*sequences)
         use_threads()
         with _cap_named():
-            return train_epochs(config, *given, epochs, schedule)
+            return train_epochs(config, *given, epochs, schedule, on_status)
 
     def _continue(
         self,
@@ -561,13 +568,25 @@ class EmbeddingTrainer:
             return False
         return str(key) in self._vocabulary.ids
 
-    def __getitem__(self, key: Key) -> np.ndarray:
+    def __iter__(self) -> Iterator[Any]:
+        """The tokens, as `index_to_key` has them; none before the first training."""
+        return iter(self.index_to_key if len(self) else ())
+
+    if not TYPE_CHECKING:  # for names that there are not, which checkers find
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
+
+    def __getitem__(self, key: Key | list[Key]) -> np.ndarray:
         """The vector of a token, read-only, [D]; with `subwords` of any word that has
-        an n-gram.
+        an n-gram. Of a list of n tokens [n, D].
 
         Raises:
           KeyError: it is not in the vocabulary.
         """
+        if isinstance(key, list):
+            rows = [self[each] for each in key]
+            return np.array(rows, self.vectors.dtype).reshape(-1, self.vectors.shape[1])
         return self._lookup()[self._texts(key)]
 
     def vector(self, key: Key) -> np.ndarray:
@@ -643,10 +662,27 @@ class EmbeddingTrainer:
         vars(self).update(_checked(known | arguments))
         return self
 
-    def similarity(self, a: Key, b: Key) -> float:
-        """Cosine of the vectors of two tokens."""
-        first, second = self._texts([a, b])
-        return self._lookup().similarity(first, second)
+    def similarity(self, a: Key | np.ndarray, b: Key | np.ndarray) -> float:
+        """Cosine of the vectors of two tokens, or of vectors [D]; 0.0 if one is zero.
+
+        Raises:
+          KeyError: a token is not in the vocabulary.
+          ValueError: a vector has another size.
+        """
+        first, second = (
+            self._checked_vector(x) if isinstance(x, np.ndarray) else self[x]
+            for x in (a, b)
+        )
+        return float(cosines(*unit_rows(np.stack([first, second]).astype(np.float64))))
+
+    def _checked_vector(self, vector: np.ndarray) -> np.ndarray:
+        shape = self.vectors.shape[1:]
+        if vector.shape != shape or vector.dtype.kind not in "fiu":
+            raise InputError(
+                f"A vector must be numbers {[*shape]}, got {vector.dtype}"
+                f"{[*vector.shape]}."
+            )
+        return vector
 
     def report(self, names: Mapping[Any, str] | None = None) -> "Report":
         """A page about the training and its vectors: Jupyter shows it, and its `save`

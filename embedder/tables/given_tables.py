@@ -5,13 +5,14 @@ epochs. `EmbeddingTrainer` keeps all of that itself.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from embedder import config as settings
 from embedder.config import Config
-from embedder.engine.epochs import Metrics, RunPosition, run_epochs
+from embedder.engine.epochs import Metrics, RunPosition, Status, run_epochs
 from embedder.engine.rules import row_rule
 from embedder.errors import InputError, InputTypeError
 from embedder.tables.encoded import Encoded
@@ -76,8 +77,11 @@ def train_epochs(
     sequences: TokenIds,
     epochs: range,
     schedule: range,
+    on_status: Callable[[Status], None] = lambda status: None,
 ) -> TrainedEpochs:
     """Trains `epochs` of `schedule`, the epochs over which the rate falls.
+
+    `on_status` is called after each call of updates and each epoch.
 
     Raises:
       InputTypeError, InputError: the arrays do not fit each other or `config`.
@@ -107,7 +111,7 @@ def train_epochs(
         rows = np.concatenate([given.words, given.buckets[buckets]])
         state = training.subwords.with_rows(state, rows)
     start = RunPosition(epochs.start)
-    end = run_epochs(training, state, start=start, until=epochs.stop)
+    end = run_epochs(training, state, on_status, start=start, until=epochs.stop)
     after, updates = end.state.params["tables"], end.position.updates / len(epochs)
     block, num_blocks = config.tables.update_size
     reports = math.ceil(updates / loss_interval(num_tokens, block * num_blocks))

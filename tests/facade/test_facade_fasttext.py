@@ -1,5 +1,7 @@
 """FastText of embedder.gensim: its own files, those of fastText, and its refusals."""
 
+import copy
+
 import numpy as np
 import pytest
 from gensim.models import fasttext
@@ -7,12 +9,14 @@ from gensim.models import fasttext
 from embedder.gensim import (
     FastText,
     FastTextKeyedVectors,
+    Word2Vec,
     load_facebook_model,
     load_facebook_vectors,
     save_facebook_model,
 )
 
 SENTENCES = [["human", "interface"], ["humans", "computer", "interfaces"]] * 30
+WORD2VEC = "min_count", "vector_size", "sample"
 SETTINGS = {"min_count": 1, "vector_size": 6, "bucket": 300, "epochs": 1, "sample": 0}
 
 
@@ -58,8 +62,39 @@ def test_a_file_of_fasttext_comes_back(model, tmp_path):
     np.testing.assert_array_equal(loaded.syn1neg, model.syn1neg)
     save_facebook_model(loaded, again)
     assert again.read_bytes() == path.read_bytes()
+    older = FastText(vector_size=6)
+    older.file_name = path
+    with pytest.warns(DeprecationWarning, match="load_binary_data"):
+        older.load_binary_data()
+    np.testing.assert_array_equal(older.wv.vectors, loaded.wv.vectors)
     vectors = load_facebook_vectors(path)
     np.testing.assert_allclose(vectors.vectors, model.wv.vectors, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ngrams", [{"min_n": 0, "max_n": 0}, {"max_n": 0}])
+def test_words_without_ngrams_train_as_words(ngrams):
+    """gensim keeps the buckets where min_n is 0, too: unknown words are zeros."""
+    settings = SETTINGS | {"sg": 1, "epochs": 2} | ngrams
+    found, real = (
+        kind(SENTENCES, **settings) for kind in (FastText, fasttext.FastText)
+    )
+    assert found.wv.bucket == real.wv.bucket
+    assert ("unheard" in found.wv) == ("unheard" in real.wv)
+    np.testing.assert_array_equal(found.wv.vectors, found.wv.vectors_vocab)
+    plain = Word2Vec(**{k: x for k, x in settings.items() if k in WORD2VEC}, sg=1)
+    plain.build_vocab(SENTENCES)
+    start = FastText(**settings)
+    start.build_vocab(SENTENCES)
+    plain.wv.vectors[:] = start.wv.vectors
+    plain.train(SENTENCES, total_examples=60, epochs=2)
+    np.testing.assert_array_equal(found.wv.vectors, plain.wv.vectors)
+
+
+def test_keys_that_the_model_has_no_rows_for_are_refused(model):
+    again = copy.deepcopy(model)
+    again.wv.add_vectors(["added"], np.ones((1, 6)))
+    with pytest.raises(RuntimeError, match="`wv` has 6 keys and `syn1neg` 5 rows"):
+        again.train(SENTENCES, total_examples=60, epochs=1)
 
 
 def test_rows_of_ngrams_cannot_be_locked(model):

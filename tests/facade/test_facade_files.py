@@ -1,16 +1,26 @@
 """What `save` of embedder.gensim writes, and what `load` refuses."""
 
+import copy
 import io
 import json
 import pickle
+import tempfile
 from pathlib import Path
 
 import gensim.models
 import numpy as np
 import pytest
 import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from embedder.gensim import KeyedVectors, Word2Vec, drop_in
+from embedder.gensim import (
+    FastText,
+    FastTextKeyedVectors,
+    KeyedVectors,
+    Word2Vec,
+    drop_in,
+)
 from tests.commands import run_python
 
 SENTENCES = [["a", "b", "c", "d"], ["b", "c", "a", "ä"]] * 20
@@ -105,6 +115,136 @@ def test_the_vectors_of_a_model_and_the_model_are_told_apart(trained, saved, tmp
         trained.load(saved)
 
 
+FAST = {"bucket": 50, "vector_size": 4, "min_count": 1, "epochs": 1}
+
+
+def test_the_file_says_which_class_is_loaded(trained, tmp_path):
+    fast, paths = FastText(SENTENCES, **FAST), [tmp_path / x for x in "mvfn"]
+    for each, path in zip((trained, trained.wv, fast, fast.wv), paths, strict=True):
+        each.save(path)
+    loaded = {
+        KeyedVectors: [Word2Vec, KeyedVectors, FastText, FastTextKeyedVectors],
+        Word2Vec: [Word2Vec, None, FastText, None],
+        FastText: [None, None, FastText, None],
+        FastTextKeyedVectors: [None, None, FastText, FastTextKeyedVectors],
+    }
+    for kind, expected in loaded.items():
+        for path, found in zip(paths, expected, strict=True):
+            if found:
+                assert type(kind.load(path)) is found
+                continue
+            with pytest.raises(AttributeError, match="can't be loaded by") as error:
+                kind.load(path)
+            assert one_line(error)
+    again = KeyedVectors.load(paths[3])
+    np.testing.assert_array_equal(again["unknown"], fast.wv["unknown"])
+
+
+class Labelled(Word2Vec):
+    """A model of a program."""
+
+    label = ""
+
+    def __init__(self, *arguments, label="", **options):
+        self.label = label
+        super().__init__(*arguments, **options)
+
+
+def test_attributes_of_programs_are_saved_and_others_named(tmp_path, caplog):
+    model = Labelled(SENTENCES, **SETTINGS, label="own")
+    model.extra = {"a": [1, 2.5, None]}
+    model.table = np.arange(6).reshape(2, 3)
+    model.wv.source = "corpus"
+    model.pair, model.odd, model.train = (1, 2), {1, 2}, print
+    model.save(tmp_path / "m", ignore=["skipped"])
+    again = Labelled.load(tmp_path / "m")
+    assert type(again) is Labelled and again.label == "own"
+    assert again.extra == model.extra and again.wv.source == "corpus"
+    assert again.pair == [1, 2] and not hasattr(again, "odd")
+    np.testing.assert_array_equal(again.table, model.table)
+    lines = [x.getMessage() for x in caplog.records if x.levelname == "WARNING"]
+    assert lines == [
+        "`pair` is saved as JSON has it: [1, 2].",
+        "`odd` is not saved: it is of <class 'set'>, which JSON has not.",
+        "`train` is not saved: it is in place of a method or constant.",
+    ]
+    model.wv.save(tmp_path / "v")
+    assert KeyedVectors.load(tmp_path / "v").source == "corpus"
+
+
+NUMBERS = st.one_of(st.integers(1, 9), st.floats(1, 9), st.just(np.float32(2)))
+CONSTRUCTED = st.fixed_dictionaries(
+    {},
+    optional={
+        "alpha": st.floats(1e-3, 0.1),
+        "batch_words": st.sampled_from([1e4, 10_000, np.int64(5)]),
+        "cbow_mean": st.sampled_from([1, True]),
+        "comment": st.one_of(st.none(), st.integers(), st.text(), st.just({"a": [1]})),
+        "compute_loss": st.sampled_from([0, 1, True]),
+        "max_final_vocab": st.one_of(st.none(), st.sampled_from([3, 1e5, 2.0])),
+        "max_vocab_size": st.one_of(st.none(), st.sampled_from([1e6, 100])),
+        "min_count": NUMBERS,
+        "negative": st.sampled_from([1, 2.0]),
+        "null_word": st.sampled_from([0, 1, True]),
+        "sample": st.sampled_from([0, 1e-3, 5]),
+        "seed": st.one_of(st.none(), st.integers(0, 2**31), st.just(np.int64(3))),
+        "sorted_vocab": st.sampled_from([0, 1, True]),
+        "vector_size": st.sampled_from([4, 4.0, np.int32(4)]),
+        "workers": st.sampled_from([-1, 0, 1, 2.0]),
+    },
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(options=CONSTRUCTED, is_fast=st.booleans(), is_trained=st.booleans())
+def test_whatever_is_constructed_and_saved_is_loaded(options, is_fast, is_trained):
+    known = {"min_count": 1, "vector_size": 4, "epochs": 1} | options
+    if is_fast:
+        kind, known = FastText, known | {"bucket": 20.0, "min_n": 2.0}
+        known = {k: x for k, x in known.items() if k not in ("comment", "compute_loss")}
+    else:
+        kind = Word2Vec
+    model = kind(SENTENCES if is_trained else None, **known)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/m")
+        model.wv.save(f"{folder}/v")
+        again, vectors = kind.load(f"{folder}/m"), kind.VECTORS.load(f"{folder}/v")
+    np.testing.assert_array_equal(again.wv.vectors, model.wv.vectors)
+    np.testing.assert_array_equal(vectors.vectors, model.wv.vectors)
+    for name in options:
+        assert getattr(again, name) == getattr(model, name)
+
+
+UNSAVABLE = {
+    "type": ("alpha", "fast", "`alpha` must not be 'fast'"),
+    "no value": ("window", None, "`window` must not be None"),
+    "size": ("vector_size", 7, "`vector_size` is 7, of its vectors 4"),
+    "table": ("syn1neg", np.zeros((2, 4), "f4"), r"`syn1neg` must be \[5, 4\]"),
+    "no JSON": ("sample", {1}, "`sample` must be JSON to be saved"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"), UNSAVABLE.values(), ids=UNSAVABLE
+)
+@pytest.mark.row("B74")
+def test_what_load_would_refuse_is_not_written(saved, name, value, message):
+    before, model = saved.read_bytes(), Word2Vec.load(saved)
+    setattr(model, name, value)
+    with pytest.raises((TypeError, ValueError), match=message) as error:
+        model.save(saved)
+    assert one_line(error) and saved.read_bytes() == before
+
+
+def test_vectors_that_load_would_refuse_are_not_written(trained, tmp_path):
+    vectors = copy.deepcopy(trained.wv)
+    vectors.vectors = vectors.vectors[:, :2]
+    with pytest.raises(ValueError, match=r"`vectors` must be \[5, 4\], got \[5, 2\]"):
+        vectors.save(tmp_path / "v")
+    assert not (tmp_path / "v").exists()
+
+
 def test_a_failed_save_leaves_the_file(trained, saved, monkeypatch):
     before = saved.read_bytes()
     monkeypatch.setattr("os.replace", lambda *paths: (_ for _ in ()).throw(OSError()))
@@ -195,6 +335,8 @@ HOSTILE = {
         {"wv.attribute.count": np.full(5, -1)},
         "`counts` must be integers >= 0",
     ),
+    "method": ({"own": {"train": 1}}, {}, "`'train'` must be no attribute of Word2Vec"),
+    "own": ({"own": {"syn1neg": 1}}, {}, "`'syn1neg'` must be no attribute of"),
     "no keys": ({}, {"wv.keys": None}, "`wv.keys` must have 1 axes, got none"),
 }
 
@@ -268,6 +410,20 @@ def test_pickles_are_not_read_without_trust(real_pickles, tmp_path, monkeypatch)
                 kind.load(path)
             assert one_line(error)
     assert not (tmp_path / "boom").exists()
+
+
+@pytest.mark.row("B75")
+def test_trust_in_the_environment_is_0_or_1(real_pickles, monkeypatch):
+    name = "EMBEDDER_GENSIM_TRUST"
+    monkeypatch.setenv(name, "yes")
+    with pytest.raises(ValueError, match=f"{name} must be 0 or 1, got 'yes'") as error:
+        Word2Vec.load(real_pickles[0])
+    assert one_line(error)
+    monkeypatch.setenv(name, "0")
+    with pytest.raises(ValueError, match="give trust=True"):
+        Word2Vec.load(real_pickles[0])
+    monkeypatch.setenv(name, "1")
+    assert len(Word2Vec.load(real_pickles[0].as_posix()).wv) == 5
 
 
 @pytest.mark.row("B75")

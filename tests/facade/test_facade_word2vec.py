@@ -1,9 +1,9 @@
 """embedder.gensim.Word2Vec: what gensim's own tests do not ask."""
 
 import copy
-import inspect
 import logging
 import pickle
+import re
 
 import gensim.models.word2vec
 import numpy as np
@@ -17,9 +17,9 @@ from embedder.gensim import (
     LineSentence,
     Text8Corpus,
     Word2Vec,
+    progress,
 )
 from embedder.gensim import epochs as training
-from embedder.gensim.keyedvectors import KeyedVectors
 
 REAL = gensim.models.word2vec.Word2Vec
 RNG = np.random.default_rng(0)
@@ -34,38 +34,6 @@ def model(**settings) -> Word2Vec:
 
 def vectors(**settings) -> np.ndarray:
     return model(**settings).wv.vectors
-
-
-def parameters(function) -> list[tuple]:
-    """Names, order and defaults of arguments."""
-    found = inspect.signature(function).parameters.values()
-    return [(each.name, each.default, each.kind) for each in found]
-
-
-@pytest.mark.parametrize("name", ["__init__", "build_vocab", "train", "scan_vocab"])
-def test_arguments_and_defaults_are_those_of_gensim(name):
-    found, expected = (parameters(getattr(kind, name)) for kind in (Word2Vec, REAL))
-    assert found == expected
-
-
-def test_methods_have_the_arguments_of_gensim_first():
-    """Ours may have more, such as `trust`, by keyword."""
-    for own, other in (
-        (Word2Vec, REAL),
-        (KeyedVectors, gensim.models.keyedvectors.KeyedVectors),
-    ):
-        for name, method in inspect.getmembers(other, inspect.isfunction):
-            if name[0] == "_" or not hasattr(own, name) or name in ("save",):
-                continue
-            ours = [x for x in parameters(getattr(own, name)) if x[0] != "kwargs"]
-            theirs = [x for x in parameters(method) if x[0] != "kwargs"]
-            assert ours[: len(theirs)] == theirs, name
-
-
-def test_no_public_name_of_gensim_is_missing():
-    assert {x for x in dir(REAL) if x[0] != "_"} - {*dir(Word2Vec)} == set()
-    keyed = gensim.models.keyedvectors.KeyedVectors
-    assert {x for x in dir(keyed) if x[0] != "_"} - {*dir(KeyedVectors)} == set()
 
 
 def test_it_learns_which_words_go_together():
@@ -138,6 +106,88 @@ def test_wide_windows_need_several_passes(settings, passes, cap):
     counts = untrained.wv.expandos["count"]
     assert training._num_passes(untrained, counts, 20_480) == passes
     assert training._cap(untrained, counts, passes) == cap
+
+
+@pytest.mark.parametrize(("window", "shrinks"), [(200, True), (255, False)])
+def test_wider_windows_than_a_block_are_cut(window, shrinks, caplog):
+    settings = {"sg": 1, "epochs": 1}
+    found = model(window=window, **settings)
+    assert found.window == window
+    assert "is trained as 127: contexts are within blocks of 64" in caplog.text
+    expected = model(window=127, shrink_windows=shrinks, **settings)
+    found, expected = (x.loss_history[0] for x in (found, expected))
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+def test_passes_of_cut_windows_are_by_the_lengths_of_sentences():
+    untrained = Word2Vec(sg=1, window=1000, sample=0, min_count=1, vector_size=4)
+    untrained.build_vocab_from_freq({str(i): 20 for i in range(1024)})
+    counts = untrained.wv.expandos["count"]
+    for lengths, pairs, passes in (([5, 5], 4, 1), ([64, 128], 63, 8), ([1], 1, 1)):
+        given = np.array(lengths)
+        assert training._num_pairs(untrained, given) == pairs
+        assert training._num_passes(untrained, counts, 20_480, given) == passes
+
+
+@pytest.mark.slow
+def test_no_workers_are_one_and_no_seed_is_another_each_time():
+    for workers in (0, -1):
+        np.testing.assert_array_equal(vectors(workers=workers), vectors(workers=1))
+    first, second = model(seed=None), model(seed=None)
+    assert first.seed is None
+    assert not np.array_equal(first.wv.vectors, second.wv.vectors)
+
+
+@pytest.mark.parametrize("hs", [0, 1])
+def test_added_vectors_stay_while_the_words_of_the_model_learn(hs):
+    found = model(sg=1, hs=hs)
+    before = found.wv.vectors.copy()
+    found.wv.add_vectors(["added"], np.ones((1, 16), np.float32))
+    found.train([*SENTENCES, ["added", "tea"]], total_examples=601, epochs=1)
+    np.testing.assert_array_equal(found.wv["added"], np.ones(16))
+    assert len(found.syn1neg) == 6 and (found.wv.vectors[:6] != before).any()
+    found.build_vocab([["added", "new"]], update=True)
+    found.train([["added", "new"]] * 50, total_examples=50, epochs=1)
+    assert len(found.syn1neg) == 8 and (found.wv["added"] != 1).any()
+
+
+def test_a_warning_that_nothing_is_learned_comes_once_in_a_training(caplog):
+    found = Word2Vec(**SETTINGS, sg=1)
+    found.build_vocab([["tea"], ["milk"]])
+    for _ in range(2):
+        caplog.clear()
+        found.train([["tea"], ["milk"]], total_examples=2, epochs=3)
+        assert caplog.text.count("nothing is learned") == 1
+
+
+@pytest.mark.parametrize(
+    ("totals", "unit", "queued"),
+    [({"total_examples": 600}, "examples", 0), ({"total_words": 1800}, "words", -1)],
+)
+def test_progress_is_logged_within_an_epoch(
+    totals, unit, queued, caplog, monkeypatch, tmp_path
+):
+    """Of a file gensim has no queue."""
+    monkeypatch.setattr(progress, "_FIRST_REPORT", 0.0)
+    found = Word2Vec(**SETTINGS, sg=1)
+    found.build_vocab(SENTENCES)
+    path = tmp_path / "text"
+    path.write_text("\n".join(map(" ".join, SENTENCES)))
+    corpus = {"corpus_file": path} if queued else {"corpus_iterable": SENTENCES}
+    with caplog.at_level(logging.INFO, "gensim"):
+        found.train(**corpus, **totals, epochs=2, report_delay=0)
+    pattern = (
+        rf"EPOCH (\d) - PROGRESS: at (\d+\.\d\d)% {unit}, \d+ words/s, in_qsize "
+        rf"{queued}, out_qsize 0"
+    )
+    lines = [re.fullmatch(pattern, x.getMessage()) for x in caplog.records]
+    done = [(int(x[1]), float(x[2])) for x in lines if x]
+    assert {epoch for epoch, _ in done} == {0, 1} and done == sorted(done)
+    assert all(0 < share <= 100 for _, share in done)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "gensim"):
+        found.train(SENTENCES, **totals, epochs=1, report_delay=99)
+    assert sum("PROGRESS" in x.getMessage() for x in caplog.records) == 1
 
 
 def test_a_file_has_the_rate_of_each_sentence():
@@ -332,6 +382,7 @@ def test_predictions_are_a_softmax():
     likely = found.predict_output_word(["nail", "hammer"], topn=6)
     assert likely[0][0] == "screw"
     assert sum(share for _, share in likely) == pytest.approx(1)
+    assert found.predict_output_word(["nail", "hammer"], topn=None) == likely
 
 
 def test_models_can_be_pickled_and_copied():
@@ -382,9 +433,17 @@ CORPORA = {
         "total_words must be provided",
     ),
     "window": (
-        lambda m: (setattr(m, "window", 200), m.train(PAIRS, total_words=6, epochs=1)),
+        lambda m: (setattr(m, "window", 0), m.train(PAIRS, total_words=6, epochs=1)),
         ValueError,
         "`window` must be an integer from 1 to 127",
+    ),
+    "tables": (
+        lambda m: (
+            setattr(m, "syn1neg", np.zeros((7, 16), np.float32)),
+            m.train(PAIRS, total_words=6, epochs=1),
+        ),
+        RuntimeError,
+        "`wv` has 6 keys and `syn1neg` 7 rows: add words by build_vocab",
     ),
 }
 

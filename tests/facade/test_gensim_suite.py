@@ -1,4 +1,7 @@
-"""gensim's own tests of Word2Vec, KeyedVectors and FastText, on ours."""
+"""gensim's own tests of Word2Vec, KeyedVectors and FastText, on ours.
+
+Also those of its Doc2Vec, which stays its own, on how it is saved, loaded and read.
+"""
 
 import os
 import re
@@ -45,28 +48,39 @@ def test_each_exception_has_a_reason():
     assert {*found} <= {*MOST}
 
 
-@pytest.mark.slow
-def test_gensims_own_tests_pass(tmp_path):
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # not the settings of this suite
-    results = tmp_path / "results.xml"
+def run_tests(folder: Path, *arguments: str) -> tuple[str, dict[str, set[str]]]:
+    """What pytest prints, and the tests that ran and the marks of each result."""
+    (folder / "pytest.ini").write_text("[pytest]\n")  # not the settings of this suite
+    results = folder / "results.xml"
     root = Path(gensim.__file__).parent / "test"  # else tests have no module's name
-    modules = [f"gensim.test.{name}" for name in COLLECTED]
     done = run_python(
         *("-m", "pytest", "-q", "-p", "tests.facade.gensim_plugin"),
         *("-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"),
-        *(f"--rootdir={root}", "--pyargs", *modules),
-        **{"cwd": tmp_path, "timeout": 1800},
+        *(f"--rootdir={root}", "--pyargs", *arguments),
+        **{"cwd": folder, "timeout": 1800},
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     assert done.returncode == 0, done.stdout[-5000:]
     cases = ElementTree.parse(results).iter("testcase")
-    found = {name_of(case): {child.tag for child in case} for case in cases}
+    return done.stdout, {name_of(x): {child.tag for child in x} for x in cases}
+
+
+@pytest.mark.slow
+def test_gensims_own_tests_pass(tmp_path):
+    printed, found = run_tests(tmp_path, *(f"gensim.test.{name}" for name in COLLECTED))
     skipped = {name for name, tags in found.items() if "skipped" in tags}
     assert skipped == SKIPPED
     assert not found.keys() & exceptions().keys()
-    (deselected,) = re.findall(r"(\d+) deselected", done.stdout)
+    (deselected,) = re.findall(r"(\d+) deselected", printed)
     assert int(deselected) == len(exceptions())
     assert by_module(found) + by_module(exceptions()) == COLLECTED
+
+
+@pytest.mark.slow
+def test_gensims_doc2vec_passes_its_tests_beside_ours(tmp_path):
+    words = "persistence or load or string_doctag or similarity or word_vec or warning"
+    _, found = run_tests(tmp_path, "gensim.test.test_doc2vec", "-k", words)
+    assert len(found) == 11 and not any(found.values())
 
 
 def name_of(case: ElementTree.Element) -> str:

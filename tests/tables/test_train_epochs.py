@@ -67,6 +67,17 @@ def test_output_rows_are_tokens_and_then_inner_nodes():
         assert (done.output != 0).any(axis=1).tolist() == rows
 
 
+def test_calls_and_epochs_are_reported():
+    trainer, seen = EmbeddingTrainer(**SETTINGS), []
+    tables, sequences = given(trainer, WORDS)
+    epochs = range(1, 3)
+    trainer.train_epochs(tables, sequences, epochs, range(4), on_status=seen.append)
+    progress = [each.progress for each in seen]
+    assert progress == sorted(progress) and progress[-1] == 3 / 4
+    assert [each.epoch for each in seen if each.is_epoch_end] == [1, 2]
+    assert sum(not each.is_epoch_end for each in seen) >= 2
+
+
 def test_neither_the_arrays_nor_the_trainer_change():
     trainer = EmbeddingTrainer(**SETTINGS)
     tables, sequences = given(trainer, WORDS)
