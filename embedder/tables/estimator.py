@@ -55,6 +55,7 @@ from embedder.tables.updating import (
     check_grow,
     joined_factors,
     log_dropped,
+    log_restart,
     plan_update,
 )
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
@@ -499,6 +500,8 @@ class EmbeddingTrainer:
         log_dropped(new, grow, "`grow=True`")
         encoded: TokenSource = new
         factors = of_output = None
+        if schedule == "restart" and not config.tables.subwords:
+            log_restart("`schedule='continue'`")
         if schedule == "continue":
             update = plan_update(base, new, [], config.tables)
             encoded, base, factors, of_output = update

@@ -39,7 +39,11 @@ from embedder.tables.artefact import ModelFile, model_settings, read_model, writ
 from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
 from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
-from embedder.tables.earlier import corpora_of_base, open_earlier
+from embedder.tables.earlier import (
+    corpora_of_base,
+    files_replayed_twice,
+    open_earlier,
+)
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
@@ -168,6 +172,12 @@ class TablesProblem:
             _log_optimizer(self._base, training.config.run.optimizer)
         if self._earlier:
             _log.info("Replays %s.", ", ".join(x.source for x in self._earlier))
+        if twice := files_replayed_twice(self.manifest, self._earlier):
+            _log.warning(
+                "Files of the corpus are also replayed, and their tokens count twice: "
+                "%s.",
+                ", ".join(twice),
+            )
         if self._starting.vectors is not None or self._starting.frozen is not None:
             write_start(run.start, self._starting, encoded.vocabulary)
         for line in training.start_lines:
