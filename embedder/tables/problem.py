@@ -46,7 +46,13 @@ from embedder.tables.earlier import (
 )
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.encoded import Encoded, TokenSource
-from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
+from embedder.tables.graph import (
+    GraphFiles,
+    encode_graph,
+    open_graph,
+    plan_walks,
+    repeats_of,
+)
 from embedder.tables.huffman import codes_and_points
 from embedder.tables.options import TablesOptions
 from embedder.tables.sources import file_corpus, is_corpus_file
@@ -456,8 +462,9 @@ def plan(
         replayed = _encoded_earlier(vocabulary, earlier, cache)
         update = plan_update(base, encoded, replayed, config.tables)
         encoded, base, of_update, of_output = update
+    facts = row_updates, repeats_of(encoded)
     common, *each = (
-        resolve(one, num_tokens, epochs.stop, row_updates) for one in (config, *models)
+        resolve(one, num_tokens, epochs.stop, *facts) for one in (config, *models)
     )
     if each:
         largest = max((one.tables for one in (common, *each)), key=_max_distance)
