@@ -322,9 +322,10 @@ def graphs_bench(
     splits: int = 10,
     seeds: tuple[int, ...] = (1, 2, 3),
     epochs: int = 1,
+    data: str = "blogcatalog",
     name: str = "graphs",
 ) -> None:
-    """Labels of BlogCatalog's nodes from vectors of random walks.
+    """Labels of the nodes of a graph from vectors of random walks.
 
     Args:
         programs: which to run; default: all.
@@ -338,13 +339,16 @@ def graphs_bench(
         splits: random choices of these nodes, the same for all programs and seeds.
         seeds: each program is trained once with each.
         epochs: of each training.
+        data: the graph: blogcatalog or cora.
         name: of the file in bench/results.
     """
+    if data not in graphs.DATA:
+        raise SystemExit(f"bench: --data must be of {[*graphs.DATA]}, got {data}.")
     walk = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
     settings = {"vector_size": vector_size, "window": window, "negative": 5}
     settings["epochs"] = epochs
     given = list(programs), walk, settings, list(shares), splits, list(seeds)
-    print(graphs.run(*given, name).markdown())
+    print(graphs.run(*given, name, data).markdown())
 
 
 def items_bench(

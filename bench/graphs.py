@@ -1,10 +1,12 @@
-"""Node labels from vectors of random walks: BlogCatalog, by the port and by gensim.
+"""Node labels from vectors of random walks: BlogCatalog or Cora, by the port and by
+gensim.
 
 Both train on the same walks in the first epoch. In others the port makes new ones, as
 it trains; gensim reads those of the first from a file. Labels are predicted by logistic
 regression, one label against the rest, from a share of the nodes; of the others as many
 labels are predicted as each has. This is the protocol of Perozzi et al. 2014
-(DeepWalk), arXiv:1403.6652, who train hierarchical softmax.
+(DeepWalk), arXiv:1403.6652, who train hierarchical softmax. Nodes of Cora have one
+label each: their micro F1 is the accuracy.
 Beside them are scores that need no training: the most frequent labels, and regression
 on the degree of a node.
 """
@@ -48,6 +50,12 @@ _PAIRS = (
 )
 _THREADS = 2  # that make the walks that are timed
 _F1 = "micro F1", "macro F1"
+_OF_ONE_LABEL = "accuracy", "macro F1"
+DATA = {
+    "blogcatalog": ("edges.tsv.gz", "labels.tsv.gz"),
+    "cora": ("edges.tsv", "labels.tsv"),
+}
+"""Name of a graph -> the ends of the names of its files in the folder graphs."""
 
 
 def run(
@@ -58,6 +66,7 @@ def run(
     splits: int,
     seeds: list[int],
     name: str = "graphs",
+    data: str = "blogcatalog",
 ) -> Table:
     """Trains each of `programs` with each seed and predicts the labels.
 
@@ -67,9 +76,10 @@ def run(
       shares: of the nodes with known labels, in percent.
       splits: random choices of these nodes, the same for all programs and seeds.
       name: of the file in bench/results.
+      data: the graph, of `DATA`.
     """
     folder = data_folder() / "graphs"
-    edges, labels = (folder / f"blogcatalog.{x}.tsv.gz" for x in ("edges", "labels"))
+    edges, labels = (folder / f"{data}.{end}" for end in DATA[data])
     options = with_options(Config(), **walk).tables
     walks = walks_over(open_graph(edges, options).read(), options)
     walks.shard(0, 0, 0)  # compiles
@@ -94,7 +104,8 @@ def run(
                 sample |= measured._asdict()
                 print(sample, flush=True)
                 samples.append(sample | {"scores": scores})
-    about = {"walks": walk, "settings": settings, "splits": splits, "seeds": seeds}
+    about = {"data": data, "walks": walk, "settings": settings}
+    about |= {"splits": splits, "seeds": seeds}
     return table(write_results(name, settings=about, samples=samples))
 
 
@@ -123,7 +134,7 @@ def write_walks(walks: Walks, seed: int, path: Path) -> dict[str, float]:
 def read_labels(path: Path, keys: list[str]) -> np.ndarray:
     """Whether each node has each label, bool[V, C], in the order of `keys`."""
     found = collections.defaultdict(set)
-    with gzip.open(path, "rt") as file:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
         for node, label in csv.reader(file, delimiter="\t"):
             found[label].add(node)
     labels = sorted(found)
@@ -153,14 +164,16 @@ def counted(walks: Walks, labels: Path) -> dict[str, tuple[Predictor, np.ndarray
 def f1_scores(
     predictor: Predictor, has_label: np.ndarray, shares: list[int], splits: int
 ) -> dict[str, Any]:
-    """Micro and macro F1 in percent, for each share a list over the splits."""
-    found: dict[str, Any] = {"share": shares, **{name: [] for name in _F1}}
+    """Micro and macro F1 in percent, for each share a list over the splits; of nodes
+    with one label each the first is named accuracy."""
+    names = _OF_ONE_LABEL if (has_label.sum(axis=1) == 1).all() else _F1
+    found: dict[str, Any] = {"share": shares, **{name: [] for name in names}}
     for share in shares:
         each = [  # without intervals
             labels_f1(predictor, has_label, share / 100, 1, num=0, seed=split)
             for split in range(splits)
         ]
-        for name, values in zip(_F1, zip(*each, strict=True), strict=True):
+        for name, values in zip(names, zip(*each, strict=True), strict=True):
             found[name].append([round(100 * score.value, 3) for score in values])
     return found
 
@@ -169,6 +182,7 @@ def table(results: Results) -> Table:
     """Two rows for each program: seconds, and micro and macro F1 of each share, with
     their ranges over splits and seeds; and the differences of two programs."""
     samples = results["samples"]
+    names = [name for name in samples[0]["scores"] if name != "share"]
     shares = [f"{share} %" for share in samples[0]["scores"]["share"]]
     rows, groups = [], grouped(samples, "program")
     for program, own in groups.items():
@@ -177,9 +191,11 @@ def table(results: Results) -> Table:
             rate = spread(s["walk_steps"] / s["walk_seconds"] / 1e6 for s in own)
             times = [spread(s["walk_seconds"] for s in own), rate]
             times.append(spread(s["train_seconds"] for s in own))
-        rows += [[program, *times, name, *_spreads(_scores(own, name))] for name in _F1]
+        rows += [
+            [program, *times, name, *_spreads(_scores(own, name))] for name in names
+        ]
     for pair in _PAIRS:
-        for name in _F1 if {*pair} <= {*groups} else ():
+        for name in names if {*pair} <= {*groups} else ():
             difference = np.subtract(*(_scores(groups[x], name) for x in pair))
             rows.append(["difference", "", "", "", name, *_spreads(difference)])
     head = ["program", "walks alone s", "M steps/s", "training s", "score"]

@@ -67,7 +67,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "gpu-networks": gpu_networks.table,
     "gpu-offline": gpu_offline.table,
     "gpu-replicas": gpu_replicas.table,
-    **dict.fromkeys(("graphs", "graphs-hs"), graphs.table),
+    **dict.fromkeys(("graphs", "graphs-hs", "graphs-cora"), graphs.table),
     "items": items.table,
     "judges": judges.table,
     "loader": loader.table,

@@ -21,9 +21,11 @@ from embedder.errors import InputError, InputTypeError
 from embedder.options import DeviceOptions, RunOptions, SaveOptions
 from embedder.settings import Interval, Mark, former_names, names_where
 from embedder.tables.options import (
+    Repeats,
     RowUpdates,
     TablesOptions,
     of_large_corpora,
+    of_no_graph,
     resolve_options,
 )
 
@@ -234,16 +236,18 @@ def resolve(
     num_tokens: float,
     epochs: int | None = None,
     row_updates: RowUpdates = of_large_corpora,
+    repeats: Repeats = of_no_graph,
 ) -> Config:
     """`config` of tables with open settings resolved for `num_tokens`.
 
     Args:
       epochs: all of the model's, those of earlier trainings too; None: of `config`.
       row_updates: as `Vocabulary.row_updates`.
+      repeats: as `Walks.repeats`.
     """
     epochs = config.run.epochs if epochs is None else epochs
     options = resolve_options(
-        config.tables, config.run.optimizer, num_tokens, epochs, row_updates
+        config.tables, config.run.optimizer, num_tokens, epochs, row_updates, repeats
     )
     return replace(config, family=options)
 

@@ -106,7 +106,13 @@ def test_with_options_leaves_the_others_as_they_are():
 def test_default_alpha_falls_with_the_updates_of_a_row(row_updates, alpha):
     assert default_alpha("skipgram", row_updates) == pytest.approx(alpha, rel=1e-4)
     assert default_alpha("cbow", row_updates) == pytest.approx(4 * alpha, rel=1e-4)
-    assert default_alpha("skipgram", row_updates, 5, 64, has_walks=True) == 0.025
+
+
+@pytest.mark.parametrize("repeats", [1.0, 1.25, 2.5, 5.0])
+def test_default_alpha_of_walks_falls_with_the_repeats_of_a_node(repeats):
+    for architecture, factor in (("skipgram", 1), ("cbow", 4)):
+        alpha = default_alpha(architecture, 700, 5, 64, walk_repeats=repeats)
+        assert alpha == pytest.approx(factor * 0.025 * min(1, 1.25 / repeats))
 
 
 @pytest.mark.parametrize("epochs", [0, 1, 3, 20])

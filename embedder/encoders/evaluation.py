@@ -3,6 +3,7 @@
 Examples of classes that it was not trained on have only embeddings, not predictions.
 """
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +18,16 @@ from embedder.encoders.formats import open_examples
 from embedder.encoders.labels import read_labels
 from embedder.encoders.new_examples import reading_options
 from embedder.encoders.predictor import Predictor, predictor_of
-from embedder.encoders.uncertainty import Rejection, Reliability, rejection, reliability
+from embedder.encoders.score_intervals import Intervals, score_intervals
+from embedder.encoders.uncertainty import (
+    Rejection,
+    Reliability,
+    kept_examples,
+    rejection,
+    reliability,
+)
 from embedder.errors import InputError
+from embedder.evaluation.intervals import Estimate
 from embedder.run.workdir import Workdir
 from embedder.vectors.export import read_vectors
 
@@ -36,6 +45,7 @@ class Evaluation(NamedTuple):
     negative_log_likelihood: float  # mean of -log of the probability of the label
     reliability: Reliability
     rejection: Rejection  # by total entropy
+    intervals: Intervals  # of the scores, and of constant predictions
 
 
 class Evaluated(NamedTuple):
@@ -50,12 +60,13 @@ class Evaluated(NamedTuple):
     predictions: Evaluation | None  # None: there are such classes
 
 
-def evaluate_run(run: Path, examples: str | None) -> Evaluated:
+def evaluate_run(run: Path, examples: str | None, seed: int = 0) -> Evaluated:
     """Evaluates the encoder of a run, or of an encoder file.
 
     Args:
       examples: path of labelled examples in a format of training; None: the validation
         examples of the run, by its labels.parquet and vectors.safetensors.
+      seed: of the intervals.
 
     Raises:
       InputNotFoundError: there is no run, or there are no such examples.
@@ -63,7 +74,7 @@ def evaluate_run(run: Path, examples: str | None) -> Evaluated:
         or dtypes than the encoder.
     """
     if examples is None:
-        return _evaluate_validation(run)
+        return _evaluate_validation(run, seed)
     model = read_model(run)
     found = _read_examples(run, model, examples)
     where = f"examples of {Path(without_secrets(examples)).name}"
@@ -73,7 +84,7 @@ def evaluate_run(run: Path, examples: str | None) -> Evaluated:
         names = [str(name) for name in model.classes]
         known = {name: i for i, name in enumerate(names)}
         labels = np.array([known[name] for name in found.classes])[found.labels]
-        predictions = evaluate_labelled(predictor, found.features, labels, where)
+        predictions = evaluate_labelled(predictor, found.features, labels, where, seed)
     vectors = predictor.vectors(found.features, model.rotations)
     return Evaluated(
         *(where, predictor.num_networks, found.labels, vectors, found.features),
@@ -82,21 +93,28 @@ def evaluate_run(run: Path, examples: str | None) -> Evaluated:
 
 
 def evaluate_labelled(
-    predictor: Predictor, features: np.ndarray, labels: np.ndarray, examples: str
+    predictor: Predictor,
+    features: np.ndarray,
+    labels: np.ndarray,
+    examples: str,
+    seed: int = 0,
 ) -> Evaluation:
     """Evaluates a network or replicas on features [n, ...] with labels i[n].
 
     Args:
       examples: which these are, for the user.
+      seed: of the intervals.
     """
     found = predictor.predict_labelled(features, labels)
     return make_evaluation(
         examples,
         predictor.num_networks,
+        labels=labels,
         confidence=found.split.probabilities.max(axis=1),
         is_correct=found.split.probabilities.argmax(axis=1) == labels,
         log_likelihood=found.log_likelihood,
         entropy=found.split.total,
+        seed=seed,
     )
 
 
@@ -104,19 +122,31 @@ def make_evaluation(
     examples: str,
     num_networks: int,
     *,
+    labels: np.ndarray,
     confidence: np.ndarray,
     is_correct: np.ndarray,
     log_likelihood: np.ndarray,
     entropy: np.ndarray,
+    seed: int = 0,
 ) -> Evaluation:
     """The evaluation of n predictions.
 
     Args:
+      labels: [n], of any type.
       confidence: [n], probability of the predicted class.
       is_correct: bool[n], whether that is the label.
       log_likelihood: [n], log of the probability of the label.
       entropy: [n], of the probabilities, in nats.
+      seed: of the intervals.
     """
+    intervals = score_intervals(
+        labels,
+        confidence=confidence,
+        is_correct=is_correct,
+        log_likelihood=log_likelihood,
+        kept={percent: kept_examples(entropy, percent) for percent in PERCENTS},
+        seed=seed,
+    )
     return Evaluation(
         examples,
         len(is_correct),
@@ -125,6 +155,7 @@ def make_evaluation(
         max(0.0, -float(log_likelihood.mean())),  # not -0
         reliability(confidence, is_correct),
         rejection(is_correct, entropy),
+        intervals,
     )
 
 
@@ -133,14 +164,36 @@ def report(found: Evaluation) -> list[str]:
     networks = "" if found.num_networks == 1 else f", {found.num_networks} networks"
     rejected = "  ".join(f"{percent:5} %" for percent in PERCENTS)
     remaining = "  ".join(f"{found.rejection.at(each):7.4f}" for each in PERCENTS)
+    each = found.intervals
+    others = [each.rejection[percent] for percent in PERCENTS]
+    lower, upper = ("  ".join(f"{x[i]:7.4f}" for x in others) for i in (1, 2))
     return [
         f"{found.num_examples} {found.examples}{networks}",
-        f"accuracy                      {found.accuracy:7.4f}",
-        f"negative log likelihood       {found.negative_log_likelihood:7.4f}",
-        f"calibration error (ECE)       {found.reliability.calibration_error:7.4f}",
+        f"accuracy                      {_shown(each.accuracy)}",
+        f"  most frequent class         {_shown(each.most_frequent)}",
+        f"negative log likelihood       {_shown(each.negative_log_likelihood)}",
+        f"  frequencies of the classes  {_shown(each.frequencies)}",
+        f"calibration error (ECE)       {_shown(each.calibration_error)}",
         f"most uncertain rejected       {rejected}",
         f"accuracy of the others        {remaining}",
+        f"  from                        {lower}",
+        f"  to                          {upper}",
+        *_warnings(found),
     ]
+
+
+def _shown(found: Estimate) -> str:
+    return f"{max(found.value, 0.0):7.4f} [{found.lower:.4f}, {found.upper:.4f}]"
+
+
+def _warnings(found: Evaluation) -> list[str]:
+    """Lines about scores in which a constant prediction is as good."""
+    each, lines = found.intervals, []
+    if each.most_frequent.value >= each.accuracy.value:
+        lines.append("the most frequent class is as accurate")
+    if each.frequencies.value <= each.negative_log_likelihood.value:
+        lines.append("the frequencies of the classes are as likely")
+    return lines
 
 
 def as_json(found: Evaluation) -> dict[str, Any]:
@@ -165,12 +218,36 @@ def as_json(found: Evaluation) -> dict[str, Any]:
         ],
         "rejection": [
             {"rejected": each / 100, "accuracy": found.rejection.at(each)}
+            | _bounds(found.intervals.rejection[each])
             for each in PERCENTS
         ],
+        "intervals": {
+            name: _bounds(getattr(found.intervals, name))
+            for name in ("accuracy", "negative_log_likelihood", "calibration_error")
+        },
+        "baselines": {
+            "most frequent class": {"accuracy": _plain(found.intervals.most_frequent)},
+            "frequencies of the classes": {
+                "negative_log_likelihood": _plain(found.intervals.frequencies)
+            },
+        },
     }
 
 
-def _evaluate_validation(run: Path) -> Evaluated:
+def _plain(found: Estimate) -> dict[str, float | None]:
+    """An estimate for `json.dumps`; what is not finite is None."""
+    return {
+        name: value if math.isfinite(value) else None
+        for name, value in found._asdict().items()
+    }
+
+
+def _bounds(found: Estimate) -> dict[str, float | None]:
+    plain = _plain(found)
+    return {name: plain[name] for name in ("lower", "upper")}
+
+
+def _evaluate_validation(run: Path, seed: int) -> Evaluated:
     names = ["key", "label", "predicted", "probability", "log_likelihood", "entropy"]
     frame = read_labels(run, [*names, "trained"])
     vectors = read_vectors(Workdir(run).vectors)
@@ -197,10 +274,12 @@ def _evaluate_validation(run: Path) -> Evaluated:
     predictions = make_evaluation(
         where,
         num_networks,
+        labels=columns["label"],
         confidence=columns["probability"],
         is_correct=columns["label"] == columns["predicted"],
         log_likelihood=columns["log_likelihood"],
         entropy=columns["entropy"],
+        seed=seed,
     )
     _, labels = np.unique(columns["label"], return_inverse=True)
     found = vectors.matrix[is_held.to_numpy()]

@@ -94,11 +94,17 @@ def reliability(
 ) -> Reliability:
     """The bins of predictions with `confidence` [n] that are right or not, bool[n]."""
     confidence = confidence.astype(np.float64)
-    numbers = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    numbers = bin_numbers(confidence, bins)
     num_examples = np.bincount(numbers, minlength=bins)
     sums = (np.bincount(numbers, x, bins) for x in (confidence, is_correct))
     with np.errstate(invalid="ignore"):  # 0 / 0 of empty bins
         return Reliability(num_examples, *(each / num_examples for each in sums))
+
+
+def bin_numbers(confidence: np.ndarray, bins: int) -> np.ndarray:
+    """The number of the bin of each confidence, i64[n], see `Reliability`."""
+    numbers = np.ceil(confidence.astype(np.float64) * bins).astype(int) - 1
+    return np.clip(numbers, 0, bins - 1)
 
 
 def calibration_error(
@@ -123,6 +129,15 @@ class Rejection(NamedTuple):
     def at(self, percent: int) -> float:
         """Accuracy when `percent` % are rejected, rounded down to whole examples."""
         return float(self.accuracy[len(self.accuracy) * percent // 100])
+
+
+def kept_examples(uncertainty: np.ndarray, percent: int) -> np.ndarray:
+    """Which examples remain when `percent` % are rejected, bool[n], as `Rejection`."""
+    num = len(uncertainty)
+    kept = np.zeros(num, bool)
+    order = np.argsort(uncertainty, kind="stable")
+    kept[order[: num - num * percent // 100]] = True
+    return kept
 
 
 def rejection(is_correct: np.ndarray, uncertainty: np.ndarray) -> Rejection:

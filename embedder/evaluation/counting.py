@@ -10,6 +10,8 @@ from embedder.evaluation.ranking import DECAY, Scorer, Sequences, recency_weight
 if TYPE_CHECKING:
     from scipy import sparse
 
+_MOST_TOGETHER = 20_000_000  # pairs of items that are counted beforehand: 240 MB
+
 
 def followed_most_often(training: Sequences, num_items: int) -> Scorer:
     """Scores that are how often an item came right after the last one of the query."""
@@ -41,13 +43,32 @@ def same_session(training: Sequences, num_items: int, decay: float = DECAY) -> S
     incidence = _incidence(training, num_items)  # how often a session has an item
     own = (incidence * incidence).sum(axis=0)  # pairs of an item with itself
     num_pairs = incidence.T @ incidence.sum(axis=1) - own
+    together = None
+    if _num_together(training, num_items) <= _MOST_TOGETHER:
+        together = incidence.T @ incidence - sparse.diags_array(own)
 
     def scores(queries: Sequences) -> np.ndarray:
         means = _incidence(queries, num_items, recency_weights(queries[1], decay))
         shares = sparse.csr_array(means / np.maximum(num_pairs, 1))
+        if together is not None:
+            return (shares @ together).toarray()
         return ((shares @ incidence.T) @ incidence - shares * own).toarray()
 
     return scores
+
+
+def num_products(training: Sequences, queries: Sequences, num_items: int) -> int:
+    """Products of `same_session` for all queries, at most."""
+    ids, lengths = training
+    if _num_together(training, num_items) <= _MOST_TOGETHER:
+        return int((lengths**2).sum()) + len(queries[0]) * num_items
+    of_items = np.bincount(ids, np.repeat(lengths, lengths), minlength=num_items)
+    return int(of_items[queries[0]].sum())
+
+
+def _num_together(training: Sequences, num_items: int) -> int:
+    """Pairs of items of one session, at most."""
+    return min(int((training[1] ** 2).sum()), num_items**2)
 
 
 def first_tokens(

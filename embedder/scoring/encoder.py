@@ -27,7 +27,7 @@ def evaluate(
     if picture is not None:
         check_target(picture, "`picture`")
         check_picture(picture)
-    found = evaluate_run(run, examples)
+    found = evaluate_run(run, examples, seed)
     if picture is not None:
         if found.predictions is None:
             raise InputError(

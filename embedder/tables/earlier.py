@@ -7,6 +7,7 @@ the path or URL of each, its columns, and a digest of its manifest.
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,17 @@ def open_earlier(entries: list[Entry], cache: Path | None) -> list[Corpus]:
     for reason in reasons:
         _log.warning("An earlier corpus is not replayed: %s", reason)
     return opened
+
+
+def files_replayed_twice(manifest: Manifest, earlier: Sequence[Corpus]) -> list[str]:
+    """Names of the files of a corpus that are also in one of the `earlier` corpora."""
+    known = {_content(file) for each in earlier for file in each.manifest}
+    return [file["file"] for file in manifest if _content(file) in known - {None}]
+
+
+def _content(file: dict[str, Any]) -> tuple[int, str] | None:
+    """The size and the digest of an entry of a manifest; None: it is of no file."""
+    return (file["bytes"], file["ends_sha256"]) if "ends_sha256" in file else None
 
 
 def _opened(entry: Entry, cache: Path | None) -> Corpus:

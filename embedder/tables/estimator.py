@@ -46,7 +46,7 @@ from embedder.tables.given_tables import (
     TrainedEpochs,
     train_epochs,
 )
-from embedder.tables.graph import given_edges, walks_over
+from embedder.tables.graph import given_edges, repeats_of, walks_over
 from embedder.tables.options import OPTIMIZERS, Schedule, Window
 from embedder.tables.sessions import frame_corpus
 from embedder.tables.sources import file_corpus
@@ -60,6 +60,7 @@ from embedder.tables.updating import (
     check_grow,
     joined_factors,
     log_dropped,
+    log_restart,
     plan_update,
 )
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
@@ -94,7 +95,8 @@ class EmbeddingTrainer:
       ns_exponent: noise is drawn in proportion to count ** ns_exponent.
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
         None: by the updates that rows get, and the size of an update, 0.025 to 0.17,
-        of walks 0.025; for cbow four times that; of adagrad 0.2.
+        of walks at most 0.025, less where they return to their nodes often; for cbow
+        four times that; of adagrad 0.2.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
@@ -508,6 +510,8 @@ class EmbeddingTrainer:
         log_dropped(new, grow, "`grow=True`")
         encoded: TokenSource = new
         factors = of_output = None
+        if schedule == "restart" and not config.tables.subwords:
+            log_restart("`schedule='continue'`")
         if schedule == "continue":
             update = plan_update(base, new, [], config.tables)
             encoded, base, factors, of_output = update
@@ -854,7 +858,8 @@ class EmbeddingTrainer:
         """
         num_tokens = int(encoded.vocabulary.counts.sum())
         row_updates = encoded.vocabulary.row_updates
-        config = settings.resolve(config, num_tokens, epochs.stop, row_updates)
+        facts = row_updates, repeats_of(encoded)
+        config = settings.resolve(config, num_tokens, epochs.stop, *facts)
         dtype = config.run.dtype
         num_old = None if base is None else len(base.tokens)
         starting = starting.for_model(config.tables.negative > 0)

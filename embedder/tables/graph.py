@@ -25,8 +25,9 @@ from embedder.errors import InputError
 from embedder.tables import shards
 from embedder.tables.artefact import ModelFile
 from embedder.tables.corpus_files import corpus_files
+from embedder.tables.encoded import TokenSource
 from embedder.tables.graph_cache import NO_PAIRS, read_graph, write_graph
-from embedder.tables.options import TablesOptions
+from embedder.tables.options import Repeats, TablesOptions, of_no_graph
 from embedder.tables.shards import Shard
 from embedder.tables.vocabulary import Vocabulary
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # Numba takes a second to import, and only graphs need it
     from embedder.graphs.walks import WalkOptions
 
 _SCORING_BYTES = 60  # for each edge: an adjacency matrix, and sorted pairs of nodes
+_COUNTED = 2**17  # nodes of walks whose repeats are counted
 _FORMAT = 1  # version of the cache's files: older caches are not found
 
 
@@ -129,6 +131,17 @@ class Walks:
     def weights(self, number: int) -> None:
         """See `TokenSource`."""
 
+    def repeats(self, block: int) -> float:
+        """How often the node of a position is in its block of `block` positions: the
+        mean over the first walks of seed 0, (43)."""
+        from embedder.graphs.walks import make_walks
+
+        num = min(-(-_COUNTED // self.options.length), int(self.shard_sequences.sum()))
+        ids, _ = make_walks(self.graph, self.options, 0, num, seed=0, epoch=0)
+        of_block = np.arange(len(ids)) // block * len(self.vocabulary)
+        _, times = np.unique(of_block + ids, return_counts=True)
+        return float((times**2).sum() / len(ids))
+
     def shard(self, number: int, seed: int, epoch: int) -> Shard:
         """The walks of a shard in an epoch, ALGORITHM.md (60) to (63)."""
         from embedder.graphs.walks import make_walks
@@ -173,6 +186,11 @@ def open_graph(
     name = "".join(c for c in stem if c not in "*?[]") or "graph"
     manifest = [*fingerprints.values(), *([{"columns": columns}] if columns else [])]
     return GraphFiles(name, os.fspath(source), manifest, read)
+
+
+def repeats_of(encoded: TokenSource) -> Repeats:
+    """`Walks.repeats`; of a text, which has no such default, 1."""
+    return encoded.repeats if isinstance(encoded, Walks) else of_no_graph
 
 
 def check_numba() -> None:

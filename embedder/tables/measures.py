@@ -15,7 +15,15 @@ import numpy as np
 
 from embedder.engine.epochs import Metrics
 from embedder.errors import InputError
+from embedder.evaluation.counting import (
+    first_tokens,
+    followed_most_often,
+    num_products,
+    same_session,
+)
 from embedder.evaluation.ranking import (
+    Cases,
+    Scorer,
     by_popularity,
     by_vectors,
     last_items,
@@ -26,12 +34,21 @@ from embedder.tables import heldout
 from embedder.tables.encoded import TokenSource
 from embedder.tables.measured import Baseline, Measure, Measured, Tables
 from embedder.tables.options import HELD_OUT_SCORES, LINKS, TablesOptions
-from embedder.tables.split import Sequences, num_held_out, sequences
+from embedder.tables.split import (
+    Sequences,
+    num_held_out,
+    sequences,
+    trained_sequences,
+)
 
 TOPN = 10
 """Items of a ranking among which the next item must be."""
 HELD_OUT, NEXT_ITEM = "held_out", f"hr@{TOPN}"
 """Names of scores: a mean log likelihood, a hit rate."""
+ITEM_SCORES = NEXT_ITEM, f"ndcg@{TOPN}", "mrr"
+"""Names of the scores of next items; the first tells the best evaluation."""
+_COUNTED_TOKENS = 10_000_000  # of a training, that baselines count at most: 0.5 GB
+_MOST_PRODUCTS = 10**9  # that counting for a baseline may take: some seconds
 
 _log = logging.getLogger(__name__)
 
@@ -152,16 +169,47 @@ def _next_item_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
         )
     counts = encoded.vocabulary.counts
 
+    def scores(scorer: Scorer) -> tuple[float, ...]:
+        return ranking(target_ranks(scorer, cases, len(counts)), TOPN)[:3]
+
     @functools.cache
-    def popularity() -> float:
-        ranks = target_ranks(by_popularity(counts), cases, len(counts))
-        return ranking(ranks, TOPN).hit_rate
+    def baselines() -> tuple[Baseline, ...]:
+        counted = _item_counts(options, encoded, cases)
+        return tuple(
+            Baseline(name, value, model)
+            for model, scorer in counted.items()
+            for name, value in zip(ITEM_SCORES, scores(scorer), strict=True)
+        )
 
     def measure(tables: Tables) -> Measured:
         output = np.asarray(tables["output"])[: len(counts)]
-        scorer = by_vectors(np.asarray(tables["input"]), output)
-        ranks = target_ranks(scorer, cases, len(counts))
-        baseline = Baseline(NEXT_ITEM, popularity(), "popularity")
-        return Measured((ranking(ranks, TOPN).hit_rate,), (baseline,))
+        found = scores(by_vectors(np.asarray(tables["input"]), output))
+        return Measured(found, baselines())
 
-    return Measure((NEXT_ITEM,), measure)
+    return Measure(ITEM_SCORES, measure)
+
+
+def _item_counts(
+    options: TablesOptions, encoded: TokenSource, cases: Cases
+) -> dict[str, Scorer]:
+    """Scorers that count in the sequences that are trained, by name.
+
+    "same session" is left out where it would take long: on texts, whose sequences are
+    long and have the same words.
+    """
+    counts = encoded.vocabulary.counts
+    training = trained_sequences(encoded, options.holdout)
+    parts = first_tokens(training, _COUNTED_TOKENS)
+    ids, lengths = map(np.concatenate, zip(*parts, strict=True))
+    counted = ids, lengths
+    found = {
+        "popularity": by_popularity(counts),
+        "followed most often": followed_most_often(counted, len(counts)),
+    }
+    if num_products(counted, cases.queries, len(counts)) > _MOST_PRODUCTS:
+        _log.info(
+            'The baseline "same session" is left out: in sequences as long as these '
+            "it takes minutes. `embedder evaluate --sessions` counts it."
+        )
+        return found
+    return found | {"same session": same_session(counted, len(counts))}

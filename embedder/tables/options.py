@@ -27,6 +27,9 @@ Architecture = Literal["skipgram", "cbow"]
 RowUpdates = Callable[[float], float]
 """`sample` -> the updates that a row gets in an epoch."""
 
+Repeats = Callable[[int], float]
+"""`block` -> how often the node of a position of a walk is in its block."""
+
 Window = int | Literal["session"]
 """The largest distance of a context; session: the whole sequence is the context."""
 
@@ -181,7 +184,8 @@ class TablesOptions:
         None, number("a finite number > 0", positive_finite), is_per_model=True
     )
     """Learning rate at the start; none: by the updates that rows get, and the size of
-    an update, 0.025 to 0.17; of walks 0.025; for cbow four times that. Of adagrad 0.2.
+    an update, 0.025 to 0.17; of walks at most 0.025, less where they often return to
+    their nodes; for cbow four times that. Of adagrad 0.2.
     """
     min_alpha: float = setting(1e-4, _below_alpha, is_per_model=True)
     """Learning rate at the end. It falls linearly."""
@@ -394,25 +398,33 @@ class TablesOptions:
             )
 
 
+_REPEATS = 1.25
+"""Times that a node is in its block from which the rate of walks falls; graphs that
+lose by a lower rate have 1.08 to 1.11."""
+
+
 def default_alpha(
     architecture: Architecture,
     row_updates: float,
     epochs: int = 5,
     blocks_per_update: int = 1,
-    has_walks: bool = False,
+    walk_repeats: float | None = None,
 ) -> float:
     """Learning rate at the start, ALGORITHM.md (43).
 
     Skip-gram of texts and sessions: 0.05 where a row gets 1,300 updates in all epochs,
     falling with their number to the power -1/4, from 0.1 to 0.025; and updates of N
-    blocks: N to the power 0.1 of that. Of walks 0.025. CBOW: four times that, since its
-    gradient is divided by the number of contexts.
+    blocks: N to the power 0.1 of that. Of walks 0.025, and less where they return to
+    their nodes: a node that is r times in a block takes r equal steps in one update.
+    CBOW: four times that, since its gradient is divided by the number of contexts.
 
     Args:
       row_updates: in an epoch, of `Vocabulary.row_updates`.
+      walk_repeats: r of walks, of `Walks.repeats`; None: of a text.
     """
-    alpha = 0.025
-    if not has_walks:
+    if walk_repeats is not None:
+        alpha = 0.025 * min(_REPEATS / walk_repeats, 1)
+    else:
         updates = max(row_updates * (epochs or 5), 1)
         alpha = min(max(0.05 * (1300 / updates) ** 0.25, 0.025), 0.1)
         alpha *= blocks_per_update**0.1
@@ -475,12 +487,18 @@ def of_large_corpora(sample: float) -> float:
     return math.inf
 
 
+def of_no_graph(block: int) -> float:
+    """The repeats in a block of walks that do not return."""
+    return 1.0
+
+
 def resolve_options(
     options: TablesOptions,
     optimizer: str,
     num_tokens: float,
     epochs: int,
     row_updates: RowUpdates = of_large_corpora,
+    repeats: Repeats = of_no_graph,
 ) -> TablesOptions:
     """`options` with None replaced by what it becomes for `epochs` of `num_tokens`.
 
@@ -496,8 +514,9 @@ def resolve_options(
         row_updates(options.sample),
         epochs,
         num_blocks,
-        bool(options.walks),
+        repeats(block) if options.walks else None,
     )
+    alpha = max(alpha, options.min_alpha)  # above it, but of walks that return much
     max_pairs = options.max_pairs_per_row
     if rule.limits_pairs:
         max_pairs = max_pairs or default_max_pairs_per_row(

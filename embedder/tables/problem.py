@@ -39,10 +39,20 @@ from embedder.tables.artefact import ModelFile, model_settings, read_model, writ
 from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
 from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
-from embedder.tables.earlier import corpora_of_base, open_earlier
+from embedder.tables.earlier import (
+    corpora_of_base,
+    files_replayed_twice,
+    open_earlier,
+)
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.encoded import Encoded, TokenSource
-from embedder.tables.graph import GraphFiles, encode_graph, open_graph, plan_walks
+from embedder.tables.graph import (
+    GraphFiles,
+    encode_graph,
+    open_graph,
+    plan_walks,
+    repeats_of,
+)
 from embedder.tables.huffman import codes_and_points
 from embedder.tables.options import TablesOptions
 from embedder.tables.sources import file_corpus, is_corpus_file
@@ -168,6 +178,12 @@ class TablesProblem:
             _log_optimizer(self._base, training.config.run.optimizer)
         if self._earlier:
             _log.info("Replays %s.", ", ".join(x.source for x in self._earlier))
+        if twice := files_replayed_twice(self.manifest, self._earlier):
+            _log.warning(
+                "Files of the corpus are also replayed, and their tokens count twice: "
+                "%s.",
+                ", ".join(twice),
+            )
         if self._starting.vectors is not None or self._starting.frozen is not None:
             write_start(run.start, self._starting, encoded.vocabulary)
         for line in training.start_lines:
@@ -446,8 +462,9 @@ def plan(
         replayed = _encoded_earlier(vocabulary, earlier, cache)
         update = plan_update(base, encoded, replayed, config.tables)
         encoded, base, of_update, of_output = update
+    facts = row_updates, repeats_of(encoded)
     common, *each = (
-        resolve(one, num_tokens, epochs.stop, row_updates) for one in (config, *models)
+        resolve(one, num_tokens, epochs.stop, *facts) for one in (config, *models)
     )
     if each:
         largest = max((one.tables for one in (common, *each)), key=_max_distance)

@@ -145,9 +145,10 @@ def check_replay(config: Config) -> None:
         "`weights`": bool(options.weights),
     }
     if options.replay and (found := [name for name, is_on in others.items() if is_on]):
-        raise InputError(
-            f"`replay` does not go with {found[0]}, got {options.replay!r}."
-        )
+        message = f"`replay` does not go with {found[0]}, got {options.replay!r}"
+        if found[0] == "`holdout`":  # which an update has of the run to resume
+            message += f" and `holdout` {options.holdout!r}: give --holdout 0"
+        raise InputError(f"{message}.")
 
 
 def log_dropped(encoded: TokenSource, grows: bool, flag: str) -> None:
@@ -165,6 +166,19 @@ def log_dropped(encoded: TokenSource, grows: bool, flag: str) -> None:
         if isinstance(encoded, Replay):
             why += " and the earlier ones"
     _log.info("%d distinct new tokens are dropped: %s.", encoded.dropped_types, why)
+
+
+def log_restart(option: str) -> None:
+    """Logs that a training restarts on a trained model, and what keeps it.
+
+    Args:
+      option: the setting, as the user writes it.
+    """
+    _log.info(
+        "The learning rate restarts for all rows, which unlearns what this text lacks: "
+        "%s keeps what it has learned.",
+        option,
+    )
 
 
 def _drawn_by(encoded: Encoded, counts: np.ndarray) -> Encoded:

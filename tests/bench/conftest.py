@@ -72,6 +72,9 @@ def _write_graph(folder: Path, rng, size: int = NUM_TYPES) -> None:
         text = "".join(f"{a}\t{b}\n" for a, b in rows)
         path = folder / f"blogcatalog.{name}.tsv.gz"
         path.write_bytes(gzip.compress(text.encode()))
+    edges, labels = ("".join(f"{a}\t{b}\n" for a, b in x) for x in (ends, labels[::2]))
+    (folder / "cora.edges.tsv").write_text(edges)
+    (folder / "cora.labels.tsv").write_text(labels)
 
 
 def _write_sessions(path: Path, rng, num: int = 600) -> None:

@@ -3,8 +3,15 @@
 import itertools
 
 import numpy as np
+import pytest
 
-from embedder.evaluation.counting import followed_most_often, positive_pmi, same_session
+from embedder.evaluation import counting
+from embedder.evaluation.counting import (
+    followed_most_often,
+    num_products,
+    positive_pmi,
+    same_session,
+)
 
 TRAINING = np.array([0, 1, 2, 0, 1, 1, 2, 3]), np.array([3, 2, 1, 2])
 QUERIES = np.array([2, 0, 1]), np.array([2, 1])
@@ -23,7 +30,19 @@ def test_same_session_by_hand():
     np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
-def test_counts_of_random_sessions_are_those_of_loops():
+def test_products_of_counting_by_hand(monkeypatch):
+    """Pairs: 9, 4, 1 and 4 of 4 sessions; 3 items of queries. Sessions of 2 have 3 and
+    2 items, of 0 3 and 2, of 1 3, 2 and 1."""
+    assert num_products(TRAINING, QUERIES, 5) == 18 + 3 * 5
+    monkeypatch.setattr(counting, "_MOST_TOGETHER", 17)
+    assert num_products(TRAINING, QUERIES, 5) == 5 + 5 + 6
+    monkeypatch.setattr(counting, "_MOST_TOGETHER", 16)
+    assert num_products(TRAINING, QUERIES, 4) == 18 + 3 * 4  # 4 x 4 pairs at most
+
+
+@pytest.mark.parametrize("most", [0, 1000])
+def test_counts_of_random_sessions_are_those_of_loops(monkeypatch, most):
+    monkeypatch.setattr(counting, "_MOST_TOGETHER", most)
     rng = np.random.default_rng(0)
     lengths, queried = rng.integers(1, 7, size=40), rng.integers(1, 4, size=15)
     training = rng.integers(12, size=lengths.sum()), lengths

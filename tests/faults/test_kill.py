@@ -356,7 +356,7 @@ SCORED += ("--holdout", "0.2", "--best-by", "next-item", "--result", "best")
 def scores() -> list[tuple[object, ...]]:
     """Of each line of metrics.jsonl: epoch, updates, and what was measured."""
     lines = map(json.loads, Path("run/metrics.jsonl").read_text().splitlines())
-    names = "epoch", "updates", "loss", "held_out", "hr@10"
+    names = "epoch", "updates", "loss", "held_out", "hr@10", "ndcg@10", "mrr"
     return [tuple(line.get(name) for name in names) for line in lines]
 
 

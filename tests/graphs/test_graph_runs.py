@@ -13,7 +13,7 @@ import scipy.sparse
 
 from embedder import EmbeddingTrainer, read_vectors
 from embedder.cli import main
-from embedder.config import Config, resolve, with_options
+from embedder.config import Config, read_toml, resolve, with_options
 from embedder.disk.digests import DIGESTS_FILE, files_in, write_digests
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.errors import InputError
@@ -74,6 +74,30 @@ def test_shards_have_all_walks_and_their_visits_are_expected(small_shards):
     visits = np.bincount(found, minlength=34)
     np.testing.assert_allclose(visits, source.vocabulary.counts, rtol=0.1)
     assert [len(part) for part in shard_lists(walks(walks=1), 1, 0)] == [500, 180]
+
+
+def test_repeats_of_nodes_in_blocks_by_hand():
+    """Walks around a directed circle of 8 nodes have each node once; those along one
+    edge have two nodes in turn."""
+    circle = networkx.cycle_graph(8, create_using=networkx.DiGraph)
+    source = walks_over(edges(circle), options(walk_length=8, directed=True))
+    assert [source.repeats(block) for block in (4, 8, 16, 32)] == [1, 1, 2, 4]
+    edge = walks_over(edges(networkx.Graph([(0, 1)])), options(walks=8))
+    assert [edge.repeats(block) for block in (2, 4, 64)] == [1, 2, 32]
+    assert edge.repeats(5) == (3**2 + 2**2) / 5
+
+
+@pytest.mark.parametrize(
+    ("min_alpha", "alpha"), [("0.0001", 0.03125 / 32), ("0.01",) * 2]
+)
+def test_walks_that_return_have_a_lower_rate(min_alpha, alpha):
+    """Both nodes of one edge are 32 times in a block of 64."""
+    Path("edge.tsv").write_text("a\tb\n")
+    given = ["--walks", "8", "--walk-length", "16", "--vector-size", "3"]
+    given += ["--loader", "memory", "--min-alpha", min_alpha, "--workdir", "run"]
+    assert main(["train", "edge.tsv", *given]) == 0
+    found = read_toml(Path("run/config.toml")).tables
+    assert (found.alpha, found.block) == (pytest.approx(float(alpha)), 64)
 
 
 def test_isolated_nodes_have_a_row_and_no_pair():

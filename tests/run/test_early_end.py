@@ -149,7 +149,11 @@ def test_the_hit_rate_is_that_of_the_ranking(capsys):
         input, output = members["input"], members["output"]
     counts = encoded.vocabulary.counts
     found = next_item(input, counts, sequences(encoded, 0.1), output=output)
-    assert lines()[-1]["hr@10"] == found.hit_rate > 0
+    last = lines()[-1]
+    assert last["hr@10"] == found.hit_rate > 0
+    assert (last["ndcg@10"], last["mrr"]) == (found.ndcg, found.mrr)
+    assert last["mrr by popularity"] == found.baseline.mrr
+    assert {"mrr by followed most often", "mrr by same session"} < {*last}
     baseline = f"hr@10 {found.baseline.hit_rate:.4f} (popularity)"
     assert baseline in capsys.readouterr().err
 

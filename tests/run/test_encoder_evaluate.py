@@ -87,10 +87,16 @@ def assert_measures(found: dict, probabilities: np.ndarray, labels: np.ndarray):
     error = calibration_error(p, labels)
     assert found["calibration_error"] == pytest.approx(error, rel=1e-4)
     curve = accuracy_by_rejection(p, labels, split.total)
-    assert found["rejection"] == [
-        {"rejected": x / 100, "accuracy": curve.accuracy[len(labels) * x // 100]}
-        for x in (0, 10, 20, 50)
+    shown = [(each["rejected"], each["accuracy"]) for each in found["rejection"]]
+    assert shown == [
+        (x / 100, curve.accuracy[len(labels) * x // 100]) for x in (0, 10, 20, 50)
     ]
+    scores = [(found[name], each) for name, each in found["intervals"].items()]
+    scores += [(each["accuracy"], each) for each in found["rejection"]]
+    for value, each in scores[:2] + scores[3:]:  # a resample has a larger ECE
+        assert each["lower"] <= value <= each["upper"]
+    constant = found["baselines"]["most frequent class"]["accuracy"]["value"]
+    assert constant == np.bincount(labels).max() / len(labels)
     bins = found["bins"]
     assert len(bins) == 15 and sum(each["examples"] for each in bins) == len(labels)
     assert [each["confidence"] is None for each in bins] == [
@@ -119,14 +125,22 @@ def test_one_network_is_evaluated_by_its_own_entropy(runs, capsys):
 def test_the_report_has_the_numbers_of_the_json(runs, capsys):
     found = printed_json(capsys, runs / "several")
     assert main(["evaluate", str(runs / "several")]) == 0
-    first, *lines = capsys.readouterr().out.splitlines()[:6]
+    first, *lines = capsys.readouterr().out.splitlines()[:10]
     assert first == "40 validation examples, 3 networks"
-    names = ("accuracy", "negative_log_likelihood", "calibration_error")
-    for line, name in zip(lines, names, strict=False):
-        assert line.split()[-1] == f"{found[name]:.4f}"
-    assert re.findall(r"(\d+) %", lines[-2]) == ["0", "10", "20", "50"]
-    shown = [f"{each['accuracy']:.4f}" for each in found["rejection"]]
-    assert re.findall(r"[\d.]+", lines[-1]) == shown
+    one, prior = found["baselines"].values()
+    expected = [
+        {"value": found[name]} | found["intervals"][name]
+        for name in ("accuracy", "negative_log_likelihood", "calibration_error")
+    ]
+    expected[1:1], expected[3:3] = one.values(), prior.values()
+    for line, each in zip(lines, expected, strict=False):
+        value, lower, upper = (f"{each[x]:.4f}" for x in ("value", "lower", "upper"))
+        assert line.endswith(f" {value} [{lower}, {upper}]")
+    assert re.findall(r"(\d+) %", lines[5]) == ["0", "10", "20", "50"]
+    names = "accuracy", "lower", "upper"
+    for line, name in zip(lines[6:], names, strict=True):
+        shown = [f"{each[name]:.4f}" for each in found["rejection"]]
+        assert re.findall(r"[\d.]+", line) == shown
 
 
 @pytest.mark.parametrize("which", ["several", "one"])
@@ -218,6 +232,7 @@ def test_the_picture_names_its_parts(tmp_path):
     evaluation = make_evaluation(
         "examples",
         2,
+        labels=np.array([0, 1, 1]),
         confidence=certain,
         is_correct=np.array([True, True, False]),
         log_likelihood=np.log(certain),
@@ -238,6 +253,7 @@ def test_any_number_of_examples_can_be_drawn(tmp_path, number):
     evaluation = make_evaluation(
         "examples",
         1,
+        labels=np.zeros(number),
         confidence=np.full(number, 1.0),
         is_correct=np.full(number, True),
         log_likelihood=np.zeros(number),

@@ -92,6 +92,21 @@ def test_the_default_schedule_is_that_of_the_numpy_trainer_unless_it_grows(train
     assert not np.array_equal(before, vectors[0])
 
 
+def test_a_restart_on_a_trained_model_is_logged(trained, caplog):
+    caplog.set_level(logging.INFO)
+    hint = "`schedule='continue'` keeps what it has learned."
+    model = trained._model()
+    trained.partial_fit(NEW, schedule="continue")
+    trained.partial_fit(NEW, grow=True)
+    EmbeddingTrainer(**SMALL).partial_fit(NEW)
+    assert hint not in caplog.text
+    trained._keep(model)
+    trained.partial_fit(NEW)
+    assert caplog.text.count(hint) == 1
+    line = next(x for x in caplog.records if hint in x.getMessage())
+    assert line.levelname == "INFO" and "restarts for all rows" in line.getMessage()
+
+
 @pytest.mark.row("B37")
 def test_a_wrong_schedule_is_refused(trained):
     with pytest.raises(ValueError, match="`schedule` must be 'continue' or 'restart'"):
@@ -241,6 +256,33 @@ def test_of_several_corpora_those_that_are_left_are_replayed(base, capsys):
     assert "An earlier corpus is not replayed:" in log and "new.txt." in log
 
 
+@pytest.mark.row("B37")
+def test_a_file_that_is_new_and_replayed_is_warned_of(base, capsys):
+    for name, content in (("copy", "old.txt"), ("other", "new.txt")):
+        Path("days").mkdir(exist_ok=True)
+        Path(f"days/{name}.txt").write_bytes(Path(content).read_bytes())
+    twice = "also replayed, and their tokens count twice: copy.txt."
+    command = ["train", "days", "--resume", "old", "--epochs", "1", "--workdir", "new"]
+    assert main([*command, "--replay", "0.5"]) == 0
+    assert twice in capsys.readouterr().err
+    assert main([*command[:-1], "none"]) == 0
+    assert "count twice" not in capsys.readouterr().err
+    assert main([*base, "--workdir", "others", "--replay", "0.5"]) == 0
+    assert "count twice" not in capsys.readouterr().err
+
+
+@pytest.mark.row("B37")
+def test_a_base_with_held_out_sequences_is_replayed_with_holdout_0(base, capsys):
+    small = "--loader memory --vector-size 4 --min-count 1 --holdout 0.2 --epochs 1"
+    assert main(["train", "old.txt", "--workdir", "held", *small.split()]) == 0
+    update = ["train", "new.txt", "--resume", "held", "--workdir", "new"]
+    update += ["--replay", "0.5"]
+    capsys.readouterr()
+    assert main(update) == 2
+    assert "and `holdout` 0.2: give --holdout 0." in error_line(capsys)
+    assert main([*update, "--holdout", "0"]) == 0
+
+
 def test_an_update_may_have_the_corpus_of_its_base(base):
     longer = ["train", "--resume", "old", "--epochs", "3", "--workdir", "longer"]
     assert main(longer) == 0
@@ -265,7 +307,11 @@ def test_a_corpus_that_has_gone_or_changed_is_not_replayed(base, capsys):
     ("options", "message"),
     [
         (["--replay", "2"], "`replay` must be a number from 0 to 1, got"),
-        (["--replay", "0.5", "--holdout", "0.2"], "`replay` does not go with `hold"),
+        (
+            ["--replay", "0.5", "--holdout", "0.2"],
+            "`replay` does not go with `holdout`, got 0.5 and `holdout` 0.2: give "
+            "--holdout 0.",
+        ),
         (["--replay", "0.5", "--bootstrap"], "`replay` does not go with `bootstrap`"),
         (["--replay", "0.5", "--alpha", "0.1"], "`replay` does not go with `schedule`"),
     ],
