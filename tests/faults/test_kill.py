@@ -31,6 +31,10 @@ NETWORK += ("--augment", "crop=1", "flip", "mixup=0.4")
 NETWORK += ("--average", "0.9", "--schedule", "cosine", "--warmup", "7")
 NETWORK += (*ENCODER[3:], *("--weight-decay", "0.01"))
 """A state of parameters, optimizer, statistics, seed and moving average."""
+VIT = (*NETWORK[:4], "vit", "--network-args", "patch=4", "width=4", "depth=2")
+VIT += ("heads=2", "dropout=0.2", "drop_path=0.5", *ENCODER[3:])
+VIEWS = (*NETWORK[:9], "--augment", "crop=1", "flip", *ENCODER[3:])
+VIEWS += ("--objective", "supcon", "--objective-args", "views=2")
 ADAGRAD = ("--optimizer", "adagrad")  # more state than SGD
 ROWS = ("--table-sharding", "rows", *ADAGRAD)
 REPLICAS = ("--replicas", "2")
@@ -40,6 +44,7 @@ HS = ("--hs", "--negative", "0")
 SUBWORDS = ("--subwords", "2", "3", "--buckets", "100")
 COLUMNS = ("--table-sharding", "columns")
 FROZEN = ("--init-from", "start.txt", "--freeze", "known")
+UPDATE = ("more.txt", *TABLES[1:], "--resume", "old", "--grow", "--replay", "0.1")
 MODES = {
     "jit": (*TABLES, *MEMORY, "--backend", "xla"),
     "jit, tf.data": TABLES,
@@ -55,13 +60,16 @@ MODES = {
     "walks": (*WALKS, *MEMORY, "--backend", "numba"),
     "encoder, replicas": (*ENCODER, *MEMORY, "--replicas", "3"),
     "network": (*NETWORK, *MEMORY),
+    "network, stochastic depth": (*VIT, *MEMORY),
+    "network, two views, sharded": (*VIEWS, *MEMORY, *TWO, "sharded"),
+    "update": (*UPDATE, *MEMORY, "--backend", "numba"),
     "frozen rows": (*TABLES, *MEMORY, "--backend", "numba", *FROZEN),
     "hierarchical softmax": (*TABLES, *MEMORY, "--backend", "numba", *HS),
     "hierarchical softmax, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *ROWS, "--hs"),
     "subwords": (*TABLES, *MEMORY, "--backend", "numba", *SUBWORDS),
     "subwords, sharded": (*TABLES, *MEMORY, *TWO, "sharded", *SUBWORDS, *COLUMNS),
 }
-KILLS = (4, 2, 3, 3, 2, 3, 2, 2, 2, 3, 2, 3, 2, 3, 2, 2, 2, 2, 2)
+KILLS = (4, 2, 3, 3, 2, 3, 2, 2, 2, 3, 2, 3, 2, 3, 2, 2, 2, 2, 2, 2, 2, 2)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
@@ -145,6 +153,7 @@ def test_a_run_that_lost_its_folder_ends_as_one_that_never_did(
             marks=[
                 *([pytest.mark.row("F36")] if "replicas" in each[0] else []),
                 *([pytest.mark.row("F47")] if "network" in each[0] else []),
+                *([pytest.mark.row("F44")] if "update" in each[0] else []),
                 *([pytest.mark.row("F58")] if "softmax" in each[0] else []),
                 *([pytest.mark.row("F60")] if "subwords" in each[0] else []),
             ],
@@ -165,6 +174,8 @@ def test_a_killed_run_ends_as_one_that_never_was(
     write_baskets()
     words = [f"w{i}" for i in range(20)]
     write_vectors(Vectors(words, rng.normal(size=(20, 5))), "start.txt")
+    if "--resume" in MODES[mode]:
+        write_base()
     kill_and_resume(MODES[mode], kills, seed=kills)
 
 
@@ -174,6 +185,14 @@ def write_images() -> None:
     labels = rng.integers(3, size=200)
     images = rng.integers(200, size=(200, 8, 8)) + 20 * labels[:, None, None]
     np.savez("images.npz", X=images.astype(np.uint8), y=labels)
+
+
+def write_base() -> None:
+    """The run `old` of the corpus, and more of it with words that are new."""
+    lines = Path("corpus.txt").read_text().splitlines()
+    more = [f"{line} new{number % 5}" for number, line in enumerate(lines[::2])]
+    Path("more.txt").write_text("\n".join(more))
+    assert main(["train", *TABLES, *MEMORY, "--epochs", "1", "--workdir", "old"]) == 0
 
 
 def write_baskets() -> None:

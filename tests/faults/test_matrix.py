@@ -52,7 +52,7 @@ FAULTS = {
     "F40": "more replicas than memory holds",
     "F41": "a server that answers 503, cuts a connection, is slow, or is away",
     "F42": "kill -9 while remote data are copied",
-    "F44": "SIGTERM of an update that replays earlier corpora",
+    "F44": "SIGTERM, kill -9 of an update that replays earlier corpora",
     "F43": "a mirror that fails, is cut, damaged or of another run; a lost folder",
     "F46": "kill -9 of a finished run while it gets longer",
     "F45": "kill -9 during an evaluation while training, and between two",
@@ -60,7 +60,8 @@ FAULTS = {
     "F49": "a full disk while a folder, or an index with its keys, is exported",
     "F53": "kill -9 of a run within the report that it ends with",
     "F54": "a full disk for a report, a report that fails",
-    "F47": "networks with state and random numbers: several devices, kill -9, replicas",
+    "F47": "networks with state and random numbers: several devices and processes, "
+    "kill -9, replicas",
     "F50": "an index that is damaged: flipped, cut, missing parts, of another folder",
     "F51": "kill -9 while an index or a batch of neighbours is written",
     "F52": "an index of other vectors than those that are searched",

@@ -34,7 +34,9 @@ from embedder.tables.blocks import Updates  # noqa: E402
 from embedder.tables.corpus import sequences_corpus  # noqa: E402
 from embedder.tables.encode import encode  # noqa: E402
 from embedder.tables.encoded import Encoded, SequenceWeights  # noqa: E402
+from embedder.tables.estimator import EmbeddingTrainer  # noqa: E402
 from embedder.tables.prepare import Batch  # noqa: E402
+from embedder.tables.problem import plan as plan_tables  # noqa: E402
 from embedder.tables.row_factors import RowFactors  # noqa: E402
 from embedder.tables.training import Training  # noqa: E402
 from migration.parity.encoder import encoder_ladder  # noqa: E402
@@ -339,6 +341,52 @@ def row_factors() -> Iterator[dict]:
                         after.params["tables"].items(), drawn, strict=True
                     )
                 ],
+            }
+
+
+def model_updates() -> Iterator[dict]:
+    """Updates of a model, by SGD in half of the layouts, by Adagrad in the others: it
+    gets rows for new tokens, takes a quarter of its sequences again, and goes on at the
+    rate where it ended."""
+    rng = np.random.default_rng(0)
+    known = [f"w{i}" for i in range(40)]
+    old = [known, *(list(rng.choice(known, size=20)) for _ in range(60))]
+    words = [*known[:25], *(f"new{i}" for i in range(13))]
+    new = [words, *(list(rng.choice(words, size=20)) for _ in range(40))]
+    corpora = sequences_corpus(new), [sequences_corpus(old)]
+    options = {"dtype": "float64", "vector_size": SHAPE[1], "min_count": 1}
+    options |= {"blocks_per_update": BLOCKS, "block": 16, "sample": 0}
+    rules = ("sgd", "skipgram"), ("adagrad", "cbow")
+    for number, (optimizer, architecture) in enumerate(rules):
+        own = options | {"optimizer": optimizer, "architecture": architecture}
+        base = EmbeddingTrainer(**own, epochs=1).fit(old)._model()
+
+        def updated(base=base, own=own, **places):
+            again = {"schedule": "continue", "replay": 0.25, "epochs": 2}
+            again |= {"loader": "memory"}
+            config = with_options(Config(), **own, **again, **places)
+            training = plan_tables(
+                *(config, corpora[0], None, base), grow=True, earlier=corpora[1]
+            )
+            start = training.initial_state()
+            return training, start, *run_epochs(training, start)
+
+        one, start, whole, place = updated(mode="jit")
+        assert one.layout == Layout()
+        for layout in [*layouts()][number :: len(rules)]:
+            training, _, after, own_place = updated(
+                mode=layout.mode,
+                tables=layout.tables,
+                devices=num_devices,
+                table_devices=0 if layout.tables == "replicated" else layout[3],
+            )
+            assert training.layout == layout, (training.layout, layout)
+            yield {
+                "cell": " ".join(map(str, (*layout, architecture, optimizer))),
+                "rows": len(training.encoded.vocabulary) - len(known),
+                "epoch": largest_difference(after[:2], whole[:2]),
+                "loss": largest_difference([*own_place.losses], [*place.losses]),
+                "moved": largest_difference(whole.params, start.params),
             }
 
 

@@ -112,6 +112,18 @@ def test_factors_of_rows_are_the_same_on_any_devices():
         assert each["epoch"] < 1e-13, each
 
 
+@pytest.mark.row("F23")
+@pytest.mark.slow
+def test_an_update_of_a_model_is_the_same_on_two_devices():
+    """With rows of new tokens, replayed sequences, and rates that go on: skip-gram by
+    SGD, CBOW by Adagrad. Both tables, accumulators and losses."""
+    cells = run(2, "model_updates")
+    assert len({each["cell"] for each in cells}) == len(cells) == 6
+    for each in cells:
+        assert each["rows"] == 13 and each["moved"] > 1e-3, each
+        assert each["epoch"] < 1e-12 and each["loss"] < 1e-12, each
+
+
 @pytest.mark.row("F23", "B9")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [2, 8])

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 
+from embedder.encoders.artefact import read_encoder
 from embedder.hosts.joining import LOST, join
 from embedder.options import PeersConfig
 from embedder.tables.artefact import read_model
@@ -251,6 +252,32 @@ def test_two_processes_train_an_encoder(folder):
         [json.loads(x)["val_accuracy"] for x in y.splitlines()] for y in lines
     ]
     assert accuracies[0] == accuracies[1]
+
+
+@pytest.mark.row("F47")
+@pytest.mark.slow
+def test_two_processes_train_a_network_on_a_contrastive_objective(folder):
+    """Moments of batch normalisation, and the examples that others are compared with,
+    are those of both processes. Four devices do not divide batches of 10."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(61, 8, 8)).astype(np.uint8)
+    np.savez("images.npz", X=images, y=rng.integers(3, size=61))
+    options = ["images.npz", "--model", "encoder", "--network", "conv-small"]
+    options += ["--network-args", "width=2", "size=6", "--objective", "supcon"]
+    options += "--dtype float64 --batch-size 10 --epochs 2 --loader memory".split()
+    options += ["--optimizer", "sgd", "--validation-fraction", "0.1", "--workdir"]
+    one = start(*options, "one", "--mode", "jit", devices=1)
+    peers = f"--coordinator 127.0.0.1:{free_port()} --num-processes 2".split()
+    two = [start(*options, "two", *peers, "--process-id", each) for each in "01"]
+    found = ends([one, *two], timeout=120)
+    assert [code for code, _ in found] == [0, 0, 0], found
+    whole, shared = (read_encoder(Path(run, "model.npz")) for run in ("one", "two"))
+    names = {*whole.arrays}
+    assert names == {*shared.arrays} and "averages/norm_0/mean" in names
+    for name in names:
+        np.testing.assert_allclose(
+            shared.arrays[name], whole.arrays[name], rtol=0, atol=1e-12
+        )
 
 
 @pytest.mark.slow
