@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from embedder.encoders.options import EncoderOptions, parse_arguments
+from embedder.encoders.options import EncoderOptions, parse_arguments, read_steps
 from embedder.engine.rules import optimizer_by_name, optimizers
 from embedder.settings import read_interval
 
@@ -44,6 +44,8 @@ class Schedule:
         self.kind = options.rate_schedule
         self.warmup = int(min(warmup, num_updates))
         self.num_updates = max(1, num_updates)
+        boundaries, self.factor = read_steps(options.schedule_args)
+        self.boundaries = tuple(x * epoch_updates for x in boundaries)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._key == other._key
@@ -53,7 +55,8 @@ class Schedule:
 
     @property
     def _key(self) -> tuple:
-        return (self.kind, self.warmup, self.num_updates)
+        steps = self.boundaries, self.factor
+        return (self.kind, self.warmup, self.num_updates, *steps)
 
     @property
     def is_constant(self) -> bool:
@@ -65,8 +68,9 @@ class Schedule:
 
         cosine: (1 + cos(pi x)) / 2 (Loshchilov and Hutter 2016, arXiv:1608.03983,
         without restarts) and linear: 1 - x, with x the part of the updates after
-        warm-up that is done. step: 1, 0.1 and 0.01, from 1/2 and 3/4 of them on. In the
-        warm-up it rises linearly to 1.
+        warm-up that is done. step: 1, 0.1 and 0.01, from 1/2 and 3/4 of them on; or
+        `factor` for each of the `boundaries` that are passed, updates of the whole run.
+        In the warm-up it rises linearly to 1.
         """
         count = jnp.asarray(count, jnp.result_type(float))
         rest = max(1, self.num_updates - self.warmup)
@@ -77,8 +81,10 @@ class Schedule:
             case "linear":
                 share = 1 - done
             case "step":
-                passed = jnp.stack([done >= x for x in _STEPS]).sum()
-                share = 0.1**passed
+                passed = [done >= x for x in _STEPS]
+                if self.boundaries:
+                    passed = [count >= x for x in self.boundaries]
+                share = self.factor ** jnp.stack(passed).sum()
             case _:
                 share = jnp.ones_like(done)
         if not self.warmup:

@@ -1,9 +1,10 @@
 """Settings of encoders."""
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from embedder.errors import InputError, InputTypeError
 from embedder.settings import (
@@ -67,6 +68,44 @@ def _warmup(section, name: str) -> None:
         raise InputError(message)
 
 
+class Steps(NamedTuple):
+    """When and how far the learning rate of `rate_schedule` step falls."""
+
+    boundaries: tuple[float, ...] = ()  # epochs; (): 1/2 and 3/4 of the updates
+    factor: float = 0.1  # of the rate at each of them
+
+
+def read_steps(texts: Iterable[str]) -> Steps:
+    """The arguments of `rate_schedule` step, such as boundaries=30,60 and factor=0.2.
+
+    Raises:
+      InputError: there is no such argument, or a value is out of range.
+    """
+    found = Steps()
+    for each in texts:
+        name, _, value = each.partition("=")
+        try:
+            numbers = tuple(float(x) for x in value.split(","))
+        except ValueError:
+            numbers = ()
+        rises = all(a < b for a, b in itertools.pairwise((0.0, *numbers, math.inf)))
+        if name == "boundaries" and numbers and rises:
+            found = found._replace(boundaries=numbers)
+        elif name == "factor" and len(numbers) == 1 and 0 < numbers[0] < 1:
+            found = found._replace(factor=numbers[0])
+        else:
+            raise InputError(
+                "`schedule_args` must be boundaries=, rising epochs above 0 such as "
+                f"30,60, or factor=, a number in (0, 1), got {each!r}."
+            )
+    return found
+
+
+def _steps(section, name: str) -> None:
+    _texts("a list of NAME=VALUE")(section, name)
+    read_steps(getattr(section, name))
+
+
 ARCFACE_SCALE = 16.0
 """Scale of the cosines of `objective` arcface, if none is given."""
 
@@ -125,6 +164,9 @@ class EncoderOptions:
     """How the learning rate falls: cosine or linear to 0; step: divided by 10 after 1/2
     and 3/4 of the updates. auto: constant for an mlp, cosine for other networks. On the
     command line --schedule is the same."""
+    schedule_args: tuple[str, ...] = setting((), _steps)
+    """Arguments of the schedule step: boundaries=30,60 are the epochs after which the
+    rate falls, and factor=0.1 is by what it is multiplied then."""
     warmup: str = setting("0", _warmup)
     """Updates (500) or epochs (1epoch) in which the learning rate rises to its
     highest."""
@@ -177,6 +219,11 @@ class EncoderOptions:
             raise InputError(
                 "`layers` must be three widths or more, from features to classes, got "
                 f"{self.layers}."
+            )
+        if self.schedule_args and self.rate_schedule != "step":
+            raise InputError(
+                "`schedule_args` applies only to `rate_schedule` step, got "
+                f"{' '.join(self.schedule_args)} with {self.rate_schedule}."
             )
         if self.batch_size % self.micro_batches:
             raise InputError(

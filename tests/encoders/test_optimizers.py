@@ -1,5 +1,6 @@
 """Schedules, warm-up, weight decay and clipping, against plain formulas."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from embedder.encoders.networks.conv_small import ConvSmall
 from embedder.encoders.networks.encoder import initial_model, make_encoder
 from embedder.encoders.optimizers import Schedule, learning_rate, make_optimizer
 from embedder.encoders.options import EncoderOptions
+from embedder.errors import InputError
 
 UPDATES, EPOCH = 40, 10
 FORMULAS: dict[str, Callable[[float], float]] = {
@@ -43,6 +45,52 @@ def test_the_share_of_the_rate_at_each_update(kind, warmup):
     desired = [expected_share(kind, WARMUPS[warmup], i) for i in range(UPDATES)]
     np.testing.assert_allclose(shares, desired, rtol=1e-12, atol=1e-15)
     assert found.is_constant == (kind == "constant" and warmup == "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "desired"),
+    [
+        ((), [1] * 20 + [0.1] * 10 + [0.01] * 10),
+        (("factor=0.5",), [1] * 20 + [0.5] * 10 + [0.25] * 10),
+        (("boundaries=1,3.5", "factor=0.2"), [1] * 10 + [0.2] * 25 + [0.04] * 5),
+        (("boundaries=2",), [1] * 20 + [0.1] * 20),
+        (("boundaries=9",), [1] * 40),
+    ],
+    ids=["defaults", "factor", "both", "one", "later"],
+)
+def test_steps_are_where_they_are_given(arguments, desired):
+    """Boundaries are epochs of 10 updates, also after a warm-up."""
+    options = EncoderOptions(rate_schedule="step", schedule_args=arguments)
+    found = Schedule(options, UPDATES, EPOCH)
+    with jax.enable_x64(True):
+        shares = [float(found.share(count)) for count in range(UPDATES)]
+    np.testing.assert_allclose(shares, desired, rtol=1e-12)
+    assert (found == schedule("step")) == (arguments == ())
+    if any("boundaries" in each for each in arguments):
+        warm = dataclasses.replace(options, warmup="5")
+        with jax.enable_x64(True):
+            shares = [float(Schedule(warm, 40, EPOCH).share(i)) for i in range(40)]
+        rising = [0.2, 0.4, 0.6, 0.8, 1.0]
+        np.testing.assert_allclose(shares, rising + desired[5:], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("boundaries=", "boundaries=3,2", "boundaries=0,2", "boundaries=2,2"),
+        *("boundaries=nan", "boundaries=inf", "boundaries=a", "factor=0", "factor=1"),
+        *("factor=nan", "factor=.1,.2", "factor", "steps=3"),
+    ],
+)
+def test_steps_that_cannot_be_are_refused(given):
+    with pytest.raises(InputError, match="`schedule_args` must be .* got") as error:
+        EncoderOptions(rate_schedule="step", schedule_args=(given,))
+    assert repr(given) in str(error.value)
+
+
+def test_steps_of_another_schedule_are_refused():
+    with pytest.raises(InputError, match="applies only to .* step, got factor=0.2"):
+        EncoderOptions(rate_schedule="cosine", schedule_args=("factor=0.2",))
 
 
 def changes(options: EncoderOptions, name: str, steps: int, params, gradients):

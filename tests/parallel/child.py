@@ -50,6 +50,7 @@ from tests.parallel.network_cells import (  # noqa: E402, F401 - parts by their 
     augmented,
     contrasts,
     each_network,
+    half_network,
     objectives,
     one_network,
 )

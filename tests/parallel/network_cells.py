@@ -57,6 +57,12 @@ def one_network() -> Iterator[dict]:
     encoder_program.make_encoder_program.cache_clear()
 
 
+def half_network() -> Iterator[dict]:
+    """conv-small in bfloat16, with float32 beside it."""
+    for kind in ("bfloat16", "same"):
+        yield from cells("conv-small", BOTH[:1], dtype="float32", compute_dtype=kind)
+
+
 def objectives() -> Iterator[dict]:
     """Each objective that needs no augmentation, by an MLP; one network beside it."""
     for objective, options in OBJECTIVES.items():

@@ -153,6 +153,16 @@ def test_a_network_is_the_same_on_two_devices():
         assert each["state"] > 1e-4, each
 
 
+@pytest.mark.slow
+@pytest.mark.row("F47")
+def test_a_network_in_bfloat16_is_the_same_on_two_devices():
+    """Up to its rounding: sums over devices and statistics are in float32."""
+    half, exact = run(2, "half_network")
+    assert half["updates"] == 8
+    assert 0 < half["state"] < 0.02 and half["history"] < 0.02, half
+    assert exact["state"] < 1e-4 and exact["history"] < 1e-4, exact
+
+
 @pytest.mark.row("F47")
 @pytest.mark.slow
 def test_each_network_is_the_same_on_any_devices():
