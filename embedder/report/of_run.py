@@ -38,9 +38,10 @@ def write_after_training(path: Path, vectors: Vectors) -> bool:
     If that fails, a warning says so: the run is finished without it.
     """
     run, began = Workdir(path), time.perf_counter()
-    report_stage(f"writing {run.report.name}")
+    report_stage(f"making {run.report.name}")
     try:
         page = run_page(path, AFTER_TRAINING, vectors=vectors)
+        report_stage(f"writing {run.report.name}")
         make_report(page).save(run.report)
     except Exception as error:  # also a bug: nothing that was trained may be lost
         _log.warning(

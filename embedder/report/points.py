@@ -100,6 +100,7 @@ def make_map(source: Source, effort: Effort) -> Map | None:
     report_stage(f"{about}: neighbours")
     if effort.method == "components":
         neighbors = all_neighbors(vectors, NUM_NEIGHBORS)
+        report_stage(f"{about}: positions")
         projection = by_components(units)
     else:
         neighbors = all_neighbors(vectors, layout.NUM_NEIGHBORS)

@@ -1,5 +1,6 @@
 """Signals that stop a run: it finishes the call of updates, saves, and exits."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 from embedder.stages import report_stage
 
@@ -71,7 +73,7 @@ class Stop:
         now = time.monotonic()
         if self.number:
             if now - self._came > _SAME:
-                os._exit(128 + number)
+                _exit(number)
             return
         self.number, self._came = number, now
         if not self.is_polled:
@@ -91,7 +93,15 @@ class Stop:
             self._noticed = now
             report_stage("stopping; Ctrl-C again ends at once")
         elif now - self._noticed > _SAME:
-            os._exit(128 + number)
+            _exit(number)
+
+
+def _exit(number: int) -> NoReturn:
+    """Ends the process at once, with the cursor that a bar has hidden."""
+    with contextlib.suppress(OSError):
+        if os.isatty(2):
+            os.write(2, b"\x1b[?25h\n")
+    os._exit(128 + number)
 
 
 @contextmanager

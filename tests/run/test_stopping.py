@@ -1,5 +1,6 @@
 import gc
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -138,6 +139,27 @@ with showing_stages(lambda text: print(text, flush=True)), Stop().listening():
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=10) == ("", "")
     assert process.returncode == 128 + signal.SIGINT
+
+
+def test_a_second_signal_shows_the_cursor_again():
+    """A bar hides it."""
+    script = """
+import os, signal, time
+from embedder.run.stopping import Stop
+stop = Stop()
+with stop.listening():
+    stop.is_polled = True
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+"""
+    terminal, inner = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", script], stderr=inner)
+    assert done.returncode == 128 + signal.SIGINT
+    assert os.read(terminal, 100) == b"\x1b[?25h\r\n"
+    os.close(inner)
+    os.close(terminal)
 
 
 def test_listening_leaves_no_thread_and_no_wakeup():
