@@ -115,7 +115,7 @@ def _of_vectors(saved: files.Saved) -> files.Saved:
 
 
 def _check(saved: files.Saved, vectors: Any) -> None:
-    """Raises ValueError unless tables fit the vectors; added ones have no rows there."""
+    """Raises ValueError unless tables fit the vectors; added keys have no rows."""
     found = facts(saved)
     if found["vector_size"] != vectors.vector_size:
         raise ValueError(
