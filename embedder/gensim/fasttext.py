@@ -114,12 +114,13 @@ class FastTextKeyedVectors(KeyedVectors):
         new.next_index = len(found)
         return new
 
-    def resize_vectors(self, seed: int = 0) -> None:
+    def resize_vectors(self, seed: int | None = 0) -> None:
         """Makes all rows as many as there are keys and buckets; new ones are drawn."""
         shape = len(self), self.vector_size
         self.vectors_vocab = prep_vectors(shape, self.vectors_vocab, seed)
         shape = self.bucket, self.vector_size
-        self.vectors_ngrams = prep_vectors(shape, self.vectors_ngrams, seed + 1)
+        after = None if seed is None else seed + 1
+        self.vectors_ngrams = prep_vectors(shape, self.vectors_ngrams, after)
         self.allocate_vecattrs()
         self.recalc_char_ngram_buckets()
         self.adjust_vectors()

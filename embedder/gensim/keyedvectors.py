@@ -223,7 +223,7 @@ class KeyedVectors:
         """An attribute of a key."""
         return self.expandos[attr][self.get_index(key)]
 
-    def resize_vectors(self, seed: int = 0) -> None:
+    def resize_vectors(self, seed: int | None = 0) -> None:
         """Makes `vectors` as long as `index_to_key`; new rows are drawn from `seed`."""
         shape = len(self), self.vector_size
         self.vectors = prep_vectors(shape, prior_vectors=self.vectors, seed=seed)

@@ -23,16 +23,21 @@ _MOST = 6.0
 _log = logging.getLogger("gensim.models.word2vec")
 
 
-def set_paths(vectors: Any) -> None:
-    """Gives each key the path that follows from the counts of all."""
-    _log.info("constructing a huffman tree from %i words", len(vectors))
+def set_paths(vectors: Any, num_keys: int | None = None) -> None:
+    """Gives the first `num_keys` keys the paths that follow from their counts.
+
+    None: all keys.
+    """
+    counts = vectors.expandos["count"][:num_keys] if len(vectors) else np.zeros(0)
+    _log.info("constructing a huffman tree from %i words", len(counts))
     depth = 0
-    if len(vectors):
+    if len(counts):
         from embedder import huffman_codes
 
-        codes, points, lengths = huffman_codes(vectors.expandos["count"])
+        codes, points, lengths = huffman_codes(counts)
         for name, values in zip(PATH, (codes, points.astype(np.uint32)), strict=True):
             vectors.expandos[name] = _pieces(values, lengths)
+        vectors.allocate_vecattrs()
         depth = lengths.max()
     _log.info("built huffman tree with maximum node depth %i", depth)
 

@@ -103,7 +103,7 @@ def pseudorandom_weak_vector(
 def prep_vectors(
     target_shape: tuple[int, int],
     prior_vectors: np.ndarray | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     dtype: Any = REAL,
 ) -> np.ndarray:
     """Vectors [V, D] that begin with `prior_vectors`, the rest uniform in [-1, 1) / D.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from embedder.gensim import files, own_attributes, saved_vectors
+from embedder.gensim import files, own_attributes, paths, saved_vectors
 
 _NUMBER, _MAYBE = (int, float), (int, float, type(None))
 _FACTS: dict[str, type | tuple[type, ...]] = {
@@ -105,7 +105,7 @@ def fill(model: Any, saved: files.Saved) -> None:
     for name in saved.arrays.keys() & {*_TABLES}:
         setattr(model, name, saved.arrays[name])
     if model.hs and len(model.wv):
-        model.create_binary_tree()
+        paths.set_paths(model.wv, len(getattr(model, "syn1", model.wv)))
     if model.negative and len(model.wv):
         model.make_cum_table()
 
@@ -115,15 +115,15 @@ def _of_vectors(saved: files.Saved) -> files.Saved:
 
 
 def _check(saved: files.Saved, vectors: Any) -> None:
-    """Raises ValueError unless tables and vectors have one size."""
+    """Raises ValueError unless tables fit the vectors; added keys have no rows."""
     found = facts(saved)
     if found["vector_size"] != vectors.vector_size:
         raise ValueError(
             f"`vector_size` is {found['vector_size']}, of its vectors "
             f"{vectors.vector_size}"
         )
-    shape = len(vectors), found["layer1_size"]
+    most, size = len(vectors), found["layer1_size"]
     for name in saved.arrays.keys() & {*_TABLES}:
-        if (table := saved.array(name, 2, "f")).shape != shape:
-            given = [*table.shape]
-            raise ValueError(f"`{name}` must be {[*shape]}, got {given}")
+        rows, width = saved.array(name, 2, "f").shape
+        if rows > most or width != size:
+            raise ValueError(f"`{name}` must be {[most, size]}, got {[rows, width]}")

@@ -220,6 +220,23 @@ def test_other_models_of_gensim_are_saved_and_loaded(swapped, tmp_path):
         drop_in.swap_out()
 
 
+def test_indexes_of_annoy_take_swapped_models(swapped, monkeypatch):
+    from gensim.similarities import annoy
+
+    asked = []
+    monkeypatch.setattr(
+        annoy.AnnoyIndexer,
+        "_build_from_model",
+        lambda self, *given: asked.append(given),
+    )
+    model = gensim.models.Word2Vec([["a", "b"]], min_count=1, vector_size=4)
+    for each in (model, model.wv):
+        annoy.AnnoyIndexer(each, 2)
+        unit, keys, size = asked.pop()
+        np.testing.assert_array_equal(unit, model.wv.get_normed_vectors())
+        assert keys == model.wv.index_to_key and size == 4
+
+
 def test_files_of_plain_gensim_are_loaded_by_its_other_models(tmp_path):
     path = str(tmp_path / "documents")
     model = documents()

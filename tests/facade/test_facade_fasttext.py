@@ -90,6 +90,11 @@ def test_words_without_ngrams_train_as_words(ngrams):
     np.testing.assert_array_equal(found.wv.vectors, plain.wv.vectors)
 
 
+def test_without_a_seed_models_differ():
+    first, second = (FastText(SENTENCES, **SETTINGS, seed=None) for _ in range(2))
+    assert not np.array_equal(first.wv.vectors, second.wv.vectors)
+
+
 def test_keys_that_the_model_has_no_rows_for_are_refused(model):
     again = copy.deepcopy(model)
     again.wv.add_vectors(["added"], np.ones((1, 6)))

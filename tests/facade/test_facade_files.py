@@ -220,7 +220,7 @@ UNSAVABLE = {
     "type": ("alpha", "fast", "`alpha` must not be 'fast'"),
     "no value": ("window", None, "`window` must not be None"),
     "size": ("vector_size", 7, "`vector_size` is 7, of its vectors 4"),
-    "table": ("syn1neg", np.zeros((2, 4), "f4"), r"`syn1neg` must be \[5, 4\]"),
+    "table": ("syn1neg", np.zeros((7, 4), "f4"), r"`syn1neg` must be \[5, 4\]"),
     "no JSON": ("sample", {1}, "`sample` must be JSON to be saved"),
 }
 
@@ -325,10 +325,10 @@ HOSTILE = {
     "key types": ({}, {"wv.keys": as_bytes([[], 1])}, "`wv.keys` must be a list"),
     "more keys": ({}, {"wv.keys": as_bytes(["a"] * 5)}, "a key occurs twice"),
     "fewer": ({}, {"wv.keys": as_bytes(["a"])}, r"`vectors` must be \[1, 4\]"),
-    "shape": ({}, {"syn1neg": np.zeros((2, 4), "f4")}, r"`syn1neg` must be \[5, 4\]"),
+    "shape": ({}, {"syn1neg": np.zeros((5, 2), "f4")}, r"`syn1neg` must be \[5, 4\]"),
     "dtype": ({}, {"wv.vectors": np.zeros((5, 4), "i4")}, "`wv.vectors` must have"),
     "counts": ({}, {"wv.attribute.count": np.zeros(2)}, "`count` must have 5 values"),
-    "nodes": ({"hs": 1}, {"syn1": np.zeros((2, 4), "f4")}, r"`syn1` must be \[5, 4\]"),
+    "nodes": ({"hs": 1}, {"syn1": np.zeros((7, 4), "f4")}, r"`syn1` must be \[5, 4\]"),
     "tree": ({"hs": 1}, {"wv.attribute.count": None}, "'count'"),
     "negative": (
         {"hs": 1},

@@ -138,14 +138,21 @@ def test_no_workers_are_one_and_no_seed_is_another_each_time():
     assert not np.array_equal(first.wv.vectors, second.wv.vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hs", [0, 1])
-def test_added_vectors_stay_while_the_words_of_the_model_learn(hs):
+def test_added_vectors_stay_while_the_words_of_the_model_learn(hs, tmp_path):
     found = model(sg=1, hs=hs)
+    codes = found.wv.expandos.get("code")
     before = found.wv.vectors.copy()
     found.wv.add_vectors(["added"], np.ones((1, 16), np.float32))
     found.train([*SENTENCES, ["added", "tea"]], total_examples=601, epochs=1)
     np.testing.assert_array_equal(found.wv["added"], np.ones(16))
     assert len(found.syn1neg) == 6 and (found.wv.vectors[:6] != before).any()
+    found.save(tmp_path / "m")
+    found = Word2Vec.load(tmp_path / "m")
+    assert len(found.wv) == 7 and len(found.syn1neg) == 6
+    if hs:
+        assert [*map(list, found.wv.expandos["code"][:6])] == [*map(list, codes)]
     found.build_vocab([["added", "new"]], update=True)
     found.train([["added", "new"]] * 50, total_examples=50, epochs=1)
     assert len(found.syn1neg) == 8 and (found.wv["added"] != 1).any()
