@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from embedder.tables.estimator import EmbeddingTrainer
     from embedder.tables.huffman import huffman_codes
     from embedder.tables.names import read_names
+    from embedder.tables.phrases import find_phrases
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.ensemble_files import read_ensemble
     from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
@@ -40,6 +41,7 @@ __all__ = [
     "evaluate_analogies",
     "evaluate_pairs",
     "every",
+    "find_phrases",
     "huffman_codes",
     "ngram_buckets",
     "read_ensemble",
@@ -62,6 +64,7 @@ _MODULES = {
     "evaluate_analogies": "embedder.vectors.evaluate",
     "evaluate_pairs": "embedder.vectors.evaluate",
     "every": "embedder.engine.callbacks",
+    "find_phrases": "embedder.tables.phrases",
     "huffman_codes": "embedder.tables.huffman",
     "ngram_buckets": "embedder.vectors.subwords",
     "read_ensemble": "embedder.vectors.ensemble_files",

@@ -162,6 +162,9 @@ class Phrases:
     phrases of up to 4 tokens."""
     delimiter: str = "_"
     """Text between the tokens of a phrase."""
+    connectors: tuple[str, ...] = ()
+    """Tokens that may be inside a phrase, as `of` in bank_of_america, but begin and end
+    none: of the and."""
     max_pairs: int = 20_000_000
     """Number of different pairs to keep in memory, some 50 bytes each. If there are
     more, the rarest are dropped."""

@@ -195,6 +195,7 @@ def _phrases(args: Phrases) -> None:
     options = PhraseOptions(
         *(args.score, args.threshold, args.min_count),
         *(args.passes, args.delimiter, args.max_pairs),
+        connectors=args.connectors,
     )
     found = write_phrases(
         *(args.corpus, args.to, options),

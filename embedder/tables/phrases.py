@@ -3,12 +3,15 @@
 Mikolov et al. 2013, "Distributed Representations of Words and Phrases and their
 Compositionality" (arXiv:1310.4546), equation 6, as word2phrase.c has it; or normalized
 pointwise mutual information (Bouma 2009). A pass counts all pairs, and then joins those
-with a score above the threshold, from the left to the right of each sequence.
+with a score above the threshold, from the left to the right of each sequence. Words
+with connectors between them, as in `bank of america`, are a pair, too, as gensim's
+Phrases has it.
 """
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import compress
 from typing import Literal, NamedTuple
@@ -16,8 +19,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from embedder.errors import InputError
+from embedder.errors import InputError, InputTypeError
+from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
+from embedder.tables.encode import encode
 from embedder.tables.encoded import Encoded
+from embedder.tables.phrase_links import Linker
 from embedder.tables.shards import Shard
 from embedder.vectors.vectors import check_positive_integer
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
@@ -41,12 +47,19 @@ class PhraseOptions:
     passes: int = 1
     delimiter: str = "_"
     max_pairs: int = 20_000_000  # different ones in memory
+    connectors: tuple[str, ...] = ()  # tokens inside phrases, as `of`
 
     def __post_init__(self) -> None:
         for name in ("min_count", "passes", "max_pairs"):
             check_positive_integer(name, getattr(self, name))
         _check_threshold(self.score, self.limit)
         _check_delimiter(self.delimiter)
+        for connector in self.connectors:
+            if connector.split() != [connector]:
+                raise InputError(
+                    "`connectors` must be tokens without white space, got "
+                    f"{connector!r}."
+                )
 
     @property
     def limit(self) -> float:
@@ -78,7 +91,7 @@ def _check_delimiter(delimiter: str) -> None:
 class _Pairs(NamedTuple):
     """Pairs of ids by ascending key, and how often each occurs."""
 
-    keys: np.ndarray  # u64[n], the first id * 2**32 + the second
+    keys: np.ndarray  # u64[n], of `Links`
     counts: np.ndarray  # i64[n]
 
 
@@ -106,6 +119,7 @@ class Phrases:
         self._joins: list[_Join] = []
         self.tokens = [*corpus.vocabulary.tokens]
         ids = dict(corpus.vocabulary.ids)
+        self._linker = Linker([ids[x] for x in {*options.connectors} if x in ids])
         found = [self._pass(ids) for _ in range(options.passes)]
         each = pl.concat(found).unique("phrase", keep="first", maintain_order=True)
         order = "count", "score", "phrase"
@@ -116,15 +130,22 @@ class Phrases:
         for number in range(len(self._corpus.shard_tokens)):
             shard = self._corpus.read(number)
             for join in self._joins:
-                shard = _joined(*shard, join)
+                shard = _joined(*shard, join, self._linker)
             yield shard
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """The sequences with phrases joined, as lists of tokens."""
+        for ids, lengths in self.shards():
+            for part in np.split(ids, np.cumsum(lengths)[:-1]):
+                yield [self.tokens[id] for id in part]
 
     def _pass(self, ids: dict[str, int]) -> pl.DataFrame:
         """Finds the phrases of a pass; adds them to the joins, to `ids` and tokens."""
         counts, options = self._token_counts(), self._options
         is_frequent = counts >= options.min_count
-        pairs = _count_pairs(self.shards, is_frequent, options.max_pairs)
-        scores = phrase_scores(pairs, counts, options)
+        pairs = _count_pairs(self.shards, self._linker, is_frequent, options.max_pairs)
+        ends = self._linker.ends(pairs.keys)
+        scores = phrase_scores(pairs.counts, ends, counts, options)
         is_phrase = (scores > options.limit) & (pairs.counts >= options.min_count)
         rows = np.flatnonzero(is_phrase)
         texts = self._texts(pairs.keys[rows])
@@ -146,9 +167,11 @@ class Phrases:
         return counts
 
     def _texts(self, keys: np.ndarray) -> list[str]:
-        pairs = zip(*_ids_of(keys), strict=True)
-        join = self._options.delimiter.join
-        return [join((self.tokens[a], self.tokens[b])) for a, b in pairs]
+        join, each = (
+            self._options.delimiter.join,
+            map(self._linker.ids_of, keys.tolist()),
+        )
+        return [join([self.tokens[id] for id in ids]) for ids in each]
 
     def _id(self, text: str, ids: dict[str, int]) -> int:
         """The id of a phrase: that of the token with the same text, if there is one."""
@@ -158,8 +181,50 @@ class Phrases:
         return ids[text]
 
 
+def find_phrases(
+    sequences_or_path: Iterable[Iterable[str]] | str | os.PathLike[str],
+    *,
+    score: PhraseScore = "word2vec",
+    threshold: float | None = None,
+    min_count: int = 5,
+    passes: int = 1,
+    delimiter: str = "_",
+    connectors: Iterable[str] = (),
+    max_pairs: int = 20_000_000,
+) -> Phrases:
+    """The phrases of sequences of tokens, or of the path of a text: a Polars frame
+    `found`, and by iteration the sequences with phrases joined, to train on.
+
+    Args:
+      score, threshold, min_count, passes, delimiter, connectors, max_pairs: the flags
+        of `embedder phrases`.
+
+    Raises:
+      InputError: an argument is out of bounds, or the text is refused.
+      InputTypeError: `connectors` is one text.
+      OSError: the text cannot be read.
+    """
+    if isinstance(connectors, str):
+        raise InputTypeError(
+            f"`connectors` must be several tokens, got {connectors!r}."
+        )
+    options = PhraseOptions(
+        *(score, threshold, min_count, passes, delimiter, max_pairs),
+        tuple(connectors),
+    )
+    corpus: Corpus
+    if isinstance(sequences_or_path, str | os.PathLike):
+        corpus = text_corpus(sequences_or_path)
+    else:
+        corpus = sequences_corpus(sequences_or_path)
+    return Phrases(encode(corpus, 1), options)
+
+
 def phrase_scores(
-    pairs: _Pairs, counts: np.ndarray, options: PhraseOptions
+    together: np.ndarray,
+    ends: tuple[np.ndarray, np.ndarray],
+    counts: np.ndarray,
+    options: PhraseOptions,
 ) -> np.ndarray:
     """The score of each pair, f64[n].
 
@@ -167,38 +232,23 @@ def phrase_scores(
     tokens. npmi: log(p(ab) / (p(a) p(b))) / -log p(ab), with p = count / N.
 
     Args:
+      together: how often each pair occurs, i64[n].
+      ends: ids of the first words, and of the second, i64[n].
       counts: of tokens by id, i64[V].
     """
-    both = pairs.counts.astype(np.float64)
-    first, second = (counts[ids].astype(np.float64) for ids in _ids_of(pairs.keys))
+    both = together.astype(np.float64)
+    first, second = (counts[ids].astype(np.float64) for ids in ends)
     total = float(counts.sum())
     if options.score == "word2vec":
         return (both - options.min_count) / first / second * total
     return np.log(both * total / first / second) / -np.log(both / total)
 
 
-def _ids_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the second ids of pairs, i64[n] each."""
-    return (keys >> np.uint64(32)).astype(np.int64), (
-        keys & np.uint64(2**32 - 1)
-    ).astype(np.int64)
-
-
-def _keys(ids: np.ndarray) -> np.ndarray:
-    """The keys of all pairs of neighbours in `ids`, u64[n - 1]."""
-    wide = ids.astype(np.uint64)
-    return (wide[:-1] << np.uint64(32)) | wide[1:]
-
-
-def _within_sequences(num_ids: int, lengths: np.ndarray) -> np.ndarray:
-    """Whether an id and its right neighbour are of one sequence, bool[n - 1]."""
-    within = np.ones(num_ids, bool)
-    within[np.cumsum(lengths, dtype=np.int64) - 1] = False
-    return within[:-1]
-
-
 def _count_pairs(
-    shards: Callable[[], Iterator[Shard]], is_frequent: np.ndarray, max_pairs: int
+    shards: Callable[[], Iterator[Shard]],
+    linker: Linker,
+    is_frequent: np.ndarray,
+    max_pairs: int,
 ) -> _Pairs:
     """Counts the pairs of two frequent tokens: others cannot reach min_count.
 
@@ -208,9 +258,9 @@ def _count_pairs(
     parts: list[_Pairs] = []
     floor = 0
     for ids, lengths in shards():
-        frequent = is_frequent[ids]
-        kept = _within_sequences(len(ids), lengths) & frequent[:-1] & frequent[1:]
-        keys, counts = np.unique(_keys(ids)[kept], return_counts=True)
+        links, frequent = linker.links(ids, lengths), is_frequent[ids]
+        kept = frequent[links.lefts] & frequent[links.rights]
+        keys, counts = np.unique(links.keys[kept], return_counts=True)
         parts.append(_Pairs(keys, counts.astype(np.int64)))
         # Merging parts of similar size reads each pair only a few times in all.
         while len(parts) > 1 and len(parts[-2].keys) <= 2 * len(parts[-1].keys):
@@ -251,21 +301,24 @@ def _merged(first: _Pairs, second: _Pairs) -> _Pairs:
     return _Pairs(keys[starts], np.add.reduceat(counts, starts))
 
 
-def _joined(ids: np.ndarray, lengths: np.ndarray, join: _Join) -> Shard:
+def _joined(ids: np.ndarray, lengths: np.ndarray, join: _Join, linker: Linker) -> Shard:
     """A shard with phrases joined: of overlapping ones the left, then the next."""
-    if len(join.keys) == 0 or len(ids) < 2:
+    if len(join.keys) == 0:
         return ids, lengths
-    keys = _keys(ids)
-    slots = np.minimum(np.searchsorted(join.keys, keys), len(join.keys) - 1)
-    found = (join.keys[slots] == keys) & _within_sequences(len(ids), lengths)
+    links = linker.links(ids, lengths)
+    slots = np.minimum(np.searchsorted(join.keys, links.keys), len(join.keys) - 1)
+    found = join.keys[slots] == links.keys
     # In a row of overlapping phrases, each second one is joined, from the first on.
+    follows = np.zeros(len(found), bool)
+    follows[1:] = found[:-1] & (links.lefts[1:] == links.rights[:-1])
     positions = np.arange(len(found))
-    begins = found & ~np.concatenate([[False], found[:-1]])
-    begin = np.maximum.accumulate(np.where(begins, positions, 0))
-    lefts = np.flatnonzero(found & ((positions - begin) % 2 == 0))
-    result = ids.copy()
-    result[lefts] = join.ids[slots[lefts]]
-    kept = np.ones(len(ids), bool)
-    kept[lefts + 1] = False
+    begin = np.maximum.accumulate(np.where(found & ~follows, positions, 0))
+    chosen = np.flatnonzero(found & ((positions - begin) % 2 == 0))
+    result, lefts = ids.copy(), links.lefts[chosen]
+    result[lefts] = join.ids[slots[chosen]]
+    steps = np.zeros(len(ids) + 1, np.int8)
+    steps[lefts + 1] = 1
+    steps[links.rights[chosen] + 1] -= 1
+    kept = np.cumsum(steps[:-1], dtype=np.int8) == 0
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     return result[kept], np.add.reduceat(kept, starts, dtype=np.int32)

@@ -17,7 +17,7 @@ from embedder.tables import phrases as module
 from embedder.tables import shards
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.encode import encode
-from embedder.tables.phrases import PhraseOptions, Phrases
+from embedder.tables.phrases import PhraseOptions, Phrases, find_phrases
 from tests.commands import error_line
 
 TEXT = "new york is big\nold new york new york city\n\na b c\n"
@@ -191,6 +191,80 @@ def test_phrases_are_those_of_gensim(score):
     assert lines_of(ours) == [theirs[line] for line in lines]
 
 
+CONNECTORS = "a an the for of with without at from to in on by and or".split()
+"""gensim's ENGLISH_CONNECTOR_WORDS."""
+
+
+def test_phrases_with_connectors_by_hand():
+    """b of a is three times, of 16 tokens: (3 - 1) / (4 * 3) * 16; b of the a is once.
+    A connector begins and ends no phrase, and joins no words of two lines."""
+    lines = ["b of a", "x b of a of", "of the b", "a", "b of the a", "b of a"]
+    text = [line.split() for line in lines]
+    found = phrases_of(text, min_count=1, threshold=1.0, connectors=("of", "the", "no"))
+    count = sum(map(len, text))
+    assert by_phrase(found) == {"b_of_a": (pytest.approx(2 / (5 * 5) * count), 3)}
+    joined = ["b_of_a", "x b_of_a of", "of the b", "a", "b of the a", "b_of_a"]
+    assert [" ".join(line) for line in found] == joined
+
+
+@pytest.mark.parametrize("shard_tokens", [60, 2_000_000])
+@pytest.mark.parametrize("score", ["default", "npmi"])
+def test_phrases_with_connectors_are_those_of_gensim(monkeypatch, score, shard_tokens):
+    gensim = pytest.importorskip("gensim.models.phrases")
+    assert {*CONNECTORS} == gensim.ENGLISH_CONNECTOR_WORDS
+    monkeypatch.setattr(shards, "SHARD_TOKENS", shard_tokens)
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(6)] + CONNECTORS[3:6]
+    lengths = rng.integers(1, 30, size=1000)
+    lines = [[words[i] for i in rng.integers(len(words), size=n)] for n in lengths]
+    threshold = 0.0005 if score == "default" else -0.5
+    settings = {"min_count": 3, "threshold": threshold, "scoring": score}
+    theirs = gensim.Phrases(lines, **settings, connector_words=frozenset(CONNECTORS))
+    ratio = theirs.corpus_word_count / len(theirs.vocab) if score == "default" else 1.0
+    ours = find_phrases(
+        lines,
+        score="word2vec" if score == "default" else "npmi",
+        threshold=threshold * ratio,
+        min_count=3,
+        connectors=CONNECTORS,
+    )
+    expected = {k: x * ratio for k, x in theirs.export_phrases().items()}
+    between = {"_".join(phrase.split("_")[1:-1]) for phrase in expected}
+    assert len(expected) > 50 and len(between) > 5
+    assert {k: x for k, (x, _) in by_phrase(ours).items()} == pytest.approx(expected)
+    assert [*ours] == [theirs[line] for line in lines]
+
+
+def test_more_connectors_than_a_number_holds_are_no_phrase():
+    """62 of 63 bits: with one connector up to 63 of them between two words."""
+    line = ["x", *["of"] * 63, "y"]
+    found = find_phrases([line] * 3, min_count=1, threshold=0.1, connectors=["of"])
+    assert [*found] == [["_".join(line)]] * 3
+    line.insert(1, "of")
+    found = find_phrases([line] * 3, min_count=1, threshold=0.1, connectors=["of"])
+    assert [*found] == [line] * 3
+
+
+@pytest.mark.row("B42")
+def test_connectors_in_one_text_are_refused():
+    with pytest.raises(TypeError, match="`connectors` must be several tokens, got 'of"):
+        find_phrases([["a"]], connectors="of the")
+
+
+def test_the_function_finds_what_the_verb_does(folder):
+    Path("text.txt").write_text("bank of spain\n" * 3 + "new bank\nold spain\n")
+    flags = ["--connectors", "of", "the", "--list", "found.tsv"]
+    assert main(["phrases", "text.txt", "--to", "out.txt", *FLAGS, *flags]) == 0
+    found = find_phrases("text.txt", min_count=1, threshold=1, connectors=("of", "the"))
+    assert found.found["phrase"].to_list() == ["bank_of_spain"]
+    assert pl.read_csv("found.tsv", separator="\t")["phrase"].to_list() == [
+        "bank_of_spain"
+    ]
+    text = "".join(" ".join(line) + "\n" for line in found)
+    assert Path("out.txt").read_text() == text
+    assert text.startswith("bank_of_spain\n") and "new bank" in text
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with text.txt, old.txt and what looks like a run, the current one."""
@@ -271,6 +345,7 @@ def test_overwrite_replaces(folder):
         ),
         (["--to", "o.txt", "--delimiter", ""], "`delimiter` must be text without"),
         (["--to", "o.txt", "--delimiter", "a b"], "`delimiter` must be text without"),
+        (["--to", "o.txt", "--connectors", "of the"], "`connectors` must be tokens"),
         (["--to", "o.txt", "--score", "pmi"], "pmi"),
         (["--to", "run/vectors.txt"], "`to` must not be a file of a run, got"),
         (["--to", "o.txt", "--list", "run/vocab.parquet"], "`list` must not be a file"),
