@@ -117,7 +117,9 @@ def test_the_facts_of_a_corpus_are_those_of_its_text(tmp_path):
     )
     assert facts["sequences with known tokens"] == ["30"] and facts["tokens"] == ["103"]
     assert facts["tokens outside the vocabulary (min_count)"] == ["3, 2.91 %"]
-    assert facts["tokens of it kept in an epoch (sample)"] == [f"{kept:.4g} %"]
+    assert facts["tokens kept in an epoch (sample)"] == [
+        f"{kept:.4g} % of the vocabulary"
+    ]
     before = json.loads((run / "corpus.json").read_text())
     for changed in ({}, {"tokens": "many", "kept_share": True, "sequences": -1e999}):
         (run / "corpus.json").write_text(json.dumps(before | {"facts": changed}))
