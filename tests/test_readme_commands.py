@@ -18,8 +18,9 @@ from tests.test_readme import README, ROOT
 
 pytestmark = pytest.mark.slow
 
-SMALL = ["--epochs", "1"]
-NUM_LINES, NUM_SESSIONS, NUM_IMAGES = 1000, 1500, 300
+TOKENS, ENCODER = ["--vector-size", "16"], ["--network", "mlp"]
+NUM_LINES, NUM_ROWS, NUM_IMAGES = 300, 10_000, 150
+WORDS = "king", "man", "woman", "guitar"  # of the commands
 
 
 def section() -> list[str]:
@@ -43,15 +44,13 @@ def data(tmp_path) -> Path:
         (target / name).mkdir(parents=True)
     with gzip.open(source / "wiki/wiki17m-0.txt.gz", "rt", encoding="utf-8") as file:
         lines = [line for line, _ in zip(file, range(40_000), strict=False)]
-    few = [line for line in lines if " guitar " in line or " woman " in line][
-        :NUM_LINES
-    ]
+    few = lines[:NUM_LINES]
+    for word in WORDS:
+        few += [line for line in lines if f" {word} " in line][:50]
     path = target / "wiki/wiki17m-0.txt.gz"
-    path.write_bytes(gzip.compress("".join(lines[:NUM_LINES] + few).encode()))
+    path.write_bytes(gzip.compress("".join(few).encode()))
     baskets = pl.read_parquet(source / "online-retail/baskets.parquet")
-    baskets.head(20 * NUM_SESSIONS).write_parquet(
-        target / "online-retail/baskets.parquet"
-    )
+    baskets.head(NUM_ROWS).write_parquet(target / "online-retail/baskets.parquet")
     items = (source / "online-retail/items.csv").read_bytes()
     (target / "online-retail/items.csv").write_bytes(items)
     for name, head, size in (("images-idx3", 16, 28 * 28), ("labels-idx1", 8, 1)):
@@ -97,7 +96,8 @@ def run(line: str) -> None:
     words = shlex.split(os.path.expandvars(line), comments=True)
     if words[0] == "embedder":
         if words[1] == "train":
-            words += SMALL + (["--vector-size", "16"] if "encoder" not in words else [])
+            small = ENCODER if "encoder" in words else TOKENS
+            words += ["--epochs", "1", *small]
         assert main(words[1:]) == 0, line
         return
     program = f'embedder() {{ "{sys.executable}" -m embedder.cli "$@"; }}\n{line}'

@@ -73,7 +73,10 @@ class Metrics(NamedTuple):
     @property
     def seconds(self) -> float:
         """Time of all parts of the run, which count from 0 each."""
-        return _sum_of_parts(line.get("seconds") or 0.0 for line in self._every_line)
+        lines = self._every_line
+        if self.within:  # both kinds in their order in time
+            lines = sorted(lines, key=_updates_and_seconds)
+        return _sum_of_parts(line.get("seconds") or 0.0 for line in lines)
 
     @property
     def updates(self) -> float | None:
@@ -83,13 +86,8 @@ class Metrics(NamedTuple):
 
     @property
     def _every_line(self) -> Sequence[Mapping[str, float | None]]:
-        """Both kinds of lines, in their order in time."""
-        if not self.within:
-            return self.lines
-        return sorted(
-            [*self.lines, *self.within],
-            key=lambda line: (line.get("updates") or 0.0, line.get("seconds") or 0.0),
-        )
+        """Lines of epochs and evaluations, then those within epochs."""
+        return [*self.lines, *self.within]
 
     def points(self, name: str) -> list[tuple[float, float]]:
         """(epochs done, value) where `name` was measured: within epochs if there are
@@ -97,16 +95,16 @@ class Metrics(NamedTuple):
         return max(self._points_of_lines(name), self._points_within(name), key=len)
 
     def _points_within(self, name: str) -> list[tuple[float, float]]:
-        per_epoch = self._items_per_epoch()
+        unit, per_epoch = self.unit, self._items_per_epoch()
         found = []
         for line in self.within:
             value = line.get("loss" if name in _LOSSES else name)
             if value is not None and "epoch" in line:
-                found.append((_epochs_done(line, self.unit, per_epoch), value))
+                found.append((_epochs_done(line, unit, per_epoch), value))
         return sorted(found, key=lambda point: point[0])
 
     def _points_of_lines(self, name: str) -> list[tuple[float, float]]:
-        per_epoch = self._items_per_epoch()
+        unit, per_epoch = self.unit, self._items_per_epoch()
         found = []
         for line in self.lines:
             value, epoch = line.get(name), line["epoch"]
@@ -114,7 +112,7 @@ class Metrics(NamedTuple):
             if value is None:
                 continue
             if not _is_epoch_end(line):
-                epoch = _epochs_done(line, self.unit, per_epoch)
+                epoch = _epochs_done(line, unit, per_epoch)
             found.append((float(epoch), value))
         return found
 
@@ -127,16 +125,17 @@ class Metrics(NamedTuple):
 
     def _items_per_epoch(self) -> float:
         """Items of an epoch; 0: no line tells."""
+        unit = self.unit
         ends = [
             (line["epoch"], items)
             for line in self.epoch_ends
-            if (items := line.get(self.unit)) and line["epoch"]
+            if (items := line.get(unit)) and line["epoch"]
         ]
         for (epoch, items), (next_epoch, more) in itertools.pairwise(ends):
             if epoch and next_epoch and next_epoch > epoch and more > items:
                 return (more - items) / (next_epoch - epoch)
         for line in reversed(self.within):
-            items, done = line.get(self.unit), line.get("progress", 0.0) * self.epochs
+            items, done = line.get(unit), line.get("progress", 0.0) * self.epochs
             if items and done:
                 return items / done
         return next((items / epoch for epoch, items in ends if epoch), 0.0)
@@ -158,6 +157,10 @@ def read_metrics(path: Path) -> Metrics:
 
 def _is_epoch_end(line: Line) -> bool:
     return any(name in line for name in _LOSSES)
+
+
+def _updates_and_seconds(line: Mapping[str, float | None]) -> tuple[float, float]:
+    return line.get("updates") or 0.0, line.get("seconds") or 0.0
 
 
 def _epochs_done(

@@ -142,8 +142,8 @@ def corpus_rows(facts: dict[str, float]) -> list[tuple[str, str]]:
         share = f"{number(left)}, {100 * left / facts['tokens']:.3g} %"
         found.append(("tokens outside the vocabulary (min_count)", share))
     if "kept_share" in facts:
-        kept = f"{100 * facts['kept_share']:.4g} %"
-        found.append(("tokens of it kept in an epoch (sample)", kept))
+        kept = f"{100 * facts['kept_share']:.4g} % of the vocabulary"
+        found.append(("tokens kept in an epoch (sample)", kept))
     return found
 
 

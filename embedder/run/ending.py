@@ -8,7 +8,6 @@ import contextlib
 import json
 from typing import Literal, NamedTuple, get_args
 
-from embedder.run.stopping import Stopped
 from embedder.run.workdir import Workdir, write_text
 
 How = Literal["diverged", "stopped", "failed"]
@@ -47,6 +46,6 @@ def read_ending(run: Workdir) -> Ending | None:
 
 
 def _how(error: BaseException) -> How:
-    if isinstance(error, Stopped):
+    if isinstance(error, KeyboardInterrupt):  # as `Stopped` is
         return "stopped"
     return "diverged" if isinstance(error, FloatingPointError) else "failed"

@@ -100,7 +100,7 @@ def train_command(run: Workdir, config: Config) -> str:
     if given["model"] != make_config({}).run.model:
         words += ["--model", str(given["model"])]
     for name, value in given.items():
-        if name != "model" and value != default.get(name):
+        if name != "model" and value not in (None, default.get(name)):
             words += _flags(name, value)
     if base is not None and base["path"] is not None:
         words += ["--resume", _name(base["path"]), *["--grow"] * bool(base["grow"])]

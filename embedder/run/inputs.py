@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 CORPUS_FACTS = ("sequences", "tokens", "known_tokens", "kept_share")
 """Numbers about a corpus: sequences that have a token of the vocabulary, tokens, those
-of the vocabulary, and the share of
-these that subsampling keeps in an epoch, expected."""
+of the vocabulary, and the share of these that subsampling keeps in an epoch, expected.
+"""
 
 COLUMNS = frozenset(
     {"session", "item", "order", "items", "weights", "source", "target", "weight"}

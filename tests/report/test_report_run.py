@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -117,7 +118,9 @@ def test_the_facts_of_a_corpus_are_those_of_its_text(tmp_path):
     )
     assert facts["sequences with known tokens"] == ["30"] and facts["tokens"] == ["103"]
     assert facts["tokens outside the vocabulary (min_count)"] == ["3, 2.91 %"]
-    assert facts["tokens of it kept in an epoch (sample)"] == [f"{kept:.4g} %"]
+    assert facts["tokens kept in an epoch (sample)"] == [
+        f"{kept:.4g} % of the vocabulary"
+    ]
     before = json.loads((run / "corpus.json").read_text())
     for changed in ({}, {"tokens": "many", "kept_share": True, "sequences": -1e999}):
         (run / "corpus.json").write_text(json.dumps(before | {"facts": changed}))
@@ -168,7 +171,12 @@ def test_the_report_of_an_encoder_has_its_predictions(runs, tmp_path):
     found = written(runs / "images", tmp_path)
     assert parsed.table(found, "Result")["epochs"] == ["2 of 2"]
     section = found.one("section", id="predictions")
-    assert parsed.table(section, "Of validation examples")["examples"] == ["20"]
+    scores = parsed.table(section, "Of validation examples")
+    assert scores["examples"] == ["20"]
+    for name in ("accuracy", "negative log likelihood", "calibration error (ECE)"):
+        numbers = re.fullmatch(r"([\d.]+) \[([\d.]+), ([\d.]+)\]", scores[name][0])
+        value, low, high = map(float, numbers.groups())
+        assert low <= high and (low <= value <= high or "ECE" in name)
     confusion = parsed.table(section, "Confusion matrix")
     assert confusion["label"] == ["<b>bright", "dark"]
     counts = [int(x) for row in ("dark", "<b>bright") for x in confusion[row]]
@@ -289,8 +297,6 @@ def test_names_are_shown_searched_and_colour_the_map(run, tmp_path):
     ],
 )
 def test_what_is_no_run_is_refused(run, tmp_path, capsys, name, message):
-    import re
-
     (tmp_path / "bare").mkdir()
     for each, folder in (("vectors.txt", tmp_path), ("vectors.safetensors", "bare")):
         shutil.copy(run / each, tmp_path / folder / each)

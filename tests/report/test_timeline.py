@@ -98,7 +98,9 @@ def test_a_run_says_where_its_time_went(tmp_path):
     assert timeline(metrics, progress) is not None
     page = (run / "report.html").read_text()
     assert "time, % by activity" in page
-    assert re.search(r"time: updates</th><td><bdi>[0-9.]+ %", page)
+    share = r'time: updates</th><td class="num"><bdi>[0-9.]+ %'
+    assert re.search(share, page)
+    assert "Scores of the training have no intervals: `embedder evaluate" in page
 
 
 def test_the_wait_for_input_is_timed():
