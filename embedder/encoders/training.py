@@ -431,7 +431,7 @@ class EncoderTraining:
         if (total := sum(found.values())) > room:
             parts = ", ".join(f"{name} {gib(n)}" for name, n in found.items() if n)
             raise InputError(
-                f"An update needs {gib(total)} on each device ({parts}), and it has "
+                f"The training needs {gib(total)} on each device ({parts}), and it has "
                 f"{gib(room)}: {self.memory_advice}"
             )
 

@@ -1,5 +1,7 @@
 """The memory of activations, which is estimated before a training begins."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,6 +53,7 @@ def bytes_of(network: str, num: int = 8, **options) -> int:
     return update_bytes(training.program.learning, (num, 8, 8), "float64")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["vit", "wide-resnet"])
 def test_activations_are_fewer_with_remat_or_in_parts(network, monkeypatch):
     whole = bytes_of(network)
@@ -78,6 +81,7 @@ def limited(monkeypatch, size: int) -> None:
         monkeypatch.setattr(name, lambda: Limit(size, "the test"))
 
 
+@pytest.mark.slow
 @pytest.mark.row("F19")
 def test_activations_that_do_not_fit_are_refused(tmp_path, monkeypatch, capsys):
     images = np.zeros((4, 64, 64, 3), np.uint8)
@@ -87,11 +91,13 @@ def test_activations_that_do_not_fit_are_refused(tmp_path, monkeypatch, capsys):
     run += ["--loader", "memory", "--workdir", str(tmp_path / "run")]
     assert main([*run, "--batch-size", "512"]) == 2
     line = error_line(capsys)
-    assert "activations 1." in line and "of the test" in line or "each device" in line
+    assert re.search(r"The training needs 1\.\d GiB .* activations 1\.\d GiB\)", line)
     assert "`batch_size`, or more `micro_batches`" in line
     assert not (tmp_path / "run").exists()
     assert main([*run, "--batch-size", "8", "--dry-run"]) == 0
     assert "activations" in capsys.readouterr().out
     encoder = FeatureEncoder(network="conv-small", batch_size=512)
-    with pytest.raises(InputError, match="An update needs .*activations.*it has 300"):
+    with pytest.raises(
+        InputError, match="The training needs .*activations.*it has 300"
+    ):
         encoder.fit(images, np.arange(4) % 2)

@@ -58,9 +58,19 @@ def one_network() -> Iterator[dict]:
 
 
 def half_network() -> Iterator[dict]:
-    """conv-small in bfloat16, with float32 beside it."""
-    for kind in ("bfloat16", "same"):
-        yield from cells("conv-small", BOTH[:1], dtype="float32", compute_dtype=kind)
+    """conv-small in bfloat16 by sharded: how far its parameters and averages are."""
+    half = {"dtype": "float32", "compute_dtype": "bfloat16"}
+    whole = trained("conv-small", **half).state
+    places = {"mode": "sharded", "loader": "memory", "devices": jax.device_count()}
+    training = make_training("conv-small", **places, **half)
+    first = training.initial_state()
+    found = run_epochs(training, first).state
+    yield {
+        "params": largest_difference(found.params, whole.params),
+        "moved": largest_difference(found.params, first.params),
+        "averages": largest_difference(found.extras.averages, whole.extras.averages),
+        "dtypes": sorted({x.dtype.name for x in jax.tree.leaves(found)}),
+    }
 
 
 def objectives() -> Iterator[dict]:

@@ -157,10 +157,10 @@ def test_a_network_is_the_same_on_two_devices():
 @pytest.mark.row("F47")
 def test_a_network_in_bfloat16_is_the_same_on_two_devices():
     """Up to its rounding: sums over devices and statistics are in float32."""
-    half, exact = run(2, "half_network")
-    assert half["updates"] == 8
-    assert 0 < half["state"] < 0.02 and half["history"] < 0.02, half
-    assert exact["state"] < 1e-4 and exact["history"] < 1e-4, exact
+    (half,) = run(2, "half_network")
+    assert 0 < half["params"] < 0.002 and half["moved"] > 0.01, half
+    assert 0 < half["averages"] < 0.01, half
+    assert half["dtypes"] == ["float32", "int32", "uint32"], half
 
 
 @pytest.mark.row("F47")
