@@ -159,6 +159,13 @@ def test_a_network_is_the_oracles_in_float32(title):
     assert passes_unchanged(title, "float32")
 
 
+@pytest.mark.slow
+def test_the_convolutions_of_float32_are_the_oracles_in_float64(monkeypatch):
+    """With strides, and with kernels whose gradients are products or convolutions."""
+    monkeypatch.setattr(port, "convolution", convolution.in_order)
+    assert all(line.passed for line in lines_of("wide-resnet"))
+
+
 def parity(path, *options: str) -> int:
     given = ["--model", "encoder", "--optimizer", "sgd", "--network", *options]
     return main(["parity", "--corpus", str(path), *given])
