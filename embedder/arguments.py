@@ -538,7 +538,8 @@ class Parity:
     loss, "row gradients", "one update", "100 updates", "whole epoch", replicas,
     bootstrap, "row factors", "model update", resume, converters, neighbours, workers.
     For an encoder: batches, loss, gradients, "one update", "100 updates", "whole
-    epoch", replicas, bootstrap, objectives, files.
+    epoch", replicas, bootstrap, objectives, networks, files; with --network of images:
+    networks.
     """
     pairs: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
     """Similarity set to score the whole trainings on. Repeat the flag for several."""

@@ -19,13 +19,16 @@ from embedder.encoders.networks.network import Model
 from embedder.encoders.problem import model_settings
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
+from embedder.errors import InputError
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.difference import Difference, difference, worst
+from migration.parity.encoder_networks import RUNG, networks_rung
 from migration.parity.encoder_objectives import objectives_rung
 from migration.parity.encoder_subject import (
     EncoderSubject,
     dtypes_of,
+    has_network,
     layer_lines,
     numbers_of,
 )
@@ -43,8 +46,20 @@ _DIRECTIONS = 3  # for each layer
 def encoder_ladder(
     subject: EncoderSubject, rungs: Iterable[str] | None = None
 ) -> Iterator[Difference]:
-    """Yields the differences of `rungs` as they are computed; None: of all."""
-    for rung in ENCODER_RUNGS if rungs is None else rungs:
+    """Yields the differences of `rungs` as they are computed; None: of all that there
+    are for the network.
+
+    Raises:
+      InputError: a rung is of an mlp alone, and the network is another.
+    """
+    network = subject.config.encoder.network
+    given = [RUNG] if has_network(subject.config) else [*ENCODER_RUNGS]
+    for rung in given if rungs is None else rungs:
+        if rung not in given:
+            raise InputError(
+                f"`network` must be mlp for the rung `{rung}`, got {network!r}, of "
+                f"which there is only the rung `{RUNG}`."
+            )
         yield from ENCODER_RUNGS[rung](subject)
 
 
@@ -266,5 +281,6 @@ ENCODER_RUNGS: dict[str, Callable[[EncoderSubject], Iterator[Difference]]] = {
     "replicas": replicas_rung,
     "bootstrap": bootstrap_rung,
     "objectives": objectives_rung,
+    RUNG: networks_rung,
     "files": files_rung,
 }

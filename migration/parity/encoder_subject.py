@@ -62,7 +62,7 @@ _ONLY_DEFAULT = (
 
 
 def _of_the_oracle(config: Config) -> Config:
-    """`config` with the network of the NumPy trainer.
+    """`config` with the network of the NumPy trainer, or with one of images.
 
     Raises:
       InputError: it has settings that the NumPy trainer does not have.
@@ -75,13 +75,18 @@ def _of_the_oracle(config: Config) -> Config:
                 f"`{name}` must be its default, {expected!r}, to compare with the "
                 f"NumPy trainer, got {value!r}."
             )
-    for name, known in (("network", "mlp"), ("rate_schedule", "constant")):
-        value = getattr(given, name)
-        if value not in ("auto", known):
-            raise InputError(
-                f"`{name}` must be {known}, the NumPy trainer's, got {value!r}."
-            )
-    return with_options(config, network="mlp", rate_schedule="constant")
+    if given.rate_schedule not in ("auto", "constant"):
+        raise InputError(
+            "`rate_schedule` must be constant, the NumPy trainer's, got "
+            f"{given.rate_schedule!r}."
+        )
+    network = given.network if has_network(config) else "mlp"
+    return with_options(config, network=network, rate_schedule="constant")
+
+
+def has_network(config: Config) -> bool:
+    """Whether the settings name a network of images, which only one rung compares."""
+    return config.encoder.network not in ("auto", "mlp")
 
 
 def layer_lines(

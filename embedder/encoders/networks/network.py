@@ -2,7 +2,7 @@
 
 To add a network: write a file beside this one with a frozen dataclass like `ConvSmall`,
 and list it in `registry.NETWORKS`. Nothing else knows which networks there are, except
-`FeatureEncoder.layers_` and the oracle, which know the `MLP`.
+`FeatureEncoder.layers_`, which knows the `MLP`, and the oracle, migration/parity.
 
 Axis letters: B examples of a batch, E values of an embedding, C classes.
 """

@@ -1,0 +1,321 @@
+"""Networks of images against plain NumPy: layers one by one, whole networks, and
+planted faults that the rung has to find."""
+
+import functools
+import json
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from embedder.cli import main
+from embedder.encoders import update
+from embedder.encoders.networks import conv_small, convolution, resnet, vit
+from embedder.encoders.networks import layers as port
+from migration.parity import layers
+from migration.parity.encoder_networks import SMALL, network_lines, small_case
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(3, 7, 6, 2))
+TOKENS = RNG.normal(size=(2, 3, 5, 4))  # [B, A, T, C]
+WEIGHTS = np.array([1.0, 2, 0])
+KEEP = RNG.random(IMAGES.shape) < 0.7
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=shape)
+
+
+def of_one(function, slopes, *parameters):
+    """A layer, its derivatives, and the arrays that it has derivatives by."""
+    return function, slopes, parameters
+
+
+LAYERS = {
+    "convolution": of_one(
+        layers.convolution, layers.convolution_slopes, IMAGES, values(3, 3, 2, 4)
+    ),
+    "stride 2": of_one(
+        functools.partial(layers.convolution, stride=2),
+        *(layers.convolution_slopes, IMAGES, values(3, 3, 2, 4)),
+    ),
+    "stride 2 of 1 x 1": of_one(
+        functools.partial(layers.convolution, stride=2),
+        *(layers.convolution_slopes, IMAGES, values(1, 1, 2, 4)),
+    ),
+    "largest of 3 x 3": of_one(
+        lambda x: layers.largest(x, 3, 2, layers.first_one),
+        *(layers.largest_slopes, IMAGES),
+    ),
+    "largest of 2 x 2": of_one(
+        lambda x: layers.largest(x, 2, 2, layers.equal_shares),
+        *(layers.largest_slopes, IMAGES),
+    ),
+    "batch norm": of_one(
+        lambda x, *own: layers.batch_norm(x, WEIGHTS, *own)[:2],
+        *(layers.batch_norm_slopes, IMAGES, values(2), values(2)),
+    ),
+    "layer norm": of_one(
+        *(layers.layer_norm, layers.layer_norm_slopes, IMAGES, values(2), values(2))
+    ),
+    "linear": of_one(
+        *(layers.linear, layers.linear_slopes, IMAGES, values(2, 3), values(3))
+    ),
+    "relu": of_one(layers.relu, layers.relu_slopes, IMAGES),
+    "gelu": of_one(layers.gelu, layers.gelu_slopes, IMAGES),
+    "attention": of_one(
+        *(layers.attention, layers.attention_slopes),
+        *(TOKENS, TOKENS[..., ::-1] + 0.3, TOKENS[:, ::-1]),
+    ),
+    "dropout": of_one(
+        lambda x: layers.masked(x, KEEP, 0.3), layers.masked_slopes, IMAGES
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_derivatives_of_a_layer_are_finite_differences(name):
+    """Along random directions of each array: rounding, 1e-16 of sums of some ten terms
+    over 2e-6, is the largest error. An example of weight 0 changes no other."""
+    function, slopes, arrays = LAYERS[name]
+    y, cache = function(*arrays)
+    slope = np.random.default_rng(2).normal(size=y.shape)
+    found = slopes(slope, cache)
+    found = found if isinstance(found, tuple) else (found,)
+    assert len(found) == len(arrays)
+    for number, (array, of_array) in enumerate(zip(arrays, found, strict=True)):
+        along = np.random.default_rng(3).normal(size=array.shape)
+
+        def moved(step, number=number, along=along):
+            changed = [*arrays]
+            changed[number] = changed[number] + step * along
+            return (slope * function(*changed)[0]).sum()
+
+        difference = (moved(1e-6) - moved(-1e-6)) / 2e-6
+        assert of_array.shape == array.shape
+        np.testing.assert_allclose(difference, (of_array * along).sum(), rtol=1e-6)
+
+
+def test_a_convolution_by_hand():
+    """[1 2 3 4] by [1 10 100] with a stride of 2: there is one pixel to pad, and it
+    comes last."""
+    x = np.arange(1.0, 5).reshape(1, 1, 4, 1)
+    kernel = np.zeros((3, 3, 1, 1))
+    kernel[1, :, 0, 0] = 1, 10, 100
+    y, _ = layers.convolution(x, kernel, 2)
+    assert y.ravel().tolist() == [1 + 20 + 300, 3 + 40]
+    assert layers.convolution(x, kernel)[0].ravel().tolist() == [210, 321, 432, 43]
+
+
+def test_moments_of_a_batch_norm_by_hand():
+    """The third example does not count, the second twice: mean (1 + 2 * 4) / 3 = 3,
+    variance (4 + 2) / 3 = 2."""
+    x = np.array([[1.0], [4], [100]])
+    y, _, moments = layers.batch_norm(x, WEIGHTS, np.array([2.0]), np.array([1.0]))
+    assert (moments.mean, moments.variance) == (3, 2)
+    np.testing.assert_allclose(y[:2, 0], 1 + 2 * np.array([-2, 1]) / np.sqrt(2 + 1e-5))
+
+
+def test_equal_values_share_a_derivative_or_the_first_has_it():
+    x = np.array([[1.0, 1], [0, 1]]).reshape(1, 2, 2, 1)
+    for choice, expected in (
+        (layers.equal_shares, [1 / 3, 1 / 3, 0, 1 / 3]),
+        (layers.first_one, [1, 0, 0, 0]),
+    ):
+        _, cache = layers.largest(x, 2, 2, choice)
+        found = layers.largest_slopes(np.ones((1, 1, 1, 1)), cache)
+        assert found.ravel().tolist() == expected
+
+
+# --- networks
+
+
+def lines_of(title: str, dtype: str = "float64"):
+    return list(network_lines(small_case(title), dtype, seed=1))
+
+
+def passes(title: str, dtype: str) -> bool:
+    lines = lines_of(title, dtype)
+    assert len(lines) == 6 - ("vit" in title) + (dtype == "float64")
+    return all(line.passed for line in lines)
+
+
+passes_unchanged = functools.cache(passes)
+"""The same where nothing is planted."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", SMALL)
+def test_a_network_is_the_oracles(title):
+    assert passes_unchanged(title, "float64")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", ["conv-small", "wide-resnet"])
+def test_a_network_is_the_oracles_in_float32(title):
+    """There convolutions, and their gradients, have another form."""
+    assert passes_unchanged(title, "float32")
+
+
+@pytest.mark.slow
+def test_the_convolutions_of_float32_are_the_oracles_in_float64(monkeypatch):
+    """With strides, and with kernels whose gradients are products or convolutions."""
+    monkeypatch.setattr(port, "convolution", convolution.in_order)
+    assert all(line.passed for line in lines_of("wide-resnet"))
+
+
+def parity(path, *options: str) -> int:
+    given = ["--model", "encoder", "--optimizer", "sgd", "--network", *options]
+    return main(["parity", "--corpus", str(path), *given])
+
+
+@pytest.fixture
+def images(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(256, size=(12, 8, 8)).astype(np.uint8), np.arange(12) % 3
+    np.savez(tmp_path / "images.npz", X=x, y=y)
+    return tmp_path / "images.npz"
+
+
+@pytest.mark.slow
+def test_a_network_that_settings_name_is_compared_on_the_examples(images, capsys):
+    options = "conv-small", "--network-args", "width=2", "size=5", "--json"
+    assert parity(images, *options, "--vector-size", "3") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {line["rung"] for line in found["lines"]} == {"networks"}
+    assert {line["dtype"] for line in found["lines"]} == {"float64", "float32"}
+    sizes = {line["quantity"]: line["size"] for line in found["lines"]}
+    assert sizes["conv-small, embeddings"] == 6 * 3
+    assert sizes["conv-small, scores"] == 6 * 3
+
+
+@pytest.mark.row("B51")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["conv-small", "--rungs", "loss"],
+            "`network` must be mlp for the rung `loss`, got 'conv-small', of which "
+            "there is only the rung `networks`.",
+        ),
+        (["vit", "--network-args", "patch=3"], "patch must divide the images, 8 x 8"),
+        (
+            ["vit", "--compute-dtype", "bfloat16"],
+            "`compute_dtype` must be its default, 'same', to compare with the NumPy "
+            "trainer, got 'bfloat16'.",
+        ),
+    ],
+)
+def test_what_a_network_is_not_compared_with_is_refused(
+    images, capsys, options, message
+):
+    assert parity(images, *options) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def padding_counts(original, x, use):
+    return original(x, use._replace(weights=None))
+
+
+def constant_moments(original, x, use):
+    """No gradient goes through them."""
+    return jax.lax.stop_gradient(original(x, use))
+
+
+def slower(original, kept, now):
+    return (0.99 * kept + 0.01 * now).astype(kept.dtype)
+
+
+def moments_of_the_batch(original, self, x, use):
+    """Where moving averages belong."""
+    return original(self, x, use._replace(is_training=True))
+
+
+def not_scaled(original, x, rate, *others):
+    return original(x, rate, *others) * (1 - rate)
+
+
+def keys_of_one_update(original, draw, places):
+    return original(draw._replace(step=draw.step * 0), places)
+
+
+def keys_of_one_place(original, draw, places):
+    return original(draw, places * 0)
+
+
+def mean_of_squares(original, x):
+    return original(x) / 2 + original(jnp.roll(x, 1, axis=1)) / 2
+
+
+def padding_before(original, *arguments):
+    return [(after, before) for before, after in original(*arguments)]
+
+
+def rows_in_reverse(original, *arguments):
+    return original(*arguments)[::-1]
+
+
+def one_head(original, query, *others):
+    tokens = query.shape
+    joined = (x.reshape(*tokens[:2], 1, -1) for x in (query, *others))
+    return original(*joined).reshape(tokens)
+
+
+def unscaled_scores(original, query, key, value):
+    return original(query * query.shape[-1] ** 0.5, key, value)
+
+
+def without_tanh(original, x):
+    return original(x, approximate=False)
+
+
+def another_epsilon(original, *arguments, **options):
+    return original(*arguments, eps=1e-6, **options)
+
+
+def another_layer(original, x, rate, use, place):
+    return original(x, rate, use, place + 1)
+
+
+def always_kept(original, x, rate, use, place):
+    return original(x, rate * (place < 7), use, place)
+
+
+PLANTED = [
+    ("conv-small", "float64", port, "_moments", padding_counts),
+    ("conv-small", "float64", port, "_moments", constant_moments),
+    ("conv-small", "float64", port, "_moved", slower),
+    ("conv-small", "float64", port.BatchNorm, "__call__", moments_of_the_batch),
+    ("conv-small", "float64", port, "_masked", not_scaled),
+    ("conv-small", "float64", update, "place_keys", keys_of_one_update),
+    ("conv-small", "float64", update, "place_keys", keys_of_one_place),
+    ("conv-small", "float64", conv_small, "largest_of_squares", mean_of_squares),
+    ("conv-small", "float32", convolution, "_kernel_gradient_by_rows", rows_in_reverse),
+    ("wide-resnet", "float64", convolution, "same_pads", padding_before),
+    ("resnet", "float64", resnet, "drop_path", always_kept),
+    ("vit, mean", "float64", vit, "_attention", one_head),
+    ("vit, mean", "float64", vit, "_attention", unscaled_scores),
+    ("vit, mean", "float64", jax.nn, "gelu", without_tanh),
+    ("vit, mean", "float64", hk, "LayerNorm", another_epsilon),
+    ("vit", "float64", vit, "drop_path", another_layer),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("title", "dtype", "module", "piece", "wrong"),
+    PLANTED,
+    ids=[f"{title}-{wrong.__name__}" for title, *_, wrong in PLANTED],
+)
+def test_the_rung_of_networks_catches(monkeypatch, title, dtype, module, piece, wrong):
+    assert passes_unchanged(title, dtype)
+    original = getattr(module, piece)
+
+    # Haiku passes the module on to methods, so that they have to be functions.
+    def planted(*arguments, **options):
+        return wrong(original, *arguments, **options)
+
+    monkeypatch.setattr(module, piece, planted)
+    assert not passes(title, dtype)
