@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from embedder import EmbeddingTrainer
 
 CBOW_RATE = 4
-"""How much faster CBOW learns here than `alpha` says.
+"""How much faster CBOW learns here than `alpha` says, by means of contexts.
 
 The gradient of the mean of n contexts is 1/n of what gensim applies to each of them.
+That of their sum is n times what gensim applies, at the same step of output rows.
 """
 
 _MOVE = 0.4
@@ -64,15 +65,6 @@ class Totals(NamedTuple):
     words: int | None
 
 
-def check_supported(model: Any) -> None:
-    """Raises NotImplementedError for what cannot be trained yet."""
-    if not model.sg and not model.cbow_mean:
-        raise NotImplementedError(
-            "`cbow_mean` must be 1 with sg=0: the sum of contexts cannot be trained "
-            f"yet, got {model.cbow_mean}."
-        )
-
-
 def train(
     model: Any,
     corpus: Iterable[Any],
@@ -81,7 +73,6 @@ def train(
     is_file: bool,
 ) -> tuple[int, int]:
     """Trains `model.epochs` epochs; returns trained words, and words read, of all."""
-    check_supported(model)
     first = model.epochs_trained
     schedule = range(first, first + model.epochs)
     read: _Read | None = None
@@ -198,7 +189,7 @@ def _cap(model: Any, counts: np.ndarray, passes: int) -> float | None:
     In passes of skip-gram all terms of one token are applied. Of hierarchical softmax
     each pair of a block moves the root: at most by .4.
     """
-    if passes == 1 or not model.sg:
+    if passes == 1 or not _has_pairs(model):
         return None
     if model.hs:
         return _MOVE * passes / model.alpha
@@ -217,10 +208,16 @@ def _kept_shares(model: Any, counts: np.ndarray) -> np.ndarray:
 
 
 def _num_pairs(model: Any) -> int:
-    """Pairs of a token; of CBOW, which has one mean of its contexts, 1."""
-    if not model.sg:
+    """Pairs of a token; of CBOW, which has one mean of its contexts, 1. Of sums each
+    context has the gradient of a pair."""
+    if not _has_pairs(model):
         return 1
     return model.window + 1 if model.shrink_windows else 2 * model.window
+
+
+def _has_pairs(model: Any) -> bool:
+    """Whether each context of a token adds a whole gradient: not to a mean."""
+    return bool(model.sg or not model.cbow_mean)
 
 
 def _own_terms(model: Any, shares: np.ndarray) -> float:
@@ -245,7 +242,7 @@ def _lag(num_words: int, schedule: range, batch_words: int | None) -> float:
 
 
 def _rate(model: Any) -> int:
-    return 1 if model.sg else CBOW_RATE
+    return 1 if _has_pairs(model) else CBOW_RATE
 
 
 def _sample(model: Any, counts: np.ndarray) -> float:
@@ -270,6 +267,7 @@ def _trainer(
     return EmbeddingTrainer(
         **ngrams,
         architecture="skipgram" if model.sg else "cbow",
+        cbow_mean=bool(model.cbow_mean),
         vector_size=model.vector_size,
         window=model.window,
         negative=model.negative,

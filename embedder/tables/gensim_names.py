@@ -12,7 +12,6 @@ _OF_FIT = "the first argument of `fit`"
 SUCCESSORS = {
     "batch_words": "not needed",
     "callbacks": "`callbacks` of `fit`",
-    "cbow_mean": "not needed: cbow has the mean of contexts",
     "compute_loss": "not needed: `loss_history` has it",
     "corpus_file": _OF_FIT,
     "hashfxn": "not needed: `seed` alone counts",
