@@ -62,6 +62,18 @@ def test_a_file_of_fasttext_comes_back(model, tmp_path):
     np.testing.assert_allclose(vectors.vectors, model.wv.vectors, rtol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", [{}, {"hs": 1, "negative": 0}], ids=["ns", "hs"])
+def test_cbow_has_the_sum_of_contexts_or_their_mean(tree):
+    sums, means = (
+        FastText(SENTENCES, sg=0, cbow_mean=mean, **SETTINGS | tree | {"epochs": 3})
+        for mean in (0, 1)
+    )
+    assert sums.loss_history == sorted(sums.loss_history, reverse=True)
+    assert sums.loss_history != means.loss_history
+    assert not np.allclose(sums.wv["unheard"], means.wv["unheard"])
+
+
 def test_rows_of_ngrams_cannot_be_locked(model):
     model.wv.vectors_vocab_lockf = np.zeros(1, np.float32)
     try:
