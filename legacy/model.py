@@ -23,6 +23,8 @@ of `output`, which is [V, D] if `negative` is 0, else [2 V, D]; so is
 Of subwords alone: the settings `subwords` and `buckets`, and a member
 
     subwords      [V + K, D], the rows of words and of the K buckets that they have
+
+Of sums of contexts alone: the setting `cbow_mean`.
 """
 
 import json
@@ -69,6 +71,7 @@ _COUNT = _Rule(int, "an integer >= 1", lambda x, _: x >= 1)
 # before them.
 _RULES = {
     "hs": _Rule(bool, "True or False", lambda x, _: True),
+    "cbow_mean": _Rule(bool, "True or False", lambda x, _: True),
     "vector_size": _COUNT,
     "window": _Rule(int, "an integer from 1 to 127", lambda x, _: 1 <= x <= 127),
     "negative": _Rule(
@@ -91,7 +94,13 @@ _RULES = {
             0
             <= x
             <= (
-                s["alpha"] or default_alpha(s["architecture"], math.inf, s["optimizer"])
+                s["alpha"]
+                or default_alpha(
+                    s["architecture"],
+                    math.inf,
+                    s["optimizer"],
+                    num_summed=num_summed(s),
+                )
             )
         ),
     ),
@@ -188,20 +197,31 @@ def default_alpha(
     optimizer: str,
     epochs: int = 5,
     blocks_per_update: int = 1,
+    num_summed: int = 0,
 ) -> float:
     """Learning rate at the start: rows with few updates want more.
 
     Skip-gram: 0.05 where a row gets 1,300 updates in all epochs (`row_updates` in one),
     falling with their number to the power -1/4, from 0.1 to 0.025. CBOW: four times
-    that, since its gradient is divided by the number of contexts. Updates of N blocks:
-    N to the power 0.1 of that. Adagrad divides by the size of the gradients: one for
-    all.
+    that, since its gradient is divided by the number of contexts. That of a sum is not:
+    a sum of `num_summed` contexts has the rate of skip-gram, less for more than 6.
+    Updates of N blocks: N to the power 0.1 of that. Adagrad divides by the size of the
+    gradients: one for all.
     """
     if optimizer == "adagrad":
         return _ADAGRAD_ALPHA
     updates = max(row_updates * (epochs or 5), 1)
     alpha = min(max(0.05 * (1300 / updates) ** 0.25, 0.025), 0.1)
-    return {"skipgram": 1, "cbow": 4}[architecture] * alpha * blocks_per_update**0.1
+    factor = {"skipgram": 1, "cbow": 4}[architecture]
+    if num_summed:
+        factor = min(6 / num_summed, 1)
+    return factor * alpha * blocks_per_update**0.1
+
+
+def num_summed(settings: dict[str, Any]) -> int:
+    """Contexts in the sum of a token of CBOW, on average; 0: there are no sums."""
+    has_sums = settings["architecture"] == "cbow" and not settings["cbow_mean"]
+    return settings["window"] + 1 if has_sums else 0
 
 
 def default_blocks_per_update(num_tokens: float, block: int) -> int:
@@ -314,6 +334,8 @@ def _to_json(settings: dict[str, Any]) -> bytes:
     if not settings["subwords"]:
         left_out = "subwords", "buckets"
         settings = {k: v for k, v in settings.items() if k not in left_out}
+    if settings["cbow_mean"]:
+        settings = {k: v for k, v in settings.items() if k != "cbow_mean"}
     return json.dumps(settings).encode("utf-8")
 
 
@@ -364,7 +386,7 @@ def _settings(member: np.ndarray) -> dict[str, Any]:
     settings = json.loads(member.tobytes().decode("utf-8"))
     if isinstance(settings, dict):
         of_earlier = {"optimizer": "sgd", "hs": False}
-        of_earlier |= {"subwords": (), "buckets": 2_000_000}
+        of_earlier |= {"subwords": (), "buckets": 2_000_000, "cbow_mean": True}
         settings = of_earlier | settings
     if not isinstance(settings, dict) or set(settings) != set(_RULES):
         raise ValueError("`settings` has other names than the arguments of a trainer")

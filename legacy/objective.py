@@ -108,7 +108,13 @@ def skipgram_loss(scores: Scores, pairs: Pairs, *, negative: int) -> float:
 
 
 def cbow(
-    rows: Rows, pairs: Pairs, *, window: int, negative: int, out: Rows | None = None
+    rows: Rows,
+    pairs: Pairs,
+    *,
+    window: int,
+    negative: int,
+    out: Rows | None = None,
+    mean: bool = True,
 ) -> Terms:
     """Scores, row gradients and row weights of the CBOW loss of an update.
 
@@ -118,30 +124,31 @@ def cbow(
     with h_t the mean of v_j over ctx(t). This is its true gradient, which word2vec.c
     and gensim do not apply: they do not divide it by n_t.
 
-    Weights. Input row: the sum of 1/n_t over the centres that it is a context of.
-    Output row: 1 for an active centre (n_t > 0); as noise: (negative/K) times the
-    active centres of its tile.
+    Weights. Input row: the sum of 1/n_t over the centres that it is a context of; the
+    number of these if h_t is a sum. Output row: 1 for an active centre (n_t > 0); as
+    noise: (negative/K) times the active centres of its tile.
 
     Args:
         out: where to put the gradients; C-contiguous.
+        mean: False: h_t is the sum of v_j, without a factor 1/n_t anywhere.
     """
     tile, num_noise = pairs.mask.shape[2], rows.noise.shape[2]
     out = out or Rows(*map(np.empty_like, rows))
     context_NGCD = halo(rows.input, tile, window, fill=0)
     target_NGBD = tiles(rows.output, tile)
     active_NGB = active(pairs)
-    share_NGBC = pairs.mask / np.maximum(pairs.count, 1)[..., np.newaxis]
-    mean_NGBD = share_NGBC @ context_NGCD
-    positive_NGB = np.vecdot(mean_NGBD, target_NGBD)
-    noise_NGBK = mean_NGBD @ transposed(rows.noise)
+    share_NGBC = context_shares(pairs, mean)
+    hidden_NGBD = share_NGBC @ context_NGCD
+    positive_NGB = np.vecdot(hidden_NGBD, target_NGBD)
+    noise_NGBK = hidden_NGBD @ transposed(rows.noise)
     # dL/d(h_t.u_t) = -sigmoid(-h_t.u_t), and for noise (negative/K) sigmoid(h_t.u).
     up_NGB1 = (active_NGB / _minus_one_plus_exp(positive_NGB))[..., np.newaxis]
     down_NGBK = _noise_derivative(noise_NGBK, active_NGB, negative)
-    mean_gradient_NGBD = down_NGBK @ rows.noise
-    mean_gradient_NGBD += up_NGB1 * target_NGBD
-    fold(transposed(share_NGBC) @ mean_gradient_NGBD, window, out=out.input)
-    np.multiply(up_NGB1, mean_NGBD, out=tiles(out.output, tile))
-    np.matmul(transposed(down_NGBK), mean_NGBD, out=out.noise)
+    hidden_gradient_NGBD = down_NGBK @ rows.noise
+    hidden_gradient_NGBD += up_NGB1 * target_NGBD
+    fold(transposed(share_NGBC) @ hidden_gradient_NGBD, window, out=out.input)
+    np.multiply(up_NGB1, hidden_NGBD, out=tiles(out.output, tile))
+    np.matmul(transposed(down_NGBK), hidden_NGBD, out=out.noise)
     shares_NGC = np.ones(tile, pairs.mask.dtype) @ share_NGBC
     weights = Rows(
         input=folded(shares_NGC, rows.input.shape[:2], window),
@@ -200,6 +207,13 @@ def _noise_weight(terms_NGB, negative: int, num_noise: int):
     """(negative/K) times the terms of a tile, for each of its noise ids, [N, G, K]."""
     weight_NG = negative / num_noise * terms_NGB.sum(axis=-1)
     return np.repeat(weight_NG[..., np.newaxis], num_noise, axis=-1)
+
+
+def context_shares(pairs: Pairs, mean: bool):
+    """What each context counts in h_t, [N, G, B, C]: 1/n_t, or 1 in a sum."""
+    if not mean:
+        return pairs.mask
+    return pairs.mask / np.maximum(pairs.count, 1)[..., np.newaxis]
 
 
 def active(pairs: Pairs):

@@ -20,6 +20,7 @@ import numpy as np
 from legacy.objective import (
     Pairs,
     active,
+    context_shares,
     fold,
     folded,
     halo,
@@ -81,30 +82,35 @@ def skipgram(
 
 
 def cbow(
-    rows: PathRows, signs_NTL: np.ndarray, pairs: Pairs, *, window: int
+    rows: PathRows,
+    signs_NTL: np.ndarray,
+    pairs: Pairs,
+    *,
+    window: int,
+    mean: bool = True,
 ) -> PathTerms:
     """Scores, row gradients and row weights of a CBOW update.
 
         L = sum over t with n_t > 0 of sum_l softplus(s_tl h_t.a_tl)
 
-    with h_t the mean of v_j over ctx(t).
+    with h_t the mean of v_j over ctx(t); their sum if `mean` is False.
 
-    Weights. Input row: the sum of 1/n_t over the centres that it is a context of. Inner
-    node: the active centres that have it on their path.
+    Weights. Input row: the sum of 1/n_t over the centres that it is a context of; their
+    number for a sum. Inner node: the active centres that have it on their path.
     """
     tile = pairs.mask.shape[2]
     sign_NGBL = tiles(signs_NTL, tile).astype(rows.input.dtype)
     context_NGCD = halo(rows.input, tile, window, fill=0)
     nodes_NGBLD = tiles(rows.nodes, tile)
-    share_NGBC = pairs.mask / np.maximum(pairs.count, 1)[..., np.newaxis]
-    mean_NGBD = share_NGBC @ context_NGCD
-    score_NGBL = (nodes_NGBLD @ mean_NGBD[..., np.newaxis])[..., 0]
+    share_NGBC = context_shares(pairs, mean)
+    hidden_NGBD = share_NGBC @ context_NGCD
+    score_NGBL = (nodes_NGBLD @ hidden_NGBD[..., np.newaxis])[..., 0]
     term_NGBL = active(pairs)[..., np.newaxis] * np.abs(sign_NGBL)
     error_NGBL = term_NGBL * sign_NGBL * _sigmoid(sign_NGBL * score_NGBL)
-    of_mean_NGBD = (error_NGBL[..., np.newaxis, :] @ nodes_NGBLD)[..., 0, :]
+    of_hidden_NGBD = (error_NGBL[..., np.newaxis, :] @ nodes_NGBLD)[..., 0, :]
     out_input = np.empty_like(rows.input)
-    fold(transposed(share_NGBC) @ of_mean_NGBD, window, out=out_input)
-    out_NGBLD = error_NGBL[..., np.newaxis] * mean_NGBD[..., np.newaxis, :]
+    fold(transposed(share_NGBC) @ of_hidden_NGBD, window, out=out_input)
+    out_NGBLD = error_NGBL[..., np.newaxis] * hidden_NGBD[..., np.newaxis, :]
     shares_NGC = np.ones(tile, pairs.mask.dtype) @ share_NGBC
     weights = PathRows(
         input=folded(shares_NGC, rows.input.shape[:2], window), nodes=untile(term_NGBL)

@@ -21,6 +21,7 @@ from legacy.model import (
     default_blocks_per_update,
     default_cap,
     num_output_tables,
+    num_summed,
     read_model,
     write_model,
 )
@@ -59,7 +60,7 @@ class EmbeddingTrainer:
             None: by the updates that rows get, see `model.default_alpha`.
         epochs: passes over the corpus.
         architecture: "skipgram" predicts the contexts of a token, "cbow" a token from
-            their mean.
+            their mean, or their sum.
         seed: of the initial vectors and of every draw.
         workers: processes; more than 1 are faster, but not reproducible. A script that
             has them needs `if __name__ == "__main__":`.
@@ -76,6 +77,7 @@ class EmbeddingTrainer:
         subwords: () or the least and the most characters of the n-grams whose rows make
             the vectors of words, see `legacy/subwords.py`; by SGD and one worker.
         buckets: numbers of n-grams.
+        cbow_mean: False: of CBOW, sums of contexts.
 
     Raises:
         TypeError, ValueError: an argument breaks its rule, which the message says.
@@ -106,6 +108,7 @@ class EmbeddingTrainer:
         hs: bool = False,
         subwords: Sequence[int] = (),
         buckets: int = 2_000_000,
+        cbow_mean: bool = True,
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(check_settings(arguments))
@@ -307,6 +310,7 @@ class EmbeddingTrainer:
             self.optimizer,
             first_epoch + epochs,
             num_blocks,
+            num_summed(self._settings()),
         )
         cap = math.inf
         if self.optimizer == "sgd":
@@ -327,6 +331,7 @@ class EmbeddingTrainer:
             min_alpha=self.min_alpha,
             hs=self.hs,
             scale=scale,
+            cbow_mean=self.cbow_mean,
         )
 
 

@@ -1,5 +1,6 @@
 """One update of the tables, and epochs of them."""
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -45,6 +46,7 @@ class Plan(NamedTuple):
     min_alpha: float
     hs: bool = False
     scale: float = 0.0  # of subwords; 0: there are none
+    cbow_mean: bool = True
 
 
 class State(NamedTuple):
@@ -133,6 +135,7 @@ def apply_update(
     negative: int,
     tree: Tree | None = None,
     subwords: Subwords | None = None,
+    cbow_mean: bool = True,
 ) -> tuple[UpdateTerms, Pairs]:
     """Applies one update to `state` in place, and returns what it computed for it.
 
@@ -150,6 +153,7 @@ def apply_update(
         cap: pair steps by which SGD may move a row in one update; inf for no cap.
         tree: of hierarchical softmax; None: there is negative sampling alone.
         subwords: whose rows in `state` learn, by SGD, in the place of input rows.
+        cbow_mean: of CBOW: means of contexts; False: sums.
     """
     if subwords is not None:
         state.tables[0] = compose(subwords, state.subwords)
@@ -170,8 +174,7 @@ def apply_update(
         ids = np.concatenate([update.ids, update.ids, update.noise], axis=None)
         ids[update.ids.size :] += num_tokens
         gradients = np.empty((ids.size, size), rows.dtype)
-        compute = {"skipgram": objective.skipgram, "cbow": objective.cbow}[architecture]
-        sampled = compute(
+        sampled = _objective(objective, architecture, cbow_mean)(
             _by_role(rows.take(ids, axis=0), update),
             found,
             window=window,
@@ -181,7 +184,7 @@ def apply_update(
         parts.append((ids, gradients, np.concatenate(sampled.weights, axis=None)))
     if tree is not None:
         points = tree.points[update.ids] + np.int32(len(rows) - num_tokens)
-        paths = {"skipgram": softmax.skipgram, "cbow": softmax.cbow}[architecture](
+        paths = _objective(softmax, architecture, cbow_mean)(
             PathRows(rows[update.ids], rows[points]),
             tree.signs[update.ids],
             found,
@@ -201,6 +204,13 @@ def apply_update(
     if subwords is not None:
         state.tables[0] = compose(subwords, state.subwords)
     return UpdateTerms(sampled, paths), found
+
+
+def _objective(module, architecture: str, cbow_mean: bool):
+    """The function of `objective` or `softmax`."""
+    if architecture == "skipgram":
+        return module.skipgram
+    return functools.partial(module.cbow, mean=cbow_mean)
 
 
 def _without_words(
@@ -261,6 +271,7 @@ def _train_epoch(
             negative=plan.negative,
             tree=tree,
             subwords=subwords,
+            cbow_mean=plan.cbow_mean,
         )
         if index % interval == 0:
             reported = loss_sum(plan.architecture, terms, found, plan.negative)

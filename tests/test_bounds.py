@@ -22,6 +22,7 @@ TABLES = {  # a pattern of the rule, and values that break it
     "window": ("an integer from 1 to 127( or .session.)?", [0, 128]),
     "negative": ("an integer >= 1, or 0 with `hs`", [0, -1]),
     "hs": ("True or False", []),
+    "cbow_mean": ("True or False", []),
     "min_count": (COUNT, [0, -5]),
     "sample": ("a number from 0 to 1", [-0.1, 1.1, math.nan, math.inf]),
     "ns_exponent": ("a finite number", [math.nan, math.inf, -math.inf, 10**400]),

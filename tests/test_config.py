@@ -115,6 +115,28 @@ def test_default_alpha_of_walks_falls_with_the_repeats_of_a_node(repeats):
         assert alpha == pytest.approx(factor * 0.025 * min(1, 1.25 / repeats))
 
 
+@pytest.mark.parametrize(
+    ("options", "factor"),
+    [
+        ({"window": 5}, 1),
+        ({"window": 1}, 1),
+        ({"window": 20}, 6 / 21),
+        ({"window": 20, "shrink_windows": False}, 6 / 40),
+        ({"window": "session"}, 6 / 127),
+        ({"window": 20, "walks": 1}, 6 / 21 * 0.025 / 0.05),
+        ({"window": 20, "cbow_mean": True}, 4),
+        ({"window": 20, "architecture": "skipgram"}, 1),
+        ({"window": 20, "optimizer": "adagrad"}, ADAGRAD_ALPHA / 0.05),
+    ],
+    ids=str,
+)
+def test_default_alpha_of_sums_falls_with_the_contexts(options, factor):
+    given = {"architecture": "cbow", "cbow_mean": False, "blocks_per_update": 1}
+    config = with_options(Config(), **given | options)
+    alpha = resolve(config, 10**6, row_updates=lambda sample: 260).tables.alpha
+    assert alpha == pytest.approx(factor * 0.05)
+
+
 @pytest.mark.parametrize("epochs", [0, 1, 3, 20])
 def test_default_alpha_counts_the_updates_of_all_epochs(epochs):
     alpha = default_alpha("skipgram", 700, epochs)

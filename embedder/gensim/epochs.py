@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from embedder import EmbeddingTrainer
 
 CBOW_RATE = 4
-"""How much faster CBOW learns here than `alpha` says.
+"""How much faster CBOW learns here than `alpha` says, by means of contexts.
 
 The gradient of the mean of n contexts is 1/n of what gensim applies to each of them.
+That of their sum is n times what gensim applies, at the same step of output rows.
 """
 
 _MOVE = 0.4
@@ -67,15 +68,6 @@ class Totals(NamedTuple):
     words: int | None
 
 
-def check_supported(model: Any) -> None:
-    """Raises NotImplementedError for what cannot be trained yet."""
-    if not model.sg and not model.cbow_mean:
-        raise NotImplementedError(
-            "`cbow_mean` must be 1 with sg=0: the sum of contexts cannot be trained "
-            f"yet, got {model.cbow_mean}."
-        )
-
-
 def train(
     model: Any,
     corpus: Iterable[Any],
@@ -85,7 +77,6 @@ def train(
     report_delay: float,
 ) -> tuple[int, int]:
     """Trains `model.epochs` epochs; returns trained words, and words read, of all."""
-    check_supported(model)
     _warn_of_window(model)
     reports = progress.Reports(
         report_delay, "examples" if totals.examples else "words", -1 if is_file else 0
@@ -275,7 +266,7 @@ def _cap(
     In passes of skip-gram all terms of one token are applied. Of hierarchical softmax
     each pair of a block moves the root: at most by .4.
     """
-    if passes == 1 or not model.sg:
+    if passes == 1 or not _has_pairs(model):
         return None
     if model.hs:
         return _MOVE * passes / model.alpha
@@ -294,11 +285,12 @@ def _kept_shares(model: Any, counts: np.ndarray) -> np.ndarray:
 
 
 def _num_pairs(model: Any, lengths: np.ndarray | None = None) -> float:
-    """Pairs of a token; of CBOW, which has one mean of its contexts, 1.
+    """Pairs of a token; of CBOW, which has one mean of its contexts, 1. Of sums each
+    context has the gradient of a pair.
 
     Sentences of these lengths, i64[n], bound those of a window that is cut.
     """
-    if not model.sg:
+    if not _has_pairs(model):
         return 1
     if model.window <= _WIDEST:
         return model.window + 1 if model.shrink_windows else 2 * model.window
@@ -306,6 +298,11 @@ def _num_pairs(model: Any, lengths: np.ndarray | None = None) -> float:
         return _BLOCK - 1
     cut = np.minimum(lengths, _BLOCK)
     return max(1.0, float((cut * (cut - 1)).sum() / cut.sum()))
+
+
+def _has_pairs(model: Any) -> bool:
+    """Whether each context of a token adds a whole gradient: not to a mean."""
+    return bool(model.sg or not model.cbow_mean)
 
 
 def _shrinks(model: Any) -> bool:
@@ -349,7 +346,7 @@ def _lag(num_words: int, schedule: range, batch_words: int | None) -> float:
 
 
 def _rate(model: Any) -> int:
-    return 1 if model.sg else CBOW_RATE
+    return 1 if _has_pairs(model) else CBOW_RATE
 
 
 def _seed(model: Any) -> int:
@@ -376,6 +373,7 @@ def _trainer(
     return EmbeddingTrainer(
         **_ngrams(model.wv),
         architecture="skipgram" if model.sg else "cbow",
+        cbow_mean=bool(model.cbow_mean),
         vector_size=model.vector_size,
         window=min(model.window, _WIDEST),
         negative=model.negative,

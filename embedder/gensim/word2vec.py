@@ -52,14 +52,14 @@ class Word2Vec:
       vector_size, window, min_count, sample, seed, negative, ns_exponent, epochs: as of
         `EmbeddingTrainer`; `sample` of 1 or more is a count, a `window` above 127 is
         trained as 127, and `seed` None is another one each time.
-      alpha, min_alpha: learning rate at the start and at the end. CBOW's gradient is
-        divided by the number of contexts, as gensim's is not, so its rate is four times
-        `alpha`.
+      alpha, min_alpha: learning rate at the start and at the end. CBOW's gradient by
+        means is divided by the number of contexts, as gensim's is not, so its rate is
+        four times `alpha`; by sums, it is `alpha`.
       workers: threads that make blocks; any number gives the same vectors. 0 or less:
         one, where gensim trains nothing.
       sg: 1: skip-gram; 0: CBOW.
       hs: 1: hierarchical softmax; with `negative` > 0 both losses are added.
-      cbow_mean: must be 1 with sg=0.
+      cbow_mean: with sg=0, 1: the mean of contexts; 0: their sum.
       max_vocab_size: prune the rarest words while counting, above this number.
       max_final_vocab: raise `min_count` so that at most this many words are kept.
       trim_rule: (word, count, min_count) -> RULE_KEEP, RULE_DISCARD or RULE_DEFAULT.
@@ -74,7 +74,6 @@ class Word2Vec:
 
     Raises:
       TypeError: the corpus is none; ValueError, RuntimeError: nothing can be trained.
-      NotImplementedError: training with sg=0 and cbow_mean=0.
     """
 
     KIND = "Word2Vec"
@@ -256,7 +255,6 @@ class Word2Vec:
 
         With `dry_run` it only returns that.
         """
-        training.check_supported(self)
         report: dict[str, Any] = vocabulary.prepare(
             self, update, trim_rule, min_count, sample, dry_run
         )

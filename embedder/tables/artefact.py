@@ -10,7 +10,8 @@ an optimizer keeps for each row (`engine.rules.RowArray`), and of tokens that we
 given as integers `key_type`. With subwords also `subwords` [V + K, D], the rows of
 words and of the buckets that they have, ascending. The settings `optimizer` of SGD, and
 `hs`, `subwords` and `buckets` where they are off, are left out, as in files of earlier
-versions. Nothing is pickled, and the checksums of zip reveal damage.
+versions, and so is `cbow_mean` where it is on. Nothing is pickled, and the checksums of
+zip reveal damage.
 """
 
 import json
@@ -38,7 +39,7 @@ MODEL_SETTINGS = (
     *("vector_size", "window", "negative", "min_count", "sample", "ns_exponent"),
     *("alpha", "min_alpha", "epochs", "architecture", "seed", "workers", "block"),
     *("tile", "noise", "cap", "blocks_per_update", "dtype", "optimizer", "hs"),
-    *("subwords", "buckets"),
+    *("subwords", "buckets", "cbow_mean"),
 )
 """Settings that a model file holds: the arguments of `EmbeddingTrainer`."""
 
@@ -56,7 +57,8 @@ _MEMBERS = {
 
 
 _OF_EARLIER_VERSIONS: dict[str, Any] = {
-    **{"optimizer": "sgd", "hs": False, "subwords": (), "buckets": 2_000_000}
+    **{"optimizer": "sgd", "hs": False, "subwords": (), "buckets": 2_000_000},
+    "cbow_mean": True,
 }
 """Settings that files of earlier versions lack, with the values that those have."""
 

@@ -1,8 +1,10 @@
-"""CBOW with negative sampling: the mean of the contexts predicts the token.
+"""CBOW with negative sampling: the mean or the sum of contexts predicts the token.
 
     L = sum over t with n_t > 0 of
             [ softplus(-h_t.u_t) + (negative/K) sum_k softplus(h_t.u_k) ]       (8)
     h_t = (1/n_t) sum_{j in ctx(t)} v_j
+
+or with `is_mean` False, of `cbow_sums.py`, without the factor 1/n_t               (97)
 
 with v rows of the input table, u of the output table, ctx(t) the contexts of token t,
 n_t their number, and k over the K noise ids of the tile of t. With a bootstrap or
@@ -49,18 +51,20 @@ def row_ids(ids_NT, noise_NGK, *, window: int) -> Rows:
     )
 
 
-def row_weights(pairs: Pairs, *, negative: int, num_noise: int) -> Rows:
+def row_weights(
+    pairs: Pairs, *, negative: int, num_noise: int, is_mean: bool = True
+) -> Rows:
     """Weight of the terms that each gathered row is in: [N, G, C] and [N, G, B + K].
 
-    Input row: the sum of 1/n_t over the tokens of the tile that it is a context of.
-    Output row: 1 for a token that has a context; as noise: (negative/K) times the
-    number of these in the tile. Each times m_t.
+    Input row: the sum of 1/n_t over the tokens of the tile that it is a context of; of
+    sums the number of these. Output row: 1 for a token that has a context; as noise:
+    (negative/K) times the number of these in the tile. Each times m_t.
     """
     active_NGB = active(pairs)
     noise_NG1 = negative / num_noise * active_NGB.sum(axis=2, keepdims=True)
     noise_NGK = jnp.broadcast_to(noise_NG1, (*noise_NG1.shape[:2], num_noise))
     return Rows(
-        input=weighted(mean_weights(pairs), pairs).sum(axis=2),
+        input=weighted(context_weights(pairs, is_mean), pairs).sum(axis=2),
         output=jnp.concatenate([active_NGB, noise_NGK], axis=2),
     )
 
@@ -71,11 +75,13 @@ def loss(
     *,
     negative: int,
     sum_columns: SumColumns = all_columns,
+    is_mean: bool = True,
 ) -> jax.Array:
     """L of an update, a scalar, from the gathered rows."""
     tile, num_rows = pairs.mask.shape[2], rows.output.shape[2]
-    mean_NGBD = einsum("ngbc,ngcd->ngbd", mean_weights(pairs), rows.input)
-    score_NGBR = sum_columns(einsum("ngbd,ngrd->ngbr", mean_NGBD, rows.output))
+    of_contexts_NGBC = context_weights(pairs, is_mean)
+    hidden_NGBD = einsum("ngbc,ngcd->ngbd", of_contexts_NGBC, rows.input)
+    score_NGBR = sum_columns(einsum("ngbd,ngrd->ngbr", hidden_NGBD, rows.output))
     sign_111R = positive_first(tile, num_rows, score_NGBR.dtype)
     terms_NGBR = _terms(pairs, negative, num_rows - tile)
     return (terms_NGBR * softplus(sign_111R * score_NGBR)).sum()
@@ -86,9 +92,11 @@ def num_terms(pairs: Pairs) -> jax.Array:
     return active(pairs).sum()
 
 
-def mean_weights(pairs: Pairs) -> jax.Array:
-    """1/n_t for each context of a token, else 0, [N, G, B, C]."""
+def context_weights(pairs: Pairs, is_mean: bool = True) -> jax.Array:
+    """1/n_t, or of sums 1, for each context of a token, else 0, [N, G, B, C]."""
     mask_NGBC = pairs.mask.astype(pairs.num_contexts.dtype)
+    if not is_mean:
+        return mask_NGBC
     return mask_NGBC / jnp.maximum(pairs.num_contexts, 1)[..., jnp.newaxis]
 
 

@@ -96,7 +96,7 @@ class EmbeddingTrainer:
       alpha, min_alpha: learning rate at the start and at the end, linear between; alpha
         None: by the updates that rows get, and the size of an update, 0.025 to 0.17,
         of walks at most 0.025, less where they return to their nodes often; for cbow
-        four times that; of adagrad 0.2.
+        four times that, by sums at most once; of adagrad 0.2.
       epochs: passes over the corpus.
       architecture: "skipgram" or "cbow".
       seed: of the initial vectors and all draws.
@@ -118,6 +118,7 @@ class EmbeddingTrainer:
         to MAX characters, as in fastText, and unknown words have vectors, too; (): each
         word has a row of its own.
       buckets: numbers that n-grams are hashed to.
+      cbow_mean: of cbow: the mean of the vectors of contexts; False: their sum.
 
     Raises:
       TypeError, ValueError: an argument is out of its bounds; the message names it.
@@ -159,6 +160,7 @@ class EmbeddingTrainer:
         hs: bool = False,
         subwords: Sequence[int] = (),
         buckets: int = 2_000_000,
+        cbow_mean: bool = True,
     ):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         vars(self).update(_checked(arguments))

@@ -13,7 +13,6 @@ SUCCESSORS = {
     "batch_words": "not needed",
     "bucket": "`buckets`",
     "callbacks": "`callbacks` of `fit`",
-    "cbow_mean": "not needed: cbow has the mean of contexts",
     "comment": "not needed: keep it beside the trainer",
     "compute_loss": "not needed: `loss_history` has it",
     "corpus_file": _OF_FIT,

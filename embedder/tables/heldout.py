@@ -93,8 +93,11 @@ def predictions(
     max_pairs: int = 10_000,
 ) -> Predictions:
     """The predictions whose mean is `log_likelihood`, which has the same arguments."""
-    predict = {"skipgram": _of_contexts, "cbow": _of_tokens}[options.architecture]
-    hidden, rows, targets, positions = predict(input, sequences, window, max_pairs)
+    if options.architecture == "skipgram":
+        made = _of_contexts(input, sequences, window, max_pairs)
+    else:
+        made = _of_tokens(input, sequences, window, max_pairs, options.cbow_mean)
+    hidden, rows, targets, positions = made
     number = np.repeat(np.arange(len(sequences.lengths)), sequences.lengths)
     baseline = np.log(counts[targets] / counts.sum())
     if not len(targets):
@@ -208,9 +211,9 @@ def _of_contexts(
 
 
 def _of_tokens(
-    input: np.ndarray, sequences: Sequences, window: int, at_most: int
+    input: np.ndarray, sequences: Sequences, window: int, at_most: int, is_mean: bool
 ) -> _Predictions:
-    """Tokens by the mean of the input rows of their contexts."""
+    """Tokens by the mean, or the sum, of the input rows of their contexts."""
     has_context = _has_context(sequences, window)
     positions = np.flatnonzero(has_context.any(axis=1))
     positions = positions[_choose(len(positions), at_most)]
@@ -218,10 +221,11 @@ def _of_tokens(
     for column, offset in enumerate(_offsets(window)):
         here = has_context[positions, column]
         sums[here] += input[sequences.ids[positions[here] + offset]]
-    num_contexts = has_context[positions].sum(axis=1, keepdims=True)
-    hidden = sums / num_contexts.astype(input.dtype)
+    if is_mean:
+        num_contexts = has_context[positions].sum(axis=1, keepdims=True)
+        sums /= num_contexts.astype(input.dtype)
     rows = np.arange(len(positions))
-    return hidden, rows, sequences.ids[positions], positions
+    return sums, rows, sequences.ids[positions], positions
 
 
 def _offsets(window: int) -> np.ndarray:

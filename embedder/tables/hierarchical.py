@@ -64,6 +64,8 @@ class HierarchicalSoftmax:
     """Negative sampling, whose loss is added; None: there is none."""
     depth: int
     """L."""
+    is_mean: bool = True
+    """Of CBOW: h_t is the mean of the contexts, (8); else their sum, (97)."""
 
     def paths(self, above, ids_NT, dtype) -> Paths:
         """The paths of tokens.
@@ -103,13 +105,14 @@ class HierarchicalSoftmax:
         """Weight of the terms that each gathered row is in.
 
         Input row: the tokens of the tile that have it as context; CBOW: the sum of
-        1/n_t over them. Inner node: n_t; CBOW: 1 if the token is active. Each times
-        m_t.
+        1/n_t over them, and of sums their number. Inner node: n_t; CBOW: 1 if the
+        token is active. Each times m_t.
         """
         assert pairs.signs is not None, "prepared with the tree"
         shape = *pairs.mask.shape[:2], -1
         if self.is_cbow:
-            of_contexts, of_token = cbow.mean_weights(pairs), cbow.active(pairs)
+            of_contexts = cbow.context_weights(pairs, self.is_mean)
+            of_token = cbow.active(pairs)
         else:
             of_contexts = pairs.mask.astype(pairs.num_contexts.dtype)
             of_token = weighted(pairs.num_contexts, pairs)
@@ -141,8 +144,11 @@ class HierarchicalSoftmax:
             for x, num in zip(rows, (num_positions, num_nodes), strict=True)
         ]
         sampled, own = (Rows(*part) for part in zip(*parts, strict=True))
-        loss = _cbow_loss if self.is_cbow else _skipgram_loss
-        total = loss(own, pairs, pairs.signs, sum_columns)
+        given = own, pairs, pairs.signs, sum_columns
+        if self.is_cbow:
+            total = _cbow_loss(*given, self.is_mean)
+        else:
+            total = _skipgram_loss(*given)
         if self.sampled is None:
             return total
         return total + self.sampled.loss(
@@ -173,10 +179,11 @@ def _skipgram_loss(
 
 
 def _cbow_loss(
-    rows: Rows, pairs: Pairs, sign_NGBL, sum_columns: SumColumns
+    rows: Rows, pairs: Pairs, sign_NGBL, sum_columns: SumColumns, is_mean: bool
 ) -> jax.Array:
-    mean_NGBD = einsum("ngbc,ngcd->ngbd", cbow.mean_weights(pairs), rows.input)
+    of_contexts_NGBC = cbow.context_weights(pairs, is_mean)
+    hidden_NGBD = einsum("ngbc,ngcd->ngbd", of_contexts_NGBC, rows.input)
     node_NGBLD = rows.output.reshape(*sign_NGBL.shape, -1)
-    score_NGBL = sum_columns(einsum("ngbd,ngbld->ngbl", mean_NGBD, node_NGBLD))
+    score_NGBL = sum_columns(einsum("ngbd,ngbld->ngbl", hidden_NGBD, node_NGBLD))
     term_NGBL = cbow.active(pairs)[..., jnp.newaxis] * jnp.abs(sign_NGBL)
     return (term_NGBL * softplus(sign_NGBL * score_NGBL)).sum()

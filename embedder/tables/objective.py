@@ -50,8 +50,9 @@ class SumColumns(Protocol):
 
 
 class Objective(Protocol):
-    """An objective over the rows of two tables: a module, `skipgram.py` or `cbow.py`;
-    or `hierarchical.HierarchicalSoftmax`, whose `row_ids` takes nodes of paths, too.
+    """An objective over the rows of two tables: a module, `skipgram.py`, `cbow.py` or
+    `cbow_sums.py`; or `hierarchical.HierarchicalSoftmax`, whose `row_ids` takes nodes
+    of paths, too.
 
     JAX derives the gradients; the oracle and the CPU kernel have them by hand.
     """

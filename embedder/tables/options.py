@@ -58,7 +58,10 @@ def _below_alpha(section, name: str) -> None:
     Of defaults it is the largest; `check_optimizer` knows which one applies.
     """
     alpha = section.alpha or max(
-        rule.default_alpha(section.architecture, math.inf) for rule in _RULES.values()
+        rule.default_alpha(
+            section.architecture, math.inf, num_summed=section.num_summed
+        )
+        for rule in _RULES.values()
     )
     number(_BELOW_ALPHA, lambda x: 0 <= x <= alpha)(section, name)
 
@@ -146,7 +149,9 @@ class TablesOptions:
     as often as its weight; sessions with weight 0 are left out."""
     architecture: Architecture = setting("skipgram")
     """skipgram: predict the contexts from a token. cbow: predict a token from the mean
-    of its contexts."""
+    of its contexts, or their sum; see `cbow_mean`."""
+    cbow_mean: bool = setting(True, boolean)
+    """Of cbow: the mean of the vectors of contexts; without it, their sum."""
     vector_size: int = setting(100, integer(1))
     """Dimensions of the vectors."""
     window: Window = setting(
@@ -185,7 +190,7 @@ class TablesOptions:
     )
     """Learning rate at the start; none: by the updates that rows get, and the size of
     an update, 0.025 to 0.17; of walks at most 0.025, less where they often return to
-    their nodes; for cbow four times that. Of adagrad 0.2.
+    their nodes; for cbow four times that, by sums at most once. Of adagrad 0.2.
     """
     min_alpha: float = setting(1e-4, _below_alpha, is_per_model=True)
     """Learning rate at the end. It falls linearly."""
@@ -364,6 +369,15 @@ class TablesOptions:
         return self.max_distance + (not self.has_whole_sequences)
 
     @property
+    def num_summed(self) -> int:
+        """Contexts in the sum of a token of CBOW, on average; 0: there is no sum."""
+        if self.architecture == "skipgram" or self.cbow_mean:
+            return 0
+        if self.has_whole_sequences:
+            return self.max_distance
+        return self.max_distance + 1 if self.shrink_windows else 2 * self.max_distance
+
+    @property
     def max_distance(self) -> int:
         """W, the largest distance of a context: of whole sequences T - 1."""
         if isinstance(self.window, int):
@@ -382,7 +396,9 @@ class TablesOptions:
             known = " or ".join(map(repr, OPTIMIZERS))
             raise InputError(f"`optimizer` of tables must be {known}, got {name!r}.")
         rule = _RULES[name]
-        alpha = self.alpha or rule.default_alpha(self.architecture, math.inf)
+        alpha = self.alpha or rule.default_alpha(
+            self.architecture, math.inf, num_summed=self.num_summed
+        )
         if self.min_alpha > alpha:
             raise InputError(
                 f"`min_alpha` must be {_BELOW_ALPHA}, got {self.min_alpha!r}."
@@ -409,6 +425,7 @@ def default_alpha(
     epochs: int = 5,
     blocks_per_update: int = 1,
     walk_repeats: float | None = None,
+    num_summed: int = 0,
 ) -> float:
     """Learning rate at the start, ALGORITHM.md (43).
 
@@ -416,11 +433,13 @@ def default_alpha(
     falling with their number to the power -1/4, from 0.1 to 0.025; and updates of N
     blocks: N to the power 0.1 of that. Of walks 0.025, and less where they return to
     their nodes: a node that is r times in a block takes r equal steps in one update.
-    CBOW: four times that, since its gradient is divided by the number of contexts.
+    CBOW: four times that, since its gradient is divided by the number of contexts. That
+    of a sum is not, and moves all of its contexts: less where they are more than 6.
 
     Args:
       row_updates: in an epoch, of `Vocabulary.row_updates`.
       walk_repeats: r of walks, of `Walks.repeats`; None: of a text.
+      num_summed: of `TablesOptions`.
     """
     if walk_repeats is not None:
         alpha = 0.025 * min(_REPEATS / walk_repeats, 1)
@@ -428,6 +447,8 @@ def default_alpha(
         updates = max(row_updates * (epochs or 5), 1)
         alpha = min(max(0.05 * (1300 / updates) ** 0.25, 0.025), 0.1)
         alpha *= blocks_per_update**0.1
+    if num_summed:
+        return min(6 / num_summed, 1) * alpha
     return {"skipgram": 1, "cbow": 4}[architecture] * alpha
 
 
@@ -515,6 +536,7 @@ def resolve_options(
         epochs,
         num_blocks,
         repeats(block) if options.walks else None,
+        options.num_summed,
     )
     alpha = max(alpha, options.min_alpha)  # above it, but of walks that return much
     max_pairs = options.max_pairs_per_row

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from embedder.engine.exchange import Exchange
-from embedder.tables import cbow, skipgram
+from embedder.tables import cbow, cbow_sums, skipgram
 from embedder.tables.blocks import Blocks
 from embedder.tables.hierarchical import HierarchicalSoftmax
 from embedder.tables.objective import Objective, Pairs, Rows, pairs_of
@@ -44,24 +44,29 @@ class Model(NamedTuple):
 
 
 def objective_of(
-    architecture: Architecture, depth: int = 0, is_sampled: bool = True
+    architecture: Architecture,
+    depth: int = 0,
+    is_sampled: bool = True,
+    cbow_mean: bool = True,
 ) -> Objective:
     """The objective of that name.
 
     Args:
       depth: with hierarchical softmax, nodes of the longest path; 0: without.
       is_sampled: with negative sampling.
+      cbow_mean: of CBOW: means of contexts, not sums.
     """
     sampled: Objective
     match architecture:
         case "skipgram":
             sampled = skipgram
         case "cbow":
-            sampled = cbow
+            sampled = cbow if cbow_mean else cbow_sums
     if not depth:
         return sampled
     is_cbow = architecture == "cbow"
-    return HierarchicalSoftmax(is_cbow, sampled if is_sampled else None, depth)
+    beside = sampled if is_sampled else None
+    return HierarchicalSoftmax(is_cbow, beside, depth, cbow_mean)
 
 
 class Gathered(NamedTuple):

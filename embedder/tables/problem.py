@@ -513,7 +513,7 @@ def _check_base(config: Config, base: ModelFile) -> None:
     """Raises InputError if `base` has another architecture, objective, vector size or
     dtype."""
     options = options_of(config)
-    for name in ("architecture", "vector_size", "dtype", "hs", *_NGRAMS):
+    for name in ("architecture", "cbow_mean", "vector_size", "dtype", "hs", *_NGRAMS):
         if (there := base.settings[name]) != (here := options[name]):
             raise InputError(
                 f"`{name}` must be that of the run to start from, {there!r}, got "

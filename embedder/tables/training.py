@@ -632,7 +632,7 @@ def _model(
     is_sampled = options.negative > 0
     return Model(
         tables(*shape, dtype=dtype, seed=config.run.seed, output_rows=output_rows),
-        objective_of(options.architecture, depth, is_sampled),
+        objective_of(options.architecture, depth, is_sampled, options.cbow_mean),
         options.max_distance,
         options.negative,
     )

@@ -24,6 +24,7 @@ def loss(
     architecture: str,
     negative: int,
     signs=None,
+    cbow_mean: bool = True,
 ):
     """Loss of `blocks`, a `legacy.blocks.Blocks`; a scalar of the rows' dtype.
 
@@ -33,6 +34,7 @@ def loss(
       nodes: rows of inner nodes above the token of a position, [N, T, L, D]; None:
         there is no hierarchical softmax.
       signs: of `nodes`, [N, T, L]: 2 c - 1 of a code c; 0: padding.
+      cbow_mean: False: of CBOW, the sum of the contexts in the place of their mean.
     """
     total = 0
     for n in range(len(blocks.ids)):
@@ -40,10 +42,11 @@ def loss(
             context = _context(blocks.sequence[n], blocks.radius[n], t)
             if not context:
                 continue
+            divisor = len(context) if cbow_mean else 1
             if nodes is not None:
                 given = [input[n, j] for j in context]
                 if architecture == "cbow":
-                    given = [sum(given) / len(context)]
+                    given = [sum(given) / divisor]
                 for row in given:
                     for sign, node in zip(signs[n, t], nodes[n, t], strict=True):
                         total += abs(sign) * _softplus(sign * (row @ node))
@@ -56,9 +59,9 @@ def loss(
                     total += _softplus(-(input[n, t] @ output[n, j]))
                     total += share * _softplus(tile @ input[n, t]).sum()
             else:
-                mean = sum(input[n, j] for j in context) / len(context)
-                total += _softplus(-(mean @ output[n, t]))
-                total += share * _softplus(tile @ mean).sum()
+                hidden = sum(input[n, j] for j in context) / divisor
+                total += _softplus(-(hidden @ output[n, t]))
+                total += share * _softplus(tile @ hidden).sum()
     return total
 
 

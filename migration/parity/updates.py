@@ -1,5 +1,6 @@
 """Rungs of the arithmetic on given blocks: loss, row gradients, 1 and 100 updates."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -281,6 +282,7 @@ def oracle_step(
         negative=options.negative,
         tree=tree,
         subwords=subwords,
+        cbow_mean=options.cbow_mean,
     )
     if before is not None:
         _scale_steps(state, before, factors)
@@ -319,8 +321,9 @@ def oracle_rows(sample: Sample) -> OracleRows:
             compute = legacy.objective.skipgram
             of_paths = legacy.softmax.skipgram
         case "cbow":
-            compute = legacy.objective.cbow
-            of_paths = legacy.softmax.cbow
+            of_sums = {"mean": config.tables.cbow_mean}
+            compute = functools.partial(legacy.objective.cbow, **of_sums)
+            of_paths = functools.partial(legacy.softmax.cbow, **of_sums)
     rows, window = _rows(sample), config.tables.window
     sampled = paths = None
     if negative:
@@ -414,6 +417,7 @@ def _equation(sample: Sample) -> Callable:
             architecture=model.architecture,
             negative=model.negative,
             signs=signs,
+            cbow_mean=model.cbow_mean,
         )
 
     return equation

@@ -102,6 +102,18 @@ def test_keys_that_the_model_has_no_rows_for_are_refused(model):
         again.train(SENTENCES, total_examples=60, epochs=1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", [{}, {"hs": 1, "negative": 0}], ids=["ns", "hs"])
+def test_cbow_has_the_sum_of_contexts_or_their_mean(tree):
+    sums, means = (
+        FastText(SENTENCES, sg=0, cbow_mean=mean, **SETTINGS | tree | {"epochs": 3})
+        for mean in (0, 1)
+    )
+    assert sums.loss_history == sorted(sums.loss_history, reverse=True)
+    assert sums.loss_history != means.loss_history
+    assert not np.allclose(sums.wv["unheard"], means.wv["unheard"])
+
+
 def test_rows_of_ngrams_cannot_be_locked(model):
     model.wv.vectors_vocab_lockf = np.zeros(1, np.float32)
     try:

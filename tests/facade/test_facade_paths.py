@@ -71,24 +71,29 @@ def test_it_learns_which_words_go_together(sg, negative):
 
 
 @pytest.mark.spread(1)
-@both
+@pytest.mark.parametrize(
+    ("sg", "cbow_mean"), [(0, 1), (1, 1), pytest.param(0, 0, marks=pytest.mark.slow)]
+)
 @negatives
-def test_vectors_are_those_of_the_trainer(sg, negative):
-    """Of cbow with four times `alpha`; nodes after the words."""
-    found = model(sg=sg, negative=negative, epochs=2)
-    start = Word2Vec(**SETTINGS, sg=sg, negative=negative)
+def test_vectors_are_those_of_the_trainer(sg, negative, cbow_mean):
+    """Of means of cbow with four times `alpha`; nodes after the words."""
+    settings = {"sg": sg, "negative": negative, "cbow_mean": cbow_mean}
+    found = model(**settings, epochs=2)
+    start = Word2Vec(**SETTINGS, **settings)
     start.build_vocab(SENTENCES)
     ids = [start.wv.key_to_index[word] for line in SENTENCES for word in line]
     sequences = np.array(ids, np.int32), np.full(len(SENTENCES), 3)
-    passes = 8 if sg or negative else 6  # of an epoch, as there are 6 words
-    rate = (1 if sg else 4) / passes
+    has_means = not sg and bool(cbow_mean)
+    passes = 6 if has_means and not negative else 8  # of an epoch: there are 6 words
+    rate = (4 if has_means else 1) / passes
     lag = (0.05 - 1e-4) / 4  # half an epoch of two: a job has the rate of its start
     trainer = embedder.EmbeddingTrainer(
         **{"vector_size": 16, "min_count": 1, "sample": 0, "epochs": 2, "hs": True},
         **{"alpha": (0.05 + lag) * rate, "min_alpha": (1e-4 + lag) * rate},
         negative=negative,
         architecture="skipgram" if sg else "cbow",
-        cap=0.4 * passes / 0.05 if sg else None,
+        cbow_mean=bool(cbow_mean),
+        cap=None if has_means else 0.4 * passes / 0.05,
     )
     counts = start.wv.expandos["count"]
     outputs = [start.syn1neg, start.syn1] if negative else [start.syn1]
@@ -179,8 +184,11 @@ def test_only_so_many_sentences_are_scored(caplog):
     np.testing.assert_array_equal(whole, found.score(SENTENCES[:7]))
 
 
-def test_likely_sentences_score_higher():
-    found = model(sg=1, epochs=2)
+@pytest.mark.parametrize(
+    "settings", [{"sg": 1}, {"sg": 0, "cbow_mean": 0}], ids=["skipgram", "cbow-sums"]
+)
+def test_likely_sentences_score_higher(settings):
+    found = model(epochs=2, **settings)
     likely, odd = found.score([["tea", "milk", "sugar"], ["tea", "screw", "sugar"]])
     assert likely > odd
 

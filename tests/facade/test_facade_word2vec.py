@@ -49,15 +49,22 @@ def test_any_number_of_workers_gives_the_same_bits(sg):
 
 
 @pytest.mark.parametrize(
-    ("sg", "architecture", "factor"), [(1, "skipgram", 1), (0, "cbow", 4)]
+    ("settings", "architecture", "factor"),
+    [
+        ({"sg": 1}, "skipgram", 1),
+        ({"sg": 0}, "cbow", 4),
+        ({"sg": 0, "cbow_mean": 0}, "cbow", 1),
+    ],
+    ids=["skipgram", "cbow", "cbow-sums"],
 )
-def test_vectors_are_those_of_the_trainer_it_stands_for(sg, architecture, factor):
+def test_vectors_are_those_of_the_trainer_it_stands_for(settings, architecture, factor):
     """Given the start, counts and order that gensim has, passes and rates.
 
-    CBOW's true gradient is divided by the number of contexts: four times `alpha`.
+    The true gradient of CBOW's means is divided by the number of contexts: four times
+    `alpha`; that of sums is not.
     """
-    found = model(sg=sg, epochs=2)
-    untrained = Word2Vec(**SETTINGS, sg=sg)
+    found = model(epochs=2, **settings)
+    untrained = Word2Vec(**SETTINGS, **settings)
     untrained.build_vocab(SENTENCES)
     ids = [untrained.wv.key_to_index[word] for line in SENTENCES for word in line]
     sequences = np.array(ids, np.int32), np.full(len(SENTENCES), 3)
@@ -67,6 +74,7 @@ def test_vectors_are_those_of_the_trainer_it_stands_for(sg, architecture, factor
         **SETTINGS | {"epochs": 2, "alpha": (0.05 + lag) * factor / passes},
         min_alpha=(1e-4 + lag) * factor / passes,
         architecture=architecture,
+        cbow_mean=bool(untrained.cbow_mean),
     )
     counts = untrained.wv.expandos["count"]
     tables = untrained.wv.vectors, untrained.syn1neg, counts, None
@@ -96,6 +104,7 @@ def test_only_few_words_need_several_passes():
         ({"window": 20, "negative": 10}, 8, 231),  # 5.775
         ({"hs": 1, "negative": 0, "window": 10}, 5, 0.4 * 5 / 0.025),  # 11 x 10 bits
         ({"sg": 0, "window": 20}, 1, None),
+        ({"sg": 0, "window": 10, "cbow_mean": 0}, 3, None),
     ],
 )
 def test_wide_windows_need_several_passes(settings, passes, cap):
@@ -384,8 +393,9 @@ def test_locked_rows_stay_and_others_learn():
         assert moved.tolist() == [row != 2 for row in range(6)]
 
 
-def test_predictions_are_a_softmax():
-    found = model(sg=0, epochs=10)
+@pytest.mark.parametrize("cbow_mean", [0, 1])
+def test_predictions_are_a_softmax(cbow_mean):
+    found = model(sg=0, cbow_mean=cbow_mean, epochs=10)
     likely = found.predict_output_word(["nail", "hammer"], topn=6)
     assert likely[0][0] == "screw"
     assert sum(share for _, share in likely) == pytest.approx(1)
@@ -411,16 +421,7 @@ def test_old_names_warn():
         _ = found.wv.vocab
 
 
-@pytest.mark.parametrize("settings", [{}, {"hs": 1, "negative": 0}], ids=["ns", "hs"])
-@pytest.mark.row("B78")
-def test_sums_of_contexts_are_refused_in_a_line(settings):
-    message = "`cbow_mean` must be 1 with sg=0: .* got 0"
-    with pytest.raises(NotImplementedError, match=message) as found:
-        model(sg=0, cbow_mean=0, **settings)
-    assert "\n" not in str(found.value)
-
-
-def test_skip_gram_has_no_sum_to_refuse():
+def test_skip_gram_has_no_sum():
     np.testing.assert_array_equal(vectors(sg=1, cbow_mean=0), vectors(sg=1))
 
 

@@ -151,7 +151,7 @@ INPUTS = {
     "B75": "a pickle of gensim: no trust, or none of 0 and 1; no gensim; other classes",
     "B76": "word2vec files for embedder.gensim: cut, with too large or wrong headers",
     "B77": "a corpus for embedder.gensim that is none, compressed, or read once",
-    "B78": "sums of contexts in embedder.gensim, and scores without a tree",
+    "B78": "scores without a tree in embedder.gensim",
     "B79": "programs and modules for embedder.gensim that do not exist",
     "B81": "no negatives without hierarchical softmax",
     "B82": "a model of hierarchical softmax that is to grow, or of another objective",

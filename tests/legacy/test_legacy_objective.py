@@ -3,6 +3,8 @@
 The losses by the equations: see the rung of the loss in `tests/parity`.
 """
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,11 @@ FUNCTIONS = {
         objective.num_skipgram_terms,
     ),
     "cbow": (objective.cbow, objective.cbow_loss, objective.num_cbow_terms),
+    "cbow_sums": (
+        functools.partial(objective.cbow, mean=False),
+        objective.cbow_loss,
+        objective.num_cbow_terms,
+    ),
 }
 
 # blocks, tokens in a block, tile, noise ids, window
@@ -90,7 +97,8 @@ def reference_weights(case: Case, architecture: str) -> Rows:
                 weights.noise[n, tile] += scale
         else:
             for j in contexts:
-                weights.input[n, j] += 1 / len(contexts)
+                is_mean = architecture == "cbow"
+                weights.input[n, j] += 1 / len(contexts) if is_mean else 1
             weights.output[n, t] += 1
             weights.noise[n, tile] += scale
     return weights

@@ -1,5 +1,7 @@
 """Hierarchical softmax of the oracle against loops and finite differences."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ SIZES = {  # blocks, tokens in a block, tile, window
 FUNCTIONS = {
     "skipgram": (softmax.skipgram, softmax.skipgram_loss),
     "cbow": (softmax.cbow, softmax.cbow_loss),
+    "cbow_sums": (functools.partial(softmax.cbow, mean=False), softmax.cbow_loss),
 }
 
 
@@ -81,6 +84,8 @@ def test_loss_is_that_of_a_loop(case, architecture):
         given = [case.rows.input[n, j] for j in contexts]
         if architecture == "cbow":
             given = [np.mean(given, axis=0)]
+        elif architecture == "cbow_sums":
+            given = [np.sum(given, axis=0)]
         for x in given:
             for sign, node in zip(case.signs[n, t], case.rows.nodes[n, t], strict=True):
                 if sign:
@@ -94,7 +99,7 @@ def test_weights_are_those_of_a_loop(case, architecture):
     for n, t, contexts in case.centres():
         is_skipgram = architecture == "skipgram"
         for j in contexts:
-            inputs[n, j] += 1 if is_skipgram else 1 / len(contexts)
+            inputs[n, j] += 1 / len(contexts) if architecture == "cbow" else 1
         nodes[n, t, case.signs[n, t] != 0] += len(contexts) if is_skipgram else 1
     weights = case.terms(architecture).weights
     np.testing.assert_allclose(weights.input, inputs, rtol=1e-13)
@@ -145,7 +150,8 @@ SMALL = {"vector_size": 8, "min_count": 1, "block": 32, "dtype": "float64"}
 def test_a_model_learns_and_its_file_goes_on(
     sequences, tmp_path, architecture, negative, optimizer
 ):
-    options = {"architecture": architecture, "negative": negative, "hs": True}
+    options = {"architecture": architecture.removesuffix("_sums"), "hs": True}
+    options |= {"negative": negative, "cbow_mean": architecture != "cbow_sums"}
     options |= SMALL | {"optimizer": optimizer, "epochs": 3}
     trained = legacy.EmbeddingTrainer(**options).fit(sequences)
     assert trained.loss_history == sorted(trained.loss_history, reverse=True)

@@ -204,6 +204,12 @@ def subwords() -> Iterator[dict]:
     return epochs(subwords=(2, 3), buckets=50)
 
 
+def sums_of_contexts() -> Iterator[dict]:
+    """The same with sums of contexts in CBOW, at a rate at which they do not swing."""
+    cells = epochs(cbow_mean=False, alpha=0.1)
+    return (each for each in cells if each["cell"].endswith("cbow"))
+
+
 def bootstraps(**options) -> Iterator[dict]:
     """An epoch on a resample by each layout: of one model, and of two replicas."""
     yield from epochs(bootstrap=True, **options)
@@ -235,8 +241,7 @@ def epochs(*, has_weights: bool = False, **options) -> Iterator[dict]:
             blocks_per_update=BLOCKS,
             block=16,
             sample=0,
-            alpha=0.5,
-            **options,
+            **{"alpha": 0.5} | options,
         )
         config = resolve(config, encoded.num_tokens)
         one = Training(with_options(config, mode="jit"), encoded, range(1))

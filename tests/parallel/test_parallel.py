@@ -93,6 +93,15 @@ def test_subwords_are_the_same_on_any_devices():
 
 
 @pytest.mark.slow
+def test_sums_of_contexts_are_the_same_on_any_devices():
+    """CBOW of two replicas."""
+    cells = run(2, "sums_of_contexts")
+    assert len(cells) == 6
+    for each in cells:
+        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
+
+
+@pytest.mark.slow
 def test_weighted_sequences_are_the_same_on_any_devices():
     """Skip-gram of one model, and CBOW of two replicas, with a bootstrap."""
     cells = run(2, "weights")

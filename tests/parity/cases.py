@@ -71,6 +71,7 @@ class Case(NamedTuple):
         hs: bool = False,
         negative: int = NEGATIVE,
         subwords: tuple[int, ...] = (),
+        cbow_mean: bool = True,
     ) -> Sample:
         """The updates of this case with the program that a run would apply them by.
 
@@ -86,6 +87,7 @@ class Case(NamedTuple):
             noise=self.noise,
             blocks_per_update=num_blocks,
             architecture=architecture,
+            cbow_mean=cbow_mean,
             vector_size=vector_size,
             negative=negative,
             hs=hs,

@@ -53,6 +53,7 @@ def epoch_rung():
 
 skipgram_rung = functools.partial(update_rung, architecture="skipgram")
 cbow_rung = functools.partial(update_rung, architecture="cbow")
+sums_rung = functools.partial(cbow_rung, cbow_mean=False)
 hs_rung = functools.partial(update_rung, hs=True, negative=0)
 hs_cbow_rung = functools.partial(update_rung, architecture="cbow", hs=True)
 subwords_rung = functools.partial(update_rung, subwords=(1, 3), cap=math.inf)
@@ -174,6 +175,10 @@ def other_architecture(given):
     return with_constants(given, is_skipgram=lambda is_skipgram: not is_skipgram)
 
 
+def sums_for_means_or_means_for_sums(given):
+    return with_constants(given, is_mean=lambda is_mean: not is_mean)
+
+
 def loss_of_every_second_update(given):
     return with_constants(given, loss_interval=lambda interval: 2 * interval)
 
@@ -240,6 +245,10 @@ GIVEN = [
     (skipgram_rung, noise_counted_once),
     (hundred_rung, noise_slightly_heavier),
     (cbow_rung, other_architecture),
+    (cbow_rung, sums_for_means_or_means_for_sums),
+    (sums_rung, sums_for_means_or_means_for_sums),
+    (functools.partial(sums_rung, hs=True), sums_for_means_or_means_for_sums),
+    (sums_rung, cap_doubled),
     (epoch_rung, rate_of_another_update),
     (epoch_rung, loss_of_every_second_update),
     (adagrad_rung, first_bucket_left_out),
@@ -443,8 +452,8 @@ def sums_for_means(original):
     """Contexts of a token count 1, not 1/n_t."""
 
     @compiled()
-    def weigh(at, share, buffers):
-        found = original(at, share, buffers)
+    def weigh(at, is_mean, share, buffers):
+        found = original(at, is_mean, share, buffers)
         for i in range(buffers.context_terms.shape[0]):
             for c in range(buffers.context_terms.shape[1]):
                 if buffers.context_terms[i, c] > 0:

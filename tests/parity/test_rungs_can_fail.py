@@ -16,6 +16,7 @@ from embedder.engine import loop, rules
 from embedder.tables import (
     blocks,
     cbow,
+    cbow_sums,
     encode,
     estimator,
     hierarchical,
@@ -97,6 +98,14 @@ def gradients_rung(architecture):
 
 def update_rung(case=TWO_BLOCKS, rung="one update", optimizer="sgd"):
     return updates.updates_rung(rung, case.sample("skipgram", optimizer=optimizer))
+
+
+def sums_loss_rung():
+    return updates.loss_rung(TILED.sample("cbow", cbow_mean=False))
+
+
+def sums_weights_rung():
+    return updates.gradients_rung(TILED.sample("cbow", cbow_mean=False))
 
 
 def hierarchical_rung(rung, architecture="skipgram", negative=0):
@@ -226,8 +235,12 @@ def stopped_hs_gradient(original, rows, *others):
     return original(stopped, *others)
 
 
-def sum_of_contexts(original, pairs):
-    return pairs.mask.astype(pairs.num_contexts.dtype)
+def sum_of_contexts(original, pairs, is_mean):
+    return original(pairs, not is_mean)
+
+
+def weights_of_means(original, pairs, **options):
+    return cbow.row_weights(pairs, **options)
 
 
 def weights_of_tokens_alone(original, first, second):
@@ -528,7 +541,9 @@ PLANTED = [
     (hs_loss_rung, hierarchical.HierarchicalSoftmax, "paths", nodes_one_higher),
     (hs_loss_rung, updates, "huffman_tree", in_the_order_of_ids),
     (hs_loss_rung, hierarchical, "halo", shifted_halo),
-    (hs_cbow_loss_rung, cbow, "mean_weights", sum_of_contexts),
+    (hs_cbow_loss_rung, cbow, "context_weights", sum_of_contexts),
+    (sums_loss_rung, cbow, "context_weights", sum_of_contexts),
+    (sums_weights_rung, cbow_sums, "row_weights", weights_of_means),
     (hs_gradients_rung, hierarchical, "_skipgram_loss", stopped_hs_gradient),
     (hs_cbow_gradients_rung, hierarchical, "_joined", weights_of_tokens_alone),
     (hs_update_rung, hierarchical, "softplus", slightly_steeper),

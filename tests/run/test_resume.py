@@ -242,6 +242,7 @@ def test_whole_sessions_keep_blocks_that_were_given():
     [
         (["--vector-size", "5"], "`vector_size` must be that of the run to start from"),
         (["--architecture", "cbow"], "run to start from, 'skipgram', got 'cbow'."),
+        (["--no-cbow-mean"], "`cbow_mean` must be that of the run to start from, True"),
         (["--dtype", "float64"], "run to start from, 'float32', got 'float64'."),
         (
             ["--model", "encoder"],

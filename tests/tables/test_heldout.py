@@ -58,7 +58,8 @@ def by_loops(
         for t, token in enumerate(ids):
             near = [j for j in range(len(ids)) if 0 < abs(t - j) <= window]
             if options.architecture == "cbow" and near:
-                predict(np.mean([input[ids[j]] for j in near], axis=0), token)
+                combine = np.mean if options.cbow_mean else np.sum
+                predict(combine([input[ids[j]] for j in near], axis=0), token)
             elif options.architecture == "skipgram":
                 for j in near:
                     predict(input[token], ids[j])
@@ -73,6 +74,15 @@ def test_log_likelihood_is_that_of_loops(architecture, sample, ns_exponent, wind
     options = TablesOptions(
         architecture=architecture, sample=sample, ns_exponent=ns_exponent
     )
+    assert_is_that_of_loops(options, window)
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_log_likelihood_by_sums_of_contexts_is_that_of_loops(window):
+    assert_is_that_of_loops(TablesOptions(architecture="cbow", cbow_mean=False), window)
+
+
+def assert_is_that_of_loops(options: TablesOptions, window: int) -> None:
     given = (options, *tables(len(COUNTS)), COUNTS, SMALL, window)
     expected = by_loops(*given)
     found = log_likelihood(*given)

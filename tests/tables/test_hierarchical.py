@@ -132,7 +132,7 @@ def test_the_kernel_is_picked_for_long_runs(monkeypatch):
     assert pick_backend(config, 10**9, given.layout) == "numba"
     assert pick_backend(config, 1000, given.layout) == "xla"
     assert kernel._kind(make_program(4, 1, given.config, depth=3).model.objective) == (
-        *(True, True, 3),
+        *(True, True, True, 3),
     )
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embedder.tables import cbow, objective, skipgram
+from embedder.tables import cbow, cbow_sums, objective, skipgram
 from embedder.tables.objective import Pairs, Rows
 
 LOG_2 = math.log(2)
@@ -72,6 +72,9 @@ def test_cbow_weights_worked_by_hand():
     weights = cbow.row_weights(pairs, negative=4, num_noise=2)
     np.testing.assert_allclose(weights.input[0, 0], [0.5 + 0.5, 1 + 0.5, 0.5])
     np.testing.assert_array_equal(weights.output[0, 0], [1, 1, 1, 2 * 3, 2 * 3])
+    sums = cbow_sums.row_weights(pairs, negative=4, num_noise=2)
+    np.testing.assert_array_equal(sums.input[0, 0], [2, 2, 1])
+    np.testing.assert_array_equal(sums.output, weights.output)
 
 
 def test_ids_are_gathered_by_tile_with_halo_and_noise():

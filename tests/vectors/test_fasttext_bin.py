@@ -129,3 +129,55 @@ def test_words_that_are_no_utf8_have_escapes_and_their_own_ngrams(path):
     found = embedder.read_vectors(path)
     assert found.keys[3] == "w\\xe4rds"
     assert not np.array_equal(found.matrix[3], found["w\u00e4rds"])
+
+
+def fasttext_program() -> Any:
+    """fastText itself, by its bindings for Python."""
+    return pytest.importorskip("fasttext", reason="fastText is not installed")
+
+
+def test_fasttext_itself_loads_what_we_write(vectors, path):
+    model = fasttext_program().load_model(str(path))
+    assert model.get_words() == KEYS and model.get_dimension() == 5
+    for word in (*KEYS, *UNKNOWN):
+        found = model.get_word_vector(word)
+        np.testing.assert_allclose(found, vectors[word], rtol=1e-5, atol=1e-6)
+        _, rows = model.get_subwords(word)
+        buckets, _ = embedder.ngram_buckets([word], RULE)
+        assert rows[word in KEYS :].tolist() == (len(KEYS) + buckets).tolist()
+
+
+@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
+def test_fasttext_itself_loads_a_trained_run(tmp_path, sequences, architecture):
+    library = fasttext_program()
+    trainer = embedder.EmbeddingTrainer(
+        **{"subwords": (3, 4), "buckets": 300, "vector_size": 6, "min_count": 1},
+        **{"epochs": 1, "architecture": architecture},
+    ).fit(sequences)
+    trainer.save(tmp_path / "model.npz")
+    from migration.convert import model_to_run
+
+    model_to_run(tmp_path / "model.npz", tmp_path / "run")
+    flags = "--format", "fasttext-bin", "--to", str(tmp_path / "model.bin")
+    assert main(["export", str(tmp_path / "run"), *flags]) == 0
+    model = library.load_model(str(tmp_path / "model.bin"))
+    for word in (*trainer.index_to_key[:20], *UNKNOWN):
+        found = model.get_word_vector(word)
+        np.testing.assert_allclose(found, trainer[word], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["ns", "hs"])
+def test_a_model_that_fasttext_itself_trained_is_read(tmp_path, sequences, loss):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(" ".join(line) for line in sequences) + "\n", "utf-8")
+    model = fasttext_program().train_unsupervised(
+        str(text),
+        **{"dim": 6, "minCount": 1, "bucket": 300, "epoch": 1, "minn": 2, "maxn": 4},
+        **{"thread": 1, "verbose": 0, "loss": loss},
+    )
+    model.save_model(str(tmp_path / "model.bin"))
+    vectors = embedder.read_vectors(tmp_path / "model.bin")
+    assert vectors.keys == model.get_words()
+    for word in (*vectors.keys[:20], *UNKNOWN):
+        expected = model.get_word_vector(word)
+        np.testing.assert_allclose(vectors[word], expected, rtol=1e-5, atol=1e-6)

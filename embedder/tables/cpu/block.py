@@ -47,9 +47,9 @@ class BlockBuffers(NamedTuple):
     tokens: np.ndarray  # [G B', D]
     positions: np.ndarray  # [T', D]
     noise: np.ndarray  # [K', D], of one tile
-    means: np.ndarray  # [G B', D], CBOW: h, means of contexts
+    means: np.ndarray  # [G B', D], CBOW: h, means or sums of contexts
     errors: np.ndarray  # [G B', D], CBOW: dL/dh
-    context_terms: np.ndarray  # [G B', columns], scores, errors; CBOW: 1/n_t
+    context_terms: np.ndarray  # [G B', columns], scores, errors; CBOW: 1/n_t or 1
     noise_terms: np.ndarray  # [B', K'], scores, then errors, of one tile
     noise_scale: np.ndarray  # [G B'], how often each noise term counts
     multiplicity: np.ndarray  # [G B'], m_t w_t of each token

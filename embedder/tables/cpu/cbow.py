@@ -29,10 +29,10 @@ from embedder.tables.cpu.simd import cast_like, compiled
 
 
 @compiled()
-def weigh(at: BlockIndex, share, buffers: BlockBuffers):
+def weigh(at: BlockIndex, is_mean, share, buffers: BlockBuffers):
     """Weights of tokens, positions and noise, ALGORITHM.md (16), (17) and (56), and
-    1/n_t in `buffers.context_terms`; returns the number of active tokens, each times
-    m_t."""
+    1/n_t in `buffers.context_terms`; of sums 1, (97). Returns the number of active
+    tokens, each times m_t."""
     buffers.position_weights[:] = 0
     buffers.tile_weights[:] = 0
     buffers.context_terms[:] = 0
@@ -48,7 +48,9 @@ def weigh(at: BlockIndex, share, buffers: BlockBuffers):
         buffers.tile_weights[t // at.tile] += weight
         if is_active:
             num_active += multiplicity
-            each = cast_like(1, share) / cast_like(last - first, share)
+            each = cast_like(1, share)
+            if is_mean:
+                each /= cast_like(last - first, share)
             for j in range(first, last + 1):
                 if j != t:
                     buffers.context_terms[row, j - buffers.shift[t]] = each
@@ -68,7 +70,7 @@ def differentiate(
     """dL/dh_t, and gradients of the output rows of a block, ALGORITHM.md (36) to (40);
     returns the loss (8) if it is reported. `spread` has those of input rows.
 
-        h_t = (1 / n_t) sum_j v_j                           (8)
+        h_t = (1 / n_t) sum_j v_j; of sums without 1 / n_t  (8), (97)
         e_t = -m_t sigma(-h_t . u_t);
         e_tk = m_t (negative / K) sigma(h_t . u_k)          (36), (56)
         dL/dh_t = e_t u_t + sum_k e_tk u_k                  (37)
@@ -109,7 +111,8 @@ def differentiate(
 
 @compiled()
 def make_means(at: BlockIndex, buffers: BlockBuffers):
-    """h_t of all tokens, (8), where there is no negative sampling: dL/dh_t is 0."""
+    """h_t of all tokens, (8) or (97), where there is no negative sampling, and dL/dh_t
+    is 0."""
     tile, none = len(buffers.noise_terms), buffers.noise[:0]
     buffers.errors[:] = 0
     for o in range(0, len(buffers.means), 4):
@@ -121,7 +124,8 @@ def make_means(at: BlockIndex, buffers: BlockBuffers):
 
 @compiled()
 def spread(at: BlockIndex, gathered: Gathered, buffers: BlockBuffers):
-    """dL/dv_j = sum_t (1 / n_t) dL/dh_t, ALGORITHM.md (38), of the rows of a block."""
+    """dL/dv_j = sum_t (1 / n_t) dL/dh_t, ALGORITHM.md (38), of the rows of a block; of
+    sums without 1 / n_t, (97)."""
     gradients, shares = gathered.gradients, buffers.context_terms
     base = at.block * len(buffers.listed) + len(buffers.means)
     for j in range(0, len(buffers.row_of), 4):

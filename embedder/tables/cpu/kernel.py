@@ -23,7 +23,7 @@ import numpy as np
 from embedder.engine.program import PlacedState, Program
 from embedder.engine.rules import RowRule, row_rule
 from embedder.engine.state import TrainState
-from embedder.tables import skipgram
+from embedder.tables import cbow_sums, skipgram
 from embedder.tables.cpu import paths, subwords
 from embedder.tables.cpu.block import (
     BlockBuffers,
@@ -75,7 +75,7 @@ def make_updates(
     """
 
     rule = row_rule(optimizer)
-    is_skipgram, is_sampled, depth = _kind(model.objective)
+    is_skipgram, is_mean, is_sampled, depth = _kind(model.objective)
 
     @functools.cache
     def team(num_blocks: int) -> TeamSize:
@@ -102,6 +102,7 @@ def make_updates(
         num_blocks, num_tiles, num_noise = batch.blocks.noise.shape[1:]
         constants = Constants(
             is_skipgram=is_skipgram,
+            is_mean=is_mean,
             window=model.window,
             dim=dim,
             loss_interval=loss_interval,
@@ -131,13 +132,16 @@ def make_updates(
     return updates
 
 
-def _kind(objective: Objective) -> tuple[bool, bool, int]:
-    """Whether an objective is of skip-gram, whether it has negative sampling, and the
-    nodes of the longest path of hierarchical softmax; 0: it has none."""
+def _kind(objective: Objective) -> tuple[bool, bool, bool, int]:
+    """Whether an objective is of skip-gram, whether CBOW has means of contexts, whether
+    it has negative sampling, and the nodes of the longest path of hierarchical softmax;
+    0: it has none."""
     if isinstance(objective, HierarchicalSoftmax):
         is_sampled = objective.sampled is not None
-        return not objective.is_cbow, is_sampled, objective.depth
-    return objective is cast(Objective, skipgram), True, 0
+        kind = not objective.is_cbow, objective.is_mean
+        return *kind, is_sampled, objective.depth
+    is_mean = objective is not cast(Objective, cbow_sums)
+    return objective is cast(Objective, skipgram), is_mean, True, 0
 
 
 def place(

@@ -131,7 +131,7 @@ def of_skipgram(given, share, above, paths: PathBuffers):
 
 
 @compiled()
-def of_cbow(given, share, above, paths: PathBuffers):
+def of_cbow(given, is_mean, share, above, paths: PathBuffers):
     """The same for CBOW; returns the number of active tokens, each times m_t, and the
     loss (90) if it is reported.
 
@@ -140,7 +140,7 @@ def of_cbow(given, share, above, paths: PathBuffers):
     """
     at, report, tables, blocks, gathered, buffers = given
     gradients, means, errors = gathered.gradients, buffers.means, buffers.errors
-    num_active, loss = cbow.weigh(at, share, buffers), 0.0
+    num_active, loss = cbow.weigh(at, is_mean, share, buffers), 0.0
     is_sampled = share > 0
     if is_sampled:
         loss += cbow.differentiate(at, report, tables, blocks, gathered, buffers)

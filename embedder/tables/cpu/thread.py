@@ -71,6 +71,7 @@ class Constants(NamedTuple):
     """What all updates of a run have in common."""
 
     is_skipgram: bool  # else CBOW
+    is_mean: bool  # of CBOW; else sums of contexts
     window: int  # W
     dim: int  # D, columns of a table without padding
     loss_interval: int  # updates from one computation of the loss to the next
@@ -217,13 +218,14 @@ def _differentiate(
                 num_terms = skipgram.weigh(at, share, buffers)
                 loss = skipgram.differentiate(*given)
             else:
-                num_terms = cbow.weigh(at, share, buffers)
+                num_terms = cbow.weigh(at, constants.is_mean, share, buffers)
                 loss = cbow.differentiate(*given)
                 cbow.spread(at, gathered, buffers)
         elif constants.is_skipgram:
             num_terms, loss = paths.of_skipgram(given, share, above, on_paths)
         else:
-            num_terms, loss = paths.of_cbow(given, share, above, on_paths)
+            is_mean = constants.is_mean
+            num_terms, loss = paths.of_cbow(given, is_mean, share, above, on_paths)
         list_rows(n, num_noise, gathered, buffers, on_paths)
         if report:
             losses.total[s // constants.loss_interval, n] = loss
