@@ -28,7 +28,7 @@ from bench.parts import trainings, whole_call
 from bench.results import Results, Table, write_results
 from bench.timed import Timed, TimedUpdates
 from embedder.tables.cpu.kernel import available_cores
-from embedder.tables.cpu.simd import compiled
+from embedder.tables.cpu.simd import entry
 from embedder.tables.cpu.thread import wait
 from embedder.tables.prepare import Batch
 from embedder.tables.training import Training
@@ -92,7 +92,7 @@ def _arrive(arrivals: np.ndarray, threads: int, times: int) -> float:
     return time.perf_counter() - start
 
 
-@compiled()
+@entry()
 def _wait_for_others(arrivals, threads, times):
     for number in range(times):
         wait(arrivals, threads * (number + 1))

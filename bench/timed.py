@@ -16,7 +16,7 @@ import numpy as np
 from embedder.tables.cpu import block, kernel, rows, skipgram
 from embedder.tables.cpu.block import BlockBuffers, BlockIndex
 from embedder.tables.cpu.rows import BucketRows, Gathered
-from embedder.tables.cpu.simd import compiled
+from embedder.tables.cpu.simd import compiled, entry
 from embedder.tables.cpu.thread import Constants
 from embedder.tables.prepare import Batch
 from embedder.tables.training import Training
@@ -113,7 +113,7 @@ def _now(memory):
     return memory[0] * 1_000_000_000 + memory[1]
 
 
-@compiled()
+@compiled(_nrt=True)  # it has memory
 def _timed_load(tables, keys, start, size, out):
     """As `load_rows`; adds its nanoseconds to the last of `keys`."""
     memory = np.empty(2, np.int64)
@@ -166,7 +166,7 @@ def _apply_block(
     times[n, 2] = computed - weighed - noise
 
 
-@compiled()
+@entry()
 def _apply(
     s,
     tables,

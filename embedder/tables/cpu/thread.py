@@ -43,7 +43,7 @@ from embedder.tables.cpu.rows import (
     find_rows,
     list_rows,
 )
-from embedder.tables.cpu.simd import compiled, fetch_add, nap, read
+from embedder.tables.cpu.simd import compiled, entry, fetch_add, nap, read
 from embedder.tables.prepare import Batch
 
 _MODULES = rows, skipgram, cbow, paths, subwords, block, products, simd
@@ -179,7 +179,7 @@ def apply_on_thread(
     marks = factors and "factors", "tree" * tree, "subwords" * has_subwords
     kind = "_".join(filter(None, (dtype, optimizer, weight, *marks)))
     apply.__qualname__ = f"apply_{kind}_{SOURCES}"
-    return kept(compiled()(apply))
+    return kept(entry()(apply))
 
 
 @compiled()
