@@ -61,14 +61,18 @@ def num_products(training: Sequences, queries: Sequences, num_items: int) -> int
     """Products of `same_session` for all queries, at most."""
     ids, lengths = training
     if _num_together(training, num_items) <= _MOST_TOGETHER:
-        return int((lengths**2).sum()) + len(queries[0]) * num_items
+        return _num_pairs(lengths) + len(queries[0]) * num_items
     of_items = np.bincount(ids, np.repeat(lengths, lengths), minlength=num_items)
     return int(of_items[queries[0]].sum())
 
 
 def _num_together(training: Sequences, num_items: int) -> int:
     """Pairs of items of one session, at most."""
-    return min(int((training[1] ** 2).sum()), num_items**2)
+    return min(_num_pairs(training[1]), num_items**2)
+
+
+def _num_pairs(lengths: np.ndarray) -> int:
+    return int((lengths.astype(np.int64) ** 2).sum())
 
 
 def first_tokens(

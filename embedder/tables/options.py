@@ -538,7 +538,7 @@ def resolve_options(
         repeats(block) if options.walks else None,
         options.num_summed,
     )
-    alpha = max(alpha, options.min_alpha)  # above it, but of walks that return much
+    alpha = max(alpha, options.min_alpha)  # that of walks may be below
     max_pairs = options.max_pairs_per_row
     if rule.limits_pairs:
         max_pairs = max_pairs or default_max_pairs_per_row(
