@@ -3,7 +3,7 @@
 All train on the same text on two threads. A share of the words of WordSim-353 and
 SimLex-999 is withheld: the text lacks them, so their vectors are of n-grams alone. That
 is what rare-word sets ask for. fastText is run where its package `fasttext` can be
-imported.
+imported; that takes no seed, but two threads never train the same vectors twice.
 
 `python -m bench.subwords PROGRAM CORPUS WORDS OUT JSON-SETTINGS` trains one program in
 a process of its own and writes the vectors of the words.
@@ -174,7 +174,6 @@ def _train(program: str, corpus: str, words: list[str], given: dict) -> Iterator
             minCount=5,
             bucket=buckets,
             t=1e-3,
-            seed=given["seed"],
             thread=_THREADS,
             verbose=0,
         )
