@@ -325,7 +325,7 @@ def padding_listed_too(original):
 
 
 def noise_weights_of_another_tile(original):
-    @compiled()
+    @compiled(_nrt=True)  # the copy has memory
     def list_rows(n, num_noise, gathered, buffers, paths):
         buffers.tile_weights[:] = buffers.tile_weights[::-1].copy()
         original(n, num_noise, gathered, buffers, paths)
