@@ -65,6 +65,7 @@ class TimedUpdates:
         self._rows = rows.new_bucket_rows(data.blocks_per_update, size, dtype)
         self._constants = Constants(
             is_skipgram=True,
+            is_mean=True,
             window=data.window,
             dim=data.vector_size,
             loss_interval=1,
@@ -166,7 +167,7 @@ def _apply_block(
     times[n, 2] = computed - weighed - noise
 
 
-@entry()
+@entry(_nrt=True)
 def _apply(
     s,
     tables,
