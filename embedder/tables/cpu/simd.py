@@ -19,9 +19,9 @@ from numba.extending import models, register_model
 
 LANES = 16
 _INTP_BITS = 8 * np.dtype(np.intp).itemsize
-# No flag that would let a NaN or an infinity vanish. No wrappers for Python, which calls
-# the entry alone, and no counts of references, since a kernel has no memory of its own:
-# Numba spends a third of its time on these.
+# No flag that would let a NaN or an infinity vanish. No wrappers for Python, which
+# calls the entry alone, and no counts of references, since a kernel has no memory of
+# its own: Numba spends a third of its time on these.
 compiled = functools.partial(
     njit,
     nogil=True,
