@@ -12,7 +12,7 @@ _ALLOCATOR = "_RJEM_MALLOC_CONF"  # variable with the options of polars' allocat
 # Bytes that the program needs without data, measured: address space, data, per core.
 _PROGRAM = {
     "memory": (1600 * _MIB, 190 * _MIB, 120 * _MIB),
-    "tfdata": (2550 * _MIB, 400 * _MIB, 175 * _MIB),
+    "tfdata": (2700 * _MIB, 400 * _MIB, 175 * _MIB),
 }
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from embedder.run import progress
 from embedder.stages import showing_stages
 
-OF_A_RUN = re.compile("devices: |graph: |.*; [0-9]+ epochs?$")
+OF_A_RUN = re.compile("devices: |graph: |.*; [0-9,]+ epochs?$")
 
 
 def error_line(capsys) -> str:

@@ -118,7 +118,7 @@ def test_limits_of_the_shell_less_the_program_itself(shell, tmp_path):
     ("loader", "name", "needed"),
     [
         ("memory", "RLIMIT_AS", 1840),
-        ("tfdata", "RLIMIT_AS", 2900),
+        ("tfdata", "RLIMIT_AS", 3050),
         ("memory", "RLIMIT_DATA", 430),
         ("tfdata", "RLIMIT_DATA", 750),
     ],
