@@ -7,6 +7,7 @@ from typing import Literal
 import tyro
 
 from bench import (
+    accuracy,
     beside,
     checkpoints,
     composition,
@@ -480,6 +481,29 @@ def search_bench(
     print(found.markdown())
 
 
+def accuracy_bench(
+    cases: tuple[str, ...] = tuple(accuracy.CASES),
+    seeds: tuple[int, ...] = (1, 2, 3),
+    epochs: int = 8,
+    batch_size: int = 128,
+    learning_rate: float = 0.002,
+    name: str = "accuracy",
+) -> None:
+    """Accuracy and retrieval of encoders on test images.
+
+    Args:
+        cases: what to train; default: all.
+        seeds: each is trained once with each.
+        epochs: passes over the 60,000 training images.
+        batch_size: images of an update.
+        learning_rate: of the optimizer.
+        name: of the file in bench/results.
+    """
+    settings = {"epochs": epochs, "batch_size": batch_size}
+    settings |= {"learning_rate": learning_rate}
+    print(accuracy.run(list(cases), list(seeds), settings, name).markdown())
+
+
 def retrieval_bench(
     objectives: tuple[str, ...] = retrieval.OBJECTIVES,
     seeds: tuple[int, ...] = (1, 2, 3),
@@ -643,6 +667,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "encoder": encoder_bench,
     "encoder-modes": encoder_modes_bench,
     "convolutions": convolutions_bench,
+    "accuracy": accuracy_bench,
     "retrieval": retrieval_bench,
     "search": search_bench,
     "replicas": replicas_bench,

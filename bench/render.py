@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bench import (
+    accuracy,
     beside,
     checkpoints,
     composition,
@@ -48,6 +49,7 @@ from bench.results import CHECKOUT, Results, Table, read_results
 
 READMES = CHECKOUT / "README.md", CHECKOUT / "bench" / "README.md"
 TABLES: dict[str, Callable[[Results], Table]] = {
+    **dict.fromkeys(("accuracy", "accuracy-others"), accuracy.table),
     "beside": beside.table,
     "checkpoints": checkpoints.table,
     **dict.fromkeys(("composition", "composition-cbow"), composition.table),

@@ -239,6 +239,11 @@ SMOKE = {
         ["128 x 28 x 28 x 1 | 3 x 3 to 32 | the program's", "128 x 28 x 28 x 1"],
         positive=(3, 4, 5),
     ),
+    "accuracy": Smoke(
+        "--cases mlp supcon --seeds 1 --epochs 1 --batch-size 16",
+        ["fashion-mnist | pixels", "fashion-mnist | mlp", "fashion-mnist | supcon"],
+        positive=(3, 4, 5),
+    ),
     "retrieval": Smoke(
         "--objectives softmax supcon --seeds 1 --epochs 1 --width 2",
         ["pixels", "chance", "softmax", "supcon"],
