@@ -26,6 +26,7 @@ from bench import (
     networks,
     parts,
     quality,
+    rates,
     recipes,
     render,
     replicas,
@@ -367,6 +368,21 @@ def items_bench(
     print(items.run(list(data), list(programs), list(seeds)).markdown())
 
 
+def rates_bench(
+    subjects: tuple[str, ...] = tuple(rates.SUBJECTS),
+    factors: tuple[float, ...] = (0.25, 0.5, 2.0, 4.0),
+    seeds: tuple[int, ...] = (1, 2),
+) -> None:
+    """The automatic learning rate beside shares and multiples of it.
+
+    Args:
+        subjects: what to train; default: all.
+        factors: of the automatic rate, beside 1.
+        seeds: each is trained once with each.
+    """
+    print(rates.run(list(subjects), list(factors), list(seeds)).markdown())
+
+
 def judges_bench(
     programs: tuple[str, ...] = tuple(judge.JUDGES),
     graphs: tuple[str, ...] = judges.GRAPHS,
@@ -661,6 +677,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "memory-estimates": memory_estimates_bench,
     "graphs": graphs_bench,
     "items": items_bench,
+    "rates": rates_bench,
     "judges": judges_bench,
     "updates": updates_bench,
     "encoded": encoded_bench,

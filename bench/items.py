@@ -40,7 +40,7 @@ FILES = {
 }
 HOLDOUT = 0.1
 _TOPN = 10
-_MIN_COUNT = 5
+MIN_COUNT = 5
 _SCORES = "HR@10", "NDCG@10", "MRR"
 
 
@@ -55,7 +55,7 @@ class Trained(NamedTuple):
 def _port(path: Path, encoded: Encoded, seed: int, **settings: Any) -> Trained:
     statuses: list[Any] = []
     options = config.with_options(
-        config.Config(), seed=seed, holdout=HOLDOUT, min_count=_MIN_COUNT, **settings
+        config.Config(), seed=seed, holdout=HOLDOUT, min_count=MIN_COUNT, **settings
     )
     with tempfile.TemporaryDirectory() as folder:
         train(options, Path(folder), str(path), on_status=statuses.append)
@@ -137,7 +137,7 @@ def run(data: list[str], programs: list[str], seeds: list[int]) -> Table:
     baselines: dict[str, dict[str, list[float]]] = {}
     for name in data:
         path = data_folder() / FILES[name]
-        encoded = encode(file_corpus(path), _MIN_COUNT)
+        encoded = encode(file_corpus(path), MIN_COUNT)
         sessions = sequences(encoded, HOLDOUT)
         baselines[name] = counted(encoded, sessions)
         for seed in seeds:

@@ -239,6 +239,11 @@ SMOKE = {
         ["128 x 28 x 28 x 1 | 3 x 3 to 32 | the program's", "128 x 28 x 28 x 1"],
         positive=(3, 4, 5),
     ),
+    "rates": Smoke(
+        "--subjects 'baskets, CBOW' --factors 2 --seeds 1",
+        ["baskets, CBOW | HR@10"],
+        positive=(2,),
+    ),
     "accuracy": Smoke(
         "--cases mlp supcon --seeds 1 --epochs 1 --batch-size 16",
         ["fashion-mnist | pixels", "fashion-mnist | mlp", "fashion-mnist | supcon"],
