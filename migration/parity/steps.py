@@ -44,16 +44,20 @@ class Use:
             if name in self.params[module]:
                 own[name] = own.get(name, 0) + slope
 
+    def _back(self, name: str, slopes: Callable, cache: object, *own: str) -> Back:
+        """The backward pass of a layer, whose `slopes` are of x and of `own`."""
+
+        def back(slope: np.ndarray) -> np.ndarray:
+            of_x, *of_own = slopes(slope, cache)
+            self._learn(name, **dict(zip(own, of_own, strict=True)))
+            return of_x
+
+        return back
+
     def conv(self, name: str, stride: int = 1) -> Step:
         def step(x: np.ndarray):
             y, cache = layers.convolution(x, self.params[name]["w"], stride)
-
-            def back(slope: np.ndarray) -> np.ndarray:
-                of_x, of_kernel = layers.convolution_slopes(slope, cache)
-                self._learn(name, w=of_kernel)
-                return of_x
-
-            return y, back
+            return y, self._back(name, layers.convolution_slopes, cache, "w")
 
         return step
 
@@ -70,26 +74,16 @@ class Use:
                 kind: _KEPT * old + (1 - _KEPT) * new
                 for kind, old, new in zip(kept._fields, kept, now, strict=True)
             }
-
-            def back(slope: np.ndarray) -> np.ndarray:
-                of_x, of_scale, of_offset = layers.batch_norm_slopes(slope, cache)
-                self._learn(name, scale=of_scale, offset=of_offset)
-                return of_x
-
-            return y, back
+            of_norm = layers.batch_norm_slopes, cache
+            return y, self._back(name, *of_norm, "scale", "offset")
 
         return step
 
     def layer_norm(self, name: str) -> Step:
         def step(x: np.ndarray):
             y, cache = layers.layer_norm(x, **self.params[name])
-
-            def back(slope: np.ndarray) -> np.ndarray:
-                of_x, of_scale, of_offset = layers.layer_norm_slopes(slope, cache)
-                self._learn(name, scale=of_scale, offset=of_offset)
-                return of_x
-
-            return y, back
+            of_norm = layers.layer_norm_slopes, cache
+            return y, self._back(name, *of_norm, "scale", "offset")
 
         return step
 
@@ -97,13 +91,7 @@ class Use:
         def step(x: np.ndarray):
             own = self.params[name]
             y, cache = layers.linear(x, own["w"], own.get("b", 0.0))
-
-            def back(slope: np.ndarray) -> np.ndarray:
-                of_x, of_weights, of_biases = layers.linear_slopes(slope, cache)
-                self._learn(name, w=of_weights, b=of_biases)
-                return of_x
-
-            return y, back
+            return y, self._back(name, layers.linear_slopes, cache, "w", "b")
 
         return step
 
