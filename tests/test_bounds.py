@@ -70,6 +70,12 @@ ENCODERS = {
     "workers": (COUNT, [0, -2]),
     "dtype": ("'?float32'? or '?float64'?", ["float16", "f4", ""]),
 }
+PORT_OF_ENCODERS = ENCODERS | {
+    **{name: RUNS[name] for name in ("eval_every", "patience")},
+    "result": ("'last' or 'best'", ["first", ""]),
+    "compute_dtype": ("'same' or 'bfloat16'", ["float16", ""]),
+    "precision": ("'default' or 'high' or 'highest'", ["low"]),
+}
 OPTIONAL = ("alpha", "block", "blocks_per_update", "cap", "max_pairs_per_row", "noise")
 OPTIONAL += ("learning_rate",)  # of the port; the oracle has no rules with other rates
 X = np.random.default_rng(0).normal(size=(8, 3))
@@ -94,8 +100,11 @@ SURFACES = {
         lambda each: embedder.EmbeddingTrainer(**each),
     ),
     "oracle": (ESTIMATORS, lambda each: legacy.EmbeddingTrainer(**each)),
-    "encoder config": (ENCODERS, config_of_encoder),
-    "encoder": (ENCODERS, lambda each: fit_encoder(embedder.FeatureEncoder, each)),
+    "encoder config": (PORT_OF_ENCODERS, config_of_encoder),
+    "encoder": (
+        PORT_OF_ENCODERS,
+        lambda each: fit_encoder(embedder.FeatureEncoder, each),
+    ),
     "oracle encoder": (ENCODERS, lambda each: fit_encoder(legacy.FeatureEncoder, each)),
 }
 CASES = [

@@ -34,6 +34,7 @@ from embedder.encoders.networks.mlp import MLP, Layer, arrays_of, layers_of
 from embedder.encoders.networks.network import Model, Network
 from embedder.encoders.outputs import embed, load_model, probabilities, scores
 from embedder.encoders.predictor import Predictor
+from embedder.encoders.start import Start, read_start
 from embedder.encoders.training import EncoderTraining
 from embedder.encoders.update import model_of
 from embedder.encoders.validation import DTYPES, features_for, flat
@@ -75,14 +76,23 @@ class FeatureEncoder(
       vector_size: E; 0: the layer before the classes, see `embedding_size`.
       objective, objective_args: as of the settings; arguments by name.
       augment: random changes of images, as ("crop=4", "flip").
-      schedule, warmup, weight_decay, clip_norm, average, class_weights, micro_batches:
-        as the settings of these names (`rate_schedule`).
+      schedule, schedule_args, warmup, weight_decay, clip_norm, average, class_weights,
+        micro_batches, compute_dtype, precision: as the settings of these names
+        (`rate_schedule`); arguments by name, as {"boundaries": (30, 60)}.
+      init_from: a run, or an encoder file, that parameters start from; it may be a URL.
+      freeze: pattern of the modules that stay as they start, as "block_*".
+      eval_every: interval of the evaluations on the validation examples, as 100 updates
+        or "2epochs".
+      patience: evaluations without a lower validation loss until training ends; 0: it
+        goes on.
+      result: "last", or "best": keep the parameters of the lowest validation loss.
 
     Attributes:
       classes_: the classes, sorted. n_features_in_: number of features.
       layers_: of an MLP, weights [in, out] and biases [out] of each layer.
       history_: train_loss, train_accuracy, val_loss, val_accuracy of each epoch; in
-        training before each update, and None without validation.
+        training before each update, and None without validation. With `result` "best"
+        it ends with the epoch that is kept.
       ensemble_: after `fit_ensemble`, all its networks.
     """
 
@@ -114,6 +124,14 @@ class FeatureEncoder(
         average: float = 0.0,
         class_weights: str = "equal",
         micro_batches: int = 1,
+        schedule_args: dict[str, Any] | None = None,
+        compute_dtype: str = "same",
+        precision: str = "highest",
+        init_from: str | os.PathLike | None = None,
+        freeze: str = "",
+        eval_every: str | int = "1epoch",
+        patience: int = 0,
+        result: str = "last",
     ):
         self.layers = layers
         self.optimizer = optimizer
@@ -138,6 +156,14 @@ class FeatureEncoder(
         self.average = average
         self.class_weights = class_weights
         self.micro_batches = micro_batches
+        self.schedule_args = schedule_args
+        self.compute_dtype = compute_dtype
+        self.precision = precision
+        self.init_from = init_from
+        self.freeze = freeze
+        self.eval_every = eval_every
+        self.patience = patience
+        self.result = result
 
     @in_turn
     def fit(
@@ -241,6 +267,7 @@ class FeatureEncoder(
         epochs = range(self.epochs)
         training = EncoderTraining(
             *(config, examples, epochs),
+            start=self._start(),
             optimizer=self._rule(),
             call_limit=run.callbacks.updates_per_call,
         )
@@ -421,6 +448,13 @@ class FeatureEncoder(
             average=self.average,
             class_weights=self.class_weights,
             micro_batches=self.micro_batches,
+            schedule_args=self._texts("schedule_args"),
+            compute_dtype=self.compute_dtype,
+            precision=self.precision,
+            freeze_modules=self.freeze,
+            eval_every=self.eval_every,
+            patience=self.patience,
+            result=self.result,
             batch_size=self.batch_size,
             epochs=self.epochs,
             validation_fraction=self.validation_fraction,
@@ -430,6 +464,21 @@ class FeatureEncoder(
             replicas=replicas,
             bootstrap=bootstrap,
         )
+
+    def _start(self) -> Start | None:
+        """The encoder that parameters start from; None: all are drawn.
+
+        Raises:
+          OSError, InputError, InputTypeError: see `read_start`; it is no path.
+        """
+        if self.init_from is None or self.init_from == "":
+            return None
+        if not isinstance(self.init_from, str | os.PathLike):
+            raise InputTypeError(
+                "`init_from` must be the path or URL of a run or an encoder file, got "
+                f"{self.init_from!r}."
+            )
+        return read_start(os.fspath(self.init_from))
 
     def _rule(self) -> optax.GradientTransformation | None:
         """The optimizer, if it is given as an object of optax or with a schedule; None:
@@ -459,7 +508,7 @@ class FeatureEncoder(
             raise InputTypeError(
                 f"`{name}` must be a dict of values by their names, got {arguments!r}."
             )
-        return tuple(f"{k}={v}" for k, v in arguments.items())
+        return tuple(f"{name}={_text(x)}" for name, x in arguments.items())
 
     def _outputs(self, function, X) -> np.ndarray:
         x = features_for(self, X)
@@ -474,6 +523,12 @@ class FeatureEncoder(
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_shape" in vars(self)
+
+
+def _text(value: Any) -> str:
+    """A value as the command line takes it: of several numbers with commas."""
+    is_list = isinstance(value, list | tuple)
+    return ",".join(map(str, value)) if is_list else str(value)
 
 
 _CUSTOM = "custom"  # in files: an optimizer that was given as an object

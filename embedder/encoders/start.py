@@ -86,7 +86,9 @@ class Start(NamedTuple):
         return np.asarray(found)
 
 
-def read_start(source: str, cache: Path | None, run: Workdir) -> Start:
+def read_start(
+    source: str, cache: Path | None = None, run: Workdir | None = None
+) -> Start:
     """The encoder of a run or model file, which may be a URL; what `run` kept of it if
     it is gone.
 
@@ -95,7 +97,7 @@ def read_start(source: str, cache: Path | None, run: Workdir) -> Start:
     """
     shown = without_secrets(source)
     path = copy_of_base(source, cache)
-    if not path.exists() and _kept(run) == shown:
+    if run is not None and not path.exists() and _kept(run) == shown:
         path = run.start
     model = read_model(path, "`init_from`")
     if model.rotations is not None:

@@ -100,6 +100,13 @@ class RunPosition(NamedTuple):
         """Mean losses of the epochs that are done."""
         return [_loss(metrics) for metrics in self.history]
 
+    @property
+    def text(self) -> str:
+        """The epoch that ends here, or the update within one."""
+        if not self.position:
+            return f"epoch {self.epoch}"
+        return f"update {self.updates}, in epoch {self.epoch + 1}"
+
 
 class Snapshot(NamedTuple):
     """All that a training needs to resume."""

@@ -7,8 +7,10 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
+from embedder.config import Config
 from embedder.engine.callbacks import Callback, Callbacks, Every
 from embedder.engine.epochs import Snapshot, Status, Trainable, run_epochs
+from embedder.engine.evaluations import Evaluations
 from embedder.engine.state import TrainState
 from embedder.errors import InputTypeError
 from embedder.run.points import metrics_line, timed
@@ -33,6 +35,8 @@ _log = logging.getLogger(__name__)
 class Training(Trainable, Protocol):
     """A training of either family, as far as `Fitting` uses it."""
 
+    config: Config
+
     @property
     def description(self) -> list[str]:
         """Lines about it; the first is about the data."""
@@ -44,6 +48,8 @@ class Fitting:
     def __init__(self, show: Callable[[Status], object], callbacks: Callbacks):
         self._show = show
         self._timer = LineTimer()
+        self._keeps_best = False
+        self._best: Snapshot | None = None
         self.callbacks = callbacks
         self.lines: list[dict[str, Any]] = []
         """The lines of its epochs, as in metrics.jsonl of a run."""
@@ -51,20 +57,32 @@ class Fitting:
         """When its first call was done, and what its time went to until then."""
 
     def run(self, training: Training, start: TrainState) -> Snapshot:
-        """Trains from the state `start` to the end, or until a callback stops it.
+        """Trains from the state `start` to the end, or until `patience` or a callback
+        stops it; with `result` best the snapshot of the best evaluation.
 
         Raises:
           FloatingPointError: training diverged.
         """
-        if _log.isEnabledFor(logging.INFO):  # the line takes time to make
-            _log.info("%s", data_line(training.description[0], training.epochs))
-        return run_epochs(
+        if _log.isEnabledFor(logging.INFO):  # the lines take time to make
+            first, *others = training.description
+            _log.info("%s", data_line(first, training.epochs))
+            for line in others:
+                _log.debug("%s", line)
+        options, self._best = training.config.run, None
+        self._keeps_best = training.config.save.result == "best"
+        end = run_epochs(
             training,
             start,
             self._on_status,
+            evaluations=Evaluations(options.evaluation_interval, options.patience),
             is_stopped=lambda: self.callbacks.is_stopped,
             needs_loss=self.callbacks.is_due,
         )
+        if self._best is None:
+            return end
+        score = training.score_text(end.position.best[0])
+        _log.info("The best is %s, with %s.", self._best.position.text, score)
+        return self._best
 
     def after(self, lines: Lines, times: Lines) -> tuple[Lines, Lines]:
         """`lines` and `times` of former trainings with those of this one, whose updates
@@ -77,6 +95,8 @@ class Fitting:
         return lines + counted_on(self.lines), times + counted_on(self.times)
 
     def _on_status(self, status: Status) -> None:
+        if self._keeps_best and status.best == status.updates:
+            self._best = status.snapshot()
         if self._timer.is_due(status):
             _log.info("%s", summary(status))
         if status.is_epoch_end:

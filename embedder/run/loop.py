@@ -228,20 +228,12 @@ def _best(checkpoints: Checkpoints, training: Training, end: Snapshot) -> Snapsh
         try:
             best = _at_epoch_end(snapshot_of(checkpoints.read(updates), training), end)
             text = training.score_text(score)
-            _log.info("The best is %s, with %s.", _when(best), text)
+            _log.info("The best is %s, with %s.", best.position.text, text)
         except CheckpointError as error:
             _log.warning("%s: the last epoch is the result, not the best.", error)
     if not processes.broadcast_flag(best is not None):
         return end
     return start_or_broadcast(best, training)
-
-
-def _when(best: Snapshot) -> str:
-    """The epoch that `best` ends, or the update within one."""
-    position = best.position
-    if not position.position:
-        return f"epoch {position.epoch}"
-    return f"update {position.updates}, in epoch {position.epoch + 1}"
 
 
 def _at_epoch_end(best: Snapshot, end: Snapshot) -> Snapshot:

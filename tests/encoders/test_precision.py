@@ -39,6 +39,18 @@ def distance(a, b) -> float:
     return sum(float(((x - y) ** 2).sum()) for x, y in pairs) ** 0.5
 
 
+# Measured with the seed of the test (two others: conv-small up to .109, resnet .069,
+# wide-resnet .098, vit .085, mlp .042); it is 1.5 to 2 times that.
+LIMITS = {
+    "conv-small": 0.02,  # .0105
+    "resnet": 0.14,  # .0798
+    "wide-resnet": 0.2,  # .1119
+    "vit": 0.06,  # .0333
+    "mlp": 0.02,  # .0111
+}
+"""Largest distance of bfloat16 from float32 after one update, in parts of the update."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_bfloat16_learns_what_float32_does(network):
@@ -52,9 +64,9 @@ def test_bfloat16_learns_what_float32_does(network):
     kinds = {x.dtype.name for x in jax.tree.leaves(half.state)}
     assert kinds <= {"float32", "int32", "uint32"}
     error, moved = distance(half.state, exact.state), distance(exact.state, first)
-    # Of resnet, with the most batch normalisation, it is .08.
-    assert 0 < error < 0.25 * moved
-    np.testing.assert_allclose(half.position.losses, exact.position.losses, rtol=0.02)
+    assert 0 < error < LIMITS[network] * moved
+    # Measured: at most .0040, of vit.
+    np.testing.assert_allclose(half.position.losses, exact.position.losses, rtol=0.008)
 
 
 def image_network(name: str) -> Network:
