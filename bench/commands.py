@@ -32,6 +32,7 @@ from bench import (
     replicas,
     retrieval,
     search,
+    search_batch,
     small,
     spirals,
     stages,
@@ -520,6 +521,26 @@ def accuracy_bench(
     print(accuracy.run(list(cases), list(seeds), settings, name).markdown())
 
 
+def search_batch_bench(
+    rows: int = 1_000_000,
+    queries: tuple[int, ...] = (10_000, 100_000, 1_000_000),
+    most_exact: int = 100_000,
+    samples: int = 1,
+    name: str = "search-batch",
+) -> None:
+    """Nearest neighbours from file to file: queries a second, and peak memory.
+
+    Args:
+        rows: of the clustered vectors.
+        queries: numbers of queries.
+        most_exact: queries that are looked up by exact search, too.
+        samples: of each, one after the other.
+        name: of the file in bench/results.
+    """
+    found = search_batch.run(rows, [*queries], most_exact, samples, name)
+    print(found.markdown())
+
+
 def retrieval_bench(
     objectives: tuple[str, ...] = retrieval.OBJECTIVES,
     seeds: tuple[int, ...] = (1, 2, 3),
@@ -687,6 +708,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "accuracy": accuracy_bench,
     "retrieval": retrieval_bench,
     "search": search_bench,
+    "search-batch": search_batch_bench,
     "replicas": replicas_bench,
     "spirals": spirals_bench,
     "subwords": subwords_bench,

@@ -292,12 +292,16 @@ def main(limit: int, arguments: list[str]) -> None:
     started, output = time.perf_counter(), io.StringIO()
     with contextlib.redirect_stdout(output):
         code = cli.main(arguments)
-    found = {"code": code, "peak": _status("VmHWM"), "data": _status("VmData")}
+    found = {
+        "code": code,
+        "peak": status_bytes("VmHWM"),
+        "data": status_bytes("VmData"),
+    }
     found["seconds"] = time.perf_counter() - started
     print(json.dumps(found | {"output": output.getvalue()}), flush=True)
 
 
-def _status(name: str) -> int:
+def status_bytes(name: str) -> int:
     """A field of /proc/self/status, in bytes."""
     text = Path("/proc/self/status").read_text()
     return 1024 * int(re.search(rf"^{name}:\s+(\d+)", text, re.M)[1])

@@ -29,6 +29,7 @@ class Metrics(NamedTuple):
     num_damaged: int = 0  # lines that were left out
     within: Sequence[dict[str, float]] = ()  # of progress.jsonl
     epochs: int = 0  # of the whole run; read only with `within`
+    noun: str = ""  # what messages call the items; "": as the lines do
 
     @property
     def unit(self) -> str:
@@ -36,6 +37,16 @@ class Metrics(NamedTuple):
         names = (name for line in self._every_line for name in line)
         found = (n.removesuffix(_PER_SECOND) for n in names if n.endswith(_PER_SECOND))
         return next(found, "")
+
+    @property
+    def items_name(self) -> str:
+        """What messages call the items, as the progress of the training does."""
+        return self.noun or self.unit
+
+    def shown_name(self, name: str) -> str:
+        """A name of a metric for people: `words_per_second` of sessions is of items."""
+        is_speed = self.noun and name == f"{self.unit}{_PER_SECOND}"
+        return f"{self.noun}{_PER_SECOND}" if is_speed else name
 
     @property
     def epoch_ends(self) -> list[Line]:

@@ -24,6 +24,7 @@ from embedder.report.points import Map, as_json
 from embedder.report.predictions import Predictions
 from embedder.report.samples import Band
 from embedder.report.settings import Settings
+from embedder.report.state import end_of
 from embedder.report.text import duration, number, short
 
 _FOLDER = Path(__file__).parent / "assets"
@@ -163,8 +164,9 @@ def curves(runs: list[tuple[str, Metrics]]) -> list[Chart]:
     found: dict[str, list[Series]] = {}
     for run, metrics in runs:
         for name in [*metrics.scores, *metrics.others]:
-            title = name.removeprefix("val_").removeprefix("train_").split(" by ")[0]
-            label = name if not run else run if name == title else f"{run}, {name}"
+            known = metrics.shown_name(name)
+            title = known.removeprefix("val_").removeprefix("train_").split(" by ")[0]
+            label = known if not run else run if known == title else f"{run}, {known}"
             series = Series(label, metrics.points(name))
             found.setdefault(title, []).append(series)
     order = sorted(found, key=lambda name: name != "loss")
@@ -181,7 +183,7 @@ def results(
       unfinished: why it is not finished; "": it is.
     """
     done = len(metrics.epoch_ends)
-    end = unfinished or _end(done, epochs, patience)
+    end = unfinished or end_of(done, epochs, patience)
     found = [("epochs", f"{done} of {epochs}"), ("end", end)]
     if metrics.lines or metrics.within:
         compiling = metrics.last("compile_seconds")
@@ -192,7 +194,7 @@ def results(
             found.append(("updates", number(updates)))
         speed = metrics.last(f"{metrics.unit}_per_second")
         if metrics.unit and speed is not None:
-            found.append((f"{metrics.unit}/s", number(speed)))
+            found.append((f"{metrics.items_name}/s", number(speed)))
         if metrics.cpu_busy is not None:
             found.append(("CPU busy", f"{100 * metrics.cpu_busy:.0f} % of all cores"))
     for name in metrics.scores:
@@ -202,11 +204,3 @@ def results(
             when = "" if " by " in name else at
             found.append((name + when, f"{value:.4f}"))
     return found
-
-
-def _end(done: int, epochs: int, patience: int) -> str:
-    if done >= epochs:
-        return "all epochs are done" if epochs else "no epochs: the initial vectors"
-    if patience:
-        return f"early: {patience} evaluations in a row were no better (patience)"
-    return "metrics.jsonl lacks epochs"

@@ -26,12 +26,14 @@ def report_of_tokens(
     ensemble: Ensemble | None,
     names: Mapping[Any, str] | None = None,
     progress: Sequence[ProgressLine] = (),
+    noun: str = "",
 ) -> Report:
     """The report of vectors of tokens.
 
     Args:
       names: of keys, which may be integers.
       progress: lines of times within epochs, as in progress.jsonl.
+      noun: what messages call the tokens; "": as the lines do.
     """
     counts = vectors.counts
     facts = [("types", number(len(vectors)))]
@@ -41,7 +43,7 @@ def report_of_tokens(
     if names is not None:
         texts = {str(key): str(name) for key, name in names.items()}
         extras = Extras(lambda keys: [texts.get(key, "") for key in keys])
-    page = _page("Report of a training", config, history, facts, progress)
+    page = _page("Report of a training", config, history, facts, progress, noun)
     return make_report(with_tokens(page, vectors, ensemble, FULL, extras))
 
 
@@ -64,9 +66,10 @@ def _page(
     history: History,
     facts: list[tuple[str, str]],
     progress: Sequence[ProgressLine],
+    noun: str = "",
 ) -> Page:
     lines = [{"epoch": epoch, **line} for epoch, line in enumerate(history, 1)]
-    metrics = Metrics(lines)
+    metrics = Metrics(lines, noun=noun)
     return Page(
         title=title,
         facts=facts,

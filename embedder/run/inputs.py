@@ -289,6 +289,18 @@ def corpus_facts_of(workdir: Workdir) -> dict[str, float]:
     }
 
 
+def noun_of(workdir: Workdir) -> str:
+    """What messages call the tokens of the run, "items" of sessions; "": as its files
+    do, "words" or "nodes"."""
+    if not workdir.corpus.exists():
+        return ""
+    columns = (
+        each.get("columns") for each in manifest_of(workdir) if isinstance(each, dict)
+    )
+    tables = (each for each in columns if isinstance(each, dict))
+    return "items" if any({"item", "items"} & {*each} for each in tables) else ""
+
+
 def has_integer_keys(workdir: Workdir) -> bool:
     """Whether the corpus of the run is a table whose items are integers."""
     if not workdir.corpus.exists():

@@ -132,6 +132,7 @@ class EmbeddingTrainer:
     subwords: tuple[int, ...]
     buckets: int
     _lines: Lines = ()  # of the last epochs, as in metrics.jsonl
+    _noun = ""  # what messages call the tokens that it was trained on
     _times: Lines = ()  # of the first call of each training, as in progress.jsonl
 
     @names_successors
@@ -704,7 +705,7 @@ class EmbeddingTrainer:
         history = [*({"loss": loss} for loss in before), *lines]  # of a file: no more
         return report_of_tokens(
             *(self._config(), history, self._lookup(), self._ensemble, names),
-            self._times,
+            *(self._times, self._noun),
         )
 
     @property
@@ -886,7 +887,7 @@ class EmbeddingTrainer:
             self._state = unstack_states(end.state)[0]
         self._block = config.tables.block
         self._vocabulary = dataclasses.replace(encoded.vocabulary, text_counts=None)
-        self._vectors = None
+        self._vectors, self._noun = None, encoded.noun
         self._loss_history = history + end.position.losses
         if base is None:
             self._lines = self._times = ()

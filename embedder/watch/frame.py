@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from embedder.report.metrics import RATES
+from embedder.report.state import end_of
 from embedder.report.text import duration, number, short
+from embedder.terminal import shown
 from embedder.watch.chart import chart
 from embedder.watch.probes import Neighbors, Probe
 from embedder.watch.state import Point, State
@@ -74,10 +76,11 @@ def curves_of(state: State) -> list[Curve]:
     """Loss, held-out scores, learning rate and speed, as far as they were measured."""
     metrics, losses = state.metrics, ("loss", "train_loss")
     unit = metrics.unit or _unit(state)
+    noun = metrics.noun or unit
     names: list[tuple[str, tuple[str, ...]]] = [("loss", losses)]
     names += [(name, (name,)) for name in metrics.scores if name not in losses]
     names += [(name, (name,)) for name in RATES]
-    names += [(f"{unit}/s", (f"{unit}_per_second",))] if unit else []
+    names += [(f"{noun}/s", (f"{unit}_per_second",))] if unit else []
     found = (Curve(name, state.points(*of_line)) for name, of_line in names)
     return [curve for curve in found if len(curve.points) > 1]
 
@@ -92,6 +95,8 @@ def _unit(state: State) -> str:
 def _head(title: str, state: State) -> Iterator[Text]:
     yield _line(short(title), "bold")
     yield _line(status(state))
+    if end := ending(state):
+        yield _line(end, "red")
     if state.phase == "training" and (quiet := silence(state)):
         yield _line(quiet, "yellow")
     scores = [
@@ -114,7 +119,9 @@ def status(state: State) -> str:
     if state.phase == "finished":
         done = len(state.metrics.epoch_ends)  # fewer, if it ended early
         of_all = f"{epochs}" if done in (0, epochs) else f"{done} of {epochs}"
-        return f"Finished: {of_all} epochs, {state.updates:,} updates."
+        why = end_of(done, epochs, state.config.run.patience)
+        end = f"; {why}" if done < epochs else ""
+        return f"Finished: {of_all} epochs, {state.updates:,} updates{end}."
     if not (state.progress or state.metrics.lines):
         return "Started: no update is done yet (it compiles)."
     text = (
@@ -125,6 +132,15 @@ def status(state: State) -> str:
     if left is None or silence(state):
         return f"{text}."
     return f"{text}, {duration(left)} left."
+
+
+def ending(state: State) -> str:
+    """Why an unfinished run ended, as its process said; else ""."""
+    is_live = state.is_locked and state.ended is None
+    if state.phase != "training" or state.ending is None or is_live:
+        return ""
+    how, message = state.ending
+    return shown(f"{how.capitalize()}: {message}")
 
 
 def silence(state: State) -> str:

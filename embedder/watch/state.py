@@ -8,8 +8,11 @@ from typing import Literal, NamedTuple
 
 from embedder.config import Config, read_toml
 from embedder.disk.lock import ended_owner
+from embedder.errors import InputError
 from embedder.report.metrics import Metrics, read_metrics
 from embedder.report.timeline import ProgressLine, read_progress
+from embedder.run.ending import Ending, read_ending
+from embedder.run.inputs import noun_of
 from embedder.run.workdir import Workdir, check_free
 
 Phase = Literal["waiting", "training", "finished"]
@@ -28,6 +31,7 @@ class State(NamedTuple):
     silent: float = 0.0  # seconds since a file of the run was written
     is_locked: bool = False  # by a process that writes, or was killed
     ended: int | None = None  # that process, if it has ended
+    ending: Ending | None = None  # why the last process ended, if it could say so
 
     @property
     def updates(self) -> int:
@@ -80,7 +84,7 @@ def read_state(path: Path) -> State:
             return State(run, "waiting", is_locked=run.lock.exists())
         config = read_toml(run.config)
         is_finished = run.is_finished  # first: what is read next is then whole
-        metrics = read_metrics(run.metrics)
+        metrics = read_metrics(run.metrics)._replace(noun=_noun(run))
         progress = read_progress(run.progress)
     except FileNotFoundError:  # it is started anew at this moment
         return State(Workdir(path), "waiting")
@@ -90,7 +94,16 @@ def read_state(path: Path) -> State:
         *(run, "training", config, metrics, progress, _silence(run)),
         is_locked=Workdir(path).lock.exists(),
         ended=ended_owner(Workdir(path).lock),
+        ending=read_ending(run),
     )
+
+
+def _noun(run: Workdir) -> str:
+    """`noun_of`; "" also where corpus.json is damaged, which only resuming needs."""
+    try:
+        return noun_of(run)
+    except (InputError, OSError):
+        return ""
 
 
 def _points(lines, names: tuple[str, ...]) -> list[Point]:

@@ -265,6 +265,15 @@ SMOKE = {
         positive=(3, 4, 5),
         is_right=neighbours_are_found,
     ),
+    "search-batch": Smoke(
+        "--rows 500 --queries 50 200 --most-exact 100",
+        [
+            "500 | 50 | embedder, exact",
+            "500 | 50 | embedder, index",
+            "500 | 200 | embedder, index",
+        ],
+        positive=(3, 4, 5, 6),
+    ),
     "encoder-modes": Smoke(
         "--net mlp --devices 1 --samples 1",
         ["jit, 1", "sharded, 1", "pmap, 1"],

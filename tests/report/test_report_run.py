@@ -334,11 +334,14 @@ def test_a_run_that_is_not_finished_has_a_report_without_vectors(run, written, e
 
 
 @pytest.mark.row("B63")
-def test_a_run_that_diverged_says_so_until_it_is_trained_anew(runs, tmp_path):
+def test_a_run_that_diverged_says_so_until_it_is_trained_anew(runs, tmp_path, capsys):
     folder = tmp_path / "run"
     command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(folder)]
     wild = ["--alpha", "1e30", "--max-pairs-per-row", "inf"]
     assert main([*command, *wild]) == 3
+    capsys.readouterr()
+    assert main(["watch", str(folder)]) == 0
+    assert "\nDiverged: The loss " in capsys.readouterr().out
     assert main(["report", str(folder)]) == 0
     result = parsed.table(page(folder / "report.html"), "Result")
     assert result["end"][0].startswith("diverged: The loss ")
@@ -351,7 +354,7 @@ def test_a_run_that_diverged_says_so_until_it_is_trained_anew(runs, tmp_path):
     assert not (folder / "ended.json").exists()
 
 
-def test_a_run_that_was_stopped_says_so_until_it_resumes(runs, tmp_path):
+def test_a_run_that_was_stopped_says_so_until_it_resumes(runs, tmp_path, capsys):
     """By the first signal, after the first line of progress.jsonl."""
     folder = tmp_path / "run"
     config = make_config({"vector_size": 8, "min_count": 1, "epochs": 20})
@@ -363,12 +366,38 @@ def test_a_run_that_was_stopped_says_so_until_it_resumes(runs, tmp_path):
 
     with pytest.raises(Stopped):
         train(config, folder, source, on_status=request, stop=stop)
+    assert main(["watch", str(folder)]) == 0
+    assert "\nStopped: Stopped after " in capsys.readouterr().out
     assert main(["report", str(folder)]) == 0
     result = parsed.table(page(folder / "report.html"), "Result")
     assert result["end"][0].startswith("stopped: Stopped after ")
     assert result["end"][0].endswith(" updates, which are saved.")
     train(config, folder, source)
     assert not (folder / "ended.json").exists()
+
+
+def write_sessions(path: Path) -> str:
+    """A table of 40 sessions of 6 items."""
+    rng = np.random.default_rng(0)
+    rows = [f"{i},{rng.choice(WORDS[:-1])}" for i in range(40) for _ in range(6)]
+    path.write_text("\n".join(["session,item", *rows]) + "\n")
+    return str(path)
+
+
+def test_the_speed_of_sessions_is_of_items_as_in_the_progress(tmp_path, capsys):
+    source = write_sessions(tmp_path / "sessions.csv")
+    run = tmp_path / "run"
+    assert main(["train", source, *FAST, "--workdir", str(run)]) == 0
+    assert " items/s" in capsys.readouterr().err
+    found = page(run / "report.html")
+    assert "items/s" in parsed.table(found, "Result")
+    assert "items_per_second" in found.text and "words_per" not in found.text
+    assert main(["watch", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert "items/s" in shown and "words" not in shown
+    trainer = EmbeddingTrainer(min_count=1, vector_size=8, epochs=2)
+    page_of_trainer = parsed.parse(trainer.fit(source).report().html)
+    assert "items/s" in parsed.table(page_of_trainer, "Result")
 
 
 @pytest.mark.row("B63")

@@ -306,6 +306,24 @@ def test_duckdb_reads_parquet(tmp_path, dtype):
         assert found == [key for key, _ in MANY.most_similar("k7", topn=5)]
 
 
+@pytest.mark.slow
+def test_lancedb_searches_parquet(tmp_path):
+    """Its wheel is too large for the extra `dev`; it was run with version 0.40."""
+    lancedb = pytest.importorskip("lancedb", reason="lancedb is not installed")
+    pytest.importorskip("pyarrow")
+    write_vectors(MANY, tmp_path / "v.parquet")
+    table = lancedb.connect(str(tmp_path / "db")).create_table(
+        "words", pl.read_parquet(tmp_path / "v.parquet").to_arrow()
+    )
+    assert table.count_rows() == 300
+    query = table.search(MANY["k7"], vector_column_name="vector").metric("cosine")
+    found = query.limit(6).to_arrow().to_pydict()
+    expected = MANY.most_similar("k7", topn=5)
+    assert found["key"] == ["k7", *(key for key, _ in expected)]
+    distances = [1.0, *(cosine for _, cosine in expected)]
+    assert found["_distance"] == pytest.approx([1 - x for x in distances], abs=1e-5)
+
+
 def test_arrow_sees_lists_of_a_fixed_size(tmp_path):
     pytest.importorskip("pyarrow")
     import pyarrow as pa

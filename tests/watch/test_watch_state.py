@@ -16,7 +16,7 @@ from embedder.config import Config, to_toml, with_options
 from embedder.disk.lock import _boot_id, ended_owner, hold_lock
 from embedder.errors import InputError
 from embedder.run.workdir import Workdir
-from embedder.watch.frame import silence, status
+from embedder.watch.frame import curves_of, ending, silence, status
 from embedder.watch.state import read_state
 
 
@@ -31,6 +31,9 @@ def start(path: Path, *, is_longer: bool = False) -> Workdir:
 def point(updates: float, **values) -> str:
     at = {"epoch": 1, "updates": updates, "progress": updates / 100}
     return json.dumps({**at, "seconds": updates * 2.0, **values}) + "\n"
+
+
+BEST = {"best_by": "held-out", "holdout": 0.1}
 
 
 def metrics(epoch: int, **values) -> str:
@@ -158,6 +161,63 @@ def test_a_killed_run_is_told_by_its_lock(tmp_path, ended):
     assert silence(read_state(tmp_path)).startswith("Nothing was written for 2 min")
     run.lock.unlink()
     assert silence(read_state(tmp_path)).startswith("No process trains it: nothing")
+
+
+def end(run: Workdir, how: str, message: str) -> str:
+    """What is shown of a run that ended so."""
+    run.ended.write_text(json.dumps({"how": how, "message": message}))
+    return ending(read_state(run.path))
+
+
+def test_why_a_run_ended_is_told_until_it_is_trained_again(tmp_path, ended):
+    run = start(tmp_path)
+    assert ending(read_state(tmp_path)) == ""
+    assert end(run, "diverged", "The loss is nan.") == "Diverged: The loss is nan."
+    assert end(run, "stopped", "x\x1b[2J") == "Stopped: x\\x1b[2J"
+    assert end(run, "won", "x") == ""
+    run.ended.write_text('{"how": "failed"')
+    assert ending(read_state(tmp_path)) == ""
+    write_lock(run.lock, os.getpid())  # a process resumes it
+    assert end(run, "failed", "No space left on device") == ""
+    write_lock(run.lock, ended)
+    assert end(run, "failed", "No space").startswith("Failed: ")
+    run.vectors.write_bytes(b"")
+    assert ending(read_state(tmp_path)) == ""
+
+
+def test_a_run_that_ended_early_says_why(tmp_path):
+    run = start(tmp_path)
+    config = with_options(Config(), epochs=4, patience=2, **BEST)
+    run.config.write_text(to_toml(config))
+    run.metrics.write_text(metrics(1, loss=3.0) + metrics(2, loss=2.0))
+    run.vectors.write_bytes(b"")
+    assert status(read_state(tmp_path)) == (
+        "Finished: 2 of 4 epochs, 50 updates; early: 2 evaluations in a row were no "
+        "better (patience)."
+    )
+    run.metrics.write_text("".join(metrics(epoch, loss=1.0) for epoch in range(1, 5)))
+    assert status(read_state(tmp_path)) == "Finished: 4 epochs, 100 updates."
+
+
+@pytest.mark.parametrize(
+    ("manifest", "unit"),
+    [
+        ([{"columns": {"session": "s", "item": "i"}, "keys": "text"}], "items/s"),
+        ([{"columns": {"source": "a", "target": "b"}}], "words/s"),
+        ([{"file": "x.txt", "columns": 3}, 7], "words/s"),
+        ({"damaged": 1}, "words/s"),
+        (None, "words/s"),
+    ],
+)
+def test_speed_counts_what_the_progress_line_counts(tmp_path, manifest, unit):
+    """Files name the items of sessions `words`, too."""
+    run = start(tmp_path)
+    if manifest is not None:
+        run.corpus.write_text(json.dumps({"manifest": manifest}))
+    lines = (metrics(i, loss=1.0, words=9, words_per_second=5.0 + i) for i in (1, 2))
+    run.metrics.write_text("".join(lines))
+    curve = curves_of(read_state(tmp_path))[-1]
+    assert (curve.name, curve.points) == (unit, [(25, 6.0), (50, 7.0)])
 
 
 @pytest.mark.row("F56")
