@@ -72,10 +72,11 @@ from embedder.tables.updating import (
     check_continues,
     check_grow,
     check_replay,
-    counts_in,
+    encoded_earlier,
     joined_factors,
     log_dropped,
     plan_update,
+    with_earlier_counts,
 )
 from embedder.tables.vocabulary import (
     NoTokensError,
@@ -445,8 +446,7 @@ def plan(
         first = len(base.loss_history)
         known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grow)
         if grow and earlier:
-            every = _encoded_earlier(known, earlier, cache)
-            known = known._replace(earlier=counts_in(every, len(base.tokens)))
+            known = with_earlier_counts(known, earlier, cache)
     encoded = _encoded(config.tables, corpus, cache, known)
     if not encoded.num_tokens:
         raise InputError(
@@ -459,7 +459,7 @@ def plan(
         assert isinstance(encoded, Encoded), "`plan_walks` refuses a base"
         num_tokens = int(encoded.vocabulary.counts.sum())
         vocabulary = BaseVocabulary(encoded.vocabulary)
-        replayed = _encoded_earlier(vocabulary, earlier, cache)
+        replayed = encoded_earlier(vocabulary, earlier, cache)
         update = plan_update(base, encoded, replayed, config.tables)
         encoded, base, of_update, of_output = update
     facts = row_updates, repeats_of(encoded)
@@ -473,19 +473,6 @@ def plan(
     start, frozen = plan_start(starting, encoded.vocabulary, common.run.dtype, num_old)
     factors = joined_factors(frozen, of_update, of_output)
     return Training(common, encoded, epochs, base, each, start=start, factors=factors)
-
-
-def _encoded_earlier(
-    known: BaseVocabulary, earlier: Sequence[Corpus], cache: Path | None
-) -> list[Encoded]:
-    """Earlier corpora as ids of `known`, those without a token of it left out."""
-    found = [
-        encode(each, 1, known)
-        if cache is None
-        else encode_cached(each, 1, cache, known)
-        for each in earlier
-    ]
-    return [each for each in found if each.num_tokens]
 
 
 def _max_distance(options: TablesOptions) -> int:

@@ -10,7 +10,8 @@ it shows them the contexts that they do not have.
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy as np
 from embedder.config import Config
 from embedder.errors import InputError
 from embedder.tables.artefact import ModelFile
+from embedder.tables.corpus import Corpus
+from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.huffman import huffman_tree, node_sums
 from embedder.tables.options import TablesOptions
@@ -193,6 +196,28 @@ def _with_replay(replay: Replay) -> Replay:
             raise InputError("`replay` does not go with weights of sessions.")
     new = _drawn_by(replay.new, replay.counts())
     return dataclasses.replace(replay, new=new)
+
+
+def with_earlier_counts(
+    known: BaseVocabulary, earlier: Sequence[Corpus], cache: Path | None = None
+) -> BaseVocabulary:
+    """`known` with the occurrences of its new tokens in earlier corpora, which count
+    for `min_count`."""
+    every = encoded_earlier(known, earlier, cache)
+    return known._replace(earlier=counts_in(every, len(known.vocabulary)))
+
+
+def encoded_earlier(
+    known: BaseVocabulary, earlier: Sequence[Corpus], cache: Path | None = None
+) -> list[Encoded]:
+    """Earlier corpora as ids of `known`, those without a token of it left out."""
+    found = [
+        encode(each, 1, known)
+        if cache is None
+        else encode_cached(each, 1, cache, known)
+        for each in earlier
+    ]
+    return [each for each in found if each.num_tokens]
 
 
 def counts_in(earlier: Iterable[Encoded], num_old: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ from tests.commands import error_line
 
 OLD = [["a", "b", "c"], ["b", "a"]] * 20
 NEW = [["a", "n", "n"], ["c", "n"]] * 5
+SETTINGS = "--loader memory --vector-size 4 --min-count 1 --sample 0".split()
 SMALL = {"vector_size": 4, "min_count": 1, "sample": 0, "epochs": 2}
 
 
@@ -177,9 +178,7 @@ def base(tmp_path, monkeypatch) -> list[str]:
     for name, sequences in (("old", OLD), ("new", NEW)):
         lines = [" ".join(sequence) for sequence in sequences]
         Path(f"{name}.txt").write_text("\n".join(lines))
-    options = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
-    options += ["--sample", "0"]
-    assert main(["train", "old.txt", "--workdir", "old", *options]) == 0
+    assert main(["train", "old.txt", "--workdir", "old", *SETTINGS]) == 0
     return ["train", "new.txt", "--resume", "old", "--grow", "--epochs", "1"]
 
 
@@ -201,6 +200,68 @@ def test_a_given_alpha_is_that_of_all_rows(base):
     both = ["--alpha", "0.01", "--schedule", "continue", "--workdir", "both"]
     assert main([*base, *both]) == 0
     assert read_toml(Path("both/config.toml")).tables.schedule == "continue"
+
+
+@pytest.mark.slow
+def test_an_update_in_python_replays_as_the_verb_does(base):
+    """The same vectors, to the bit: with the path, and with the sequences."""
+    flags = ["--replay", "0.5", "--min-count", "16", "--workdir", "new"]
+    Path("old.txt").write_text(Path("old.txt").read_text() + "\na n\n")
+    assert main(["train", "old.txt", "--workdir", "again", *SETTINGS]) == 0
+    assert main([*base, "--resume", "again", *flags]) == 0
+    expected = read_model(Path("new/model.npz"))
+    assert "n" in expected.tokens  # 15 times on the day, once before
+    for earlier in ("old.txt", [*OLD, ["a", "n"]]):
+        trainer = EmbeddingTrainer.load("again/model.npz")
+        trainer.min_count = 16
+        trainer.partial_fit("new.txt", grow=True, replay=0.5, earlier=earlier)
+        assert trainer.index_to_key == expected.tokens
+        np.testing.assert_array_equal(trainer.vectors, expected.input)
+
+
+@pytest.mark.slow
+def test_replay_in_python_counts_and_draws_the_earlier_sequences(trained):
+    """`m` reaches `min_count` with them; rows that the day lacks move by them alone."""
+    trained.min_count, before = 3, trained._model()
+    day, earlier = [["a", "m"], ["c", "m"]], [*OLD, ["b", "m"]]
+    trained.partial_fit(day, grow=True)
+    assert "m" not in trained.index_to_key
+    trained._keep(before)
+    trained.partial_fit(day, grow=True, replay=0.5, earlier=earlier)
+    assert trained.index_to_key == ["a", "b", "c", "m"]
+    first, drawn = trained.vectors[3], []
+    for epochs in (0, 1):  # a later call draws others
+        trained._keep(
+            before._replace(loss_history=before.loss_history + [0.0] * epochs)
+        )
+        trained.partial_fit(day, grow=True, replay=0.5, earlier=earlier)
+        drawn.append(trained.vectors[3])
+    np.testing.assert_array_equal(drawn[0], first)
+    assert not np.array_equal(*drawn)
+
+
+@pytest.mark.row("B37")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replay": 2, "earlier": OLD}, "`replay` must be a number from 0 to 1, got 2"),
+        ({"replay": 0.5}, "need each other, got `replay` 0.5 and `earlier` None"),
+        ({"earlier": [["a"]]}, r"need each other, got `replay` 0.0 and `earlier` \[\["),
+        (
+            {"replay": 0.5, "earlier": OLD, "schedule": "restart"},
+            "`replay` does not go with `schedule` = 'restart'",
+        ),
+        ({"replay": 0.5, "earlier": [[1]]}, "Tokens must be text, as those of `fit`"),
+        ({"replay": 0.5, "earlier": "none.txt"}, "none.txt"),
+    ],
+)
+def test_a_wrong_replay_in_python_leaves_the_trainer(trained, options, message):
+    before = trained.vectors.copy()
+    with pytest.raises((ValueError, TypeError, OSError), match=message):
+        trained.partial_fit(NEW, **{"schedule": "continue"} | options)
+    np.testing.assert_array_equal(trained.vectors, before)
+    with pytest.raises(ValueError, match="`replay` needs a trained trainer, got 0.5"):
+        EmbeddingTrainer().partial_fit(NEW, grow=True, replay=0.5, earlier=OLD)
 
 
 @pytest.mark.slow
