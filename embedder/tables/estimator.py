@@ -31,6 +31,7 @@ from embedder.tables.artefact import (
 )
 from embedder.tables.columns import NOT_GIVEN, Columns
 from embedder.tables.corpus import Corpus, sequences_corpus
+from embedder.tables.earlier import EarlierCorpus
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
@@ -431,7 +432,7 @@ class EmbeddingTrainer:
             ones in each call, ALGORITHM.md (71), with those that have new tokens, (78);
             only with "continue".
           earlier: what the trainer was trained on before, or a part of it, as sequences
-            or a path, or a table with the same columns.
+            or a path, or a table with the same columns; also what `fit` held out of it.
           init_from: as for `fit`, only of a trainer that is not trained yet.
           freeze: as for `fit`; "known": the tokens that the trainer has already.
           verbose, callbacks: as for `fit`.
@@ -453,7 +454,7 @@ class EmbeddingTrainer:
                 before = [] if earlier is None else [_corpus(earlier, columns)]
                 for each in (corpus, *before):
                     self._check_key_type(each)
-                replayed = before, replay
+                replayed = [*map(EarlierCorpus, before)], replay
                 self._continue(run, corpus, grow, schedule, starting, *replayed)
         self._key_type = corpus.key_type
         return self
@@ -506,7 +507,7 @@ class EmbeddingTrainer:
         grow: bool,
         schedule: Schedule,
         starting: Starting,
-        earlier: list[Corpus],
+        earlier: list[EarlierCorpus],
         replay: float,
     ) -> None:
         """Trains one more epoch on `corpus`, and on the share `replay` of `earlier`."""

@@ -40,6 +40,7 @@ from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
 from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
 from embedder.tables.earlier import (
+    EarlierCorpus,
     corpora_of_base,
     files_replayed_twice,
     open_earlier,
@@ -126,10 +127,10 @@ class TablesProblem:
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
         self.base: dict | None = None
-        self._earlier: list[Corpus] = []
+        self._earlier: list[EarlierCorpus] = []
         if base is not None:
             self._base = _read_base(base)
-            corpora = corpora_of_base(base.path)
+            corpora = corpora_of_base(base.path, len(self._base.tokens))
             self.base = {
                 "path": base.url or os.path.abspath(base.path),
                 "grow": base.grow,
@@ -178,7 +179,7 @@ class TablesProblem:
             log_dropped(encoded, self._grow, "--grow")
             _log_optimizer(self._base, training.config.run.optimizer)
         if self._earlier:
-            _log.info("Replays %s.", ", ".join(x.source for x in self._earlier))
+            _log.info("Replays %s.", ", ".join(x.corpus.source for x in self._earlier))
         if twice := files_replayed_twice(self.manifest, self._earlier):
             _log.warning(
                 "Files of the corpus are also replayed, and their tokens count twice: "
@@ -413,7 +414,7 @@ def plan(
     grow: bool = False,
     models: Sequence[Config] = (),
     *,
-    earlier: Sequence[Corpus] = (),
+    earlier: Sequence[EarlierCorpus] = (),
     starting: Starting = NO_START,
 ) -> Training:
     """The training of `config` over `corpus`, which is encoded here.

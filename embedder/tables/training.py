@@ -261,7 +261,7 @@ class Training:
     def _held_out_lines(self) -> list[str]:
         if not (share := self.config.tables.sequence_holdout):
             return []
-        sequences = self.encoded.shard_sequences
+        sequences = self.encoded.own_sequences
         num = num_held_out(sequences, share).sum()
         return [f"held out: {num:,} of {sequences.sum():,} sequences"]
 
@@ -318,8 +318,7 @@ class Training:
     @functools.cached_property
     def _trained_share(self) -> float:
         """Share of the tokens that are not held out."""
-        tokens, sequences = self.encoded.shard_tokens, self.encoded.shard_sequences
-        return trained_share(tokens, sequences, self.config.tables.sequence_holdout)
+        return trained_share(self.encoded, self.config.tables.sequence_holdout)
 
     @property
     def memory(self) -> dict[str, int]:

@@ -19,7 +19,7 @@ import numpy as np
 from embedder.config import Config
 from embedder.errors import InputError
 from embedder.tables.artefact import ModelFile
-from embedder.tables.corpus import Corpus
+from embedder.tables.earlier import EarlierCorpus, without_held_out
 from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.huffman import huffman_tree, node_sums
@@ -144,14 +144,12 @@ def check_replay(config: Config) -> None:
     others = {
         "`schedule` = 'restart'": options.schedule == "restart",
         "`bootstrap`": config.run.bootstrap,
-        "`holdout`": options.holdout > 0,
         "`weights`": bool(options.weights),
     }
     if options.replay and (found := [name for name, is_on in others.items() if is_on]):
-        message = f"`replay` does not go with {found[0]}, got {options.replay!r}"
-        if found[0] == "`holdout`":  # which an update has of the run to resume
-            message += f" and `holdout` {options.holdout!r}: give --holdout 0"
-        raise InputError(f"{message}.")
+        raise InputError(
+            f"`replay` does not go with {found[0]}, got {options.replay!r}."
+        )
 
 
 def log_dropped(encoded: TokenSource, grows: bool, flag: str) -> None:
@@ -199,7 +197,7 @@ def _with_replay(replay: Replay) -> Replay:
 
 
 def with_earlier_counts(
-    known: BaseVocabulary, earlier: Sequence[Corpus], cache: Path | None = None
+    known: BaseVocabulary, earlier: Sequence[EarlierCorpus], cache: Path | None = None
 ) -> BaseVocabulary:
     """`known` with the occurrences of its new tokens in earlier corpora, which count
     for `min_count`."""
@@ -208,15 +206,20 @@ def with_earlier_counts(
 
 
 def encoded_earlier(
-    known: BaseVocabulary, earlier: Sequence[Corpus], cache: Path | None = None
+    known: BaseVocabulary, earlier: Sequence[EarlierCorpus], cache: Path | None = None
 ) -> list[Encoded]:
-    """Earlier corpora as ids of `known`, those without a token of it left out."""
-    found = [
-        encode(each, 1, known)
-        if cache is None
-        else encode_cached(each, 1, cache, known)
-        for each in earlier
-    ]
+    """Earlier corpora as ids of `known`, without the sequences that they held out;
+    those without a token of it are left out."""
+    found = []
+    for each in earlier:
+        encoded = (
+            encode(each.corpus, 1, known)
+            if cache is None
+            else encode_cached(each.corpus, 1, cache, known)
+        )
+        if each.holdout:
+            encoded = without_held_out(encoded, each.holdout, each.num_tokens)
+        found.append(encoded)
     return [each for each in found if each.num_tokens]
 
 
