@@ -59,6 +59,7 @@ from embedder.tables.vocabulary import expected_tokens
 _log = logging.getLogger(__name__)
 _LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 _WHOLE = 5  # words that one with a whole session as its context counts for
+_SUBWORDS = 3  # words that one with n-grams counts for
 
 
 class Training:
@@ -523,6 +524,8 @@ def pick_backend(
         return options.backend
     if options.has_whole_sequences:
         num_words *= _WHOLE
+    if options.subwords:
+        num_words *= _SUBWORDS
     is_long = num_words >= _LONG_RUN and options.update == "rows" and not lacks
     if is_long and _is_one_cpu(layout) and _has_numba():
         return "numba"
