@@ -28,7 +28,7 @@ from bench.results import (
     spread,
     write_results,
 )
-from embedder import config
+from embedder import EmbeddingTrainer, config
 from embedder.evaluation.intervals import Estimate, ratio_estimate
 from embedder.evaluation.ranking import by_vectors, last_items, target_ranks
 from embedder.presets import PRESETS
@@ -188,6 +188,24 @@ def _run(
     return Trained(model.tokens, model.input, model.output)
 
 
+def _partial_fit(replay: float) -> Callable[[Shop, int, Path], Trained]:
+    """The same in Python: an epoch for each day."""
+
+    def fit(shop: Shop, seed: int, folder: Path) -> Trained:
+        seen = _baskets(shop.base)
+        trainer = EmbeddingTrainer.preset("items", seed=seed, min_count=_MIN_COUNT)
+        trainer.fit(seen)
+        for day in map(_baskets, shop.days):
+            earlier = seen if replay else None
+            trainer.partial_fit(day, grow=True, replay=replay, earlier=earlier)
+            seen = [*seen, *day]
+        trainer.save(folder / "partial_fit.npz")
+        model = read_model(folder / "partial_fit.npz")
+        return Trained(model.tokens, model.input, model.output)
+
+    return fit
+
+
 def _gensim(shop: Shop, seed: int, folder: Path) -> Trained:
     from gensim.models import Word2Vec
 
@@ -243,6 +261,8 @@ PROGRAMS = {
     "update, restart": Program(
         _updated(schedule="restart"), "--schedule restart: the full rate each day"
     ),
+    "partial_fit": Program(_partial_fit(0.0), "grow=True: an epoch each day"),
+    "partial_fit, replay 0.1": Program(_partial_fit(0.1), "replay=0.1, earlier="),
     "gensim, update": Program(_gensim, "build_vocab(update=True), train"),
     "counting, followed most often": Program(_counting, "all days"),
 }

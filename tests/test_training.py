@@ -26,6 +26,8 @@ LONG = 10_000_000
         ({}, LONG - 1, "xla"),
         ({"window": "session"}, LONG // 5, "numba"),
         ({"window": "session"}, LONG // 5 - 1, "xla"),
+        ({"subwords": (3, 6)}, LONG // 3 + 1, "numba"),
+        ({"subwords": (3, 6)}, LONG // 3, "xla"),
         ({"update": "dense"}, LONG, "xla"),
         ({"backend": "xla"}, LONG, "xla"),
         ({"backend": "numba"}, 1, "numba"),

@@ -1,4 +1,4 @@
-"""The interface of gensim's Word2Vec and KeyedVectors, trained by embedder.
+"""The interface of gensim's Word2Vec, KeyedVectors and Phrases, by embedder.
 
 A program of gensim changes one import, `from embedder.gensim import Word2Vec`, or none:
 `python -m embedder.gensim script.py`. gensim itself is not needed.
@@ -23,11 +23,18 @@ from embedder.gensim.fasttext import (
     save_facebook_model,
 )
 from embedder.gensim.keyedvectors import KeyedVectors
+from embedder.gensim.phrase_scores import (
+    ENGLISH_CONNECTOR_WORDS,
+    npmi_scorer,
+    original_scorer,
+)
+from embedder.gensim.phrases import FrozenPhrases, Phraser, Phrases
 from embedder.gensim.rules import RULE_DEFAULT, RULE_DISCARD, RULE_KEEP
 from embedder.gensim.texts import simple_preprocess
 from embedder.gensim.word2vec import Word2Vec
 
 __all__ = [
+    "ENGLISH_CONNECTOR_WORDS",
     "RULE_DEFAULT",
     "RULE_DISCARD",
     "RULE_KEEP",
@@ -35,13 +42,18 @@ __all__ = [
     "CallbackAny2Vec",
     "FastText",
     "FastTextKeyedVectors",
+    "FrozenPhrases",
     "KeyedVectors",
     "LineSentence",
     "PathLineSentences",
+    "Phraser",
+    "Phrases",
     "Text8Corpus",
     "Word2Vec",
     "load_facebook_model",
     "load_facebook_vectors",
+    "npmi_scorer",
+    "original_scorer",
     "save_facebook_model",
     "simple_preprocess",
 ]

@@ -17,6 +17,8 @@ from embedder.gensim import (
     corpora,
     fasttext,
     keyedvectors,
+    phrase_scores,
+    phrases,
     rows,
     rules,
     texts,
@@ -50,13 +52,24 @@ _FASTTEXT = {
     "load_facebook_vectors": fasttext.load_facebook_vectors,
     "save_facebook_model": fasttext.save_facebook_model,
 }
+_PHRASES = {
+    "Phrases": phrases.Phrases,
+    "FrozenPhrases": phrases.FrozenPhrases,
+    "Phraser": phrases.Phraser,
+    "_PhrasesTransformation": phrases.PhrasesTransformation,
+    "ENGLISH_CONNECTOR_WORDS": phrase_scores.ENGLISH_CONNECTOR_WORDS,
+    "original_scorer": phrase_scores.original_scorer,
+    "npmi_scorer": phrase_scores.npmi_scorer,
+}
 _MODULES: dict[str, dict[str, Any]] = {
     "gensim.models": {
         "Word2Vec": word2vec.Word2Vec,
         "KeyedVectors": keyedvectors.KeyedVectors,
         "FastText": fasttext.FastText,
+        "Phrases": phrases.Phrases,
     },
     "gensim.models.fasttext": _FASTTEXT,
+    "gensim.models.phrases": _PHRASES,
     "gensim.models.word2vec": _WORD2VEC,
     "gensim.models.keyedvectors": _KEYED_VECTORS,
     "gensim.models.callbacks": {"CallbackAny2Vec": callbacks.CallbackAny2Vec},
@@ -87,7 +100,6 @@ _OF_UTILS = {
     "tokenize": texts.tokenize,
 }
 _OF_TESTS = {"common_texts": texts.common_texts, "get_tmpfile": texts.get_tmpfile}
-_OF_PHRASES = ("phrases", "phraser", "npmi_scorer", "original_scorer")
 _originals: dict[str, Any] = {}  # gensim's modules and `unpickle`, while it is swapped
 
 
@@ -191,12 +203,7 @@ class _Refuser:
 
 
 def _lack(name: str) -> str:
-    last = name.rpartition(".")[2]
-    beside = ", or use `embedder phrases`" if last.lower() in _OF_PHRASES else ""
-    return (
-        f"of embedder.gensim has no {name!r}, which gensim has: pip install gensim"
-        f"{beside}."
-    )
+    return f"of embedder.gensim has no {name!r}, which gensim has: pip install gensim."
 
 
 def _make_modules() -> None:

@@ -37,6 +37,7 @@ once, so an epoch becomes several passes at a part of the rate; see `_num_passes
 _OWN_MOVE = 0.6
 """The same of the steps by which a token moves its own row, where they are above 1."""
 _LARGEST_CAP = 128  # that the trainer chooses
+_LIMIT = 1.6  # steps by which it lets a row move in an update, (44)
 _MOST_PASSES = 8
 _MOST_WORDS = 10_000_000  # of all passes of an epoch
 _BLOCK = 64  # tokens, of an update of a small corpus
@@ -263,15 +264,19 @@ def _cap(
 ) -> float | None:
     """Terms of which an update applies at most as many to a row; None: the trainer's.
 
-    In passes of skip-gram all terms of one token are applied. Of hierarchical softmax
-    each pair of a block moves the root: at most by .4.
+    In passes all terms of one token are applied, and of skip-gram all that move a row by
+    up to 1.6 steps: few words are in a block so often that the largest limit of the
+    trainer would drop some. Of hierarchical softmax each pair of a block moves the
+    root: at most by .4.
     """
     if passes == 1 or not _has_pairs(model):
         return None
     if model.hs:
         return _MOVE * passes / model.alpha
-    own = _own_terms(model, _kept_shares(model, counts), lengths)
-    return own if own > _LARGEST_CAP else None
+    most = _own_terms(model, _kept_shares(model, counts), lengths)
+    if model.sg:
+        most = max(most, _LIMIT * passes / model.alpha)
+    return most if most > _LARGEST_CAP else None
 
 
 def _kept_shares(model: Any, counts: np.ndarray) -> np.ndarray:

@@ -7,11 +7,14 @@ from embedder.gensim import files, pickles
 
 _OF_VECTORS = "KeyedVectors", "FastTextKeyedVectors"
 _OF_MODELS = "Word2Vec", "FastText"
+_OF_PHRASES = "Phrases", "FrozenPhrases"
 _LOADED = {
     "KeyedVectors": (*_OF_VECTORS, *_OF_MODELS),
     "FastTextKeyedVectors": ("FastTextKeyedVectors", "FastText"),
     "Word2Vec": _OF_MODELS,
     "FastText": ("FastText",),
+    "Phrases": _OF_PHRASES,
+    "FrozenPhrases": _OF_PHRASES,
 }
 """`KIND` of a class -> those that its `load` returns."""
 
@@ -46,10 +49,11 @@ def load(kind: Any, path: Any, mmap: str | None, trust: bool) -> Any:
 def _classes() -> dict[Any, Any]:
     from embedder.gensim.fasttext import FastText, FastTextKeyedVectors
     from embedder.gensim.keyedvectors import KeyedVectors
+    from embedder.gensim.phrases import FrozenPhrases, Phrases
     from embedder.gensim.word2vec import Word2Vec
 
-    classes = KeyedVectors, FastTextKeyedVectors, Word2Vec, FastText
-    return {each.KIND: each for each in classes}
+    classes: list[Any] = [KeyedVectors, FastTextKeyedVectors, Word2Vec, FastText]
+    return {each.KIND: each for each in (*classes, Phrases, FrozenPhrases)}
 
 
 def _check_kind(kind: Any, of_file: Any) -> None:

@@ -3,12 +3,14 @@
 import os
 from typing import Any
 
+from embedder.gensim import phrase_scores
+
 TRUST = "EMBEDDER_GENSIM_TRUST"
 """The environment variable that, as 1, has all pickles read as with trust=True."""
 
 
 def load(path: Any, trust: bool, mmap: str | None) -> Any:
-    """The `Word2Vec`, `FastText` or vectors of either in a file of gensim.
+    """The `Word2Vec`, `FastText`, vectors of either, or phrases in a file of gensim.
 
     Raises:
       ValueError: without `trust` or `TRUST`, since a pickle can run any program; or it
@@ -30,6 +32,10 @@ def load(path: Any, trust: bool, mmap: str | None) -> Any:
                 "pip install gensim."
             )
         found = gensim.utils.SaveLoad.load(path, mmap=mmap)
+        of_phrases = gensim.models.phrases
+        if type(found) in (of_phrases.Phrases, of_phrases.FrozenPhrases):
+            # Again by their own `load`, which knows earlier forms.
+            return _phrases(of_phrases.Phrases.load(path), of_phrases)
         models = gensim.models.Word2Vec, gensim.models.FastText
         of_words = (
             gensim.models.KeyedVectors,
@@ -37,7 +43,8 @@ def load(path: Any, trust: bool, mmap: str | None) -> Any:
         )
         if type(found) not in (*models, *of_words):
             raise ValueError(
-                f"{path} must be of Word2Vec or KeyedVectors, got {type(found)}."
+                f"{path} must be of Word2Vec, KeyedVectors or Phrases, got "
+                f"{type(found)}."
             )
         is_model = type(found) in models
     return _model(found) if is_model else _vectors(found)
@@ -72,3 +79,16 @@ def _model(found: Any) -> Any:
     vars(model).update(known)
     model.wv = _vectors(found.wv)
     return model
+
+
+def _phrases(found: Any, module: Any) -> Any:
+    """Phrases of gensim's `module` as ours, with our scorers for its own."""
+    from embedder.gensim import phrases
+
+    kind = getattr(phrases, type(found).__name__)
+    result = kind.__new__(kind)
+    vars(result).update(vars(found))
+    for scorer in (phrase_scores.original_scorer, phrase_scores.npmi_scorer):
+        if found.scoring is getattr(module, scorer.__name__):
+            result.scoring = scorer
+    return result

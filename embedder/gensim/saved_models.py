@@ -1,6 +1,9 @@
 """`Word2Vec` as facts and arrays of a file, see `files`, and back."""
 
+from collections import Counter
 from typing import Any
+
+import numpy as np
 
 from embedder.gensim import files, own_attributes, paths, saved_vectors
 
@@ -41,6 +44,7 @@ _FACTS: dict[str, type | tuple[type, ...]] = {
 """Attributes that a file of `save` has, and their types."""
 
 _TABLES = "syn1neg", "syn1"
+_RAW = "raw_vocab.words", "raw_vocab.counts"
 _KNOWN = frozenset(
     {
         *_FACTS,
@@ -76,6 +80,8 @@ def parts(model: Any, ignore: Any) -> files.Saved:
     for name in _TABLES:
         if hasattr(model, name) and name not in ignore:
             arrays[name] = getattr(model, name)
+    if model.raw_vocab is not None and "raw_vocab" not in ignore:
+        arrays |= _raw_counts(model.raw_vocab)
     saved = files.Saved(model.KIND, facts, arrays | own_arrays)
     _check(saved, model.VECTORS.filled(_of_vectors(saved), prefix="wv."))
     return saved
@@ -104,10 +110,31 @@ def fill(model: Any, saved: files.Saved) -> None:
     own_attributes.restore(model, _KNOWN, saved, "")
     for name in saved.arrays.keys() & {*_TABLES}:
         setattr(model, name, saved.arrays[name])
+    if _RAW[0] in saved.arrays:
+        model.raw_vocab = _raw_vocab(saved)
     if model.hs and len(model.wv):
         paths.set_paths(model.wv, len(getattr(model, "syn1", model.wv)))
     if model.negative and len(model.wv):
         model.make_cum_table()
+
+
+def _raw_counts(counts: dict[Any, int]) -> dict[str, np.ndarray]:
+    """The counts of all words, which `keep_raw_vocab` keeps: text and i64.
+
+    Raises:
+      TypeError: a word is no value of JSON.
+    """
+    words = files.as_values([*counts], "raw_vocab")
+    numbers = np.fromiter(counts.values(), np.int64, len(counts))
+    return dict(zip(_RAW, (words, numbers), strict=True))
+
+
+def _raw_vocab(saved: files.Saved) -> Counter[Any]:
+    words = saved.values(_RAW[0], (str, int, float, type(None)))
+    counts = saved.array(_RAW[1], 1, "i")
+    if len({*words}) != len(counts):
+        raise ValueError("`raw_vocab` must have one count for each word")
+    return Counter(dict(zip(words, counts.tolist(), strict=True)))
 
 
 def _of_vectors(saved: files.Saved) -> files.Saved:

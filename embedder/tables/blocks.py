@@ -14,7 +14,7 @@ from embedder.engine.bootstrap import draws_of_shards, multiplicities
 from embedder.tables.encoded import TokenSource
 from embedder.tables.noise import NoiseTable, draw_noise, noise_table
 from embedder.tables.packing import Packing, consecutive, whole_sequences
-from embedder.tables.split import held_out, num_held_out
+from embedder.tables.split import held_out_of, num_held_out
 from embedder.tables.vocabulary import keep_limit
 
 
@@ -148,7 +148,8 @@ class BlockSource:
         if weight is not None:
             keep &= weight > 0
         if self.holdout:
-            keep &= ~np.repeat(held_out(shard, len(lengths), self.holdout), lengths)
+            mask = held_out_of(self.encoded, shard, len(lengths), self.holdout)
+            keep &= ~np.repeat(mask, lengths)
         packing = _packing(keep, lengths, self.shape, rng)
         num_blocks = packing.num_blocks
         visits = _visits(num_blocks, self.shape.blocks_per_update, self.share)
@@ -212,7 +213,7 @@ def block_source(
       InputError: `holdout` > 0 holds out no sequence, or all of them.
     """
     counts = encoded.vocabulary.drawn_counts
-    num_held_out(encoded.shard_sequences, holdout)  # checks it
+    num_held_out(encoded.own_sequences, holdout)  # checks it
     return BlockSource(
         encoded=encoded,
         keep_limit=keep_limit(counts, sample),

@@ -1,36 +1,56 @@
 """The corpora that a model was trained on, which an update may replay.
 
 corpus.json of a run has a list of them, those of the runs that it started from first:
-the path or URL of each, its columns, and a digest of its manifest.
+the path or URL of each, its columns, a digest of its manifest, the share that was held
+out, and the number of tokens that the model had.
 """
 
+import dataclasses
 import hashlib
 import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from embedder.config import read_toml
 from embedder.disk.copies import local_copy
 from embedder.errors import InputError
 from embedder.run.inputs import Manifest, base_of, manifest_of, source_of
 from embedder.run.workdir import Workdir
+from embedder.tables import shards
 from embedder.tables.columns import Columns, columns_of
 from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
+from embedder.tables.encoded import Encoded
+from embedder.tables.shards import Shard
 from embedder.tables.sources import file_corpus, is_corpus_file
+from embedder.tables.split import held_out
 
 _log = logging.getLogger(__name__)
 
 Entry = dict[str, Any]
-"""`source`, `columns`, `unicode_errors` and `digest` of a corpus."""
+"""`source`, `columns`, `unicode_errors` and `digest` of a corpus; `holdout` and
+`num_tokens`, which runs of earlier versions lack."""
 
 
-def corpora_of_base(path: Path) -> list[Entry]:
+class EarlierCorpus(NamedTuple):
+    """A corpus that a model was trained on."""
+
+    corpus: Corpus
+    holdout: float = 0.0  # share of its sequences that was held out
+    num_tokens: int = 0  # of the model then, which has more now
+
+
+def corpora_of_base(path: Path, num_tokens: int) -> list[Entry]:
     """The corpora that the model of a run, or of a file in one, was trained on.
 
     []: no run has the file, or it is a run of an earlier version.
+
+    Args:
+      num_tokens: of the model.
     """
     run = Workdir(path if path.is_dir() else path.parent)
     if not (run.is_started and run.corpus.exists()):
@@ -44,11 +64,13 @@ def corpora_of_base(path: Path) -> list[Entry]:
         "columns": columns_of(options)._asdict(),
         "unicode_errors": options.unicode_errors,
         "digest": _digest(manifest_of(run)),
+        "holdout": options.sequence_holdout,
+        "num_tokens": num_tokens,
     }
     return [x for x in before if x["digest"] != own["digest"]] + [own]
 
 
-def open_earlier(entries: list[Entry], cache: Path | None) -> list[Corpus]:
+def open_earlier(entries: list[Entry], cache: Path | None) -> list[EarlierCorpus]:
     """The corpora that can still be read and have not changed; logs the others.
 
     Raises:
@@ -57,7 +79,8 @@ def open_earlier(entries: list[Entry], cache: Path | None) -> list[Corpus]:
     opened, reasons = [], []
     for entry in entries:
         try:
-            opened.append(_opened(entry, cache))
+            held_out = entry.get("holdout", 0.0), entry.get("num_tokens", 0)
+            opened.append(EarlierCorpus(_opened(entry, cache), *held_out))
         except (OSError, InputError) as error:
             reasons.append(str(error))
     if not opened:
@@ -68,9 +91,83 @@ def open_earlier(entries: list[Entry], cache: Path | None) -> list[Corpus]:
     return opened
 
 
-def files_replayed_twice(manifest: Manifest, earlier: Sequence[Corpus]) -> list[str]:
+def without_held_out(encoded: Encoded, share: float, num_tokens: int) -> Encoded:
+    """`encoded` without the sequences that a run on its corpus held out, (57).
+
+    Which these are depends on their positions in the shards of that run, which had the
+    tokens below `num_tokens` alone: sequences without one of them had no position.
+
+    Raises:
+      InputError: a sequence is as long as a shard: the run may have cut it elsewhere.
+    """
+    positions = _Positions()
+    masks, tokens, sequences = [], [], []
+    for shard in range(len(encoded.shard_tokens)):
+        ids, lengths = encoded.read(shard)
+        if lengths.max(initial=0) >= shards.SHARD_TOKENS:
+            raise InputError(
+                "`replay` cannot tell what was held out of a corpus with sequences of "
+                f"{shards.SHARD_TOKENS} tokens or more."
+            )
+        starts = np.cumsum(lengths) - lengths
+        known = np.add.reduceat((ids < num_tokens).astype(np.int64), starts)
+        mask = np.ones(len(lengths), bool)  # others were not trained on either
+        mask[known > 0] = ~_were_held_out(positions.of(known[known > 0]), share)
+        masks.append(mask)
+        tokens.append(int(lengths[masks[-1]].sum()))
+        sequences.append(int(masks[-1].sum()))
+
+    def read(shard: int) -> Shard:
+        ids, lengths = encoded.read(shard)
+        kept = masks[shard]
+        return ids[np.repeat(kept, lengths)], lengths[kept]
+
+    return dataclasses.replace(
+        encoded,
+        read=read,
+        shard_tokens=np.array(tokens, np.int64),
+        shard_sequences=np.array(sequences, np.int64),
+    )
+
+
+class _Positions:
+    """Counts sequences into shards as `shards.cut_shards` cuts them."""
+
+    def __init__(self) -> None:
+        self._shard = self._tokens = self._sequences = 0  # of the shard so far
+
+    def of(self, lengths: np.ndarray) -> list[tuple[int, int, int]]:
+        """Where the next sequences are: a shard, the first position in it, and their
+        number, for each shard that has some of them.
+
+        Args:
+          lengths: none 0, i64[m].
+        """
+        found = []
+        while len(lengths):
+            ends = self._tokens + np.cumsum(lengths)
+            num = int(np.searchsorted(ends, shards.SHARD_TOKENS, side="right"))
+            found.append((self._shard, self._sequences, num))
+            if num == len(lengths):
+                self._tokens = int(ends[-1])
+                self._sequences += num
+            else:
+                self._shard, self._tokens, self._sequences = self._shard + 1, 0, 0
+            lengths = lengths[num:]
+        return found
+
+
+def _were_held_out(parts: list[tuple[int, int, int]], share: float) -> np.ndarray:
+    """Whether each sequence of `_Positions.of` was held out, bool[m]."""
+    masks = [held_out(shard, at + num, share)[at:] for shard, at, num in parts]
+    return np.concatenate([np.zeros(0, bool), *masks])
+
+
+def files_replayed_twice(
+    manifest: Manifest, earlier: Sequence[EarlierCorpus]
+) -> list[str]:
     """Names of the files of a corpus that are also in one of the `earlier` corpora."""
-    known = {_content(file) for each in earlier for file in each.manifest}
+    known = {_content(file) for each in earlier for file in each.corpus.manifest}
     return [file["file"] for file in manifest if _content(file) in known - {None}]
 
 

@@ -27,6 +27,11 @@ class TokenSource(Protocol):
         """Sequences of each shard, i64[number of shards]."""
 
     @property
+    def own_sequences(self) -> np.ndarray:
+        """How many of each shard, the first ones, may be held out, i64[number of
+        shards]: all but replayed ones."""
+
+    @property
     def num_tokens(self) -> int:
         """Number of known tokens of an epoch."""
 
@@ -88,6 +93,11 @@ class Encoded:
     sequence_weights: SequenceWeights | None = None  # None: all are 1
     dropped_types: int = 0  # distinct tokens of the corpus without an id
     noun: str = "words"  # see `TokenSource`; of sessions "items"
+
+    @property
+    def own_sequences(self) -> np.ndarray:
+        """See `TokenSource`."""
+        return self.shard_sequences
 
     @property
     def num_tokens(self) -> int:

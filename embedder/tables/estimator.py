@@ -31,6 +31,7 @@ from embedder.tables.artefact import (
 )
 from embedder.tables.columns import NOT_GIVEN, Columns
 from embedder.tables.corpus import Corpus, sequences_corpus
+from embedder.tables.earlier import EarlierCorpus
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.frames import lazy_frame
@@ -58,10 +59,13 @@ from embedder.tables.update import host_state
 from embedder.tables.updating import (
     check_continues,
     check_grow,
+    check_replay,
+    encoded_earlier,
     joined_factors,
     log_dropped,
     log_restart,
     plan_update,
+    with_earlier_counts,
 )
 from embedder.tables.vocabulary import NoTokensError, Vocabulary
 from embedder.threads import in_turn, use_threads
@@ -405,6 +409,8 @@ class EmbeddingTrainer:
         weights: str = "",
         grow: bool = False,
         schedule: Schedule | None = None,
+        replay: float = 0.0,
+        earlier: Source | None = None,
         init_from: Start = None,
         freeze: str | Iterable[Key] = "",
         verbose: bool | None = None,
@@ -423,14 +429,21 @@ class EmbeddingTrainer:
             rate falls from `alpha` to `min_alpha` for all rows, as in
             `legacy.EmbeddingTrainer`; on little text that unlearns the rest. None:
             "continue" with `grow`, else "restart".
+          replay: the share of the sequences of `earlier` that is trained on, too, other
+            ones in each call, ALGORITHM.md (71), with those that have new tokens, (78);
+            only with "continue".
+          earlier: what the trainer was trained on before, or a part of it, as sequences
+            or a path, or a table with the same columns; also what `fit` held out of it.
           init_from: as for `fit`, only of a trainer that is not trained yet.
           freeze: as for `fit`; "known": the tokens that the trainer has already.
           verbose, callbacks: as for `fit`.
 
         Raises:
-          as `fit`; ValueError: the trainer is trained, and `init_from` is given.
+          as `fit`; ValueError: the trainer is trained, and `init_from` is given; or
+            `replay` without `earlier`, a trained trainer, or "continue".
         """
         schedule = _schedule(schedule, grow)
+        self._check_replay(replay, earlier, schedule)
         starting = self._starting(init_from, freeze, self._state is not None)
         columns, config = Columns(session, item, order, items, weights), self._config()
         with fitting(verbose, callbacks) as run:
@@ -438,13 +451,12 @@ class EmbeddingTrainer:
             if self._state is None:
                 encoded = _encoded(corpus, self.min_count)
                 self._train(run, encoded, config, None, range(1), starting=starting)
-            elif corpus.key_type == self._key_type:
-                self._continue(run, corpus, grow, schedule, starting)
             else:
-                raise InputTypeError(
-                    f"Tokens must be {self._key_type}, as those of `fit`, got "
-                    f"{corpus.key_type}."
-                )
+                before = [] if earlier is None else [_corpus(earlier, columns)]
+                for each in (corpus, *before):
+                    self._check_key_type(each)
+                replayed = [*map(EarlierCorpus, before)], replay
+                self._continue(run, corpus, grow, schedule, starting, *replayed)
         self._key_type = corpus.key_type
         return self
 
@@ -496,8 +508,10 @@ class EmbeddingTrainer:
         grow: bool,
         schedule: Schedule,
         starting: Starting,
+        earlier: list[EarlierCorpus],
+        replay: float,
     ) -> None:
-        """Trains one more epoch on `corpus`."""
+        """Trains one more epoch on `corpus`, and on the share `replay` of `earlier`."""
         table = self.vectors
         config = settings.with_options(
             self._config(),
@@ -506,18 +520,21 @@ class EmbeddingTrainer:
             dtype=table.dtype.name,
         )
         check_grow(grow, config.tables)
-        with_schedule = settings.with_options(config, schedule=schedule)
-        check_continues(with_schedule.tables, is_update=True)
+        of_update = settings.with_options(config, schedule=schedule, replay=replay)
+        check_continues(of_update.tables, is_update=True)
         known = BaseVocabulary(self._trained(), grow)
+        if grow and earlier:
+            known = with_earlier_counts(known, earlier)
         new, base = _encoded(corpus, self.min_count, known), self._model()
-        log_dropped(new, grow, "`grow=True`")
         encoded: TokenSource = new
         factors = of_output = None
         if schedule == "restart" and not config.tables.subwords:
             log_restart("`schedule='continue'`")
         if schedule == "continue":
-            update = plan_update(base, new, [], config.tables)
+            replayed = encoded_earlier(BaseVocabulary(new.vocabulary), earlier)
+            update = plan_update(base, new, replayed, of_update.tables)
             encoded, base, factors, of_output = update
+        log_dropped(encoded, grow, "`grow=True`")
         epochs = range(len(self.loss_history), len(self.loss_history) + 1)
         self._train(
             *(run, encoded, config, base, epochs),
@@ -525,6 +542,27 @@ class EmbeddingTrainer:
             of_update=factors,
             of_output=of_output,
         )
+
+    def _check_replay(
+        self, replay: float, earlier: Source | None, schedule: Schedule
+    ) -> None:
+        """Raises InputError unless `replay` goes with the other arguments."""
+        given = settings.with_options(self._config(), schedule=schedule, replay=replay)
+        check_replay(given)
+        if (replay > 0) != (earlier is not None):
+            raise InputError(
+                "`replay` and `earlier`, the sequences to replay, need each other, got "
+                f"`replay` {replay!r} and `earlier` {short_repr(earlier)}."
+            )
+        if replay and self._state is None:
+            raise InputError(f"`replay` needs a trained trainer, got {replay!r}.")
+
+    def _check_key_type(self, corpus: Corpus) -> None:
+        if corpus.key_type != self._key_type:
+            raise InputTypeError(
+                f"Tokens must be {self._key_type}, as those of `fit`, got "
+                f"{corpus.key_type}."
+            )
 
     @property
     def vectors(self) -> np.ndarray:

@@ -67,6 +67,11 @@ class Walks:
         bounds = np.arange(0, total + self._walks_of_shard, self._walks_of_shard)
         return np.diff(np.minimum(bounds, total))
 
+    @property
+    def own_sequences(self) -> np.ndarray:
+        """See `TokenSource`."""
+        return self.shard_sequences
+
     @functools.cached_property
     def _walks_of_shard(self) -> int:
         return max(1, shards.SHARD_TOKENS // self.options.length)

@@ -122,7 +122,7 @@ def held_out_sequences(encoded: TokenSource, share: float, wanted: str) -> Seque
     Raises:
       InputError: there is none, or none has two tokens.
     """
-    num_held_out(encoded.shard_sequences, share)
+    num_held_out(encoded.own_sequences, share)
     found = sequences(encoded, share)
     if not (found.lengths >= 2).any():
         raise InputError(

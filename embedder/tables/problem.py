@@ -40,6 +40,7 @@ from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
 from embedder.tables.corpus import Corpus
 from embedder.tables.demo import demo_corpus
 from embedder.tables.earlier import (
+    EarlierCorpus,
     corpora_of_base,
     files_replayed_twice,
     open_earlier,
@@ -72,10 +73,11 @@ from embedder.tables.updating import (
     check_continues,
     check_grow,
     check_replay,
-    counts_in,
+    encoded_earlier,
     joined_factors,
     log_dropped,
     plan_update,
+    with_earlier_counts,
 )
 from embedder.tables.vocabulary import (
     NoTokensError,
@@ -125,10 +127,10 @@ class TablesProblem:
         self.name = self._corpus.name
         self.manifest = self._corpus.manifest
         self.base: dict | None = None
-        self._earlier: list[Corpus] = []
+        self._earlier: list[EarlierCorpus] = []
         if base is not None:
             self._base = _read_base(base)
-            corpora = corpora_of_base(base.path)
+            corpora = corpora_of_base(base.path, len(self._base.tokens))
             self.base = {
                 "path": base.url or os.path.abspath(base.path),
                 "grow": base.grow,
@@ -177,7 +179,7 @@ class TablesProblem:
             log_dropped(encoded, self._grow, "--grow")
             _log_optimizer(self._base, training.config.run.optimizer)
         if self._earlier:
-            _log.info("Replays %s.", ", ".join(x.source for x in self._earlier))
+            _log.info("Replays %s.", ", ".join(x.corpus.source for x in self._earlier))
         if twice := files_replayed_twice(self.manifest, self._earlier):
             _log.warning(
                 "Files of the corpus are also replayed, and their tokens count twice: "
@@ -412,7 +414,7 @@ def plan(
     grow: bool = False,
     models: Sequence[Config] = (),
     *,
-    earlier: Sequence[Corpus] = (),
+    earlier: Sequence[EarlierCorpus] = (),
     starting: Starting = NO_START,
 ) -> Training:
     """The training of `config` over `corpus`, which is encoded here.
@@ -445,8 +447,7 @@ def plan(
         first = len(base.loss_history)
         known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grow)
         if grow and earlier:
-            every = _encoded_earlier(known, earlier, cache)
-            known = known._replace(earlier=counts_in(every, len(base.tokens)))
+            known = with_earlier_counts(known, earlier, cache)
     encoded = _encoded(config.tables, corpus, cache, known)
     if not encoded.num_tokens:
         raise InputError(
@@ -459,7 +460,7 @@ def plan(
         assert isinstance(encoded, Encoded), "`plan_walks` refuses a base"
         num_tokens = int(encoded.vocabulary.counts.sum())
         vocabulary = BaseVocabulary(encoded.vocabulary)
-        replayed = _encoded_earlier(vocabulary, earlier, cache)
+        replayed = encoded_earlier(vocabulary, earlier, cache)
         update = plan_update(base, encoded, replayed, config.tables)
         encoded, base, of_update, of_output = update
     facts = row_updates, repeats_of(encoded)
@@ -473,19 +474,6 @@ def plan(
     start, frozen = plan_start(starting, encoded.vocabulary, common.run.dtype, num_old)
     factors = joined_factors(frozen, of_update, of_output)
     return Training(common, encoded, epochs, base, each, start=start, factors=factors)
-
-
-def _encoded_earlier(
-    known: BaseVocabulary, earlier: Sequence[Corpus], cache: Path | None
-) -> list[Encoded]:
-    """Earlier corpora as ids of `known`, those without a token of it left out."""
-    found = [
-        encode(each, 1, known)
-        if cache is None
-        else encode_cached(each, 1, cache, known)
-        for each in earlier
-    ]
-    return [each for each in found if each.num_tokens]
 
 
 def _max_distance(options: TablesOptions) -> int:

@@ -68,6 +68,11 @@ class Replay:
         """See `TokenSource`; of the earlier corpora expected ones."""
         return self._expected("shard_sequences")
 
+    @property
+    def own_sequences(self) -> np.ndarray:
+        """See `TokenSource`: those of the new corpus come first."""
+        return self.new.shard_sequences
+
     def _expected(self, name: str) -> np.ndarray:
         found = getattr(self.new, name).astype(np.float64)
         for index, (source, shard) in enumerate(self._earlier_shards):

@@ -35,6 +35,17 @@ def held_out(shard: int, num_sequences: int, share: float) -> np.ndarray:
     return sequence_hashes(shard, num_sequences) < round(share * 2**32)
 
 
+def held_out_of(
+    encoded: TokenSource, shard: int, num_sequences: int, share: float
+) -> np.ndarray:
+    """Whether each of the `num_sequences` of a shard in an epoch is held out,
+    bool[num_sequences]: replayed ones, which are last, never are."""
+    mask = np.zeros(num_sequences, bool)
+    num = int(encoded.own_sequences[shard])
+    mask[:num] = held_out(shard, num, share)
+    return mask
+
+
 def num_held_out(shard_sequences: np.ndarray, share: float) -> np.ndarray:
     """Held-out sequences of each shard, i64[number of shards].
 
@@ -58,9 +69,7 @@ def num_held_out(shard_sequences: np.ndarray, share: float) -> np.ndarray:
     return found
 
 
-def trained_share(
-    shard_tokens: np.ndarray, shard_sequences: np.ndarray, share: float
-) -> float:
+def trained_share(encoded: TokenSource, share: float) -> float:
     """Share of the tokens that are not held out, from the number of sequences that
     each shard holds out.
 
@@ -69,17 +78,18 @@ def trained_share(
     """
     if share == 0:  # also of a corpus without tokens
         return 1.0
-    trained = 1 - num_held_out(shard_sequences, share) / shard_sequences
-    return float((shard_tokens * trained).sum() / shard_tokens.sum())
+    tokens, sequences = encoded.shard_tokens, encoded.shard_sequences
+    trained = 1 - num_held_out(encoded.own_sequences, share) / sequences
+    return float((tokens * trained).sum() / tokens.sum())
 
 
 def trained_sequences(
     encoded: TokenSource, share: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Ids and lengths of the sequences of each shard that are not held out."""
-    for shard, num in enumerate(encoded.shard_sequences):
+    for shard in range(len(encoded.own_sequences)):
         ids, lengths = encoded.shard(shard, seed=0, epoch=0)
-        kept = ~held_out(shard, int(num), share)
+        kept = ~held_out_of(encoded, shard, len(lengths), share)
         yield ids[np.repeat(kept, lengths)], lengths[kept].astype(np.int64)
 
 
@@ -95,12 +105,13 @@ def sequences(
     """
     ids, lengths = np.empty(0, np.int32), np.empty(0, np.int64)
     hashes = np.empty(0, np.uint32)
-    for shard, num in enumerate(encoded.shard_sequences):
+    for shard, num in enumerate(encoded.own_sequences):
         new_ids, new_lengths = encoded.shard(shard, seed=0, epoch=0)
-        mask = held_out(shard, int(num), share)
+        mask = held_out_of(encoded, shard, len(new_lengths), share)
         ids = np.concatenate([ids, new_ids[np.repeat(mask, new_lengths)]])
         lengths = np.concatenate([lengths, new_lengths[mask]])
-        hashes = np.concatenate([hashes, sequence_hashes(shard, int(num))[mask]])
+        own = sequence_hashes(shard, int(num))[mask[:num]]
+        hashes = np.concatenate([hashes, own])
         ids, lengths, hashes = _first_tokens(ids, lengths, hashes, limit)
     return Sequences(ids, lengths)
 

@@ -59,6 +59,7 @@ from embedder.tables.vocabulary import expected_tokens
 _log = logging.getLogger(__name__)
 _LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 _WHOLE = 5  # words that one with a whole session as its context counts for
+_SUBWORDS = 3  # words that one with n-grams counts for
 
 
 class Training:
@@ -261,7 +262,7 @@ class Training:
     def _held_out_lines(self) -> list[str]:
         if not (share := self.config.tables.sequence_holdout):
             return []
-        sequences = self.encoded.shard_sequences
+        sequences = self.encoded.own_sequences
         num = num_held_out(sequences, share).sum()
         return [f"held out: {num:,} of {sequences.sum():,} sequences"]
 
@@ -318,8 +319,7 @@ class Training:
     @functools.cached_property
     def _trained_share(self) -> float:
         """Share of the tokens that are not held out."""
-        tokens, sequences = self.encoded.shard_tokens, self.encoded.shard_sequences
-        return trained_share(tokens, sequences, self.config.tables.sequence_holdout)
+        return trained_share(self.encoded, self.config.tables.sequence_holdout)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -524,6 +524,8 @@ def pick_backend(
         return options.backend
     if options.has_whole_sequences:
         num_words *= _WHOLE
+    if options.subwords:
+        num_words *= _SUBWORDS
     is_long = num_words >= _LONG_RUN and options.update == "rows" and not lacks
     if is_long and _is_one_cpu(layout) and _has_numba():
         return "numba"

@@ -10,7 +10,8 @@ it shows them the contexts that they do not have.
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy as np
 from embedder.config import Config
 from embedder.errors import InputError
 from embedder.tables.artefact import ModelFile
+from embedder.tables.earlier import EarlierCorpus, without_held_out
+from embedder.tables.encode import BaseVocabulary, encode, encode_cached
 from embedder.tables.encoded import Encoded, TokenSource
 from embedder.tables.huffman import huffman_tree, node_sums
 from embedder.tables.options import TablesOptions
@@ -141,14 +144,12 @@ def check_replay(config: Config) -> None:
     others = {
         "`schedule` = 'restart'": options.schedule == "restart",
         "`bootstrap`": config.run.bootstrap,
-        "`holdout`": options.holdout > 0,
         "`weights`": bool(options.weights),
     }
     if options.replay and (found := [name for name, is_on in others.items() if is_on]):
-        message = f"`replay` does not go with {found[0]}, got {options.replay!r}"
-        if found[0] == "`holdout`":  # which an update has of the run to resume
-            message += f" and `holdout` {options.holdout!r}: give --holdout 0"
-        raise InputError(f"{message}.")
+        raise InputError(
+            f"`replay` does not go with {found[0]}, got {options.replay!r}."
+        )
 
 
 def log_dropped(encoded: TokenSource, grows: bool, flag: str) -> None:
@@ -193,6 +194,33 @@ def _with_replay(replay: Replay) -> Replay:
             raise InputError("`replay` does not go with weights of sessions.")
     new = _drawn_by(replay.new, replay.counts())
     return dataclasses.replace(replay, new=new)
+
+
+def with_earlier_counts(
+    known: BaseVocabulary, earlier: Sequence[EarlierCorpus], cache: Path | None = None
+) -> BaseVocabulary:
+    """`known` with the occurrences of its new tokens in earlier corpora, which count
+    for `min_count`."""
+    every = encoded_earlier(known, earlier, cache)
+    return known._replace(earlier=counts_in(every, len(known.vocabulary)))
+
+
+def encoded_earlier(
+    known: BaseVocabulary, earlier: Sequence[EarlierCorpus], cache: Path | None = None
+) -> list[Encoded]:
+    """Earlier corpora as ids of `known`, without the sequences that they held out;
+    those without a token of it are left out."""
+    found = []
+    for each in earlier:
+        encoded = (
+            encode(each.corpus, 1, known)
+            if cache is None
+            else encode_cached(each.corpus, 1, cache, known)
+        )
+        if each.holdout:
+            encoded = without_held_out(encoded, each.holdout, each.num_tokens)
+        found.append(encoded)
+    return [each for each in found if each.num_tokens]
 
 
 def counts_in(earlier: Iterable[Encoded], num_old: int) -> dict[str, int]:

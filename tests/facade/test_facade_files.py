@@ -44,7 +44,7 @@ def states(model: Word2Vec) -> dict:
     found = dict(vars(model))
     for name in ("wv", "load", "random", "syn1neg", "cum_table", "lifecycle_events"):
         del found[name]
-    return found | {"raw_vocab": None, "keys": model.wv.index_to_key}
+    return found | {"keys": model.wv.index_to_key}
 
 
 def test_a_model_comes_back_whole_and_trains_on(trained, saved):
@@ -60,6 +60,19 @@ def test_a_model_comes_back_whole_and_trains_on(trained, saved):
         model.train(SENTENCES, total_examples=40, epochs=2)
     np.testing.assert_array_equal(first.wv.vectors, second.wv.vectors)
     assert not np.array_equal(first.wv.vectors, again.wv.vectors)
+
+
+@pytest.mark.parametrize("kind", [Word2Vec, FastText])
+def test_the_counts_of_all_words_come_back(tmp_path, kind):
+    """As gensim's `keep_raw_vocab` has it: also of words that the model lacks."""
+    for is_kept in (True, False):
+        model = kind(vector_size=4, min_count=21)
+        model.build_vocab(SENTENCES, keep_raw_vocab=is_kept)
+        model.save(tmp_path / "m")
+        again = kind.load(tmp_path / "m")
+        counts = {"a": 40, "b": 40, "c": 40, "d": 20, "ä": 20}
+        assert again.raw_vocab == model.raw_vocab == (counts if is_kept else {})
+        assert [*again.raw_vocab] == [*model.raw_vocab]
 
 
 def test_a_file_is_safetensors_in_one_piece(saved):
@@ -428,9 +441,9 @@ def test_trust_in_the_environment_is_0_or_1(real_pickles, monkeypatch):
 
 @pytest.mark.row("B75")
 def test_pickles_of_other_classes_are_refused(tmp_path):
-    path = tmp_path / "phrases"
-    gensim.models.Phrases(SENTENCES).save(str(path))
-    with pytest.raises(ValueError, match="must be of Word2Vec or KeyedVectors"):
+    path = tmp_path / "tfidf"
+    gensim.models.TfidfModel([[(0, 1)]]).save(str(path))
+    with pytest.raises(ValueError, match="must be of Word2Vec, KeyedVectors or Phr"):
         KeyedVectors.load(path.as_posix(), trust=True)
 
 

@@ -5,6 +5,7 @@ import inspect
 import gensim.models.callbacks
 import gensim.models.fasttext
 import gensim.models.keyedvectors
+import gensim.models.phrases
 import gensim.models.word2vec
 import pytest
 
@@ -15,6 +16,7 @@ CLASSES = {
     gensim.models.callbacks: ["CallbackAny2Vec"],
     gensim.models.fasttext: ["FastText", "FastTextKeyedVectors"],
     gensim.models.keyedvectors: ["KeyedVectors"],
+    gensim.models.phrases: ["Phrases", "FrozenPhrases"],
     gensim.models.word2vec: [
         *("Word2Vec", "LineSentence", "PathLineSentences", "Text8Corpus"),
         "BrownCorpus",

@@ -1,4 +1,4 @@
-"""gensim's own tests of Word2Vec, KeyedVectors and FastText, on ours.
+"""gensim's own tests of Word2Vec, KeyedVectors, FastText and Phrases, on ours.
 
 Also those of its Doc2Vec, which stays its own, on how it is saved, loaded and read.
 """
@@ -18,7 +18,12 @@ from tests.commands import run_python
 from tests.facade.gensim_plugin import exceptions
 
 ROOT = Path(__file__).parents[2]
-COLLECTED = {"test_word2vec": 84, "test_keyedvectors": 33, "test_fasttext": 160}
+COLLECTED = {
+    "test_word2vec": 84,
+    "test_keyedvectors": 33,
+    "test_fasttext": 160,
+    "test_phrases": 56,
+}
 """Of gensim 4.4."""
 _WITH_FASTTEXT = "SaveFacebookByteIdentityTest", "SaveFacebookFormatReadingTest"
 SKIPPED = {
@@ -32,7 +37,12 @@ SKIPPED = {
     ),
 }
 """By gensim itself; some need fastText's program."""
-MOST = {"test_word2vec": 2, "test_keyedvectors": 0, "test_fasttext": 0}
+MOST = {
+    "test_word2vec": 2,
+    "test_keyedvectors": 0,
+    "test_fasttext": 0,
+    "test_phrases": 0,
+}
 """Exceptions that there may be."""
 
 

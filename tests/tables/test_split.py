@@ -17,6 +17,7 @@ from embedder.tables.encoded import Encoded
 from embedder.tables.heldout import sequences as held_out_sequences
 from embedder.tables.split import held_out, num_held_out, trained_share
 from embedder.tables.training import Training
+from embedder.tables.vocabulary import Vocabulary
 
 SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 SHARE = 0.25
@@ -185,8 +186,11 @@ def test_a_run_says_what_is_held_out():
 
 
 def test_without_a_holdout_the_share_is_exactly_one():
-    assert trained_share(np.array([5, 7]), np.array([1, 3]), 0.0) == 1.0
-    assert trained_share(np.array([]), np.array([]), 0.0) == 1.0
+    some, none = np.array([5, 7]), np.array([], np.int64)
+    for sizes in (some, none):
+        vocabulary = Vocabulary(["a"], np.array([12]))
+        source = Encoded(vocabulary, sizes, sizes, lambda shard: None, 12)
+        assert trained_share(source, 0.0) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Updates: row factors, draws by the new text, replay of earlier corpora."""
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +10,26 @@ import pytest
 from embedder import EmbeddingTrainer
 from embedder.cli import main
 from embedder.config import Config, read_toml, with_options
+from embedder.tables import shards, split
 from embedder.tables.artefact import read_model
 from embedder.tables.blocks import BlockShape, block_source
 from embedder.tables.corpus import sequences_corpus
-from embedder.tables.earlier import corpora_of_base
+from embedder.tables.earlier import (
+    EarlierCorpus,
+    corpora_of_base,
+    without_held_out,
+)
 from embedder.tables.encode import BaseVocabulary, encode
 from embedder.tables.encoded import Encoded
 from embedder.tables.options import TablesOptions
 from embedder.tables.replay import Replay, drawn_sequences
-from embedder.tables.updating import plan_update, row_factors
+from embedder.tables.updating import encoded_earlier, plan_update, row_factors
 from embedder.tables.vocabulary import Vocabulary
 from tests.commands import error_line
 
 OLD = [["a", "b", "c"], ["b", "a"]] * 20
 NEW = [["a", "n", "n"], ["c", "n"]] * 5
+SETTINGS = "--loader memory --vector-size 4 --min-count 1 --sample 0".split()
 SMALL = {"vector_size": 4, "min_count": 1, "sample": 0, "epochs": 2}
 
 
@@ -177,9 +184,7 @@ def base(tmp_path, monkeypatch) -> list[str]:
     for name, sequences in (("old", OLD), ("new", NEW)):
         lines = [" ".join(sequence) for sequence in sequences]
         Path(f"{name}.txt").write_text("\n".join(lines))
-    options = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
-    options += ["--sample", "0"]
-    assert main(["train", "old.txt", "--workdir", "old", *options]) == 0
+    assert main(["train", "old.txt", "--workdir", "old", *SETTINGS]) == 0
     return ["train", "new.txt", "--resume", "old", "--grow", "--epochs", "1"]
 
 
@@ -201,6 +206,68 @@ def test_a_given_alpha_is_that_of_all_rows(base):
     both = ["--alpha", "0.01", "--schedule", "continue", "--workdir", "both"]
     assert main([*base, *both]) == 0
     assert read_toml(Path("both/config.toml")).tables.schedule == "continue"
+
+
+@pytest.mark.slow
+def test_an_update_in_python_replays_as_the_verb_does(base):
+    """The same vectors, to the bit: with the path, and with the sequences."""
+    flags = ["--replay", "0.5", "--min-count", "16", "--workdir", "new"]
+    Path("old.txt").write_text(Path("old.txt").read_text() + "\na n\n")
+    assert main(["train", "old.txt", "--workdir", "again", *SETTINGS]) == 0
+    assert main([*base, "--resume", "again", *flags]) == 0
+    expected = read_model(Path("new/model.npz"))
+    assert "n" in expected.tokens  # 15 times on the day, once before
+    for earlier in ("old.txt", [*OLD, ["a", "n"]]):
+        trainer = EmbeddingTrainer.load("again/model.npz")
+        trainer.min_count = 16
+        trainer.partial_fit("new.txt", grow=True, replay=0.5, earlier=earlier)
+        assert trainer.index_to_key == expected.tokens
+        np.testing.assert_array_equal(trainer.vectors, expected.input)
+
+
+@pytest.mark.slow
+def test_replay_in_python_counts_and_draws_the_earlier_sequences(trained):
+    """`m` reaches `min_count` with them; rows that the day lacks move by them alone."""
+    trained.min_count, before = 3, trained._model()
+    day, earlier = [["a", "m"], ["c", "m"]], [*OLD, ["b", "m"]]
+    trained.partial_fit(day, grow=True)
+    assert "m" not in trained.index_to_key
+    trained._keep(before)
+    trained.partial_fit(day, grow=True, replay=0.5, earlier=earlier)
+    assert trained.index_to_key == ["a", "b", "c", "m"]
+    first, drawn = trained.vectors[3], []
+    for epochs in (0, 1):  # a later call draws others
+        trained._keep(
+            before._replace(loss_history=before.loss_history + [0.0] * epochs)
+        )
+        trained.partial_fit(day, grow=True, replay=0.5, earlier=earlier)
+        drawn.append(trained.vectors[3])
+    np.testing.assert_array_equal(drawn[0], first)
+    assert not np.array_equal(*drawn)
+
+
+@pytest.mark.row("B37")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replay": 2, "earlier": OLD}, "`replay` must be a number from 0 to 1, got 2"),
+        ({"replay": 0.5}, "need each other, got `replay` 0.5 and `earlier` None"),
+        ({"earlier": [["a"]]}, r"need each other, got `replay` 0.0 and `earlier` \[\["),
+        (
+            {"replay": 0.5, "earlier": OLD, "schedule": "restart"},
+            "`replay` does not go with `schedule` = 'restart'",
+        ),
+        ({"replay": 0.5, "earlier": [[1]]}, "Tokens must be text, as those of `fit`"),
+        ({"replay": 0.5, "earlier": "none.txt"}, "none.txt"),
+    ],
+)
+def test_a_wrong_replay_in_python_leaves_the_trainer(trained, options, message):
+    before = trained.vectors.copy()
+    with pytest.raises((ValueError, TypeError, OSError), match=message):
+        trained.partial_fit(NEW, **{"schedule": "continue"} | options)
+    np.testing.assert_array_equal(trained.vectors, before)
+    with pytest.raises(ValueError, match="`replay` needs a trained trainer, got 0.5"):
+        EmbeddingTrainer().partial_fit(NEW, grow=True, replay=0.5, earlier=OLD)
 
 
 @pytest.mark.slow
@@ -240,7 +307,7 @@ def test_a_chain_of_updates_knows_all_its_corpora(base, capsys):
     command = ["train", "more.txt", "--resume", "day1", "--workdir", "day2"]
     assert main([*command, "--replay", "0.5", "--dry-run"]) == 0
     assert main([*command, "--replay", "0.5"]) == 0
-    names = [Path(x["source"]).name for x in corpora_of_base(Path("day2"))]
+    names = [Path(x["source"]).name for x in corpora_of_base(Path("day2"), 3)]
     assert names == ["old.txt", "new.txt", "more.txt"]
     assert "words of 2 earlier corpora are replayed" in capsys.readouterr().out
 
@@ -271,16 +338,91 @@ def test_a_file_that_is_new_and_replayed_is_warned_of(base, capsys):
     assert "count twice" not in capsys.readouterr().err
 
 
+def pairs_of(parts) -> list[tuple[int, ...]]:
+    """The sequences of shards (ids, lengths), as tuples."""
+    each = (np.split(ids, np.cumsum(lengths)[:-1]) for ids, lengths in parts)
+    return [tuple(x.tolist()) for part in each for x in part if len(x)]
+
+
+def test_what_was_held_out_is_never_replayed(monkeypatch):
+    """Shards, new tokens and sequences without a token of that time change positions:
+    each sequence is told by two tokens that it alone has."""
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 64)
+    old = [[f"x{i}", f"y{i}"] for i in range(200)]
+    later = [[x, "n", y] if i % 3 else [x, y] for i, (x, y) in enumerate(old)]
+    for i in range(0, 220, 5):
+        later.insert(i, ["n", "m"])
+    before = encode(sequences_corpus(old), 1)
+    held_out = pairs_of([split.sequences(before, 0.3)])
+    assert 40 < len(held_out) < 80
+    known = Vocabulary([*before.vocabulary.tokens, "n", "m"], np.ones(402, np.int64))
+    earlier = EarlierCorpus(sequences_corpus(later), 0.3, num_tokens=400)
+    (found,) = encoded_earlier(BaseVocabulary(known), [earlier])
+    new = encode(sequences_corpus([["n"]]), 1, BaseVocabulary(known))
+    replay = Replay(new, [found], 0.5, num_old=402)
+    replayed = [*pairs_of(replay.shard(0, seed=1, epoch=epoch) for epoch in range(12))]
+    old_ids = {tuple(x for x in each if x < 400) for each in replayed} - {()}
+    assert not old_ids & {*held_out}
+    assert len(old_ids) == 200 - len(held_out)  # 12 draws of a half have all others
+    assert (400, 401) in replayed  # was no sequence then: not trained on either
+    assert replay.num_tokens >= 1 + found.num_tokens / 2
+    assert found.num_tokens == sum(map(len, pairs_of(map(found.read, range(3))))) + sum(
+        len(x) for x in pairs_of(map(found.read, range(3, len(found.shard_tokens))))
+    )
+
+
+def test_replay_holds_out_sequences_of_the_new_text_alone():
+    """The first sequences of a shard, the same in all epochs, whatever is drawn."""
+    new = encoded([["a", "b"], ["b", "c"], ["a", "c"], ["c", "b"]] * 10)
+    replay = Replay(new, [encoded([["b", "b"]] * 90)], 0.5, num_old=3)
+    assert replay.own_sequences.tolist() == [40]
+    own, of_new = (split.sequences(x, 0.3).ids for x in (replay, new))
+    np.testing.assert_array_equal(own, of_new)
+    num = split.num_held_out(replay.own_sequences, 0.3).sum()
+    assert split.trained_share(replay, 0.3) == pytest.approx(1 - num / (40 + 45))
+    source = block_source(
+        replay,
+        BlockShape(window=2, block=64, tile=16, noise=64, blocks_per_update=1),
+        **{"sample": 0, "ns_exponent": 0.75, "seed": 1},
+        epochs=range(2),
+        holdout=0.3,
+    )
+    assert len(pairs_of(split.trained_sequences(new, 0.3))) == 40 - num
+    for epoch in range(2):
+        _, lengths = replay.shard(0, 1, epoch)
+        mask = split.held_out_of(replay, 0, len(lengths), 0.3)
+        assert mask.sum() == num and not mask[40:].any()
+        of_tokens = source.updates(epoch, 0).blocks.sequence
+        assert (of_tokens >= 0).sum() == 2 * (len(lengths) - num)
+
+
+def test_long_sequences_of_a_corpus_with_held_out_ones_are_refused(monkeypatch):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 8)
+    found = encoded([["a", "b"], ["a"] * 9, ["c"]])
+    with pytest.raises(ValueError, match="`replay` cannot tell what was held out of"):
+        without_held_out(found, 0.2, 3)
+
+
+@pytest.mark.slow
 @pytest.mark.row("B37")
-def test_a_base_with_held_out_sequences_is_replayed_with_holdout_0(base, capsys):
-    small = "--loader memory --vector-size 4 --min-count 1 --holdout 0.2 --epochs 1"
-    assert main(["train", "old.txt", "--workdir", "held", *small.split()]) == 0
-    update = ["train", "new.txt", "--resume", "held", "--workdir", "new"]
-    update += ["--replay", "0.5"]
-    capsys.readouterr()
-    assert main(update) == 2
-    assert "and `holdout` 0.2: give --holdout 0." in error_line(capsys)
-    assert main([*update, "--holdout", "0"]) == 0
+def test_an_update_replays_a_base_with_held_out_sequences(base, capsys):
+    """With a share of its own for the new text, by default that of the base; its
+    scores are those of the sequences that an update without replay holds out."""
+    small = [*SETTINGS, "--holdout", "0.2", "--epochs", "1"]
+    assert main(["train", "old.txt", "--workdir", "held", *small]) == 0
+    update = ["train", "new.txt", "--resume", "held", "--grow"]
+    for run, flags in (
+        ("alone", []),
+        ("replayed", ["--replay", "0.5"]),
+        ("all", ["--replay", "0.5", "--holdout", "0"]),
+    ):
+        assert main([*update, *flags, "--workdir", run]) == 0
+    scores = re.findall(r"held_out (-[\d.]+) \(freq", capsys.readouterr().err)
+    assert len(scores) == 3 and scores[1] == scores[2]
+    (_, entry) = corpora_of_base(Path("replayed"), 4)
+    assert (entry["holdout"], entry["num_tokens"]) == (0.2, 4)
+    again = ["train", "new.txt", "--resume", "replayed", "--replay", "0.5"]
+    assert main([*again, "--workdir", "again", "--dry-run"]) == 0
 
 
 def test_an_update_may_have_the_corpus_of_its_base(base):
@@ -307,11 +449,6 @@ def test_a_corpus_that_has_gone_or_changed_is_not_replayed(base, capsys):
     ("options", "message"),
     [
         (["--replay", "2"], "`replay` must be a number from 0 to 1, got"),
-        (
-            ["--replay", "0.5", "--holdout", "0.2"],
-            "`replay` does not go with `holdout`, got 0.5 and `holdout` 0.2: give "
-            "--holdout 0.",
-        ),
         (["--replay", "0.5", "--bootstrap"], "`replay` does not go with `bootstrap`"),
         (["--replay", "0.5", "--alpha", "0.1"], "`replay` does not go with `schedule`"),
     ],
