@@ -48,7 +48,7 @@ LIMITS = {
     "vit": 0.06,  # .0333
     "mlp": 0.02,  # .0111
 }
-"""Largest distance of bfloat16 from float32 after one update, in parts of the update."""
+"""Largest distance of bfloat16 from float32 after one update, in parts of it."""
 
 
 @pytest.mark.slow
