@@ -49,6 +49,8 @@ class Page(NamedTuple):
     title: str
     facts: list[tuple[str, str]]  # of the data
     results: list[tuple[str, str]]
+    scored_file: str = ""
+    scores: tuple[tuple[str, str], ...] = ()  # of the vectors on that file
     settings: Settings | None = None
     curves: tuple[Chart, ...] = ()
     time: AreaChart | None = None  # by activity

@@ -180,6 +180,11 @@ class AnalogyQuestions:
         self._questions = np.array(questions, np.int64).reshape(-1, 4)
         self._is_known: np.ndarray = np.all(self._questions >= 0, axis=1)
 
+    @property
+    def num_known(self) -> int:
+        """Questions whose words are all in the vocabulary."""
+        return int(self._is_known.sum())
+
     def check_known(self) -> None:
         """Raises InputError if no question has only words of the vocabulary."""
         if not self._is_known.any():
