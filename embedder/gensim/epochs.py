@@ -264,8 +264,8 @@ def _cap(
 ) -> float | None:
     """Terms of which an update applies at most as many to a row; None: the trainer's.
 
-    In passes all terms of one token are applied, and of skip-gram all that move a row by
-    up to 1.6 steps: few words are in a block so often that the largest limit of the
+    In passes all terms of one token are applied, and of skip-gram all that move a row
+    by up to 1.6 steps: few words are in a block so often that the largest limit of the
     trainer would drop some. Of hierarchical softmax each pair of a block moves the
     root: at most by .4.
     """

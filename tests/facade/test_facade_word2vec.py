@@ -75,6 +75,7 @@ def test_vectors_are_those_of_the_trainer_it_stands_for(settings, architecture, 
         min_alpha=(1e-4 + lag) * factor / passes,
         architecture=architecture,
         cbow_mean=bool(untrained.cbow_mean),
+        cap=1.6 * passes / 0.05 if untrained.sg else None,
     )
     counts = untrained.wv.expandos["count"]
     tables = untrained.wv.vectors, untrained.syn1neg, counts, None
