@@ -264,15 +264,17 @@ def _cap(
 ) -> float | None:
     """Terms of which an update applies at most as many to a row; None: the trainer's.
 
-    In passes all terms of one token are applied, and of skip-gram all that move a row by
-    up to 1.6 steps: few words are in a block so often that the largest limit of the
-    trainer would drop some. Of hierarchical softmax each pair of a block moves the
-    root: at most by .4.
+    In passes all terms of one token are applied, and of skip-gram all that move a row
+    by up to 1.6 steps: few words are in a block so often that the largest limit of the
+    trainer would drop some. Of hierarchical softmax each pair of a block, of CBOW
+    each token, moves the root: at most by .4.
     """
-    if passes == 1 or not _has_pairs(model):
+    if passes == 1:
         return None
     if model.hs:
-        return _MOVE * passes / model.alpha
+        return _MOVE * passes / model.alpha / _rate(model)
+    if not _has_pairs(model):
+        return None
     most = _own_terms(model, _kept_shares(model, counts), lengths)
     if model.sg:
         most = max(most, _LIMIT * passes / model.alpha)

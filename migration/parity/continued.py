@@ -18,6 +18,7 @@ from embedder.engine.epochs import run_epochs
 from embedder.errors import InputError
 from embedder.tables import shards
 from embedder.tables.corpus import sequences_corpus
+from embedder.tables.earlier import EarlierCorpus
 from embedder.tables.problem import plan
 from embedder.tables.row_factors import RowFactors
 from embedder.tables.start_files import given_start
@@ -106,8 +107,9 @@ def _update_lines(
     of = ", replay" if options.replay else ""
     config = with_options(config, epochs=2)
     replayed = [old] if options.replay else []
-    corpora = [sequences_corpus(each) for each in (new, *replayed)]
-    training = plan(config, corpora[0], None, model, grow=True, earlier=corpora[1:])
+    corpus, *before = (sequences_corpus(each) for each in (new, *replayed))
+    earlier = [*map(EarlierCorpus, before)]
+    training = plan(config, corpus, None, model, grow=True, earlier=earlier)
 
     texts = [read_text(each) for each in (new, *replayed)]
     known = Vocabulary(model.tokens, model.counts)

@@ -75,6 +75,7 @@ def test_vectors_are_those_of_the_trainer_it_stands_for(settings, architecture, 
         min_alpha=(1e-4 + lag) * factor / passes,
         architecture=architecture,
         cbow_mean=bool(untrained.cbow_mean),
+        cap=1.6 * passes / 0.05 if untrained.sg else None,
     )
     counts = untrained.wv.expandos["count"]
     tables = untrained.wv.vectors, untrained.syn1neg, counts, None
@@ -103,6 +104,7 @@ def test_only_few_words_need_several_passes():
         ({"window": 10}, 3, 1.6 * 3 / 0.025),  # 1.65
         ({"window": 20, "negative": 10}, 8, 1.6 * 8 / 0.025),  # 5.775
         ({"hs": 1, "negative": 0, "window": 10}, 5, 0.4 * 5 / 0.025),  # 11 x 10 bits
+        ({"sg": 0, "hs": 1, "negative": 0, "alpha": 0.05}, 4, 0.4 * 4 / 0.2),  # 2
         ({"sg": 0, "window": 20}, 1, None),
         ({"sg": 0, "window": 10, "cbow_mean": 0}, 3, None),
     ],

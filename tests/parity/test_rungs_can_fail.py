@@ -600,7 +600,7 @@ PLANTED = [
     (model_update_rung, updating, "_drawn_by", counts_of_all_texts),
     (model_update_rung, updating, "with_output_rows", new_output_rows_of_zero),
     (model_update_rung, problem, "joined_factors", unfactored),
-    (model_update_rung, problem, "counts_in", earlier_counts_forgotten),
+    (model_update_rung, updating, "counts_in", earlier_counts_forgotten),
     (model_update_rung, replay, "drawn_sequences", same_draws_in_each_epoch),
     (model_update_rung, replay, "has_new_token", new_tokens_by_chance),
     (model_update_rung, replay.Replay, "counts", counts_without_replay),
