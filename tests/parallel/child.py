@@ -75,10 +75,18 @@ def layouts() -> Iterator[Layout]:
 
 def layouts_of(architecture: str, optimizer: str) -> list[Layout]:
     """Every layout on two devices and, by SGD, on eight; else half of the cells."""
-    every = [*layouts()]
     if num_devices == 2 or (num_devices == 8 and optimizer == "sgd"):
-        return every
-    return every[ARCHITECTURES.index(architecture) :: len(ARCHITECTURES)]
+        return [*layouts()]
+    return shared_out()[architecture]
+
+
+def shared_out() -> dict[str, list[Layout]]:
+    """Layouts of skip-gram and of CBOW, each of which is in one of the two lists.
+
+    Both have both modes and each way to shard tables; `cells` has the whole product.
+    """
+    every = [*layouts()]
+    return {name: every[k::2] for k, name in enumerate(ARCHITECTURES)}
 
 
 def corpus() -> Encoded:
@@ -205,9 +213,8 @@ def subwords() -> Iterator[dict]:
 
 
 def sums_of_contexts() -> Iterator[dict]:
-    """The same with sums of contexts in CBOW, at a rate at which they do not swing."""
-    cells = epochs(cbow_mean=False, alpha=0.1)
-    return (each for each in cells if each["cell"].endswith("cbow"))
+    """Every layout of CBOW by sums, at a rate at which they do not swing."""
+    return epochs({"cbow": [*layouts()]}, cbow_mean=False, alpha=0.1)
 
 
 def bootstraps(**options) -> Iterator[dict]:
@@ -220,8 +227,14 @@ def weights() -> Iterator[dict]:
     yield from epochs(bootstrap=True, has_weights=True)
 
 
-def epochs(*, has_weights: bool = False, **options) -> Iterator[dict]:
-    """An epoch by each layout, compared with that on one device."""
+def epochs(
+    cells: dict[str, list[Layout]] | None = None,
+    *,
+    has_weights: bool = False,
+    **options,
+) -> Iterator[dict]:
+    """An epoch by each architecture and its layouts, compared with that on one device:
+    of one model of skip-gram, of two replicas of CBOW."""
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(SHAPE[0])]
     sequences = [words, *(list(rng.choice(words, size=20)) for _ in range(100))]
@@ -230,10 +243,10 @@ def epochs(*, has_weights: bool = False, **options) -> Iterator[dict]:
         drawn = rng.uniform(0.1, 3, size=len(sequences)).astype(np.float32)
         given = SequenceWeights([drawn].__getitem__, "drawn", 1.0)
         encoded = dataclasses.replace(encoded, sequence_weights=given)
-    for replicas, architecture in zip((1, 2), ARCHITECTURES, strict=True):
+    for architecture, some in (cells or shared_out()).items():
         config = with_options(
             Config(),
-            replicas=replicas,
+            replicas=1 + ARCHITECTURES.index(architecture),
             loader="memory",
             dtype="float64",
             architecture=architecture,
@@ -246,7 +259,7 @@ def epochs(*, has_weights: bool = False, **options) -> Iterator[dict]:
         config = resolve(config, encoded.num_tokens)
         one = Training(with_options(config, mode="jit"), encoded, range(1))
         whole, place = run_epochs(one, one.initial_state())
-        for layout in layouts():
+        for layout in some:
             if layout.tables == "rows" and config.tables.subwords:
                 continue  # refused: words share rows
             several = with_options(
@@ -326,7 +339,7 @@ def row_factors() -> Iterator[dict]:
         one = Training(jit, encoded, range(1), factors=factors)
         start = one.initial_state()
         whole, _ = run_epochs(one, start)
-        for layout in layouts():
+        for layout in shared_out()[architecture]:
             several = with_options(
                 config,
                 mode=layout.mode,

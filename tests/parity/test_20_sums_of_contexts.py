@@ -1,6 +1,7 @@
 """CBOW by sums of contexts: every rung with them, and with what goes with CBOW."""
 
 import functools
+import itertools
 import math
 
 import pytest
@@ -33,18 +34,27 @@ def sample(case: Case, **options) -> updates.Sample:
     return case.sample(**SUMS | options)
 
 
-each_case = pytest.mark.parametrize("case", cells(*CASES), ids=lambda case: case.name)
-each_loss = pytest.mark.parametrize("options", cells({}, TREE, ALONE), ids=str)
+def cases_with(*options, times: int = 1):
+    """Each case so often, with one of the options after the other; the first is fast.
+
+    Of means `test_06_one_update.py` has each case by each architecture, and
+    `test_17_hierarchical.py` each with and without negative sampling.
+    """
+    pairs = zip(times * CASES, itertools.cycle(options), strict=False)
+    slow = itertools.chain([()], itertools.repeat(pytest.mark.slow))
+    every = [
+        pytest.param(case, each, id=f"{case.name}-{each}", marks=marks)
+        for (case, each), marks in zip(pairs, slow, strict=False)
+    ]
+    return pytest.mark.parametrize(("case", "options"), every)
 
 
-@each_case
-@each_loss
+@cases_with({}, TREE, ALONE)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, options):
     assert_pass(updates.loss_rung(sample(case, **options)))
 
 
-@each_case
-@each_loss
+@cases_with({}, TREE, ALONE)
 def test_gradients_and_weights_are_those_of_the_oracle(case, options):
     assert_pass(updates.gradients_rung(sample(case, **options)))
 
@@ -61,15 +71,10 @@ def test_the_equation_has_other_gradients_than_that_of_means():
     assert abs(loss(cbow_mean=False) - loss()) > 1
 
 
-@each_case
-@pytest.mark.parametrize(
-    "options",
-    cells(
-        {"update": "kernel"},
-        *[{}, {"update": "dense"}, TREE, ALONE | {"update": "kernel"}],
-        TREE | {"update": "kernel"},
-    ),
-    ids=str,
+@cases_with(
+    *[{"update": "kernel"}, {}, {"update": "dense"}, TREE],
+    *[ALONE | {"update": "kernel"}, TREE | {"update": "kernel"}],
+    times=2,
 )
 def test_tables_are_those_of_the_oracle(case, options):
     assert_pass(updates.updates_rung("one update", sample(case, **options)))
