@@ -15,6 +15,7 @@ from bench import (
     cpu,
     dropin,
     encoder,
+    folders,
     gpu,
     graphs,
     items,
@@ -541,6 +542,24 @@ def search_batch_bench(
     print(found.markdown())
 
 
+def folders_bench(
+    images: int = 4000,
+    samples: int = 3,
+    network: Literal["conv-small", "resnet", "wide-resnet", "vit"] = "conv-small",
+    network_args: tuple[str, ...] = (),
+) -> None:
+    """New images through an encoder: `embedder embed` of a folder and of an idx file,
+    beside a plain loop.
+
+    Args:
+        images: how many of Fashion-MNIST, as PNGs and in one file.
+        samples: number of measurements of each.
+        network: that of the encoder.
+        network_args: its arguments, as NAME=VALUE.
+    """
+    print(folders.run(images, samples, network, list(network_args)).markdown())
+
+
 def retrieval_bench(
     objectives: tuple[str, ...] = retrieval.OBJECTIVES,
     seeds: tuple[int, ...] = (1, 2, 3),
@@ -706,6 +725,7 @@ BENCHES: dict[str, Callable[..., None]] = {
     "encoder-modes": encoder_modes_bench,
     "convolutions": convolutions_bench,
     "accuracy": accuracy_bench,
+    "folders": folders_bench,
     "retrieval": retrieval_bench,
     "search": search_bench,
     "search-batch": search_batch_bench,

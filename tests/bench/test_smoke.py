@@ -65,6 +65,11 @@ def neighbours_are_found(samples) -> bool:
     return is_exact and recalls["embedder, index"] > 0.9 and min(others) > 0.999
 
 
+def vectors_are_equal(samples) -> bool:
+    """By the command and by the loop."""
+    return all(each["difference"] < 1e-5 for x in samples.values() for each in x)
+
+
 def updates_keep_what_is_known(samples) -> bool:
     """Old baskets are found as often as after a training from the start, about."""
     scores = {sample["program"]: sample["scores"][0] for sample in samples}
@@ -248,6 +253,12 @@ SMOKE = {
         "--cases mlp supcon --seeds 1 --epochs 1 --batch-size 16",
         ["fashion-mnist | pixels", "fashion-mnist | mlp", "fashion-mnist | supcon"],
         positive=(3, 4, 5),
+    ),
+    "folders": Smoke(
+        "--images 300 --samples 1 --network-args width=2 size=4",
+        ["embedder, folder", "embedder, idx file", "loop over the files"],
+        positive=(1, 2, 3, 4),
+        is_right=vectors_are_equal,
     ),
     "retrieval": Smoke(
         "--objectives softmax supcon --seeds 1 --epochs 1 --width 2",
