@@ -122,6 +122,7 @@ def _template() -> Any:
     )
     filters = {"short": short, "number": number, "interval": shown}
     found.filters |= filters | {"num": _class_of_number, "json": _json}
+    found.filters["prose"] = _prose
     return found.get_template("page.html")
 
 
@@ -135,6 +136,16 @@ def _class_of_number(value: str) -> Any:
     from markupsafe import Markup
 
     return Markup(' class="num"') if _NUMBER.fullmatch(value) else ""
+
+
+def _prose(text: str) -> Any:
+    """A sentence, with what is between backticks as code, and flags in one line."""
+    from markupsafe import Markup, escape
+
+    whole = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(
+        re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r'<span class="flag">\1</span>', whole)
+    )
 
 
 def _script(text: str) -> str:

@@ -47,8 +47,16 @@ def different(configs: list[Config]) -> list[tuple[str, list[str]]]:
     """Each setting in which runs differ, with its value in each of them."""
     values = [options_of(config) for config in configs]
     names = dict.fromkeys(name for each in values for name in each)
-    rows = [(name, [_text(each.get(name)) for each in values]) for name in names]
-    return [(name, texts) for name, texts in rows if len({*texts}) > 1]
+    rows = [(name, [each.get(name) for each in values]) for name in names]
+    differing = [row for row in rows if len({*map(_text, row[1])}) > 1]
+    return [(name, _distinct(found)) for name, found in differing]
+
+
+def _distinct(values: list[Any]) -> list[str]:
+    """Texts of values that are not all the same, rounded where they differ still."""
+    rounded = [_text(_rounded(each)) for each in values]
+    exact = [_text(each) for each in values]
+    return rounded if len({*rounded}) == len({*exact}) else exact
 
 
 def _rounded(value: Any) -> Any:

@@ -15,6 +15,7 @@ import logging
 import math
 import os
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -47,12 +48,10 @@ QUERIES = 1000
 _ABOUT = "about.json"
 _ENDING = ".usearch"
 _RANKED = 1024  # queries whose candidates a thread ranks at a time
-_EXPANSIONS = (
-    *range(16, 64, 4),
-    *range(64, 128, 8),
-    *range(128, 256, 16),
-    *(256, 384, 512, 768, 1024),
-)
+_LEAST = 2 * RECALL_AT + 1  # candidates that the recall is measured with
+_EXPANSIONS = _LEAST, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024
+"""Expansions that are tried at first; then those between two of them, by halves. The
+library never looks at fewer than it gives, so smaller ones would not be measured."""
 _ADDED = 2**14  # rows that are added at once
 _MOST_BYTES = 2**16  # of about.json
 _NEEDS = "An index needs the package usearch: pip install 'embedder[index]'."
@@ -137,8 +136,8 @@ def build_index(
 ) -> About:
     """Writes the index of `vectors`, which are those of a run or file at `path`.
 
-    The graph has the vectors in bfloat16. Of a few expansions the search takes the
-    first that reaches `options.recall`, measured on 1,000 rows.
+    The graph has the vectors in bfloat16. Search takes the least expansion that
+    reaches `options.recall`, measured on 1,000 rows.
 
     Raises:
       InputError: usearch is not installed, or the index does not fit in memory.
@@ -205,7 +204,13 @@ def open_index(folder: Path, vectors: "Vectors") -> VectorIndex | None:
     if len(graph) != about.rows or graph.ndim != about.size:
         raise _damaged(folder, f"{about.file} has other rows")
     graph.expansion_search = about.expansion
-    return VectorIndex(about, vectors.table(about.metric), graph)
+    return VectorIndex(about, _ranking_table(vectors, about.metric), graph)
+
+
+def _ranking_table(vectors: "Vectors", metric: Metric) -> Table:
+    """The table by which candidates are ranked: that needs no second matrix of unit
+    rows, which only products with all rows do."""
+    return Table(vectors.matrix, vectors.matrix, metric, longest=1.0)
 
 
 def read_about(folder: Path) -> About | None:
@@ -325,14 +330,33 @@ def _measured(
     queries = vectors.matrix[rows].astype(np.float64)
     own = [[int(row)] for row in rows]
     _, exact = nearest_rows(table, queries, RECALL_AT, excluded=own)
-    recall = math.nan
-    for expansion in _EXPANSIONS:
+
+    def recall_at(expansion: int) -> float:
         graph.expansion_search = expansion
         _, scores = _searched(graph, table, queries, RECALL_AT, own)
-        recall = _recall(scores, exact)
+        return _recall(scores, exact)
+
+    return *_least_expansion(recall_at, target), len(rows)
+
+
+def _least_expansion(
+    recall_at: Callable[[int], float], target: float
+) -> tuple[int, float]:
+    """The least expansion whose recall reaches `target`, and that; if none of
+    `_EXPANSIONS` does, the largest of them."""
+    too_small, expansion, recall = _LEAST - 1, _LEAST, math.nan
+    for expansion in _EXPANSIONS:
+        recall = recall_at(expansion)
         if recall >= target:
             break
-    return expansion, recall, len(rows)
+        too_small = expansion
+    while too_small + 1 < expansion and recall >= target:  # between two of them
+        middle = (too_small + expansion) // 2
+        if (found := recall_at(middle)) >= target:
+            expansion, recall = middle, found
+        else:
+            too_small = middle
+    return expansion, recall
 
 
 def _recall(scores: np.ndarray, exact: np.ndarray) -> float:

@@ -208,3 +208,12 @@ def test_a_report_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
         Report("after").save(path)
     assert path.read_text() == "before"
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_commands_and_flags_of_notes_are_marked():
+    note = "`embedder evaluate <b>` with --pairs or --edges has `them."
+    page = Page("x", [], [], notes=(note,))
+    item = parsed.parse(make_report(page).html).one("ul", **{"class": "notes"})
+    assert item.text == "embedder evaluate <b> with --pairs or --edges has `them."
+    assert item.one("code").text == "embedder evaluate <b>"
+    assert [each.text for each in item.every("span")] == ["--pairs", "--edges"]

@@ -169,6 +169,10 @@ def test_settings_that_differ_are_side_by_side():
     one, two = with_options(Config(), window=9), with_options(Config(), seed=7)
     assert different([one, two]) == [("seed", ["1", "7"]), ("window", ["9", "5"])]
     assert different([one, one]) == []
+    one, two = (with_options(Config(), alpha=x) for x in (0.123456789, 0.2))
+    assert different([one, two]) == [("alpha", ["0.123457", "0.2"])]
+    two = with_options(Config(), alpha=0.12345678)
+    assert different([one, two]) == [("alpha", ["0.123456789", "0.12345678"])]
 
 
 def test_validation_shares_the_chart_of_its_metric():

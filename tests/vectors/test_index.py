@@ -217,13 +217,36 @@ def test_without_the_library_search_is_exact(vectors, folder, caplog, monkeypatc
 
 
 @pytest.mark.slow
-def test_the_first_expansion_that_reaches_the_recall_is_taken(vectors, tmp_path):
+def test_the_least_expansion_that_reaches_the_recall_is_taken(vectors, tmp_path):
     tried = [
         build_index(vectors, tmp_path, IndexOptions(recall=recall))
         for recall in (0.5, 1.0)
     ]
     assert tried[0].expansion <= tried[1].expansion
     assert 0.5 <= tried[0].recall <= 1 and tried[1].recall > 0.99
+
+
+@pytest.mark.parametrize("least", [1, 21, 22, 33, 36, 37, 64, 1000, 1024, 2000])
+def test_expansions_are_tried_until_one_less_is_too_small(least):
+    """Recall is 1 from `least` on; none is tried below what a search gives."""
+    tried = []
+
+    def recall_at(expansion: int) -> float:
+        tried.append(expansion)
+        return 1.0 if expansion >= least else 0.5
+
+    expansion, recall = module._least_expansion(recall_at, 0.95)
+    assert expansion == min(max(least, 21), 1024)
+    assert recall == (1.0 if least <= 1024 else 0.5)
+    assert min(tried) == 21 and len(tried) < 22 and len({*tried}) == len(tried)
+
+
+def test_an_opened_index_makes_no_unit_rows(vectors, folder):
+    """They would take the memory of the vectors a second time."""
+    fresh = again(vectors)
+    fresh.use_index(folder)
+    fresh.neighbors(["k1", "k2"])
+    assert "unit" not in vars(fresh)
 
 
 def test_equal_rows_are_as_good_as_each_other():
