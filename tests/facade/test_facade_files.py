@@ -337,7 +337,7 @@ HOSTILE = {
     ),
     "key types": ({}, {"wv.keys": as_bytes([[], 1])}, "`wv.keys` must be a list"),
     "more keys": ({}, {"wv.keys": as_bytes(["a"] * 5)}, "a key occurs twice"),
-    "counts": (
+    "raw counts": (
         {},
         {"raw_vocab.counts": np.arange(3)},
         "`raw_vocab` must have one count for each word",
