@@ -79,8 +79,8 @@ def open_earlier(entries: list[Entry], cache: Path | None) -> list[EarlierCorpus
     opened, reasons = [], []
     for entry in entries:
         try:
-            held_out = entry.get("holdout", 0.0), entry.get("num_tokens", 0)
-            opened.append(EarlierCorpus(_opened(entry, cache), *held_out))
+            facts = entry.get("holdout", 0.0), entry.get("num_tokens", 0)
+            opened.append(EarlierCorpus(_opened(entry, cache), *facts))
         except (OSError, InputError) as error:
             reasons.append(str(error))
     if not opened:

@@ -337,6 +337,11 @@ HOSTILE = {
     ),
     "key types": ({}, {"wv.keys": as_bytes([[], 1])}, "`wv.keys` must be a list"),
     "more keys": ({}, {"wv.keys": as_bytes(["a"] * 5)}, "a key occurs twice"),
+    "raw counts": (
+        {},
+        {"raw_vocab.counts": np.arange(3)},
+        "`raw_vocab` must have one count for each word",
+    ),
     "fewer": ({}, {"wv.keys": as_bytes(["a"])}, r"`vectors` must be \[1, 4\]"),
     "shape": ({}, {"syn1neg": np.zeros((5, 2), "f4")}, r"`syn1neg` must be \[5, 4\]"),
     "dtype": ({}, {"wv.vectors": np.zeros((5, 4), "i4")}, "`wv.vectors` must have"),

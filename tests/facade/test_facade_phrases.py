@@ -176,7 +176,7 @@ BAD_FILES = [
 ]
 
 
-@pytest.mark.row("B75")
+@pytest.mark.row("B74")
 @pytest.mark.parametrize(("facts", "arrays", "message"), BAD_FILES)
 def test_files_that_are_not_whole_are_refused(tmp_path, facts, arrays, message):
     path = tmp_path / "p"
@@ -187,7 +187,7 @@ def test_files_that_are_not_whole_are_refused(tmp_path, facts, arrays, message):
     assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
-@pytest.mark.row("B75")
+@pytest.mark.row("B74")
 def test_files_of_other_classes_are_refused(tmp_path):
     Phrases(LINES).save(tmp_path / "p")
     with pytest.raises(AttributeError, match="can't be loaded by"):

@@ -147,7 +147,7 @@ INPUTS = {
     "B61": "lines to look up: unknown tokens, wrong sums and commands, no text",
     "B62": "spaces to compare that share no tokens; numbers out of bounds",
     "B73": "tables and ids of other shapes, types or sizes than a trainer's",
-    "B74": "a saved model of embedder.gensim: cut, flipped, hostile JSON, wrong parts",
+    "B74": "a file that embedder.gensim saved: cut, flipped, hostile JSON, wrong parts",
     "B75": "a pickle of gensim: no trust, or none of 0 and 1; no gensim; other classes",
     "B76": "word2vec files for embedder.gensim: cut, with too large or wrong headers",
     "B77": "a corpus for embedder.gensim that is none, compressed, or read once",
