@@ -81,9 +81,11 @@ def _exact(vectors: Vectors, folder: Path) -> tuple[Search, dict[str, Any]]:
     return search, {}
 
 
-def _index(vectors: Vectors, folder: Path) -> tuple[Search, dict[str, Any]]:
+def _index(
+    vectors: Vectors, folder: Path, options: IndexOptions | None = None
+) -> tuple[Search, dict[str, Any]]:
     start = time.perf_counter()
-    about = build_index(vectors, folder, IndexOptions())
+    about = build_index(vectors, folder, options or IndexOptions())
     built = time.perf_counter() - start
     if vectors.use_index(folder) is None:
         raise RuntimeError("the index is not used")
@@ -94,6 +96,13 @@ def _index(vectors: Vectors, folder: Path) -> tuple[Search, dict[str, Any]]:
         "library": about.library,
     }
     return lambda rows: vectors.neighbors_of_rows(rows, TOPN)[0], about_index
+
+
+def _index_of_24(vectors: Vectors, folder: Path) -> tuple[Search, dict[str, Any]]:
+    """With more edges; it has vectors of its own, since these have one index."""
+    again = Vectors(vectors.keys, vectors.matrix)
+    (folder / "24").mkdir()
+    return _index(again, folder / "24", IndexOptions(connectivity=24))
 
 
 def _numpy(vectors: Vectors, folder: Path) -> tuple[Search, dict[str, Any]]:
@@ -131,6 +140,7 @@ PROGRAMS = {
     "embedder, index": _index,
     "NumPy, argpartition": _numpy,
     "gensim": _gensim,
+    "embedder, index, connectivity 24": _index_of_24,
 }
 
 
