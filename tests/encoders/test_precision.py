@@ -40,12 +40,12 @@ def distance(a, b) -> float:
 
 
 # Measured with the seed of the test (two others: conv-small up to .109, resnet .069,
-# wide-resnet .098, vit .085, mlp .042); it is 1.5 to 2 times that.
+# wide-resnet .098, mlp .042); it is 1.5 to 2 times that.
 LIMITS = {
     "conv-small": 0.02,  # .0105
     "resnet": 0.14,  # .0798
     "wide-resnet": 0.2,  # .1119
-    "vit": 0.06,  # .0333
+    "vit": 0.055,  # .0288
     "mlp": 0.02,  # .0111
 }
 """Largest distance of bfloat16 from float32 after one update, in parts of it."""
@@ -65,8 +65,8 @@ def test_bfloat16_learns_what_float32_does(network):
     assert kinds <= {"float32", "int32", "uint32"}
     error, moved = distance(half.state, exact.state), distance(exact.state, first)
     assert 0 < error < LIMITS[network] * moved
-    # Measured: at most .0040, of vit.
-    np.testing.assert_allclose(half.position.losses, exact.position.losses, rtol=0.008)
+    # Measured: at most .0027, of vit.
+    np.testing.assert_allclose(half.position.losses, exact.position.losses, rtol=0.005)
 
 
 def image_network(name: str) -> Network:

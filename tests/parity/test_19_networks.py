@@ -4,7 +4,6 @@ planted faults that the rung has to find."""
 import functools
 import json
 
-import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -271,8 +270,10 @@ def without_tanh(original, x):
     return original(x, approximate=False)
 
 
-def another_epsilon(original, *arguments, **options):
-    return original(*arguments, eps=1e-6, **options)
+def another_epsilon(original, **options):
+    """1e-6: that of numbers which are the root of 10 times as large."""
+    norm = original(**options)
+    return lambda x: norm(x * 10**0.5)
 
 
 def another_layer(original, x, rate, use, place):
@@ -298,7 +299,7 @@ PLANTED = [
     ("vit, mean", "float64", vit, "_attention", one_head),
     ("vit, mean", "float64", vit, "_attention", unscaled_scores),
     ("vit, mean", "float64", jax.nn, "gelu", without_tanh),
-    ("vit, mean", "float64", hk, "LayerNorm", another_epsilon),
+    ("vit, mean", "float64", vit, "LayerNorm", another_epsilon),
     ("vit", "float64", vit, "drop_path", another_layer),
 ]
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from embedder.encoders.networks.layers import (
+    LayerNorm,
     as_images,
     drop_path,
     dropout,
@@ -70,7 +71,7 @@ class ViT(BaseNetwork):
             return hk.Linear(size, w_init=draws.linear, name=name)(x)
 
         def norm(x: jax.Array, name: str) -> jax.Array:
-            return hk.LayerNorm(-1, True, True, name=name)(x)
+            return LayerNorm(name=name)(x)
 
         def attention(x: jax.Array, name: str) -> jax.Array:
             tokens = *x.shape[:2], self.heads, self.width // self.heads
