@@ -1,6 +1,7 @@
 """The documents: examples run, commands parse, links resolve."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -78,7 +79,7 @@ def run(example: str, folder: Path) -> str:
         env={
             "PYTHONPATH": str(ROOT),
             "PATH": "",
-            "XDG_CACHE_HOME": str(folder / "cache"),
+            "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"],
         },
         capture_output=True,
         text=True,

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -15,9 +14,9 @@ import pytest
 from embedder.cli import main
 from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
-from tests.commands import run_python
+from tests.faults.forks import Forks
 
-SHARED = ("--save-every", "16")
+SHARED = ("--save-every", "16", "--no-report")
 TABLES = ("corpus.txt", "--vector-size", "5", "--min-count", "1", "--block", "32")
 TABLES += ("--blocks-per-update", "2")
 WALKS = ("edges.tsv", "--walks", "8", "--walk-length", "20", "--p", "0.5")
@@ -73,14 +72,23 @@ KILLS = (4, 2, 3, 3, 2, 3, 2, 2, 2, 3, 2, 3, 2, 3, 2, 2, 2, 2, 2, 2, 2, 2)
 """For each mode, by the code that no other mode has; TensorFlow loads slowly."""
 
 
+processes: Forks
+
+
+@pytest.fixture(scope="module", autouse=True)
+def start_of_processes():
+    global processes
+    with Forks() as processes:
+        yield
+
+
 def embedder(
     event: int, number: int, *arguments: str, verb: str = "train", epochs: int = 3
 ) -> subprocess.CompletedProcess[str]:
     """`embedder train`, or another verb, that gets the signal `number` at the event."""
-    command = ["-m", "tests.faults.child", event, number, verb, *arguments]
-    command += ["--epochs", epochs]
-    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    return run_python(*command, "--workdir", "run", *SHARED, env=os.environ | devices)
+    command = event, number, verb, *arguments, "--epochs", epochs, "--workdir", "run"
+    flags = "--xla_force_host_platform_device_count=2"
+    return processes.run("tests.faults.child", *command, *SHARED, XLA_FLAGS=flags)
 
 
 def digests() -> dict[str, str]:
@@ -252,7 +260,7 @@ def test_a_killed_sweep_ends_as_one_that_never_was(tmp_path, text_file, monkeypa
 
 def verb(event: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Any verb, in a process that is killed at the event."""
-    return run_python("-m", "tests.faults.child", event, 9, *arguments)
+    return processes.run("tests.faults.child", event, 9, *arguments)
 
 
 @pytest.fixture(scope="module")

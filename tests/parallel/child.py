@@ -89,6 +89,15 @@ def shared_out() -> dict[str, list[Layout]]:
     return {name: every[k::2] for k, name in enumerate(ARCHITECTURES)}
 
 
+def do_not_optimize() -> None:
+    """Machine code of programs is that of LLVM without its optimizations.
+
+    These take most of the time. `cells` has every layout with them. XLA shards and
+    rewrites programs as ever.
+    """
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
 def corpus() -> Encoded:
     """200 sequences of 97 words, each of which occurs."""
     rng = np.random.default_rng(0)
@@ -235,6 +244,7 @@ def epochs(
 ) -> Iterator[dict]:
     """An epoch by each architecture and its layouts, compared with that on one device:
     of one model of skip-gram, of two replicas of CBOW."""
+    do_not_optimize()
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(SHAPE[0])]
     sequences = [words, *(list(rng.choice(words, size=20)) for _ in range(100))]
@@ -323,6 +333,7 @@ def encoders() -> Iterator[dict]:
 
 def row_factors() -> Iterator[dict]:
     """An epoch by each layout with factors of rows, a third of which are frozen."""
+    do_not_optimize()
     encoded, rng = corpus(), np.random.default_rng(0)
     drawn = rng.choice([0, 0.3, 1], (2, SHAPE[0])).astype(np.float32)
     factors = RowFactors(*drawn)
