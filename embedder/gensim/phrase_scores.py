@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -76,7 +75,6 @@ def scorer_of(scoring: Any, threshold: float) -> Callable[..., float]:
     Raises:
       ValueError: there is none of the name, it lacks arguments, or `threshold` is out
         of bounds.
-      pickle.PickleError: other processes cannot have it.
     """
     if threshold <= 0 and scoring == "default":
         raise ValueError("threshold should be positive for default scoring")
@@ -88,12 +86,6 @@ def scorer_of(scoring: Any, threshold: float) -> Callable[..., float]:
         return _BY_NAME[scoring]
     if missing := _missing_arguments(scoring):
         raise ValueError(f"scoring function missing expected parameters {missing}")
-    try:
-        pickle.loads(pickle.dumps(scoring))
-    except pickle.PickleError:
-        raise pickle.PickleError(
-            "Custom scoring function in Phrases must be pickle-able"
-        ) from None
     return scoring
 
 

@@ -96,12 +96,16 @@ class Stop:
             _exit(number)
 
 
+_ending = threading.RLock()
+
+
 def _exit(number: int) -> NoReturn:
     """Ends the process at once, with the cursor that a bar has hidden."""
-    with contextlib.suppress(OSError):
-        if os.isatty(2):
-            os.write(2, b"\x1b[?25h\n")
-    os._exit(128 + number)
+    with _ending:  # of the handler and the thread the first one alone writes
+        with contextlib.suppress(OSError):
+            if os.isatty(2):
+                os.write(2, b"\x1b[?25h\n")
+        os._exit(128 + number)
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def test_vectors_are_those_of_the_trainer(sg, negative, cbow_mean):
         negative=negative,
         architecture="skipgram" if sg else "cbow",
         cbow_mean=bool(cbow_mean),
-        cap=None if has_means else 0.4 * passes / 0.05,
+        cap=0.4 / rate / 0.05,
     )
     counts = start.wv.expandos["count"]
     outputs = [start.syn1neg, start.syn1] if negative else [start.syn1]

@@ -1,6 +1,7 @@
 """`Phrases` and `FrozenPhrases` of embedder.gensim beside gensim's, and their files."""
 
 import copy
+import itertools
 import json
 import os
 import pickle
@@ -12,7 +13,6 @@ import pytest
 import safetensors.numpy
 from safetensors import safe_open
 
-import embedder
 from embedder.gensim import (
     ENGLISH_CONNECTOR_WORDS,
     FrozenPhrases,
@@ -22,10 +22,10 @@ from embedder.gensim import (
     npmi_scorer,
     original_scorer,
 )
+from embedder.tables.demo import demo_sequences
 from tests.commands import run_python
 
-TEXT = Path(embedder.__file__).with_name("ALGORITHM.md").read_text("utf-8")
-LINES = [line.lower().split() for line in TEXT.splitlines()]
+LINES = [*itertools.islice(demo_sequences(), 600)]
 
 
 def product(
@@ -46,7 +46,7 @@ OPTIONS = {
     },
     "npmi": {"min_count": 2, "threshold": 0.4, "scoring": "npmi"},
     "own scorer": {"min_count": 1, "threshold": 20, "scoring": product},
-    "pruned": {"min_count": 1, "threshold": 1.0, "max_vocab_size": 500},
+    "pruned": {"min_count": 1, "threshold": 1.0, "max_vocab_size": 2000},
 }
 
 
