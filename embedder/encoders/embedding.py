@@ -40,12 +40,12 @@ def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
     model = read_model(run)
     keys, x = read_new_examples(files, run, model, os.cpu_count() or 1)
     predictor = predictor_of(model)
-    split = predictor.predict(x)
+    (split, _), vectors = predictor.predict_and_embed(x, model.rotations)
     classes = [None] if model.is_unlabelled else [*map(str, model.classes)]
     labels = [classes[i] for i in split.probabilities.argmax(axis=1)]
     best = split.probabilities.max(axis=1).tolist()
     return Embedded(
-        Vectors(keys, predictor.vectors(x, model.rotations)),
+        Vectors(keys, vectors),
         list(zip(keys, labels, best, strict=True)),
         split if predictor.has_replicas else None,
     )

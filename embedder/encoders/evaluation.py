@@ -17,7 +17,7 @@ from embedder.encoders.examples import UNLABELLED, Examples
 from embedder.encoders.formats import open_examples
 from embedder.encoders.labels import read_labels
 from embedder.encoders.new_examples import reading_options
-from embedder.encoders.predictor import Predictor, predictor_of
+from embedder.encoders.predictor import Predictions, Predictor, predictor_of
 from embedder.encoders.score_intervals import Intervals, score_intervals
 from embedder.encoders.uncertainty import (
     Rejection,
@@ -84,8 +84,13 @@ def evaluate_run(run: Path, examples: str | None, seed: int = 0) -> Evaluated:
         names = [str(name) for name in model.classes]
         known = {name: i for i, name in enumerate(names)}
         labels = np.array([known[name] for name in found.classes])[found.labels]
-        predictions = evaluate_labelled(predictor, found.features, labels, where, seed)
-    vectors = predictor.vectors(found.features, model.rotations)
+        predicted, vectors = predictor.predict_and_embed(
+            found.features, model.rotations, labels
+        )
+        about = where, predictor.num_networks
+        predictions = _evaluation(*about, predicted, labels, seed)
+    else:
+        vectors = predictor.vectors(found.features, model.rotations)
     return Evaluated(
         *(where, predictor.num_networks, found.labels, vectors, found.features),
         *(untrained, predictions),
@@ -106,9 +111,19 @@ def evaluate_labelled(
       seed: of the intervals.
     """
     found = predictor.predict_labelled(features, labels)
+    return _evaluation(examples, predictor.num_networks, found, labels, seed)
+
+
+def _evaluation(
+    examples: str,
+    num_networks: int,
+    found: Predictions,
+    labels: np.ndarray,
+    seed: int,
+) -> Evaluation:
     return make_evaluation(
         examples,
-        predictor.num_networks,
+        num_networks,
         labels=labels,
         confidence=found.split.probabilities.max(axis=1),
         is_correct=found.split.probabilities.argmax(axis=1) == labels,

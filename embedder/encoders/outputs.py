@@ -12,13 +12,14 @@ C classes.
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 
 from embedder.encoders.memory import output_bytes
-from embedder.encoders.networks.encoder import Encoder, make_encoder
-from embedder.encoders.networks.network import Array, Model, Network
+from embedder.encoders.networks.encoder import Encoder, Outputs, make_encoder
+from embedder.encoders.networks.network import Array, Model, Network, Pass
 from embedder.encoders.update import Sums, loss_sums
 from embedder.threads import use_threads
 
@@ -89,6 +90,20 @@ def score_replicas(
     return _groups(_replica_scores, encoder, model, features)
 
 
+def network_outputs(
+    encoder: Encoder, model: Model, features: np.ndarray
+) -> Iterator[Outputs]:
+    """Embeddings and scores of one group of examples after the other, with K = 1."""
+    return _groups(_one_outputs, encoder, model, features, num=1)
+
+
+def replica_outputs(
+    encoder: Encoder, model: Model, features: np.ndarray
+) -> Iterator[Outputs]:
+    """Embeddings [K, m, E] and scores [K, m, C] of one group after the other."""
+    return _groups(_replica_outputs, encoder, model, features)
+
+
 def evaluate(
     encoder: Encoder,
     model: Model,
@@ -151,13 +166,18 @@ def _apply(
 
 
 def _groups(
-    function: Callable[..., jax.Array],
+    function: Callable[..., Any],
     encoder: Encoder,
     model: Model,
     features: np.ndarray,
-) -> Iterator[np.ndarray]:
-    """The outputs of K replicas for one group of examples after the other, [K, m, .]"""
-    num = len(jax.tree.leaves(model)[0])
+    num: int | None = None,
+) -> Iterator[Any]:
+    """The outputs of K replicas for one group of examples after the other, [K, m, .]
+
+    Args:
+      num: K; None: `model` has K first.
+    """
+    num = len(jax.tree.leaves(model)[0]) if num is None else num
     size, at_once = _group_size(encoder, len(features), num), _num_at_once(encoder)
     is_float64 = encoder.dtype == np.float64
     with jax.enable_x64(is_float64):
@@ -166,8 +186,13 @@ def _groups(
         rows = np.asarray(features[start : start + size])
         with jax.enable_x64(is_float64):  # not across the yield
             group = _padded(rows, size)
-            found = np.asarray(function(at_once, encoder, model, group))
-        yield found[:, : len(rows)]
+            found = function(at_once, encoder, model, group)
+        yield jax.tree.map(functools.partial(_first, len(rows)), found)
+
+
+def _first(num: int, outputs: jax.Array) -> np.ndarray:
+    """Outputs of the examples of a group that are no padding, [K, num, .]."""
+    return np.asarray(outputs)[:, :num]
 
 
 def group_bytes(encoder: Encoder, num_examples: int, num_replicas: int) -> int:
@@ -219,6 +244,9 @@ def _padded(rows: np.ndarray, size: int) -> np.ndarray:
 
 _embed = jax.jit(lambda encoder, model, x: encoder.embed(model, x), static_argnums=0)
 _scores = jax.jit(lambda encoder, model, x: encoder.scores(model, x), static_argnums=0)
+_outputs = jax.jit(
+    lambda encoder, model, x: encoder.outputs(model, x, Pass())[0], static_argnums=0
+)
 _batch_sums = jax.jit(loss_sums, static_argnums=0)
 
 
@@ -236,7 +264,15 @@ def _of_each(function: Callable) -> Callable:
 
 _replica_embed = _of_each(lambda encoder, model, x: encoder.embed(model, x))
 _replica_scores = _of_each(lambda encoder, model, x: encoder.scores(model, x))
+_replica_outputs = _of_each(
+    lambda encoder, model, x: encoder.outputs(model, x, Pass())[0]
+)
 _replica_sums = _of_each(loss_sums)
+
+
+def _one_outputs(at_once: int, encoder: Encoder, model: Model, x: Array) -> Outputs:
+    found = _outputs(encoder, model, x)
+    return jax.tree.map(lambda y: y[np.newaxis], found)
 
 
 def _on_one_device(model: Model) -> Model:

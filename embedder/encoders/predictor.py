@@ -1,6 +1,6 @@
 """Embeddings and predictions of examples by one trained network, or by K replicas."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -14,6 +14,8 @@ from embedder.encoders.outputs import (
     embed,
     embed_replicas,
     load_encoder,
+    network_outputs,
+    replica_outputs,
     score_replicas,
     scores,
     softmax,
@@ -32,7 +34,7 @@ class Predictions(NamedTuple):
     """Predictions of n examples that have labels."""
 
     split: EntropySplit
-    log_likelihood: np.ndarray  # f64[n], of the labels; see `uncertainty`
+    log_likelihood: np.ndarray  # f64[n], of the labels, without any f64[0]
 
 
 class Predictor(NamedTuple):
@@ -58,13 +60,31 @@ class Predictor(NamedTuple):
 
     def predict_labelled(self, features: np.ndarray, labels: np.ndarray) -> Predictions:
         """Predictions, and the likelihood of the labels, i[n]."""
-        splits, logs, start = [], [], 0
-        for each in self._scores(features):
-            stop = start + each.shape[1]
-            splits.append(split_entropy(softmax(each)))
-            logs.append(log_likelihood(each, labels[start:stop]))
-            start = stop
-        return Predictions(join_splits(splits), np.concatenate(logs))
+        return _predictions(self._scores(features), labels)
+
+    def predict_and_embed(
+        self,
+        features: np.ndarray,
+        rotations: np.ndarray | None,
+        labels: np.ndarray | None = None,
+    ) -> tuple[Predictions, np.ndarray]:
+        """`predict_labelled` and `vectors`, in one use of the network."""
+        function = replica_outputs if self.has_replicas else network_outputs
+        shape = len(features), self.encoder.network.vector_size
+        dtype = self.encoder.dtype
+        if rotations is not None:
+            dtype = np.result_type(dtype, rotations.dtype)
+        vectors = np.empty(shape, dtype)
+
+        def scores_of_groups() -> Iterator[np.ndarray]:
+            start = 0
+            for found in function(self.encoder, self.model, features):
+                aligned = _aligned(np.asarray(found.embeddings), rotations)
+                vectors[start : start + len(aligned)] = aligned
+                start += len(aligned)
+                yield np.asarray(found.scores)
+
+        return _predictions(scores_of_groups(), labels), vectors
 
     def each_probabilities(self, features: np.ndarray) -> np.ndarray:
         """The class probabilities by each replica, [K, n, C]."""
@@ -82,7 +102,7 @@ class Predictor(NamedTuple):
         if rotations is None:
             return embed(self.encoder, self.model, features)
         groups = embed_replicas(self.encoder, self.model, features)
-        return np.concatenate([rotated_mean(each, rotations) for each in groups])
+        return np.concatenate([_aligned(each, rotations) for each in groups])
 
     def each_vectors(self, features: np.ndarray, rotations: np.ndarray) -> np.ndarray:
         """The embeddings by each replica, aligned by `rotations`, [K, n, E].
@@ -106,6 +126,25 @@ class Predictor(NamedTuple):
         if self.has_replicas:
             return score_replicas(self.encoder, self.model, features)
         return iter([scores(self.encoder, self.model, features)[np.newaxis]])
+
+
+def _predictions(
+    groups: Iterable[np.ndarray], labels: np.ndarray | None
+) -> Predictions:
+    """Of scores of one group after the other, [K, m, C]."""
+    splits, logs, start = [], [np.empty(0)], 0
+    for each in groups:
+        splits.append(split_entropy(softmax(each)))
+        if labels is not None:
+            own = labels[start : start + each.shape[1]]
+            logs.append(log_likelihood(each, own))
+            start += len(own)
+    return Predictions(join_splits(splits), np.concatenate(logs))
+
+
+def _aligned(embeddings: np.ndarray, rotations: np.ndarray | None) -> np.ndarray:
+    """The mean of those that `rotations` align, [m, E]; None: of one network."""
+    return embeddings[0] if rotations is None else rotated_mean(embeddings, rotations)
 
 
 def predictor_of(model: EncoderFile) -> Predictor:

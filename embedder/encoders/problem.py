@@ -101,10 +101,11 @@ class EncoderProblem:
         examples, predictor = training.examples, _predictor(training, end)
         rotations = predictor.rotations(examples.features)
         write_encoder(run.model, _model(training, end, rotations))
-        found = predictor.predict_labelled(examples.features, examples.labels)
+        found, matrix = predictor.predict_and_embed(
+            examples.features, rotations, examples.labels
+        )
         is_trained = np.isin(np.arange(len(examples.keys)), training.source.train)
         write_labels(run.labels, examples, found, is_trained, training.has_replicas)
-        matrix = predictor.vectors(examples.features, rotations)
         vectors = Vectors(examples.keys, matrix)
         folder.finish(run, vectors)
         return vectors

@@ -183,6 +183,21 @@ def test_one_network_has_its_own_outputs():
     assert (found.model == 0).all()
 
 
+@pytest.mark.spread(2)
+@pytest.mark.parametrize("has_replicas", [False, True])
+def test_predictions_and_embeddings_are_those_of_either_alone(group, has_replicas):
+    predictor = Predictor(
+        ENCODER, PARAMS if has_replicas else EACH[0], has_replicas=has_replicas
+    )
+    rotations = predictor.rotations(X)
+    found, vectors = predictor.predict_and_embed(X, rotations, Y)
+    alone = predictor.predict_labelled(X, Y)
+    np.testing.assert_allclose(vectors, predictor.vectors(X, rotations), **TOLERANCE)
+    for ours, theirs in ((found.split, alone.split), (found[1:], alone[1:])):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, **TOLERANCE)
+
+
 def test_embeddings_that_do_not_fit_in_memory_are_refused(monkeypatch):
     limit = Limit(K * 50 * 5 * 8 - 1, "the test")
     monkeypatch.setattr("embedder.limits.memory_limit", lambda: limit)
