@@ -31,7 +31,8 @@ def _buckets_of(words: list, minn: int, maxn: int, num: int) -> list[np.ndarray]
     from embedder import ngram_buckets
 
     found, lengths = ngram_buckets([*map(str, words)], (max(minn, 1), maxn, num))
-    return np.split(found.astype(np.uint32), np.cumsum(lengths)[:-1])
+    parts = np.split(found.astype(np.uint32), np.cumsum(lengths)[:-1])
+    return parts[: len(words)]  # of no words there would be one
 
 
 class FastTextKeyedVectors(KeyedVectors):

@@ -90,6 +90,13 @@ def test_words_without_ngrams_train_as_words(ngrams):
     np.testing.assert_array_equal(found.wv.vectors, plain.wv.vectors)
 
 
+@pytest.mark.parametrize("kind", [FastText, fasttext.FastText])
+def test_a_vocabulary_without_words_is_not_trained(kind):
+    """All words are as frequent, so at most two of them are none."""
+    with pytest.raises(RuntimeError, match="you must first build vocabulary"):
+        kind([["a", "b", "c"]] * 5, max_final_vocab=2, **SETTINGS)
+
+
 def test_without_a_seed_models_differ():
     first, second = (FastText(SENTENCES, **SETTINGS, seed=None) for _ in range(2))
     assert not np.array_equal(first.wv.vectors, second.wv.vectors)

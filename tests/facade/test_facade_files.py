@@ -194,7 +194,7 @@ CONSTRUCTED = st.fixed_dictionaries(
         "cbow_mean": st.sampled_from([1, True]),
         "comment": st.one_of(st.none(), st.integers(), st.text(), st.just({"a": [1]})),
         "compute_loss": st.sampled_from([0, 1, True]),
-        "max_final_vocab": st.one_of(st.none(), st.sampled_from([3, 1e5, 2.0])),
+        "max_final_vocab": st.one_of(st.none(), st.sampled_from([3, 1e5, 3.0])),
         "max_vocab_size": st.one_of(st.none(), st.sampled_from([1e6, 100])),
         "min_count": NUMBERS,
         "negative": st.sampled_from([1, 2.0]),
