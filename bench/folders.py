@@ -127,8 +127,8 @@ def _by_command(folder: Path, data: str, timer: "_Timer") -> np.ndarray:
     from embedder.vectors.export import read_vectors
 
     embedding.read_new_examples = timer.timed("read", embedding.read_new_examples)
-    for name in ("predict", "vectors"):
-        setattr(Predictor, name, timer.timed("network", getattr(Predictor, name)))
+    outputs = Predictor.predict_and_embed
+    Predictor.predict_and_embed = timer.timed("network", outputs)  # type: ignore[method-assign]
     timer.start()
     command = ["embed", str(folder / "run"), str(folder / data)]
     with contextlib.redirect_stdout(io.StringIO()):

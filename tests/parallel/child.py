@@ -32,6 +32,7 @@ from embedder.engine.layout import Layout  # noqa: E402
 from embedder.tables import loader  # noqa: E402
 from embedder.tables.blocks import Updates  # noqa: E402
 from embedder.tables.corpus import sequences_corpus  # noqa: E402
+from embedder.tables.earlier import EarlierCorpus  # noqa: E402
 from embedder.tables.encode import encode  # noqa: E402
 from embedder.tables.encoded import Encoded, SequenceWeights  # noqa: E402
 from embedder.tables.estimator import EmbeddingTrainer  # noqa: E402
@@ -383,7 +384,7 @@ def model_updates() -> Iterator[dict]:
     old = [known, *(list(rng.choice(known, size=20)) for _ in range(60))]
     words = [*known[:25], *(f"new{i}" for i in range(13))]
     new = [words, *(list(rng.choice(words, size=20)) for _ in range(40))]
-    corpora = sequences_corpus(new), [sequences_corpus(old)]
+    corpora = sequences_corpus(new), [EarlierCorpus(sequences_corpus(old))]
     options = {"dtype": "float64", "vector_size": SHAPE[1], "min_count": 1}
     options |= {"blocks_per_update": BLOCKS, "block": 16, "sample": 0}
     rules = ("sgd", "skipgram"), ("adagrad", "cbow")
