@@ -29,7 +29,7 @@ from embedder.vectors.index import IndexOptions, build_index
 TOPN = 10
 _CLUSTER = 50  # rows
 _NOISE = 0.5  # to centres of variance 1: cosine 1 / (1 + 0.25) within a cluster
-_RECALL_QUERIES = 1000
+_RECALL_QUERIES = 4000
 Search = Callable[[np.ndarray], np.ndarray]
 """Ids of rows i64[Q] -> ids of their nearest rows i64[Q, 10]."""
 
@@ -98,11 +98,11 @@ def _index(
     return lambda rows: vectors.neighbors_of_rows(rows, TOPN)[0], about_index
 
 
-def _index_of_24(vectors: Vectors, folder: Path) -> tuple[Search, dict[str, Any]]:
-    """With more edges; it has vectors of its own, since these have one index."""
+def _index_of_16(vectors: Vectors, folder: Path) -> tuple[Search, dict[str, Any]]:
+    """With fewer edges; it has vectors of its own, since these have one index."""
     again = Vectors(vectors.keys, vectors.matrix)
-    (folder / "24").mkdir()
-    return _index(again, folder / "24", IndexOptions(connectivity=24))
+    (folder / "16").mkdir()
+    return _index(again, folder / "16", IndexOptions(connectivity=16))
 
 
 def _numpy(vectors: Vectors, folder: Path) -> tuple[Search, dict[str, Any]]:
@@ -140,7 +140,7 @@ PROGRAMS = {
     "embedder, index": _index,
     "NumPy, argpartition": _numpy,
     "gensim": _gensim,
-    "embedder, index, connectivity 24": _index_of_24,
+    "embedder, index, connectivity 16": _index_of_16,
 }
 
 

@@ -284,7 +284,7 @@ class Index:
     """Of the queries that use the index."""
     recall: float = 0.95
     """Share of the ten nearest tokens that a search should find."""
-    connectivity: int = 16
+    connectivity: int = 24
     """Edges of a token in the graph. More: more memory, more recall."""
     expansion_add: int = 64
     """Tokens that are compared when one is added. More: slower, more recall."""

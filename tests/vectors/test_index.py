@@ -95,7 +95,7 @@ def test_the_folder_has_one_graph_and_what_is_known_of_it(vectors, folder):
         assert read_about(index_folder(folder)) == about
     graph = index_folder(folder) / about.file
     assert about.num_bytes == graph.stat().st_size
-    assert 24 * 2 * 3000 < about.num_bytes < (24 * 2 + 200) * 3000  # and edges
+    assert 24 * 2 * 3000 < about.num_bytes < (24 * 2 + 220) * 3000  # and edges
     assert (about.rows, about.size, about.dtype) == (3000, 24, "bf16")
 
 
@@ -231,14 +231,29 @@ def test_expansions_are_tried_until_one_less_is_too_small(least):
     """Recall is 1 from `least` on; none is tried below what a search gives."""
     tried = []
 
-    def recall_at(expansion: int) -> float:
+    def recalls_at(expansion: int) -> np.ndarray:
         tried.append(expansion)
-        return 1.0 if expansion >= least else 0.5
+        return np.full(100, 1.0 if expansion >= least else 0.5)
 
-    expansion, recall = module._least_expansion(recall_at, 0.95)
+    expansion, recall = module._least_expansion(recalls_at, 0.95, 1000)
     assert expansion == min(max(least, 21), 1024)
     assert recall == (1.0 if least <= 1024 else 0.5)
     assert min(tried) == 21 and len(tried) < 22 and len({*tried}) == len(tried)
+
+
+def test_the_recall_is_reached_by_a_standard_error():
+    """Of 400 queries 20 + n find nothing: 1 - n / 400 - 0.05, with an error of sqrt(p q
+    / 400) = 0.0109 of many rows and none if these are all."""
+
+    def recalls_at(expansion: int) -> np.ndarray:
+        return (np.arange(400) >= 20 - (expansion - 32)).astype(float)
+
+    assert module._least_expansion(recalls_at, 0.95, 400) == (32, 0.95)
+    expansion, recall = module._least_expansion(recalls_at, 0.95, 10**9)
+    assert (expansion, recall) == (36, 0.96)
+    misses = np.array([20 - 3, 20 - 4]) / 400  # one expansion less does not do
+    reached = 1 - misses - np.sqrt(misses * (1 - misses) / 400)
+    assert reached[0] < 0.95 <= reached[1]
 
 
 def test_an_opened_index_makes_no_unit_rows(vectors, folder):
@@ -253,8 +268,9 @@ def test_equal_rows_are_as_good_as_each_other():
     """Recall counts similarities that reach the least exact one, not rows."""
     exact = np.array([[0.9, 0.8, 0.8], [0.5, np.nan, np.nan], [0.3, 0.2, 0.1]])
     found = np.array([[0.9, 0.8, 0.7], [0.5, np.nan, np.nan], [0.2, 0.1, np.nan]])
-    assert module._recall(found, exact) == (2 + 1 + 2) / 7
-    assert module._recall(exact, exact) == 1.0
+    assert np.allclose(module._recalls(found, exact), [2 / 3, 1, 2 / 3])
+    assert (module._recalls(exact, exact) == 1).all()
+    assert module._recalls(np.full((1, 2), np.nan), np.full((1, 2), np.nan)) == [1]
 
 
 @pytest.mark.row("B60")

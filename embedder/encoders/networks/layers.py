@@ -103,6 +103,30 @@ def _normalise_gradient(kept, gradient: jax.Array):
 _normalised.defvjp(_normalise, _normalise_gradient)
 
 
+@jax.custom_vjp
+def softmax(x: jax.Array) -> jax.Array:
+    """softmax over the last axis, in the dtype of `x`.
+
+    That of `jax.nn` with its gradient written out of the result alone, which is all
+    that is kept for it (decision 134).
+    """
+    return _softmax(x)[0]
+
+
+def _softmax(x: jax.Array):
+    shares = jnp.exp(x - x.max(-1, keepdims=True))
+    shares = shares / shares.sum(-1, keepdims=True)
+    return shares, shares
+
+
+def _softmax_gradient(shares: jax.Array, gradient: jax.Array):
+    mean = (gradient * shares).sum(-1, keepdims=True)
+    return (shares * (gradient - mean),)
+
+
+softmax.defvjp(_softmax, _softmax_gradient)
+
+
 def _as_last(values: jax.Array, x: jax.Array) -> jax.Array:
     """`values` [C] with as many axes as `x` [..., C]."""
     return values.reshape(*(1,) * (x.ndim - 1), -1)

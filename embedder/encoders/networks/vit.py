@@ -14,6 +14,7 @@ from embedder.encoders.networks.layers import (
     drop_path,
     dropout,
     rematerialised,
+    softmax,
 )
 from embedder.encoders.networks.network import BaseNetwork, Draws, Forward, Pass
 from embedder.encoders.networks.resnet import check_images
@@ -127,6 +128,6 @@ def _attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
     That of `jax.nn` has a softmax of float32, of float64 too.
     """
     exact = jnp.promote_types(query.dtype, jnp.float32)
+    query = query / math.sqrt(query.shape[-1])
     scores = jnp.einsum("bthc,bshc->bhts", query, key, preferred_element_type=exact)
-    shares = jax.nn.softmax(scores / math.sqrt(query.shape[-1]))
-    return jnp.einsum("bhts,bshc->bthc", shares.astype(value.dtype), value)
+    return jnp.einsum("bhts,bshc->bthc", softmax(scores).astype(value.dtype), value)
