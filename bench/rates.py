@@ -104,14 +104,23 @@ def run(names: list[str], factors: list[float], seeds: list[int]) -> Table:
     return table(write_results("rates", settings={"seeds": seeds}, samples=samples))
 
 
-def measure(subject: Subject, seed: int, alpha: float | None) -> dict[str, float]:
-    """The rate at the start, and the score, of one training; None: automatic."""
+def measure(
+    subject: Subject, seed: int, alpha: float | None
+) -> dict[str, float | None]:
+    """The rate at the start, None: automatic, and the score of one training; None: it
+    diverged."""
     path = data_folder() / subject.path
     given = {"seed": seed, "alpha": alpha, "loader": "memory", **subject.settings}
     options = config.with_options(config.Config(), **given)
     with tempfile.TemporaryDirectory() as folder:
-        train(options, Path(folder), str(path))
         workdir = Workdir(Path(folder))
+        try:
+            train(options, workdir.path, str(path))
+        except FloatingPointError as error:
+            if alpha is None:  # the bench is about that one
+                raise
+            print(error, flush=True)
+            return {"alpha": alpha, "score": None}
         used = tomllib.loads(workdir.config.read_text())["tokens"]["alpha"]
         score = subject.score(path, read_model(workdir.model))
     return {"alpha": used, "score": float(score)}
@@ -125,10 +134,20 @@ def table(results: Results) -> Table:
     for name, own in grouped(samples, "subject").items():
         by_factor = grouped(own, "factor")
         scores = [
-            spread(x["score"] for x in by_factor[factor]) if factor in by_factor else ""
+            _spread([x["score"] for x in by_factor[factor]])
+            if factor in by_factor
+            else ""
             for factor in factors
         ]
         alpha = f"{by_factor[1.0][0]['alpha']:.4f}"
         rows.append([name, SUBJECTS[name].score_name, alpha, *scores])
     titles = [f"times {factor:g}" if factor != 1 else "automatic" for factor in factors]
     return Table(["subject", "score", "automatic alpha", *titles], rows)
+
+
+def _spread(scores: list[float | None]) -> str:
+    found = [score for score in scores if score is not None]
+    if not found:
+        return "diverged"
+    num = len(scores) - len(found)
+    return spread(found) + (f", {num} of {len(scores)} diverged" if num else "")

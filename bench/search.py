@@ -93,6 +93,7 @@ def _index(
         "build": built,
         "bytes": about.num_bytes,
         "expansion": about.expansion,
+        "recall when built": about.recall,
         "library": about.library,
     }
     return lambda rows: vectors.neighbors_of_rows(rows, TOPN)[0], about_index

@@ -27,10 +27,11 @@ def open_image_folder(source: Source) -> ExampleSet | None:
       InputNotFoundError: all images are without a label, and need one.
       InputError: an image is no regular file, or its name is not UTF-8.
     """
-    if not source.path.is_dir():
+    folder = source.path
+    if not folder.is_dir():
         return None
-    everything = _images(source.path)
-    found = [each for each in everything if each.parent != source.path]
+    everything = _images(folder)
+    found = [each for each in everything if each.parent != folder]
     if not source.needs_labels:
         found = everything
     elif everything and not found:
@@ -47,7 +48,7 @@ def open_image_folder(source: Source) -> ExampleSet | None:
     # Else the classes would be in order, and the last ones validate.
     order = np.random.default_rng(0).permutation(len(found))
     files = [found[i] for i in order]
-    names = [file.relative_to(source.path).parts for file in files]
+    names = [file.relative_to(folder).parts for file in files]
     labels = np.array([name[0] if len(name) > 1 else UNLABELLED for name in names])
     keys = [os.path.join(*name) for name in names]
     others = [key for key in keys if key.encode(errors="ignore").decode() != key]

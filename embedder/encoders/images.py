@@ -37,6 +37,7 @@ Result = TypeVar("Result")
 
 _FORMAT = 4  # version of the cache of decoded images
 _GREY = ("1", "L", "LA", "La", "I;16", "I")  # modes of Pillow
+_BATCH, _BATCH_BYTES = 64, 2**20  # images that a thread reads at once, at most
 _log = logging.getLogger(__name__)
 
 
@@ -130,7 +131,7 @@ def mode_of(files: Sequence[ImageFile], channels: Channels, workers: int) -> Mod
     """The mode to read all files in; the log says so if they differ."""
     if channels != "auto":
         return "L" if channels == "1" else "RGB"
-    num_grey = sum(parallel_map(is_grey, files, workers))
+    num_grey = sum(parallel_map(is_grey, files, workers, _BATCH))
     if 0 < num_grey < len(files):
         _log.info(
             "%d of %d images are grey: all are read as RGB (--channels 1: as grey).",
@@ -152,7 +153,8 @@ def _decode(
     workers: int,
     into: np.ndarray,
 ) -> np.ndarray:
-    for number, image in enumerate(read_all(files, size, mode, workers)):
+    images = read_all(files, into.shape[1:], size, mode, workers)
+    for number, image in enumerate(images):
         if image.shape != into.shape[1:]:
             raise size_error(files[number], image, files[0], into[0])
         into[number] = image
@@ -162,10 +164,22 @@ def _decode(
 
 
 def read_all(
-    files: Sequence[ImageFile], size: tuple[int, ...], mode: Mode, workers: int
+    files: Sequence[ImageFile],
+    shape: tuple[int, ...],
+    size: tuple[int, ...],
+    mode: Mode,
+    workers: int,
 ) -> Iterator[np.ndarray]:
-    """`read_image` of each file, in order, by threads."""
-    return parallel_map(lambda file: read_image(file, size, mode), files, workers)
+    """`read_image` of each file, in order, by threads; `shape` is that of an image.
+
+    Small images are read by one thread: most of their time is Python's, in which two
+    only wait for each other.
+    """
+    batch = min(_BATCH, max(1, _BATCH_BYTES // math.prod(shape)))
+    workers = 1 if batch == _BATCH else workers
+    return parallel_map(
+        lambda file: read_image(file, size, mode), files, workers, batch
+    )
 
 
 def size_error(
@@ -202,10 +216,10 @@ def read_image(
         image = _upright(image)
         if image.mode == "I;16":  # Pillow would clip its values at 255
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        image = image.convert(mode)
-        if size:
-            height, width = size
-            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        if image.mode != mode:
+            image = image.convert(mode)
+        if size and image.size != (size[1], size[0]):
+            image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
         return np.asarray(image)
 
     return _opened(file, pixels)

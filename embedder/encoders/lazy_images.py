@@ -79,7 +79,8 @@ class LazyImages:
         self._check_unchanged(unique)
         files = [self._files[row] for row in unique]
         found = np.empty((len(files), *self.shape[1:]), np.uint8)
-        images = read_all(files, self._size, self._mode, self._workers)
+        size, shape = self._size, self.shape[1:]
+        images = read_all(files, shape, size, self._mode, self._workers)
         for file, into, image in zip(files, found, images, strict=True):
             if image.shape != into.shape:
                 raise size_error(file, image, self._files[0], into)

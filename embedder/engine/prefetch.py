@@ -1,5 +1,6 @@
 """Iterators that make items in threads, before the caller asks for them."""
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,21 +11,32 @@ Result = TypeVar("Result")
 
 
 def parallel_map(
-    function: Callable[[Item], Result], items: Iterable[Item], workers: int
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int,
+    batch: int = 1,
 ) -> Iterator[Result]:
     """`function` of each item, in order, computed by `workers` threads.
 
-    At most `workers` results wait for the caller.
+    At most `workers` batches of results wait for the caller.
+
+    Args:
+      batch: items that a thread takes at once: to hand over one takes 30 us.
     """
+
+    def results(some: list[Item]) -> list[Result]:
+        return [function(item) for item in some]
+
+    rest = iter(items)
     with ThreadPoolExecutor(workers) as pool:
-        pending: deque[Future[Result]] = deque()
+        pending: deque[Future[list[Result]]] = deque()
         try:
-            for item in items:
-                pending.append(pool.submit(function, item))
+            while some := [*itertools.islice(rest, batch)]:
+                pending.append(pool.submit(results, some))
                 if len(pending) > workers:
-                    yield pending.popleft().result()
+                    yield from pending.popleft().result()
             while pending:
-                yield pending.popleft().result()
+                yield from pending.popleft().result()
         finally:
             for future in pending:
                 future.cancel()

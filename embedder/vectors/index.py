@@ -44,7 +44,8 @@ Graph = Any
 FOLDER = "index"
 """The folder of the index in that of a run."""
 RECALL_AT = 10
-QUERIES = 2000
+QUERIES = 4000
+_ERRORS = 2  # standard errors of the recall, which it must be above the target
 _ABOUT = "about.json"
 _ENDING = ".usearch"
 _RANKED = 1024  # queries whose candidates a thread ranks at a time
@@ -137,7 +138,7 @@ def build_index(
     """Writes the index of `vectors`, which are those of a run or file at `path`.
 
     The graph has the vectors in bfloat16. Search takes the least expansion whose recall
-    on 2,000 rows is at least a standard error above `options.recall`.
+    on 4,000 rows is two standard errors above `options.recall`.
 
     Raises:
       InputError: usearch is not installed, or the index does not fit in memory.
@@ -349,14 +350,15 @@ def _least_expansion(
     Args:
       recalls_at: an expansion -> recall of each query, f64[Q]. The queries are some of
         `num_rows` rows, so the least that reaches `target` on them alone would fall
-        short of it on others in half of the cases: it must by a standard error.
+        short of it on others in half of the cases: it must by `_ERRORS`.
     """
 
     def measured(expansion: int) -> tuple[float, bool]:
         recalls = recalls_at(expansion)
         unseen = 1 - len(recalls) / num_rows
         error = math.sqrt(unseen * recalls.var() / len(recalls))
-        return float(recalls.mean()), float(recalls.mean()) - error >= target
+        recall = float(recalls.mean())
+        return recall, recall - _ERRORS * error >= target
 
     too_small, expansion, recall, reaches = _LEAST - 1, _LEAST, math.nan, False
     for expansion in _EXPANSIONS:
