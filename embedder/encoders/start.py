@@ -31,9 +31,8 @@ class Start(NamedTuple):
         """Digests by which a run recognises another start."""
         return {"init_network": hashlib.sha256(self.content).hexdigest()}
 
-    def into(self, model: Model) -> Model:
-        """`model` with the parameters and averages that have the same module, name and
-        shape here, in its dtypes.
+    def check(self, model: Model) -> None:
+        """Checks that `model`, or its shapes, can start here.
 
         Raises:
           InputError: no module has all of its own here, or only the last layer.
@@ -46,6 +45,10 @@ class Start(NamedTuple):
                 f"names and shapes as the network{which}: give the --network and "
                 "--network-args of that run."
             )
+
+    def into(self, model: Model) -> Model:
+        """`model` with the parameters and averages that have the same module, name and
+        shape here, in its dtypes."""
 
         def started(path, first):
             found = self._found(path, first)

@@ -107,6 +107,8 @@ class EncoderTraining:
         self.loader: Literal["tfdata", "memory"] = choose_loader(config.run, examples)
         self.config = with_options(config, **self.network.settings, loader=self.loader)
         self._start = start
+        if start is not None:
+            start.check(model_shapes(self.network))
         self.replicas = [*models] or replicas_of(self.config)
         self.may_diverge = bool(models)
         self._rates: np.ndarray | None

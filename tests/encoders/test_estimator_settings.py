@@ -232,7 +232,7 @@ def test_wrong_values_have_the_line_of_the_command(case, capsys):
     capsys.readouterr()
     assert train(*flags) == 2
     assert message in error_line(capsys)
-    assert not Path("run/vectors.safetensors").exists()
+    assert not Path("run").exists()
 
 
 @pytest.mark.parametrize(

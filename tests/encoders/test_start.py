@@ -42,7 +42,7 @@ def test_what_fits_is_taken_and_the_rest_is_drawn():
 )
 def test_another_network_is_refused(old, message):
     with pytest.raises(InputError, match=message):
-        start_of(model_of(MLP(old), 1)).into(model_of(MLP((4, 3, 2)), 2))
+        start_of(model_of(MLP(old), 1)).check(model_of(MLP((4, 3, 2)), 2))
 
 
 def test_a_network_of_one_layer_starts_from_its_classes():
@@ -70,7 +70,7 @@ def test_another_network_with_as_wide_an_embedding_is_one_line(tmp_path, capsys)
     ]
     assert main([*run, *other]) == 2
     assert "but `classes`: give the --network" in error_line(capsys)
-    assert not (tmp_path / "vit" / "vectors.safetensors").exists()
+    assert not (tmp_path / "vit").exists()
 
 
 def test_a_training_has_the_parameters_it_starts_from():
