@@ -24,6 +24,7 @@ def lowered(case: dict[str, Any]):
     from jax.sharding import NamedSharding, PartitionSpec
 
     from embedder.config import Config, with_options
+    from embedder.encoders.networks.encoder import model_shapes
     from embedder.encoders.networks.registry import network_for
     from embedder.encoders.program import make_encoder_program
     from embedder.encoders.update import Batches, Extras
@@ -48,7 +49,7 @@ def lowered(case: dict[str, Any]):
     def array(*axes: int, dtype: type = np.float32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(axes, dtype)
 
-    model = jax.eval_shape(program.encoder.init, array(1, *shape))
+    model = model_shapes(program.encoder.network)
     state = TrainState(
         model.params,
         jax.eval_shape(program.optimizer.init, model.params),

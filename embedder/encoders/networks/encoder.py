@@ -23,7 +23,7 @@ class Outputs(NamedTuple):
 class Encoder(NamedTuple):
     """A network as pure functions of its parameters."""
 
-    init: Callable[[Array], Model]  # of features; draws the first parameters
+    init: Callable[[], Model]  # draws the first parameters, in NumPy
     outputs: Callable[[Model, Array, Pass], tuple[Outputs, Any]]
     """Features [B, ...] -> outputs, and the moving averages after this use."""
     embed: Callable[[Model, Array], jax.Array]  # features [B, ...] -> [B, E]
@@ -63,8 +63,9 @@ def make_encoder(
 
     transformed = hk.transform_with_state(build_call(build))
 
-    def init(x: Array) -> Model:
-        return Model(*transformed.init(None, scaled(x, dtype), Pass()))
+    def init() -> Model:
+        example = jax.ShapeDtypeStruct((1, *network.example_shape), dtype)
+        return _first_values(build, example)
 
     def apply(model: Model, x: Array, use: Pass, with_scores: bool = True):
         params = model.params
@@ -105,17 +106,54 @@ def scaled(x: Array, dtype: np.dtype) -> jax.Array:
 
 def initial_model(encoder: Encoder) -> Model:
     """The first parameters and averages, in NumPy."""
-    x = np.zeros((1, *encoder.network.example_shape), encoder.dtype)
+    return encoder.init()
+
+
+def _first_values(build: Callable, example: jax.ShapeDtypeStruct) -> Model:
+    """The parameters and averages that the network starts with.
+
+    It is only traced: Haiku would use it on an example to find its parameters, one
+    operation after the other, each of which is compiled.
+
+    Args:
+      example: shape and dtype of a batch of one example.
+    """
+    values: dict[str, dict[str, np.ndarray]] = {"params": {}, "averages": {}}
+
+    def creator(kind: str) -> Callable:
+        def create(_, shape, dtype, init, context):
+            with jax.ensure_compile_time_eval():
+                value = np.array(init(shape, dtype))
+            values[kind][context.full_name] = value
+            return jnp.asarray(value)
+
+        return create
+
+    def call(x: jax.Array):
+        with (
+            hk.custom_creator(creator("params")),
+            hk.custom_creator(creator("averages"), params=False, state=True),
+        ):
+            return build()(x, Pass())
+
     with jax.enable_x64(True):  # else float64 becomes float32
-        return jax.tree.map(np.array, encoder.init(x))
+        found = jax.eval_shape(hk.transform_with_state(call).init, None, example)
+
+    def as_given(kind: str, shapes: dict) -> dict:
+        return {
+            module: {name: values[kind][f"{module}/{name}"] for name in arrays}
+            for module, arrays in shapes.items()
+        }
+
+    params, averages = found
+    return Model(as_given("params", params), as_given("averages", averages))
 
 
 @functools.lru_cache(maxsize=32)
 def model_shapes(network: Network) -> Model:
     """The shape and dtype of each array of the model, in float32."""
-    encoder = make_encoder(network, dtype="float32", seed=0)
-    x = jax.ShapeDtypeStruct((1, *network.example_shape), np.float32)
-    return jax.eval_shape(encoder.init, x)
+    model = make_encoder(network, dtype="float32", seed=0).init()
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), model)
 
 
 def num_params(network: Network) -> int:
