@@ -75,7 +75,9 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "gpu-networks": gpu_networks.table,
     "gpu-offline": gpu_offline.table,
     "gpu-replicas": gpu_replicas.table,
-    **dict.fromkeys(("graphs", "graphs-hs", "graphs-cora"), graphs.table),
+    **dict.fromkeys(
+        ("graphs", "graphs-hs", "graphs-hs-5", "graphs-cora"), graphs.table
+    ),
     "items": items.table,
     "judges": judges.table,
     "loader": loader.table,
