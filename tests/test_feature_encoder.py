@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -469,3 +470,41 @@ def test_objects_of_optax_equal_the_same_by_name(rule):
 def test_wrong_networks_and_objectives_are_one_line(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         FeatureEncoder(**SMALL | {"layers": None} | options).fit(X, Y)
+
+
+PHOTOS = np.random.default_rng(0).integers(256, size=(12, 4, 5, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def of_images() -> FeatureEncoder:
+    return FeatureEncoder((60, 8, 2), epochs=1).fit(PHOTOS, np.arange(12) % 2)
+
+
+def test_whole_numbers_are_pixels_where_pixels_were_trained_on(of_images):
+    expected = of_images.transform(PHOTOS)
+    for X in (PHOTOS.astype(np.int64), PHOTOS.reshape(12, 60)):
+        np.testing.assert_array_equal(of_images.transform(X), expected)
+    scaled = of_images.transform(PHOTOS / 255)
+    np.testing.assert_allclose(scaled, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.astype(float), "float64 of 0 to 255: give X.astype(np.uint8)."),
+        (lambda x: x.astype(int) - 200, "`X` must be of uint8, 0 to 255, as in `fit`"),
+        (lambda x: x.astype(int) + 1, "int64 of 1 to 256."),
+        (
+            lambda x: x.transpose(0, 3, 1, 2),
+            "`X` must be [n, 4, 5, 3], as in `fit`, or",
+        ),
+        (lambda x: x.reshape(12, 4, 15), "rows of 60 numbers, got [12, 4, 15]."),
+        (lambda x: x[:, :2], "got [12, 2, 5, 3]."),
+        (lambda x: x[0], "got [4, 5, 3]. One example is X[np.newaxis]."),
+        (lambda x: x.reshape(12, 60)[:, :50], "got [12, 50]."),
+    ],
+)
+def test_other_shapes_and_scales_than_in_fit_are_refused(of_images, change, message):
+    for method in (of_images.predict, of_images.transform, of_images.predict_proba):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            method(change(PHOTOS))

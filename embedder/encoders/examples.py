@@ -257,6 +257,11 @@ def may_be_pixels(features: np.ndarray) -> bool:
     return largest >= _BRIGHT
 
 
+def without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an example, without the last axis of a grey image."""
+    return shape[:2] if len(shape) == 3 and shape[2] == 1 else shape
+
+
 def warn_of_pixels(where: str) -> None:
     """Logs that features which may be pixels are not scaled."""
     _log.warning(

@@ -11,7 +11,11 @@ from embedder.disk.files import check_utf8_path, name_file_in_errors, short_reas
 from embedder.disk.kinds import IMAGES
 from embedder.disk.urls import is_url, without_secrets
 from embedder.encoders.artefact import EncoderFile, network_options
-from embedder.encoders.examples import may_be_pixels, warn_of_pixels
+from embedder.encoders.examples import (
+    may_be_pixels,
+    warn_of_pixels,
+    without_channel,
+)
 from embedder.encoders.formats import DESCRIPTION, open_examples
 from embedder.encoders.images import read_image
 from embedder.encoders.options import EncoderOptions
@@ -141,7 +145,7 @@ def _fitted(found: np.ndarray, model: EncoderFile, name: str) -> np.ndarray:
       InputError: they have others.
     """
     expected, kind = model.example_shape, model.example_dtype
-    is_same = _without_channel(found.shape[1:]) == _without_channel(expected)
+    is_same = without_channel(found.shape[1:]) == without_channel(expected)
     if found.ndim < 1 or not is_same or found.dtype.kind not in "iuf":
         raise InputError(
             f"FILE {name} must be {kind} of [n, {', '.join(map(str, expected))}], got "
@@ -157,11 +161,6 @@ def _fitted(found: np.ndarray, model: EncoderFile, name: str) -> np.ndarray:
             f"{found.dtype} of {range_}."
         )
     return np.asarray(found, kind).reshape(len(found), *expected)
-
-
-def _without_channel(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an example, without the last axis of a grey image."""
-    return shape[:2] if len(shape) == 3 and shape[2] == 1 else shape
 
 
 def _takes_images(model: EncoderFile) -> bool:
@@ -184,4 +183,4 @@ def _image(path: Path, model: EncoderFile) -> np.ndarray:
 
 
 def _is_grey(model: EncoderFile) -> bool:
-    return len(_without_channel(model.example_shape)) == 2
+    return len(without_channel(model.example_shape)) == 2

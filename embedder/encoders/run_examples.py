@@ -6,7 +6,7 @@ from embedder.config import Config, read_toml
 from embedder.encoders.examples import Examples
 from embedder.encoders.formats import open_examples
 from embedder.errors import InputError
-from embedder.run.inputs import is_same, source_of
+from embedder.run.inputs import manifest_of, source_of
 from embedder.run.workdir import Workdir
 
 
@@ -24,7 +24,7 @@ def read_examples(run: Path) -> tuple[Config, Examples]:
     found = open_examples(
         source, options, config.run.workers, needs_labels=options.needs_labels
     )
-    if not is_same(workdir, config, found.manifest):
+    if found.manifest != manifest_of(workdir):
         raise InputError(
             f"DATA {source} has changed since RUN {run} was trained: train again."
         )

@@ -82,3 +82,20 @@ def test_a_training_has_the_parameters_it_starts_from():
         jax.tree.leaves(state.params), jax.tree.leaves(old.params), strict=True
     ):
         np.testing.assert_array_equal(found, given.astype(found.dtype))
+
+
+@pytest.mark.slow
+def test_a_run_with_a_start_still_has_its_data(tmp_path, monkeypatch, capsys):
+    """Its manifest is compared, not what it started from."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(8, 8, 8), dtype=np.uint8)
+    np.savez("images.npz", X=images, y=np.arange(8) % 2)
+    run = ["train", "images.npz", "--model", "encoder", "--epochs", "1", "--layers"]
+    run += ["64", "6", "2", "--validation-fraction", "0.25", "--workdir"]
+    assert main([*run, "base"]) == 0
+    assert main([*run, "again", "--init-from", "base"]) == 0
+    capsys.readouterr()
+    assert main(["export", "again", "--to", "p.parquet", "--predictions"]) == 0
+    assert main(["neighbors", "again", "0", "--to", "sheet.png"]) == 0
+    assert (tmp_path / "sheet.png").stat().st_size > 1000
