@@ -404,8 +404,8 @@ class Embed:
     """Images, .npy files of features, [n, ...], or data as for training, which need no
     labels: folders of images, .npz, .parquet, .tar, idx; also URLs of them."""
     to: Path | None = None
-    """Write the vectors to this file (formats: see export); none: print the predicted
-    class of each, and its neighbours."""
+    """Write the vectors to this file (formats: see export), to .parquet with the
+    predicted class of each and its probability; none: print these, and neighbours."""
     topn: int = 3
     """Number of nearest training examples to print."""
 
@@ -464,7 +464,8 @@ class Report:
     run: _LocalRun
     """Folder of a run, on this machine; it may have diverged or been stopped."""
     to: Path | None = None
-    """File to write, .html; none: report.html in the folder of the run."""
+    """File to write, .html; none: report.html in the folder of the run, with --compare
+    compare.html."""
     compare: tuple[Path, ...] = ()
     """Runs to compare it with: settings that differ, scores and curves side by side."""
     names: str | None = None

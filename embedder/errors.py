@@ -4,6 +4,9 @@ Each derives from the built-in exception that callers of the Python API expect. 
 other exception that ends the program is a bug.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 
 class InputError(ValueError):
     """Wrong usage or bad input; the message names the argument or file, and a fix."""
@@ -31,3 +34,16 @@ class InputIsFolderError(IsADirectoryError, InputError):
 
 class InputEndError(EOFError, InputError):
     """A file ends too early."""
+
+
+@contextlib.contextmanager
+def naming(argument: str) -> Iterator[None]:
+    """Messages of bad input name `argument`, which the user gave, for the `path` of the
+    function that is called."""
+    try:
+        yield
+    except InputError as error:
+        text = error.args[0]
+        if not (isinstance(text, str) and "`path`" in text):
+            raise
+        raise type(error)(text.replace("`path`", f"`{argument}`")) from error

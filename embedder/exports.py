@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from embedder.arguments import Export
 from embedder.cards import card_lines, card_path, write_card
-from embedder.errors import InputError
+from embedder.errors import InputError, naming
 from embedder.lookup.found import warn_without_names
 from embedder.results import (
     ensemble_of,
@@ -65,7 +65,8 @@ def _check_format(args: Export, *, is_vectors: bool) -> None:
         if args.format is not None:
             from embedder.vectors.export import format_of
 
-            format_of(args.to, args.format, also=_NETWORKS.values())
+            with naming("to"):
+                format_of(args.to, args.format, also=_NETWORKS.values())
         return
     if not args.to.name.lower().endswith(f".{network}"):
         raise InputError(
@@ -129,7 +130,8 @@ def _export_vectors(args: Export, run: Path, is_encoder: bool) -> str:
     from embedder.vectors.model_card import model_card
     from embedder.vectors.reduce import principal
 
-    found = format_of(args.to, args.format)
+    with naming("to"):
+        found = format_of(args.to, args.format)
     if found.is_of_tokens and is_encoder:
         raise InputError(
             f"`format` {found.name} applies only to vectors of tokens, got the run of "
@@ -148,7 +150,7 @@ def _export_vectors(args: Export, run: Path, is_encoder: bool) -> str:
     card = ""
     if found.is_folder:
         card = model_card(found.name, vectors, _facts(args, run, full))
-    with name_file_in_errors(args.to):
+    with name_file_in_errors(args.to), naming("to"):
         write_vectors(
             vectors,
             args.to,
@@ -215,7 +217,7 @@ def _export_ensemble(args: Export, run: Path) -> str:
     if ensemble is None:
         raise needs_replicas("`replicas`" if args.replicas else "`stability`", run)
     columns = _name_columns(args.names, ensemble.texts)
-    with name_file_in_errors(args.to):
+    with name_file_in_errors(args.to), naming("to"):
         if args.stability is None:
             write_ensemble(ensemble, args.to, columns=columns)
             num_replicas, num_tokens, _ = ensemble.vectors.shape

@@ -1,8 +1,7 @@
 """The verbs `neighbors` and `analogy`: keys near others, with their names."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from embedder.arguments import Analogy, Neighbors
 from embedder.errors import InputError
@@ -13,9 +12,6 @@ from embedder.lookup.nearest import of_replicas, of_sum, order_of
 from embedder.results import finished_run, needs_replicas, opened_run
 from embedder.stages import report_stage
 from embedder.terminal import say_done, shown
-
-if TYPE_CHECKING:
-    from embedder.tables.names import Names
 
 
 def neighbors(args: Neighbors) -> None:
@@ -59,7 +55,7 @@ def _results(lookup: Lookup, args: Neighbors, among: Keys) -> list[Result]:
     if args.session:
         return [_next_items(lookup, args, among)]
     if lookup.ensemble is not None:
-        words = _words(args, lookup.keys, lookup.names)
+        words = _words(args, lookup)
         return of_replicas(lookup, lookup.ensemble, words, args, among)
     return _of_vectors(lookup, args, among)
 
@@ -70,14 +66,12 @@ def analogy(args: Analogy) -> None:
     Raises:
       InputError: the arguments do not fit, or a key is unknown.
     """
-    from embedder.vectors.spelling import check_known
-
     check_filters(args)
     given = args.a, args.b, args.c
     with opened_run(args.run) as run:
         lookup = Lookup(args, run)
         unknown = [key for key in given if not lookup.vectors.has_vector(key)]
-        check_known(unknown, lookup.vectors.keys)
+        lookup.check_known(unknown)
         with lookup.among() as among:
             found = lookup.vectors.analogy(*given, topn=args.topn, among=among)
         a, b, c = map(lookup.named, given)
@@ -135,14 +129,13 @@ def _is_image(word: str) -> bool:
     return word.lower().endswith(IMAGES)
 
 
-def _words(args: Neighbors, known: Sequence[str], names: "Names | None") -> list[str]:
-    """The tokens to look up, with those of --name; all are in the vocabulary."""
-    from embedder.vectors.spelling import check_known
-
-    check_known(args.words, known)
-    if args.name is None or names is None:
+def _words(args: Neighbors, lookup: Lookup, also: Collection[str] = ()) -> list[str]:
+    """The tokens to look up, with those of --name; all are in the vocabulary, or `also`
+    known."""
+    lookup.check_known(word for word in args.words if word not in also)
+    if args.name is None or lookup.names is None:
         return [*args.words]
-    return [*args.words, *names.keys_named(args.name, known)]
+    return [*args.words, *lookup.names.keys_named(args.name, lookup.keys)]
 
 
 def _next_items(lookup: Lookup, args: Neighbors, among: Keys) -> Result:
@@ -171,9 +164,8 @@ def _of_vectors(lookup: Lookup, args: Neighbors, among: Keys) -> list[Result]:
             return of_files[word]
         return of_sum(lookup, Expression((word,)), args, among)
 
-    given = filter(vectors.has_vector, args.words)
-    known = [*vectors.keys, *of_files, *given]
-    return [result(word) for word in _words(args, known, lookup.names)]
+    also = {*of_files, *filter(vectors.has_vector, args.words)}
+    return [result(word) for word in _words(args, lookup, also)]
 
 
 def _write_batch(

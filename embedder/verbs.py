@@ -29,7 +29,7 @@ from embedder.arguments import (
     Watch,
 )
 from embedder.config import Config
-from embedder.errors import InputError
+from embedder.errors import InputError, naming
 from embedder.limits import check_program
 from embedder.lookup.found import print_ranking
 from embedder.neighbors import analogy, neighbors
@@ -271,19 +271,22 @@ def _embed(args: Embed) -> None:
     from embedder.disk.files import name_file_in_errors
     from embedder.encoders.embedding import embed_files
     from embedder.run.workdir import check_target
-    from embedder.vectors.export import write_vectors
+    from embedder.vectors.export import format_of, write_vectors
 
     if not args.files:
         raise InputError("FILE: give at least one image, .npy file or folder.")
     if args.to is not None:
         check_target(args.to, "`to`")
+        with naming("to"):
+            has_columns = format_of(args.to, by_ending=True).has_columns
     with opened_run(args.run, with_model=True) as run:
         found = embed_files(run, args.files)
         if args.to is None:
             _print_embedded(found, run, args.topn)
             return
-    with name_file_in_errors(args.to):
-        write_vectors(found.vectors, args.to)
+    columns = found.columns if has_columns else None
+    with name_file_in_errors(args.to), naming("to"):
+        write_vectors(found.vectors, args.to, columns=columns)
     say_done(f"{len(found.vectors):,} vectors in {shown(str(args.to))}")
 
 

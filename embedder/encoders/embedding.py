@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from embedder.encoders.artefact import EncoderFile, read_encoder
 from embedder.encoders.new_examples import read_new_examples
@@ -13,6 +13,9 @@ from embedder.run.inputs import check_has_one_model
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
 
+if TYPE_CHECKING:
+    import polars as pl
+
 
 class Embedded(NamedTuple):
     """Embeddings and predicted classes of new examples."""
@@ -22,6 +25,17 @@ class Embedded(NamedTuple):
     """Key, predicted class and its probability; the class is None if the encoder was
     trained without labels."""
     entropies: EntropySplit | None  # of replicas; None: one network
+
+    @property
+    def columns(self) -> "pl.DataFrame | None":
+        """The predicted class and its probability, a row for each key; None: the
+        encoder was trained without labels."""
+        import polars as pl
+
+        _, labels, shares = zip(*self.predictions, strict=True)
+        if labels[0] is None:
+            return None
+        return pl.DataFrame({"class": labels, "probability": shares})
 
 
 def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:

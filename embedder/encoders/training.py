@@ -212,7 +212,7 @@ class EncoderTraining:
         num, operations = num_params(self.network), num_operations(self.network)
         model = model_shapes(self.network)
         lines = [
-            f"examples: {len(examples.labels):,} of {len(examples.classes):,} classes, "
+            f"examples: {len(examples.labels):,} {self._classes_text}, "
             f"{len(source.train):,} to train on, in {source.num_batches:,} updates an "
             "epoch",
             f"network: {self.config.encoder.network}, {num:,} parameters, "
@@ -475,6 +475,13 @@ class EncoderTraining:
         counts = np.bincount(self.examples.labels[train], minlength=self._num_classes)
         weights = counts.sum() / (self._num_classes * np.maximum(counts, 1))
         return tuple(weights.tolist())
+
+    @property
+    def _classes_text(self) -> str:
+        if self._is_unlabelled:
+            return "without labels"
+        num = len(self.examples.classes)
+        return f"of {num:,} class{'' if num == 1 else 'es'}"
 
     @property
     def _is_unlabelled(self) -> bool:

@@ -254,6 +254,8 @@ class FastText(Word2Vec):
             )
         self.word_ngrams = word_ngrams
         min_n, max_n, bucket = int(min_n), int(max_n), int(bucket)
+        if bucket < 0:
+            raise ValueError(f"`bucket` must be an integer >= 0, got {bucket!r}.")
         self._rule = min_n, max_n, 0 if max_n < min_n else bucket
         self.load_fasttext_format = call_on_class_only  # type: ignore[method-assign]
         super().__init__(

@@ -1,6 +1,7 @@
 """Word2Vec with the interface of `gensim.models.Word2Vec`, trained by embedder."""
 
 import logging
+import math
 import os
 import time
 import warnings
@@ -113,6 +114,7 @@ class Word2Vec:
         max_final_vocab: int | None = None,
         shrink_windows: bool = True,
     ):
+        _check_numbers(vector_size, sample, alpha, min_alpha)
         self.vector_size = self.layer1_size = int(vector_size)
         self.workers = int(workers)
         self.epochs: int | None = epochs
@@ -699,6 +701,18 @@ def _warn_of_ignored(trim_rule: Any, callbacks: Any) -> None:
             "calling `train()`. The callbacks provided in this initialization without "
             "triggering train will be ignored."
         )
+
+
+def _check_numbers(vector_size: Any, sample: Any, alpha: Any, min_alpha: Any) -> None:
+    """Raises ValueError for numbers with which nothing can be trained, where gensim
+    raises what NumPy does later."""
+    if int(vector_size) < 1:
+        raise ValueError(f"`vector_size` must be an integer >= 1, got {vector_size!r}.")
+    if sample and not 0 < float(sample) < math.inf:
+        raise ValueError(f"`sample` must be a finite number >= 0, got {sample!r}.")
+    for name, value in (("alpha", alpha), ("min_alpha", min_alpha)):
+        if not math.isfinite(float(value)):
+            raise ValueError(f"`{name}` must be a finite number, got {value!r}.")
 
 
 def warn_deprecated(name: str, advice: str) -> None:

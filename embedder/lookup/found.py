@@ -70,6 +70,12 @@ class Lookup:
     def is_encoder(self) -> bool:
         return finished_run(self.run) is not None and is_encoder_run(self.run)
 
+    def check_known(self, keys: Iterable[str]) -> None:
+        """Raises InputKeyError for the first of `keys` that the run does not have."""
+        from embedder.vectors.spelling import check_known
+
+        check_known(keys, self.keys, of_examples=self.is_encoder)
+
     @cached_property
     def names(self) -> "Names | None":
         if self._path is None:

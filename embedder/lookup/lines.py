@@ -62,15 +62,13 @@ def _of_line(
     among: Keys,
     known: Collection[str],
 ) -> list[Result]:
-    from embedder.vectors.spelling import check_known
-
     results: list[Result] = []
     for query in parse_line(line, known):
         unknown = [key for keys in query for key in keys if key not in known]
         if unknown:
             if lookup.ensemble is None:
                 unknown = [x for x in unknown if not lookup.vectors.has_vector(x)]
-            check_known(unknown, lookup.keys)
+            lookup.check_known(unknown)
         if query.is_key and lookup.ensemble is not None:
             results += of_replicas(lookup, lookup.ensemble, query.positive, args, among)
         else:

@@ -18,6 +18,7 @@ from embedder.terminal import say_done, shown
 from embedder.vectors.export import read_vectors
 
 _SUFFIXES = (".html", ".htm")
+_COMPARISON = "compare.html"
 
 
 def write_report(
@@ -31,7 +32,8 @@ def write_report(
     a finished run also the vectors for TensorBoard's projector.
 
     Args:
-      to: the file; None: report.html in the folder of the run.
+      to: the file; None: report.html in the folder of the run, with `others`
+        compare.html.
       others: runs to compare it with.
       names: table of names of keys.
       label: a column of that table to colour the map by.
@@ -44,7 +46,8 @@ def write_report(
     run = _started(path, "RUN")
     for each in others:
         _started(each, "`compare`")
-    target = run.report if to is None else to
+    own = path / _COMPARISON if others else run.report
+    target = own if to is None else to
     _check_target(target, run)
     extras = _extras(names, label)
     with working():
@@ -55,7 +58,7 @@ def write_report(
         report_stage(f"writing {target}")
         report = make_report(page)
         report.save(target)
-        if to is None and run.is_finished:
+        if target == run.report and run.is_finished:
             report_stage("writing the vectors for TensorBoard")
             write_vectors(path, read_vectors(run.vectors), extras=extras)
     size = len(report.html.encode()) / 2**20

@@ -131,7 +131,8 @@ def _log_plan(plan: Plan[AnyTraining]) -> None:
     first, *others = training.description
     _log.info("%s: %s", source, data_line(first, training.epochs))
     for line in *others, *memory_lines(training):
-        _log.debug("%s", line)
+        is_start = line.startswith("start: ")  # a start may fit in part only
+        _log.log(logging.INFO if is_start else logging.DEBUG, "%s", line)
 
 
 def _resumed(

@@ -67,7 +67,10 @@ class Training:
 
     rate_name = "alpha"
     memory_advice = "give a smaller `vector_size` or `block`, or a larger `min_count`."
-    zero_loss_message = "No token has another in its window: nothing is learned."
+    zero_loss_message = (
+        "No token has another in its window, after subsampling (`sample`): nothing is "
+        "learned."
+    )
 
     def __init__(
         self,

@@ -204,18 +204,24 @@ def read_vectors(path: str | os.PathLike[str]) -> Vectors:
 
 
 def format_of(
-    path: str | os.PathLike[str], name: str | None = None, also: Iterable[str] = ()
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    also: Iterable[str] = (),
+    *,
+    by_ending: bool = False,
 ) -> VectorFormat:
     """The format with `name`; None: that of the ending of `path`.
 
     Args:
       also: names of formats of others than vectors, for the message.
+      by_ending: whether the user can give no name, for the message.
 
     Raises:
       InputError: there is none, or `path` has another ending.
     """
     if name is None:
-        return _by_ending(path, [*FORMATS], "or `format` be given, ")
+        other = "" if by_ending else "or `format` be given, "
+        return _by_ending(path, [*FORMATS], other)
     named = [each for each in FORMATS if each.name == name]
     if not named:
         known = ", ".join((*format_names(), *also))

@@ -301,7 +301,12 @@ class Vectors:
           queries: f64[Q, D].
           excluded: ids that are not results, of each query.
           among, metric, method: as of `neighbors_of_rows`.
+
+        Raises:
+          InputError: a query is not finite.
         """
+        if not np.isfinite(queries).all():
+            raise InputError("Queries must be finite, got a NaN or an infinity.")
         index: VectorIndex | None = vars(self).get("_index")
         if index is not None and method == "auto" and among is None:
             if index.about.metric == metric:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from embedder.errors import InputError
+from embedder.errors import InputError, InputNotFoundError
 from embedder.run.stopping import Stop
 from embedder.terminal import say
 from embedder.watch.frame import Space, frame
@@ -33,6 +33,7 @@ def watch(
       names: table of names of keys.
 
     Raises:
+      InputNotFoundError: one frame is asked for, and `path` does not exist.
       InputError: `path` is no run and not new, a word is not in the vocabulary, or
         the table cannot be read.
       KeyboardInterrupt: a signal ended it.
@@ -47,7 +48,10 @@ def watch(
         from embedder.tables.names import read_names
 
         named = read_names(names).of_key
-    if once or not console.is_terminal:
+    is_once = once or not console.is_terminal
+    if is_once and not path.exists():
+        raise InputNotFoundError(f"RUN {path} does not exist.")
+    if is_once:
         _print(console, path, probes, named)
         return
     # A signal ends it at once, and Live shows the cursor again.

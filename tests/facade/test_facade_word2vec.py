@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 import pickle
 import re
 
@@ -14,6 +15,7 @@ from embedder.gensim import (
     RULE_DISCARD,
     RULE_KEEP,
     CallbackAny2Vec,
+    FastText,
     LineSentence,
     Text8Corpus,
     Word2Vec,
@@ -472,3 +474,24 @@ def test_compressed_corpus_files_are_refused(tmp_path):
     path.touch()
     with pytest.raises(TypeError, match="Training from compressed files"):
         Word2Vec(corpus_file=str(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vector_size": -5}, "`vector_size` must be an integer >= 1, got -5."),
+        ({"sample": -1}, "`sample` must be a finite number >= 0, got -1."),
+        ({"sample": math.nan}, "`sample` must be a finite number >= 0, got nan."),
+        ({"alpha": math.nan}, "`alpha` must be a finite number, got nan."),
+        ({"min_alpha": math.inf}, "`min_alpha` must be a finite number, got inf."),
+    ],
+)
+def test_numbers_that_train_nothing_are_named(options, message):
+    for kind in (Word2Vec, FastText):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            kind([["a", "b"]] * 5, min_count=1, **options)
+
+
+def test_a_negative_number_of_buckets_is_named():
+    with pytest.raises(ValueError, match="`bucket` must be an integer >= 0, got -5."):
+        FastText([["a", "b"]] * 5, min_count=1, bucket=-5)

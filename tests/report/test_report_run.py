@@ -273,6 +273,15 @@ def test_runs_are_compared(runs, tmp_path):
     assert names == ["tokens", "other", "replicas"]
 
 
+def test_a_comparison_does_not_replace_the_report(runs, tmp_path):
+    run = shutil.copytree(runs / "tokens", tmp_path / "run")
+    before = (run / "report.html").read_bytes()
+    assert main(["report", "--compare", str(runs / "other"), str(run)]) == 0
+    assert (run / "report.html").read_bytes() == before
+    assert page(run / "compare.html").one("section", id="comparison")
+    assert main(["verify", str(run)]) == 0
+
+
 def test_names_are_shown_searched_and_colour_the_map(run, tmp_path):
     table = tmp_path / "names.csv"
     table.write_text("key,name,kind\nfox,<i>Fox,animal\ndog,Dog,animal\nthe,The,word\n")

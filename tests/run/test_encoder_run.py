@@ -378,6 +378,35 @@ def test_embed_prints_class_probability_and_nearest(run, capsys):
     assert lines[1::3] == [f"   1.000  {i} ({Y[i]})" for i in range(3)]
 
 
+def test_embed_writes_classes_to_parquet(run, capsys):
+    """And to formats without columns the vectors alone."""
+    np.save("two.npy", X[:2])
+    assert main(["embed", str(run), "two.npy", "--to", "two.parquet"]) == 0
+    assert main(["embed", str(run), "two.npy", "--to", "two.npz"]) == 0
+    capsys.readouterr()
+    assert main(["embed", str(run), "two.npy", "--topn", "1"]) == 0
+    printed = [
+        line for line in capsys.readouterr().out.splitlines() if line[:4] == "two."
+    ]
+    table = pl.read_parquet("two.parquet")
+    assert {"key", "vector", "class", "probability"} <= {*table.columns}
+    for line, row in zip(printed, table.iter_rows(named=True), strict=True):
+        found = f"{row['key']}: {row['class']} ({row['probability']:.3f})"
+        assert line.startswith(found)
+    found = read_vectors("two.npz").matrix
+    np.testing.assert_array_equal(
+        found, np.array(table["vector"].to_list(), found.dtype)
+    )
+
+
+@pytest.mark.parametrize("name", ["two.xyz", "two"])
+def test_embed_names_the_endings_before_it_reads(run, capsys, name):
+    assert main(["embed", str(run), "no.npy", "--to", name]) == 2
+    message = error_line(capsys)
+    assert message.startswith("embedder: `to` must end in .txt, .vec, ")
+    assert message.endswith(f"or .sql, got {name!r}.")
+
+
 def test_embed_scales_images_to_those_of_the_run(images, capsys):
     Image.new("L", (90, 70), 250).save("new.png")
     assert main(["embed", str(images), "new.png", "--topn", "8"]) == 0

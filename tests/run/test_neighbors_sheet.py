@@ -332,7 +332,7 @@ def test_data_that_changed_or_are_gone_have_no_sheet(runs, capsys):
         (["images", "12", "--to", "s.jpg"], r"`to` must end in \.png, got s\.jpg"),
         (["images", "12", "--to", "no/s.png"], "Folder .*no does not exist"),
         (["images", "12", "--topn", "0"], "`topn` must be an integer >= 1, got 0"),
-        (["images", "41"], "'41' is not in the vocabulary"),
+        (["images", "41"], "'41' is not the key of an example: keys are such as '"),
         (["images", "41.png"], "'41.png' is neither the key of an example nor an imag"),
         (["images"], "WORD: give at least one token to look up"),
     ],

@@ -315,3 +315,10 @@ def test_import_is_light():
         "print(sorted({'jax', 'polars', 'scipy', 'safetensors'} & set(sys.modules)))"
     )
     assert run_python("-c", code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_queries_must_be_finite(value):
+    vectors = Vectors(["a", "b"], np.eye(2, dtype=np.float32))
+    with pytest.raises(InputError, match="Queries must be finite, got a NaN or an inf"):
+        vectors.nearest_to(np.array([[1, value]]))

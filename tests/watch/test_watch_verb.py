@@ -176,8 +176,11 @@ def test_replicas_and_encoders_say_what_is_shown(runs, tmp_path, capsys):
 
 
 def test_a_run_that_is_not_started_is_one_frame(tmp_path, capsys):
-    assert "waiting for its first file" in shown(capsys, tmp_path / "new", "--once")
+    assert main(["watch", str(tmp_path / "new"), "--once"]) == 2
+    assert error_line(capsys) == f"embedder: RUN {tmp_path / 'new'} does not exist."
     assert not (tmp_path / "new").exists()
+    (tmp_path / "new").mkdir()
+    assert "waiting for its first file" in shown(capsys, tmp_path / "new", "--once")
 
 
 @pytest.mark.spread(3)
