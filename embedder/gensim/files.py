@@ -101,6 +101,8 @@ def write(path_or_file: Any, saved: Saved) -> None:
         path_or_file.write(data)
         return
     path = Path(path_or_file)
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"Folder {path.parent} does not exist.")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

@@ -468,3 +468,10 @@ def test_pickles_need_gensim(tmp_path):
         f"ImportError: gensim must be installed to read its pickle {path}: "
         "pip install gensim."
     )
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    model = Word2Vec([["a", "b"]] * 5, min_count=1, vector_size=4)
+    for each in (model, model.wv):
+        with pytest.raises(FileNotFoundError, match="^Folder .*no does not exist.$"):
+            each.save(str(tmp_path / "no" / "model"))
