@@ -70,11 +70,7 @@ def check_names(called: str, options: dict[str, Any]) -> None:
             error = InputTypeError(
                 f"{called}() got an unexpected keyword argument {name!r}"
             )
-            kind = "FastText" if name in _OF_FASTTEXT else "Word2Vec"
-            error.add_note(
-                f"gensim's `{name}` is {SUCCESSORS[name]} here; "
-                f"embedder.gensim.{kind} takes it."
-            )
+            error.add_note(_note(name, SUCCESSORS[name], "takes"))
             raise error
 
 
@@ -85,9 +81,11 @@ def missing_attribute(owner: Any, name: str) -> AttributeError:
         name=name,
         obj=owner,
     )
-    if name in ATTRIBUTES:
-        error.add_note(
-            f"gensim's `{name}` is {ATTRIBUTES[name]} here; embedder.gensim.Word2Vec "
-            "has it."
-        )
+    if successor := ATTRIBUTES.get(name) or SUCCESSORS.get(name):
+        error.add_note(_note(name, successor, "has"))
     return error
+
+
+def _note(name: str, successor: str, verb: str) -> str:
+    kind = "FastText" if name in _OF_FASTTEXT else "Word2Vec"
+    return f"gensim's `{name}` is {successor} here; embedder.gensim.{kind} {verb} it."

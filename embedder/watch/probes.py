@@ -21,7 +21,8 @@ NUM_NEIGHBORS = 8
 MOST = 200_000
 """The tokens, the most frequent ones, among which neighbours are."""
 _INPUT = "params.tables.input"
-_RANKS = (30, 300, 700, 3_000, 7_000)  # of words that are neither "the" nor rare
+_RANKS = 30, 7_000  # of words that are neither "the" nor rare
+_PROBES, _FEW = 5, 300  # words
 
 
 class Near(NamedTuple):
@@ -179,9 +180,13 @@ class Probes:
 
 
 def _frequent(tokens: list[str]) -> list[str]:
-    """Some frequent tokens: of a small vocabulary the first."""
-    ranks = [rank for rank in _RANKS if rank < len(tokens)]
-    return [tokens[rank] for rank in ranks or range(min(5, len(tokens)))]
+    """Some of the most frequent tenth of the tokens; of a few tokens the first."""
+    num = len(tokens)
+    if num < _FEW:
+        return [*tokens[:_PROBES]]
+    most, least = min(_RANKS[0], num // 100), min(_RANKS[1], num // 10)
+    ranks = np.geomspace(most, least, _PROBES).round().astype(int).tolist()
+    return [tokens[rank] for rank in ranks]
 
 
 def _of_checkpoint(folder: Path, ids: list[int]) -> _Table:

@@ -360,3 +360,11 @@ def test_it_follows_a_run_from_before_its_start_to_its_end(tmp_path):
     os.close(master)
     assert (process.returncode, errors) == (0, b"")
     assert b"Finished: 5 epochs" in data
+
+
+@pytest.mark.parametrize("num", [3, 299, 300, 9_465, 70_000, 1_000_000])
+def test_probes_are_of_the_most_frequent_tenth(num):
+    ranks = watch_probes._frequent(range(num))
+    assert len({*ranks}) == len(ranks) == min(5, num)
+    assert ranks == sorted(ranks) and ranks[-1] <= min(7000, max(4, num // 10))
+    assert num < 3000 or ranks[0] == 30
