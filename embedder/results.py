@@ -192,10 +192,14 @@ def is_encoder_run(run: Path) -> bool:
 
 
 def labels_of(run: Path) -> dict[str, str]:
-    """Example -> label, of a run of an encoder; empty for a run of tables."""
+    """Example -> label, of a run of an encoder; empty for a run of tables, or without
+    labels."""
     if not is_encoder_run(run):
         return {}
+    from embedder.encoders.examples import UNLABELLED
     from embedder.encoders.labels import read_labels
 
     frame = read_labels(run, ["key", "label"])
+    if (frame["label"] == UNLABELLED).all():
+        return {}
     return dict(zip(frame["key"], frame["label"], strict=True))
