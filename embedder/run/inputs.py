@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +111,14 @@ def check_same(
     manifest: Manifest,
     base: dict[str, Any] | None = None,
     *,
+    given: Config | None = None,
     force: bool = False,
 ) -> None:
     """Refuses settings or data other than those that the run was started with.
 
     Args:
       config: resolved settings.
+      given: these before they were resolved: what follows from others is not named.
       force: accept another corpus, with a warning.
 
     Raises:
@@ -124,7 +126,9 @@ def check_same(
     """
     before = _corpus(workdir, "manifest", (list,))
     manifest = _as_before(manifest, before)
-    found = _different_settings(workdir, config, manifest)
+    open_now = {} if given is None else still_open(workdir, given)
+    found = _different_settings(workdir, config, manifest, without=open_now)
+    found = found or _different_settings(workdir, config, manifest)
     found += [
         f"{each} (--workdir alone resumes its own)"
         for each in _different_starts(workdir, base)
@@ -174,14 +178,20 @@ def data_differences(
 
 
 def _different_settings(
-    workdir: Workdir, config: Config, manifest: Manifest
+    workdir: Workdir,
+    config: Config,
+    manifest: Manifest,
+    without: Collection[str] = (),
 ) -> list[str]:
-    """A text for each setting that differs; of columns by what they are in the data."""
+    """A text for each setting that differs, but for those `without`; of columns by what
+    they are in the data."""
     before = _corpus(workdir, "manifest", (list,))
-    return different_options(
-        _comparable(options_of(read_toml(workdir.config)), before),
-        _comparable(options_of(config), manifest),
-    )
+    there = _comparable(options_of(read_toml(workdir.config)), before)
+    now = _comparable(options_of(config), manifest)
+    for name in without:
+        there.pop(name, None)
+        now.pop(name, None)
+    return different_options(there, now)
 
 
 def _as_before(manifest: Manifest, before: Manifest) -> Manifest:

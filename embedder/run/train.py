@@ -166,13 +166,15 @@ def run_training(
             is_finished = (
                 processes.is_first()
                 and finished is None
-                and _check_and_is_finished(run, training.config, problem, restart)
+                and _check_and_is_finished(
+                    run, training.config, given, problem, restart
+                )
             )
             if copy is not None and not is_finished:
                 _open(copy, training.config, source, problem, restart)
                 _check_step(run, restart)
                 is_finished = _check_and_is_finished(
-                    run, training.config, problem, restart
+                    run, training.config, given, problem, restart
                 )
             if processes.is_first() and not (is_finished or is_locked):
                 raise LockedError(
@@ -320,9 +322,13 @@ def _is_finished_as_given(
 
 
 def _check_and_is_finished(
-    run: Workdir, config: Config, problem: Problem[Any], restart: RestartOptions
+    run: Workdir,
+    config: Config,
+    given: Config,
+    problem: Problem[Any],
+    restart: RestartOptions,
 ) -> bool:
-    """Whether `run` is finished; `config` is resolved.
+    """Whether `run` is finished; `config` is `given`, resolved.
 
     Raises:
       InputError: its settings or data are others.
@@ -330,7 +336,8 @@ def _check_and_is_finished(
     if not run.is_started or restart.overwrite:
         return False
     inputs.check_sound(run)
-    inputs.check_same(run, config, problem.manifest, problem.base, force=restart.force)
+    data = problem.manifest, problem.base
+    inputs.check_same(run, config, *data, given=given, force=restart.force)
     return run.is_finished
 
 

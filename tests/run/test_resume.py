@@ -343,3 +343,19 @@ def test_the_python_api_has_it(tmp_path):
     )
     found = train_run(config, "api", "more.txt", resume="old", grow=True)
     assert found.keys == [*model("old").tokens, "e", "f", "z"]
+
+
+def test_settings_that_follow_from_others_are_not_named(tmp_path, monkeypatch, capsys):
+    """The automatic rate and limit change with the epochs; alone they are named."""
+    monkeypatch.chdir(tmp_path)
+    words = np.random.default_rng(0).choice(list("abcdefghij"), size=(300, 30))
+    Path("text.txt").write_text("\n".join(" ".join(each) for each in words))
+    run = ["train", "text.txt", "--vector-size", "8", "--workdir", "run"]
+    assert main([*run, "--epochs", "3"]) == 0
+    capsys.readouterr()
+    assert main([*run, "--epochs", "1", "--window", "3"]) == 2
+    line = error_line(capsys)
+    assert "`epochs` 3 there, 1 now" in line and "`window` 5 there, 3 now" in line
+    assert "`alpha`" not in line and "`max_pairs_per_row`" not in line
+    assert main([*run, "--epochs", "3", "--alpha", "0.01"]) == 2
+    assert "`alpha` 0." in error_line(capsys)
