@@ -103,7 +103,7 @@ def test_a_setting_that_was_given_and_is_open_now_is_planned(plans, capsys):
     ("command", "flags", "message"),
     [
         (TOKENS, ["--window", "3"], "`window` 5 there, 3 now"),
-        (TOKENS, ["--tile", "48"], "settings: `tile` 16 there, 48 now[.] Give"),
+        (TOKENS, ["--tile", "48"], "settings: `tile` 16 there, 48 now. Give"),
         (TOKENS, ["--optimizer", "adagrad"], "`optimizer` 'sgd' there, 'adagrad'"),
         (ENCODER, ["--layers", "4", "9", "2"], r"`layers` .*128.* there, .*9.* now"),
     ],
