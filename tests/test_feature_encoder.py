@@ -488,6 +488,7 @@ def test_whole_numbers_are_pixels_where_pixels_were_trained_on(of_images):
     np.testing.assert_allclose(scaled, expected, atol=1e-5)
 
 
+@pytest.mark.row("B89")
 @pytest.mark.parametrize(
     ("change", "message"),
     [

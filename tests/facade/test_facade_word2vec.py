@@ -476,6 +476,7 @@ def test_compressed_corpus_files_are_refused(tmp_path):
         Word2Vec(corpus_file=str(path))
 
 
+@pytest.mark.row("B90")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

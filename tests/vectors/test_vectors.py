@@ -317,6 +317,7 @@ def test_import_is_light():
     assert run_python("-c", code).stdout == "[]\n"
 
 
+@pytest.mark.row("B90")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_queries_must_be_finite(value):
     vectors = Vectors(["a", "b"], np.eye(2, dtype=np.float32))
