@@ -4,8 +4,8 @@ Each derives from the built-in exception that callers of the Python API expect. 
 other exception that ends the program is a bug.
 """
 
+import collections.abc
 import contextlib
-from collections.abc import Iterator
 
 
 class InputError(ValueError):
@@ -37,7 +37,7 @@ class InputEndError(EOFError, InputError):
 
 
 @contextlib.contextmanager
-def naming(argument: str) -> Iterator[None]:
+def naming(argument: str) -> collections.abc.Iterator[None]:
     """Messages of bad input name `argument`, which the user gave, for the `path` of the
     function that is called."""
     try:
