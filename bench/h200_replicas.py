@@ -19,7 +19,6 @@ def lowered_networks(case: dict[str, Any]):
     import numpy as np
 
     from embedder.config import Config, with_options
-    from embedder.encoders.networks.encoder import initial_model
     from embedder.encoders.networks.mlp import MLP
     from embedder.encoders.program import make_encoder_program
     from embedder.encoders.update import Batches, initial_state, replica_axes
@@ -39,7 +38,7 @@ def lowered_networks(case: dict[str, Any]):
         is_resident=True,
         has_replicas=case["replicas"] > 1,
     )
-    state = initial_state(initial_model(program.encoder), program.optimizer)
+    state = initial_state(program.encoder.init(), program.optimizer)
 
     def shape(*axes: int, dtype: type = np.float32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(axes, dtype)

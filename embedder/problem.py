@@ -52,6 +52,10 @@ class Training(Trainable, Protocol):
         """Lines about the data and the updates."""
 
     @property
+    def start_lines(self) -> tuple[str, ...]:
+        """Those of them about what it starts from."""
+
+    @property
     def corpus_facts(self) -> dict[str, float]:
         """Numbers about the data for the report, of `run.inputs.CORPUS_FACTS`."""
 

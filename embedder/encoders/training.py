@@ -25,7 +25,6 @@ from embedder.encoders.examples import UNLABELLED, Examples
 from embedder.encoders.loaders import choose_loader
 from embedder.encoders.memory import update_bytes
 from embedder.encoders.networks.encoder import (
-    initial_model,
     make_encoder,
     model_shapes,
     num_operations,
@@ -210,7 +209,6 @@ class EncoderTraining:
         """Numbers of examples, classes and updates, as lines of text."""
         source, examples = self.source, self.examples
         num, operations = num_params(self.network), num_operations(self.network)
-        model = model_shapes(self.network)
         lines = [
             f"examples: {len(examples.labels):,} {self._classes_text}, "
             f"{len(source.train):,} to train on, in {source.num_batches:,} updates an "
@@ -218,9 +216,14 @@ class EncoderTraining:
             f"network: {self.config.encoder.network}, {num:,} parameters, "
             f"{_shown_operations(operations)} to score an example",
         ]
-        if self._start is not None:
-            lines.append(self._start.coverage(model))
-        return lines
+        return [*lines, *self.start_lines]
+
+    @property
+    def start_lines(self) -> tuple[str, ...]:
+        """How much of the network starts from another."""
+        if self._start is None:
+            return ()
+        return (self._start.coverage(model_shapes(self.network)),)
 
     @property
     def corpus_facts(self) -> dict[str, float]:
@@ -301,7 +304,7 @@ class EncoderTraining:
     ) -> TrainState:
         seed, learning = config.run.seed, self.program.learning
         encoder = make_encoder(self.network, dtype=config.run.dtype, seed=seed)
-        model = initial_model(encoder)
+        model = encoder.init()
         if self._start is not None:
             model = self._start.into(model)
         draws = self.network.needs_keys or learning.augment is not None

@@ -36,10 +36,10 @@ def features_for(estimator: Any, X) -> np.ndarray:
     x = validate_data(estimator, flat(X), reset=False, dtype=DTYPES)
     if kind != "uint8" or x.dtype == np.uint8:
         return x
-    is_whole = np.asarray(X).dtype.kind in "iu"
+    given = np.asarray(X).dtype
+    is_whole = given.kind in "iu"
     low, high = x.min(), x.max()
     if low < 0 or high > (255 if is_whole else 1):
-        given = np.asarray(X).dtype
         hint = ": give X.astype(np.uint8)" if 0 <= low and 1 < high <= 255 else ""
         raise InputError(
             "`X` must be of uint8, 0 to 255, as in `fit`, or scaled to 0 to 1, got "

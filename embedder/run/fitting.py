@@ -19,6 +19,7 @@ from embedder.run.progress import (
     LineTimer,
     data_line,
     display,
+    level_of,
     shows_bars,
     summary,
 )
@@ -40,6 +41,10 @@ class Training(Trainable, Protocol):
     @property
     def description(self) -> list[str]:
         """Lines about it; the first is about the data."""
+
+    @property
+    def start_lines(self) -> tuple[str, ...]:
+        """Those of them about what it starts from."""
 
 
 class Fitting:
@@ -67,7 +72,7 @@ class Fitting:
             first, *others = training.description
             _log.info("%s", data_line(first, training.epochs))
             for line in others:
-                _log.debug("%s", line)
+                _log.log(level_of(line, training.start_lines), "%s", line)
         options, self._best = training.config.run, None
         self._keeps_best = training.config.save.result == "best"
         end = run_epochs(

@@ -22,7 +22,7 @@ from embedder.run.events import Events
 from embedder.run.inputs import write_settings
 from embedder.run.mirror import Mirror
 from embedder.run.points import Points, metrics_line
-from embedder.run.progress import data_line
+from embedder.run.progress import data_line, level_of
 from embedder.run.resuming import (
     check_best,
     reproducibility_facts,
@@ -131,8 +131,7 @@ def _log_plan(plan: Plan[AnyTraining]) -> None:
     first, *others = training.description
     _log.info("%s: %s", source, data_line(first, training.epochs))
     for line in *others, *memory_lines(training):
-        is_start = line.startswith("start: ")  # a start may fit in part only
-        _log.log(logging.INFO if is_start else logging.DEBUG, "%s", line)
+        _log.log(level_of(line, training.start_lines), "%s", line)
 
 
 def _resumed(

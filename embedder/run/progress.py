@@ -3,11 +3,12 @@
 import contextlib
 import functools
 import importlib.util
+import logging
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -136,6 +137,12 @@ def data_line(data: str, epochs: range) -> str:
     """
     num = len(epochs)
     return f"{data}; {num:,} epoch{'' if num == 1 else 's'}"
+
+
+def level_of(line: str, start_lines: Collection[str]) -> int:
+    """The level of the log for a line of a description after the first: for experts,
+    but of a start for all, since it may fit in part only."""
+    return logging.INFO if line in start_lines else logging.DEBUG
 
 
 class LineTimer:

@@ -188,8 +188,6 @@ class TablesProblem:
             )
         if self._starting.vectors is not None or self._starting.frozen is not None:
             write_start(run.start, self._starting, encoded.vocabulary)
-        for line in training.start_lines:
-            _log.info("%s", line)
 
     def end_state(self, run: Workdir, training: Training) -> TrainState | None:
         """The state in the model file of a finished run; None: replicas have none."""

@@ -21,7 +21,7 @@ NUM_NEIGHBORS = 8
 MOST = 200_000
 """The tokens, the most frequent ones, among which neighbours are."""
 _INPUT = "params.tables.input"
-_RANKS = 30, 7_000  # of words that are neither "the" nor rare
+_FIRST, _LAST = 30, 7_000  # ranks of words that are neither "the" nor rare
 _PROBES, _FEW = 5, 300  # words
 
 
@@ -184,8 +184,8 @@ def _frequent(tokens: list[str]) -> list[str]:
     num = len(tokens)
     if num < _FEW:
         return [*tokens[:_PROBES]]
-    most, least = min(_RANKS[0], num // 100), min(_RANKS[1], num // 10)
-    ranks = np.geomspace(most, least, _PROBES).round().astype(int).tolist()
+    first, last = min(_FIRST, num // 100), min(_LAST, num // 10)
+    ranks = np.geomspace(first, last, _PROBES).round().astype(int).tolist()
     return [tokens[rank] for rank in ranks]
 
 

@@ -13,7 +13,6 @@ import pytest
 from embedder.config import common_config
 from embedder.encoders.batches import BatchSource
 from embedder.encoders.examples import Examples
-from embedder.encoders.networks.encoder import initial_model
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
@@ -130,7 +129,7 @@ def test_first_parameters_are_those_of_single_runs():
 def test_seeds_start_at_0_after_the_largest():
     training = make_training(replicas=2, seed=2**64 - 1)
     first = unstack_states(training.initial_state())[1]
-    desired = initial_model(make_training(seed=0).program.encoder).params
+    desired = make_training(seed=0).program.encoder.init().params
     assert largest_difference(first.params, desired) == 0
 
 

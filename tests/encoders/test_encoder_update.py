@@ -3,7 +3,7 @@ import numpy as np
 import optax
 import pytest
 
-from embedder.encoders.networks.encoder import initial_model, make_encoder
+from embedder.encoders.networks.encoder import make_encoder
 from embedder.encoders.networks.mlp import MLP
 from embedder.encoders.networks.network import Model
 from embedder.encoders.update import (
@@ -28,7 +28,7 @@ IDS = RNG.permutation(9)[:8].reshape(2, 4).astype(np.int32)  # two updates of fo
 
 
 def first_state():
-    return initial_state(initial_model(ENCODER), OPTIMIZER)
+    return initial_state(ENCODER.init(), OPTIMIZER)
 
 
 def batches(ids=IDS, num: int | None = None, weights=None) -> Batches:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.encoders.networks.encoder import initial_model, make_encoder
+from embedder.encoders.networks.encoder import make_encoder
 from migration.parity.encoder_networks import SMALL, small_case
 
 
@@ -66,7 +66,7 @@ def test_each_small_network_is_there():
 @pytest.mark.parametrize("title", DRAWN)
 def test_first_parameters_are_those_of_the_rule(title, dtype):
     network, seed = small_case(title).network, 5
-    model = initial_model(make_encoder(network, dtype=dtype, seed=seed))
+    model = make_encoder(network, dtype=dtype, seed=seed).init()
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     found = {f"{m}/{n}": x for m, own in model.params.items() for n, x in own.items()}
     for name in (*DRAWN[title], "classes/w"):
@@ -85,7 +85,7 @@ def test_first_parameters_are_those_of_the_rule(title, dtype):
 def test_another_seed_draws_others():
     network = small_case("conv-small").network
     first, second = (
-        initial_model(make_encoder(network, dtype="float32", seed=seed)).params
+        make_encoder(network, dtype="float32", seed=seed).init().params
         for seed in (1, 2)
     )
     assert (first["conv_0"]["w"] != second["conv_0"]["w"]).all()

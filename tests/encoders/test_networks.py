@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 
 from embedder.encoders.networks.encoder import (
-    initial_model,
     make_encoder,
     num_params,
     scaled,
@@ -45,9 +44,7 @@ def features(dtype: str) -> np.ndarray:
 @dtypes
 @pytest.mark.parametrize("seed", [0, 7, 2**64 - 1])
 def test_initial_params_equal_those_of_the_oracle(dtype, seed):
-    actual = layers_of(
-        initial_model(make_encoder(MLP(WIDTHS), dtype=dtype, seed=seed)).params
-    )
+    actual = layers_of(make_encoder(MLP(WIDTHS), dtype=dtype, seed=seed).init().params)
     for ours, theirs in zip(
         actual, oracle.initial_layers(WIDTHS, dtype, seed), strict=True
     ):
@@ -56,7 +53,7 @@ def test_initial_params_equal_those_of_the_oracle(dtype, seed):
 
 
 def test_initial_params_are_of_numpy_and_named_by_module():
-    params = initial_model(make_encoder(MLP(WIDTHS), dtype="float32", seed=1)).params
+    params = make_encoder(MLP(WIDTHS), dtype="float32", seed=1).init().params
     assert module_names(3) == ["hidden/~/linear_0", "hidden/~/linear_1", "classes"]
     assert {*params} == {*module_names(3)}
     assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(params))
@@ -127,7 +124,7 @@ def test_the_network_of_an_encoder_file_is_found_by_its_arrays():
 
 
 def test_num_params_is_the_number_of_their_values():
-    params = initial_model(make_encoder(MLP(WIDTHS), dtype="float32", seed=1)).params
+    params = make_encoder(MLP(WIDTHS), dtype="float32", seed=1).init().params
     assert num_params(MLP(WIDTHS)) == sum(x.size for x in jax.tree.leaves(params))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from embedder.encoders.networks.conv_small import ConvSmall
-from embedder.encoders.networks.encoder import initial_model, make_encoder
+from embedder.encoders.networks.encoder import make_encoder
 from embedder.encoders.optimizers import Schedule, learning_rate, make_optimizer
 from embedder.encoders.options import EncoderOptions
 from embedder.errors import InputError
@@ -123,7 +123,7 @@ def test_updates_follow_the_schedule(kind):
 def test_only_weights_decay(name):
     """With gradients of 0; not biases, nor scales and offsets of norms."""
     network = ConvSmall(example_shape=(8, 8), num_classes=3, width=2, size=4)
-    params = initial_model(make_encoder(network, dtype="float64", seed=1)).params
+    params = make_encoder(network, dtype="float64", seed=1).init().params
     params = jax.tree.map(lambda x: x + 0.5, params)
     zeros = jax.tree.map(np.zeros_like, params)
     options = EncoderOptions(weight_decay=0.1, learning_rate=0.2)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from embedder.encoders import outputs
-from embedder.encoders.networks.encoder import Encoder, initial_model, make_encoder
+from embedder.encoders.networks.encoder import Encoder, make_encoder
 from embedder.encoders.networks.mlp import MLP
 from embedder.encoders.networks.registry import network_for
 from embedder.encoders.options import EncoderOptions
@@ -30,7 +30,7 @@ K, NETWORK = 4, MLP((6, 9, 5, 3))
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(50, 6)), RNG.integers(3, size=50).astype(np.int32)
 NETWORKS = [make_encoder(NETWORK, dtype="float64", seed=seed) for seed in range(K)]
-EACH = [initial_model(encoder) for encoder in NETWORKS]
+EACH = [encoder.init() for encoder in NETWORKS]
 ENCODER, PARAMS = NETWORKS[0], stack_states(EACH)
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -150,7 +150,7 @@ def test_outputs_are_those_of_any_group(name, monkeypatch):
     """Of one network, and of the mlp also of replicas."""
     network = make_training(name).network
     encoders = [make_encoder(network, dtype="float64", seed=seed) for seed in range(2)]
-    models = [initial_model(encoder) for encoder in encoders]
+    models = [encoder.init() for encoder in encoders]
     encoder, model, several = encoders[0], models[0], stack_states(models)
     examples, ids = make_examples(), np.arange(2, 25, dtype=np.int64)
     images, data = examples.features, (examples.features, examples.labels, ids)

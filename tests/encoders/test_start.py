@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from embedder.cli import main
-from embedder.encoders.networks.encoder import initial_model, make_encoder
+from embedder.encoders.networks.encoder import make_encoder
 from embedder.encoders.networks.mlp import MLP
 from embedder.encoders.networks.network import Model
 from embedder.encoders.start import Start
@@ -15,7 +15,7 @@ from tests.encoders.image_cases import make_training
 
 
 def model_of(network, seed: int) -> Model:
-    return initial_model(make_encoder(network, dtype="float32", seed=seed))
+    return make_encoder(network, dtype="float32", seed=seed).init()
 
 
 def start_of(model: Model) -> Start:

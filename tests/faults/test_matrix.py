@@ -162,7 +162,7 @@ INPUTS = {
     "B87": "a model with subwords that is to grow or go on, or of other n-grams",
     "B88": "unknown words that have no n-gram",
     "B89": "images of another shape, scale or type than an encoder was fitted on",
-    "B90": "numbers for embedder.gensim that train nothing, queries that are not finite",
+    "B90": "numbers for embedder.gensim that train nothing, queries not finite",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -159,13 +159,15 @@ def test_one_replica_that_diverges_ends_the_run_with_the_setting(
 
 @pytest.mark.row("F38")
 def test_one_encoder_that_diverges_ends_the_run_with_the_setting(capsys, monkeypatch):
-    original, number = encoders.initial_model, iter(range(REPLICAS))
+    original, number = encoders.make_encoder, iter(range(REPLICAS))
 
-    def huge_for_one(encoder):
+    def huge_for_one(*arguments, **options):
+        encoder = original(*arguments, **options)
         factor = np.float32(1e38 if next(number) == 1 else 1)
-        return jax.tree.map(lambda x: x * factor, original(encoder))
+        model = jax.tree.map(lambda x: x * factor, encoder.init())
+        return encoder._replace(init=lambda: model)
 
-    monkeypatch.setattr(encoders, "initial_model", huge_for_one)
+    monkeypatch.setattr(encoders, "make_encoder", huge_for_one)
     with np.errstate(over="ignore"):
         assert train(*ENCODER) == 3
     line = error_line(capsys)

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from embedder.encoders import program as encoder_program
 from embedder.encoders import update
 from embedder.encoders.networks import layers
-from embedder.encoders.networks.encoder import initial_model, make_encoder
+from embedder.encoders.networks.encoder import make_encoder
 from embedder.encoders.networks.mlp import MLP
 from embedder.engine.epochs import run_epochs
 from embedder.engine.exchange import Exchange
@@ -145,7 +145,7 @@ def contrasts() -> Iterator[dict]:
         encoder = make_encoder(MLP((5, 7, 6, 3), scale), dtype="float64", seed=1)
         augment = Views() if each.views > 1 else None
         learning = update.Learning(encoder, each.objective, augment)
-        state = update.initial_state(initial_model(encoder), optimizer)
+        state = update.initial_state(encoder.init(), optimizer)
 
         with jax.enable_x64(True):
             whole = jax.device_get(jax.jit(update_of(learning, optimizer))(state, part))

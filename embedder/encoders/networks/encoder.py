@@ -104,11 +104,6 @@ def scaled(x: Array, dtype: np.dtype) -> jax.Array:
     return values.astype(dtype)
 
 
-def initial_model(encoder: Encoder) -> Model:
-    """The first parameters and averages, in NumPy."""
-    return encoder.init()
-
-
 def _first_values(build: Callable, example: jax.ShapeDtypeStruct) -> Model:
     """The parameters and averages that the network starts with.
 
