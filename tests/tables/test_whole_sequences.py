@@ -335,5 +335,5 @@ def test_a_run_of_another_window_does_not_resume(tmp_path, text_file, capsys):
     assert main([*run, "--window", "session"]) == 0
     capsys.readouterr()
     assert main([*run, "--window", "63"]) == 2
-    assert "`window` 'session' there, 63 now," in error_line(capsys)
+    assert "`window` 'session' there, 63 now." in error_line(capsys)
     assert main([*run, "--window", "session"]) == 0
