@@ -461,8 +461,11 @@ class Report:
     the parts that need no vectors.
     """
 
-    run: _LocalRun
-    """Folder of a run, on this machine; it may have diverged or been stopped."""
+    run: Annotated[
+        tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")
+    ] = None
+    """Folder of a run, on this machine; it may have diverged or been stopped. None: the
+    first one of --compare."""
     to: Path | None = None
     """File to write, .html; none: report.html in the folder of the run, with --compare
     compare.html."""

@@ -4,12 +4,14 @@ A resample draws as many cases as there are, with replacement. The interval of a
 is from the 2.5th to the 97.5th percentile of its values on the resamples (Efron 1979).
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 RESAMPLES = 1000
+_FEWEST = 100  # of many cases
 _CHUNK_VALUES = 2**21  # counts of a chunk of resamples: 16 MB in float64
 
 
@@ -21,12 +23,28 @@ class Estimate(NamedTuple):
     upper: float
 
 
+NOT_MEASURED = Estimate(np.nan, np.nan, np.nan)
+
+
+def shown(found: Estimate) -> str:
+    """A score with its interval, as 0.8712 [0.8644, 0.8779]; without one 0.8712."""
+    if not math.isfinite(found.lower):
+        return f"{found.value:.4f}"
+    return f"{found.value:.4f} [{found.lower:.4f}, {found.upper:.4f}]"
+
+
 def estimate(value: float, samples: np.ndarray) -> Estimate:
     """A score with the interval of its values on resamples, f64[R]; nan without any."""
     if not len(samples) or np.isnan(samples).all():
         return Estimate(value, np.nan, np.nan)
     lower, upper = np.nanpercentile(samples, [2.5, 97.5])
     return Estimate(value, float(lower), float(upper))
+
+
+def affordable(num_cases: int, draws: float) -> int:
+    """How many resamples of `num_cases` cases draw `draws` cases in all, between
+    `_FEWEST` and `RESAMPLES`."""
+    return int(np.clip(draws / max(num_cases, 1), _FEWEST, RESAMPLES))
 
 
 def resamples(num_cases: int, num: int = RESAMPLES, seed: int = 0) -> Iterator:
@@ -54,7 +72,7 @@ def mean_estimates(
       num: resamples; 0: no intervals.
     """
     if not len(cases):
-        return [Estimate(np.nan, np.nan, np.nan)] * cases.shape[1]
+        return [NOT_MEASURED] * cases.shape[1]
     means = [counts @ cases for counts in resamples(len(cases), num, seed)]
     samples = np.concatenate([np.empty((0, cases.shape[1])), *means]) / len(cases)
     return [
@@ -72,7 +90,7 @@ def ratio_estimate(
       sums, sizes: of the terms of each group, f[N] both.
     """
     if not sizes.sum():
-        return Estimate(np.nan, np.nan, np.nan)
+        return NOT_MEASURED
     samples = [np.empty(0)]
     for counts in resamples(len(sums), num, seed):
         with np.errstate(invalid="ignore", divide="ignore"):

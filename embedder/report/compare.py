@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 
 from embedder.config import read_toml
+from embedder.evaluation.score_table import score_rows
 from embedder.report.page import Comparison, curves, results
 from embedder.report.settings import different
 from embedder.report.state import metrics_of, unfinished
 from embedder.report.text import short
+from embedder.run.score_file import read_scores
 from embedder.run.workdir import Workdir
 
 
@@ -21,6 +23,7 @@ def compare(paths: list[Path]) -> Comparison:
     ]
     found = [
         dict(results(each, config.run.epochs, config.run.patience, unfinished(run)))
+        | {f"{name} of the vectors": x for name, x in score_rows(read_scores(run))}
         for run, each, config in zip(runs, metrics, configs, strict=True)
     ]
     rows = dict.fromkeys(name for each in found for name in each)

@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.evaluation.intervals import RESAMPLES, Estimate, estimate, resamples
+from embedder.evaluation.intervals import Estimate, affordable, estimate, resamples
 
 _DRAWS = 5e7  # of examples in all resamples: about a second
-_FEWEST = 100  # resamples
 
 
 class Scores(NamedTuple):
@@ -38,15 +37,10 @@ def scores_of(
     cases = np.zeros((num, num_bins + 2))
     cases[:, 0], cases[:, 1] = is_correct, -log_likelihood
     cases[np.arange(num), 2 + numbers] = is_correct - confidence  # its bin's gap
-    rounds = int(np.clip(_DRAWS / num, _FEWEST, RESAMPLES))
-    sums = np.concatenate([counts @ cases for counts in resamples(num, rounds)]) / num
+    chunks = resamples(num, affordable(num, _DRAWS))
+    sums = np.concatenate([counts @ cases for counts in chunks]) / num
     return Scores(
         estimate(float(is_correct.mean()), sums[:, 0]),
         estimate(max(0.0, -float(log_likelihood.mean())), sums[:, 1]),
         estimate(calibration_error, np.abs(sums[:, 2:]).sum(axis=1)),
     )
-
-
-def shown(found: Estimate) -> str:
-    """A score with its interval, as 0.8712 [0.8644, 0.8779]."""
-    return f"{found.value:.4f} [{found.lower:.4f}, {found.upper:.4f}]"

@@ -8,7 +8,7 @@ from typing import Any
 from embedder.config import read_toml
 from embedder.disk.files import short_reason
 from embedder.disk.urls import without_secrets
-from embedder.report.file_scores import file_scores
+from embedder.evaluation.score_table import score_rows
 from embedder.report.metrics import Metrics
 from embedder.report.page import Page, curves, make_report, results
 from embedder.report.points import AFTER_TRAINING, Effort
@@ -18,17 +18,17 @@ from embedder.report.text import number, short
 from embedder.report.timeline import shares, timeline
 from embedder.report.tokens import NO_EXTRAS, Extras, with_tokens
 from embedder.run.inputs import corpus_facts_of, manifest_of, open_settings, source_of
+from embedder.run.score_file import read_scores
 from embedder.run.workdir import Workdir
 from embedder.stages import report_stage
-from embedder.tables.options import HELD_OUT_SCORES, LINKS
 from embedder.vectors.ensemble_files import read_ensemble
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 
 _NO_INTERVALS = (
-    "Scores that were measured while it trained have no intervals: `embedder evaluate "
-    "RUN` with --text, --sessions, --edges, --labels, --pairs or --analogies FILE has "
-    "them."
+    "Scores have no intervals: the run has no {name}, as one with replicas, or of an "
+    "earlier version. `embedder evaluate RUN` with --text, --sessions, --edges, "
+    "--labels, --pairs or --analogies FILE has them."
 )
 _FILES = 5  # of the data, whose sizes and digests are shown
 _log = logging.getLogger(__name__)
@@ -102,14 +102,10 @@ def run_page(
         from embedder.report.of_encoder import with_examples
 
         return with_examples(page, run, vectors, effort, notes)
-    if metrics.has_held_out:
-        notes.append(_NO_INTERVALS)
-    best_by = config.tables.best_by
-    if best_by and best_by not in (*HELD_OUT_SCORES, LINKS):
-        report_stage(f"scores on {best_by}")
-        rows, why = file_scores(vectors, best_by, effort.products)
-        page = page._replace(scored_file=Path(best_by).name, scores=tuple(rows))
-        notes += [why] if why else []
+    scores = read_scores(run)
+    if metrics.has_held_out and not scores:
+        notes.append(_NO_INTERVALS.format(name=run.scores.name))
+    page = page._replace(scores=tuple(score_rows(scores)))
     ensemble = read_ensemble(run.replicas) if run.replicas.exists() else None
     page = page._replace(notes=tuple(notes))
     return with_tokens(page, vectors, ensemble, effort, extras)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embedder.disk.files import atomic_file, name_file_in_errors
+from embedder.evaluation.intervals import shown
 from embedder.report.chart import AreaChart, Chart, Series, line_chart
 from embedder.report.figure import draw, has_bokeh
-from embedder.report.intervals import shown
 from embedder.report.metrics import Metrics
 from embedder.report.points import Map, as_json
 from embedder.report.predictions import Predictions
@@ -49,8 +49,7 @@ class Page(NamedTuple):
     title: str
     facts: list[tuple[str, str]]  # of the data
     results: list[tuple[str, str]]
-    scored_file: str = ""
-    scores: tuple[tuple[str, str], ...] = ()  # of the vectors on that file
+    scores: tuple[tuple[str, str], ...] = ()  # of the vectors, with intervals
     settings: Settings | None = None
     curves: tuple[Chart, ...] = ()
     time: AreaChart | None = None  # by activity

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embedder.config import Config
+from embedder.evaluation.score_table import ScoreTable, score_rows
 from embedder.report.metrics import Metrics
 from embedder.report.page import Page, Report, curves, make_report, results
 from embedder.report.points import FULL, Map
@@ -27,6 +28,7 @@ def report_of_tokens(
     names: Mapping[Any, str] | None = None,
     progress: Sequence[ProgressLine] = (),
     noun: str = "",
+    scores: ScoreTable | None = None,
 ) -> Report:
     """The report of vectors of tokens.
 
@@ -34,6 +36,7 @@ def report_of_tokens(
       names: of keys, which may be integers.
       progress: lines of times within epochs, as in progress.jsonl.
       noun: what messages call the tokens; "": as the lines do.
+      scores: of the vectors, with intervals.
     """
     counts = vectors.counts
     facts = [("types", number(len(vectors)))]
@@ -44,6 +47,7 @@ def report_of_tokens(
         texts = {str(key): str(name) for key, name in names.items()}
         extras = Extras(lambda keys: [texts.get(key, "") for key in keys])
     page = _page("Report of a training", config, history, facts, progress, noun)
+    page = page._replace(scores=tuple(score_rows(scores or {})))
     return make_report(with_tokens(page, vectors, ensemble, FULL, extras))
 
 

@@ -22,9 +22,9 @@ _COMPARISON = "compare.html"
 
 
 def write_report(
-    path: Path,
+    path: Path | None,
     to: Path | None,
-    others: Sequence[Path] = (),
+    compared: Sequence[Path] = (),
     names: str | None = None,
     label: str | None = None,
 ) -> None:
@@ -32,17 +32,19 @@ def write_report(
     a finished run also the vectors for TensorBoard's projector.
 
     Args:
-      to: the file; None: report.html in the folder of the run, with `others`
-        compare.html.
-      others: runs to compare it with.
+      path: the folder of the run; None: the first one of `compared`.
+      to: the file; None: report.html in the folder of the run, with runs to compare it
+        with compare.html.
+      compared: runs to compare it with.
       names: table of names of keys.
       label: a column of that table to colour the map by.
 
     Raises:
-      InputError: a path is no run, a file of one is damaged, or `to` is no
+      InputError: there is no path, one is no run, a file of one is damaged, or `to` is no
         file of HTML, or a file of a run.
       OSError: `to` cannot be written.
     """
+    path, others = _runs(path, compared)
     run = _started(path, "RUN")
     for each in others:
         _started(each, "`compare`")
@@ -63,6 +65,18 @@ def write_report(
             write_vectors(path, read_vectors(run.vectors), extras=extras)
     size = len(report.html.encode()) / 2**20
     say_done(f"{shown(str(target))}: {size:.1f} MiB")
+
+
+def _runs(path: Path | None, compared: Sequence[Path]) -> tuple[Path, Sequence[Path]]:
+    """The run that is reported on, and those to compare it with."""
+    if path is not None:
+        return path, compared
+    if len(compared) < 2:
+        raise InputError(
+            "`RUN` must be the folder of a run, got none: `embedder report RUN`, or "
+            "`embedder report --compare RUN RUN`."
+        )
+    return compared[0], compared[1:]
 
 
 def _started(path: Path, argument: str) -> Workdir:

@@ -16,6 +16,7 @@ from embedder.config import (
 from embedder.disk.files import short_reason
 from embedder.disk.urls import without_secrets
 from embedder.errors import InputError
+from embedder.evaluation.score_table import score_rows
 from embedder.run.inputs import (
     START_FILES,
     base_of,
@@ -23,6 +24,7 @@ from embedder.run.inputs import (
     open_settings,
     source_of,
 )
+from embedder.run.score_file import read_scores
 from embedder.run.workdir import Workdir
 
 _MAX_FILES = 10
@@ -50,9 +52,12 @@ def facts_of(run: Workdir, num_examples: int | None = None) -> list[str]:
     config = read_toml(run.config)
     lines += _setting_lines(run, config)
     lines.append(f"trained by: {train_command(run, config)}")
+    scores = dict(score_rows(read_scores(run)))
     if config.save.result == "best":  # which line it is, metrics.jsonl does not say
-        return [*lines, "result: the best evaluation, not the last"]
-    return [*lines, *_score_lines(run)]
+        lines.append("result: the best evaluation, not the last")
+    else:
+        lines += _last_lines(run, {*scores})
+    return lines + [f"{_kind(n)} of the vectors: {n} {x}" for n, x in scores.items()]
 
 
 def _corpus_lines(run: Workdir) -> list[str]:
@@ -117,8 +122,8 @@ def _flags(name: str, value: Any) -> list[str]:
     return [f"--{flag}", *texts]
 
 
-def _score_lines(run: Workdir) -> list[str]:
-    """The loss and the scores of held-out data at the end of the training."""
+def _last_lines(run: Workdir, known: set[str]) -> list[str]:
+    """The loss at the end of the training, and the scores that are not `known`."""
     if not run.metrics.exists():  # of a run of 0 epochs, or a copy
         return []
     try:
@@ -130,7 +135,7 @@ def _score_lines(run: Workdir) -> list[str]:
     speeds = {name for name in last if name.endswith("_per_second")}
     units = {name.removesuffix("_per_second") for name in speeds}
     times = {name for name in last if name.endswith("_seconds")}
-    left_out = _PROGRESS | speeds | units | times
+    left_out = _PROGRESS | speeds | units | times | known
     values = {n: x for n, x in last.items() if isinstance(x, int | float)}
     when = f"at epoch {values.get('epoch', '?')}"
     lines = [f"loss {when}: {values['loss']:.4g}"] if "loss" in values else []

@@ -281,7 +281,10 @@ class Mirror:
         run = self._run
         for step in sorted(steps):
             yield from self._checkpoint(step)
-        results = run.model, run.replicas, run.labels, run.text_vectors, run.vectors
+        results = (
+            *(run.model, run.replicas, run.scores, run.labels),
+            *(run.text_vectors, run.vectors),
+        )
         changing = run.sums, run.metrics, run.progress, run.report
         report = [run.report] if finished and run.report.exists() else []
         events = sorted(p for p in run.events.glob("*") if p.name[0] != ".")

@@ -15,6 +15,8 @@ model.npz            the trained model: the file of `EmbeddingTrainer.save`
 replicas.safetensors of a run with replicas: the vectors of each, and no model.npz
 index/               of `embedder index`: the index of the vectors
 longer/              while a finished run is made longer: the longer run
+scores.json          of tables that were scored: the scores of the vectors, with
+                     intervals, and those of baselines
 labels.parquet       of an encoder: label and prediction of each example
 vectors.txt          of tables: the vectors as word2vec text
 vectors.safetensors  the vectors; written last, so that a run that has it is finished
@@ -67,6 +69,7 @@ class Workdir:
         self.index = self.path / INDEX_FOLDER
         self.metrics = self.path / "metrics.jsonl"
         self.progress = self.path / "progress.jsonl"
+        self.scores = self.path / "scores.json"
         self.labels = self.path / "labels.parquet"
         self.base = self.path / "base.npz"
         self.start = self.path / "start.npz"
@@ -98,6 +101,7 @@ class Workdir:
             self.progress,
             self.model,
             self.replicas,
+            self.scores,
             self.labels,
             self.text_vectors,
             self.vectors,  # the last: with it the run is finished

@@ -10,13 +10,13 @@ from embedder.config import Config, with_options
 from embedder.errors import InputError
 from embedder.evaluation.correlation import correlations
 from embedder.evaluation.counting import first_tokens, log_ratios, positive_pmi
-from embedder.evaluation.intervals import RESAMPLES, mean_estimates, ratio_estimate
+from embedder.evaluation.intervals import mean_estimates
 from embedder.results import finished_run
 from embedder.scoring.report import Report, Scores
 from embedder.scoring.training_data import training_sequences
 from embedder.tables.artefact import ModelFile, read_model
 from embedder.tables.encode import BaseVocabulary, encode
-from embedder.tables.heldout import predictions
+from embedder.tables.heldout import mean_by_sequence, predictions
 from embedder.tables.sources import file_corpus
 from embedder.tables.split import sequences
 from embedder.tables.vocabulary import Vocabulary
@@ -129,6 +129,10 @@ def score_text(run: Path, source: str, seed: int) -> Report:
             f"{run}; unknown tokens: {about}."
         )
     num_lines = len(np.unique(found.sequence))
+
+    def scores(values: np.ndarray) -> Scores:
+        return {"log likelihood": mean_by_sequence(values, found.sequence, seed=seed)}
+
     counts = {"predictions": len(found.model), "lines": num_lines}
     title = f"{len(found.model)} predictions in {num_lines} lines; unknown tokens, left"
     return Report(
@@ -136,8 +140,8 @@ def score_text(run: Path, source: str, seed: int) -> Report:
         counts | {"tokens": encoded.raw_tokens, "unknown": num_unknown},
         {"seed": seed},
         "model",
-        _mean(found.model, found.sequence, seed),
-        {"unigram": _mean(found.baseline, found.sequence, seed)},
+        scores(found.model),
+        {"unigram": scores(found.baseline)},
         {},
     )
 
@@ -150,11 +154,3 @@ def _model(run: Path) -> ModelFile:
             f"{run}."
         )
     return read_model(folder.model)
-
-
-def _mean(values: np.ndarray, group: np.ndarray, seed: int) -> Scores:
-    """The mean of all values, with an interval by groups; of one group without."""
-    _, group = np.unique(group, return_inverse=True)
-    sums, sizes = np.bincount(group, values), np.bincount(group)
-    num = RESAMPLES if len(sizes) > 1 else 0
-    return {"log likelihood": ratio_estimate(sums, sizes, num, seed)}

@@ -18,6 +18,7 @@ from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputTypeError
+from embedder.evaluation.score_table import ScoreTable
 from embedder.presets import PRESETS, Preset
 from embedder.run.fitting import Fitting, Given, Lines, fitting
 from embedder.settings import choice, integer
@@ -171,6 +172,7 @@ class EmbeddingTrainer:
         vars(self).update(_checked(arguments))
         self._loss_history: list[float] = []
         self._score_history: list[dict[str, float | None]] = []
+        self._scores: ScoreTable = {}
         self._vocabulary: Vocabulary | None = None
         self._key_type: KeyType = "text"
         self._block = 0  # tokens of a block, resolved when the vocabulary is made
@@ -599,6 +601,14 @@ class EmbeddingTrainer:
         None: not finite. [] if nothing was held out."""
         return self._score_history
 
+    @property
+    def scores(self) -> ScoreTable:
+        """Scores of the vectors on what was held out of the last training, and those of
+        baselines: score -> model -> (value, lower, upper), ends of a 95 % interval,
+        (75); "vectors" is the model itself. {} if nothing was held out, and of an
+        ensemble."""
+        return self._scores
+
     def __len__(self) -> int:
         """The number of tokens; 0 before the first training."""
         return 0 if self._vocabulary is None else len(self._vocabulary)
@@ -743,7 +753,7 @@ class EmbeddingTrainer:
         history = [*({"loss": loss} for loss in before), *lines]  # of a file: no more
         return report_of_tokens(
             *(self._config(), history, self._lookup(), self._ensemble, names),
-            *(self._times, self._noun),
+            *(self._times, self._noun, self._scores),
         )
 
     @property
@@ -806,7 +816,7 @@ class EmbeddingTrainer:
             self._state = self._state._replace(params={"tables": tables})
         self._objective = self._objective_now
         self._loss_history = model.loss_history
-        self._score_history = []
+        self._score_history, self._scores = [], {}
         self._lines = self._times = ()
 
     def _model(self) -> ModelFile:
@@ -935,6 +945,7 @@ class EmbeddingTrainer:
             for _, *scores in end.position.history
             if training.scores
         ]
+        self._scores = training.scores_with_intervals(end.state)
 
     def _trained(self) -> Vocabulary:
         if self._vocabulary is None:

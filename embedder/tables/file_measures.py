@@ -1,23 +1,26 @@
 """Scores of vectors on files: similarity sets, analogy questions, labels of nodes."""
 
 import functools
-import itertools
 from pathlib import Path
 
 import numpy as np
 
+from embedder.evaluation.correlation import correlations
 from embedder.evaluation.counting import first_tokens, log_ratios, positive_pmi
+from embedder.evaluation.intervals import NOT_MEASURED, Estimate, mean_estimates
 from embedder.evaluation.label_files import read_labels
 from embedder.evaluation.labels import (
+    F1Scores,
     Predictor,
     by_frequency,
     by_regression,
     f1_scores,
 )
+from embedder.evaluation.score_table import VECTORS
 from embedder.tables.encoded import TokenSource
 from embedder.tables.graph import Walks
 from embedder.tables.link_measure import adjacency_of
-from embedder.tables.measured import Baseline, Measure, Measured, Tables
+from embedder.tables.measured import Measure, Scores, Tables
 from embedder.tables.options import TablesOptions
 from embedder.tables.split import trained_sequences
 from embedder.vectors.evaluate import (
@@ -66,22 +69,26 @@ def _pairs_measure(path: str, options: TablesOptions, encoded: TokenSource) -> M
     vocabulary = encoded.vocabulary
     pairs = ScoredPairs(path, vocabulary.tokens)
 
+    def score(values: np.ndarray, num: int) -> tuple[Estimate]:
+        return (correlations(values, pairs.scores, num).spearman,)
+
     @functools.cache
-    def baselines() -> tuple[Baseline, ...]:
-        counted = {"frequency": log_ratios(vocabulary.counts, pairs.rows)}
+    def counted() -> dict[str, np.ndarray]:
+        found = {"frequency": log_ratios(vocabulary.counts, pairs.rows)}
         if not isinstance(encoded, Walks):
             training = trained_sequences(encoded, options.sequence_holdout)
-            counted["co-occurrence"] = positive_pmi(
+            found["co-occurrence"] = positive_pmi(
                 first_tokens(training), pairs.rows, len(vocabulary)
             )
-        return tuple(
-            Baseline(PAIRS, pairs.correlations(values)[0], model)
-            for model, values in counted.items()
-        )
+        return found
 
-    def measure(tables: Tables) -> Measured:
-        found = pairs.score(np.asarray(tables["input"])).spearman
-        return Measured((found,), baselines())
+    @functools.cache
+    def baselines(num: int) -> Scores:
+        return {model: score(values, num) for model, values in counted().items()}
+
+    def measure(tables: Tables, num: int) -> Scores:
+        cosines = pairs.cosines(np.asarray(tables["input"]))
+        return {VECTORS: score(cosines, num), **baselines(num)}
 
     return Measure((PAIRS,), measure)
 
@@ -91,10 +98,10 @@ def _analogies_measure(path: str, encoded: TokenSource) -> Measure:
     questions = AnalogyQuestions(path, encoded.vocabulary.tokens)
     questions.check_known()
 
-    def measure(tables: Tables) -> Measured:
+    def measure(tables: Tables, num: int) -> Scores:
         found = questions.answers(unit_rows(np.asarray(tables["input"])))
         right = np.stack([found.is_right, found.is_nearest], axis=1)[found.is_known]
-        return Measured(tuple(right.mean(axis=0).tolist()))
+        return {VECTORS: tuple(mean_estimates(right.astype(np.float64), num))}
 
     return Measure((ANALOGIES, NEAREST), measure)
 
@@ -103,12 +110,11 @@ def _labels_measure(path: str, walks: Walks) -> Measure:
     """F1 of labels, (74), of half of the nodes, from the vectors of the other half."""
     labels = read_labels(Path(path), walks.vocabulary.tokens)
 
-    def f1(predictor: Predictor) -> tuple[float, ...]:
-        found = f1_scores(predictor, labels.has_label, _TRAIN_SHARE, 1, num=0)
-        return found.micro.value, found.macro.value
+    def f1(predictor: Predictor, num: int) -> F1Scores:
+        return f1_scores(predictor, labels.has_label, _TRAIN_SHARE, 1, num)
 
     @functools.cache
-    def baselines() -> tuple[Baseline, ...]:
+    def baselines(num: int) -> Scores:
         adjacency = adjacency_of(walks)
         degrees = adjacency.sum(axis=0) + adjacency.sum(axis=1)
         features = np.log(degrees[labels.rows, np.newaxis] + 1.0)
@@ -116,14 +122,13 @@ def _labels_measure(path: str, walks: Walks) -> Measure:
             "most frequent labels": by_frequency(labels.has_label),
             "degree": by_regression(features, labels.has_label),
         }
-        scores = {model: f1(each) for model, each in predictors.items()}
-        both = itertools.product(scores, enumerate((MICRO, MACRO)))
-        return tuple(Baseline(n, scores[model][i], model) for model, (i, n) in both)
+        return {model: f1(each, num) for model, each in predictors.items()}
 
-    def measure(tables: Tables) -> Measured:
+    def measure(tables: Tables, num: int) -> Scores:
         features = np.asarray(tables["input"])[labels.rows]
         if not np.isfinite(features).all():
-            return Measured((np.nan, np.nan))
-        return Measured(f1(by_regression(features, labels.has_label)), baselines())
+            return {VECTORS: (NOT_MEASURED, NOT_MEASURED)}
+        found = f1(by_regression(features, labels.has_label), num)
+        return {VECTORS: found, **baselines(num)}
 
     return Measure((MICRO, MACRO), measure)

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embedder.evaluation.intervals import RESAMPLES, Estimate, ratio_estimate
 from embedder.tables.encoded import TokenSource
 from embedder.tables.huffman import descending, huffman_tree
 from embedder.tables.options import TablesOptions
@@ -116,22 +117,32 @@ def predictions(
     return Predictions(found, baseline, number[positions])
 
 
-def scorer(
+def mean_by_sequence(
+    values: np.ndarray, sequence: np.ndarray, num: int = RESAMPLES, seed: int = 0
+) -> Estimate:
+    """The mean of f[n]; its interval is by `num` resamples of whole sequences, whose
+    number i64[n] tells: of one sequence there is none."""
+    _, group = np.unique(sequence, return_inverse=True)
+    sums, sizes = np.bincount(group, values), np.bincount(group)
+    return ratio_estimate(sums, sizes, num if len(sizes) > 1 else 0, seed)
+
+
+def predictor(
     options: TablesOptions, encoded: TokenSource
-) -> Callable[[Mapping[str, np.ndarray]], LogLikelihood]:
-    """Tables "input" and "output" -> `log_likelihood` of the held-out sequences, which
-    the first call reads."""
+) -> Callable[[Mapping[str, np.ndarray]], Predictions]:
+    """Tables "input" and "output" -> `predictions` of the held-out sequences, which the
+    first call reads."""
 
     @functools.cache
     def held_out_sequences() -> Sequences:
         return sequences(encoded, options.holdout)
 
-    def score(tables: Mapping[str, np.ndarray]) -> LogLikelihood:
+    def predict(tables: Mapping[str, np.ndarray]) -> Predictions:
         input, output = (np.asarray(tables[name]) for name in ("input", "output"))
         counts = encoded.vocabulary.counts
-        return log_likelihood(options, input, output, counts, held_out_sequences())
+        return predictions(options, input, output, counts, held_out_sequences())
 
-    return score
+    return predict
 
 
 def _bias(options: TablesOptions, counts: np.ndarray) -> np.ndarray:

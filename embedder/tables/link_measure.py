@@ -6,7 +6,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
+from embedder.evaluation.intervals import affordable
 from embedder.evaluation.links import (
+    LinkScores,
     Pairs,
     common_neighbors,
     cosine_similarities,
@@ -14,14 +16,16 @@ from embedder.evaluation.links import (
     link_scores,
     sample_non_edges,
 )
+from embedder.evaluation.score_table import VECTORS
 from embedder.tables.encoded import TokenSource
 from embedder.tables.graph import Walks
-from embedder.tables.measured import Baseline, Measure, Measured, Tables
+from embedder.tables.measured import Measure, Scores, Tables
 from embedder.tables.options import TablesOptions
 
 AUC, AP = "link_auc", "link_ap"
 """Names of scores: area under the curve, average precision."""
 _MOST_PAIRS = 100_000  # held-out edges that are scored, the first by their hashes
+_DRAWS = 1e7  # of edges in all resamples: about a second for each model
 _COUNTED = {"common neighbours": common_neighbors, "degree product": degree_products}
 
 
@@ -44,27 +48,23 @@ def link_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
         num_nodes = len(encoded.vocabulary)
         return sample_non_edges(len(edges), num_nodes, known, directed=directed)
 
-    @functools.cache
-    def baselines() -> tuple[Baseline, ...]:
-        found = []
-        for model, of in _COUNTED.items():
-            auc, ap = _scores(functools.partial(of, adjacency()), edges, others())
-            found += [Baseline(AUC, auc, model), Baseline(AP, ap, model)]
-        return tuple(found)
+    def scores(of: Callable[[Pairs], np.ndarray], num: int) -> LinkScores:
+        num = num and affordable(len(edges), _DRAWS)
+        return link_scores(of(edges), of(others()), num)
 
-    def measure(tables: Tables) -> Measured:
+    @functools.cache
+    def baselines(num: int) -> Scores:
+        counted = (
+            (n, functools.partial(of, adjacency())) for n, of in _COUNTED.items()
+        )
+        return {name: scores(of, num) for name, of in counted}
+
+    def measure(tables: Tables, num: int) -> Scores:
         matrix = np.asarray(tables["input"])
         cosines = functools.partial(cosine_similarities, matrix)
-        return Measured(_scores(cosines, edges, others()), baselines())
+        return {VECTORS: scores(cosines, num), **baselines(num)}
 
     return Measure((AUC, AP), measure)
-
-
-def _scores(
-    of: Callable[[Pairs], np.ndarray], edges: Pairs, others: Pairs
-) -> tuple[float, float]:
-    found = link_scores(of(edges), of(others), num=0)
-    return found.auc.value, found.average_precision.value
 
 
 def adjacency_of(walks: Walks) -> sparse.csr_array:

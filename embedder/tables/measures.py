@@ -6,7 +6,6 @@ best evaluation.
 """
 
 import functools
-import itertools
 import logging
 import math
 from collections.abc import Sequence
@@ -21,18 +20,21 @@ from embedder.evaluation.counting import (
     num_products,
     same_session,
 )
+from embedder.evaluation.intervals import RESAMPLES, Estimate, mean_estimates
 from embedder.evaluation.ranking import (
     Cases,
     Scorer,
     by_popularity,
     by_vectors,
+    case_scores,
     last_items,
-    ranking,
     target_ranks,
 )
+from embedder.evaluation.score_table import VECTORS, ScoreTable
 from embedder.tables import heldout
 from embedder.tables.encoded import TokenSource
-from embedder.tables.measured import Baseline, Measure, Measured, Tables
+from embedder.tables.heldout import mean_by_sequence
+from embedder.tables.measured import Measure, Scores, Tables
 from embedder.tables.options import HELD_OUT_SCORES, LINKS, TablesOptions
 from embedder.tables.split import (
     Sequences,
@@ -73,20 +75,36 @@ class Measures:
 
     def means(self, models: Sequence[Tables]) -> Metrics:
         """The mean of each score over `models`; None where it is not finite."""
-        found = [[of(tables) for tables in models] for _, of in self._measures]
-        self._log_baselines([x for each in found for x in each[0].baselines])
-        scores = itertools.chain.from_iterable(
-            zip(*(measured.scores for measured in each), strict=True) for each in found
-        )
-        means = (sum(each) / len(each) for each in scores)
-        return tuple(mean if math.isfinite(mean) else None for mean in means)
+        found = [[of(tables, 0) for tables in models] for _, of in self._measures]
+        self._log_baselines([each[0] for each in found])
+        means: list[float | None] = []
+        for each in found:
+            for estimates in zip(*(scores[VECTORS] for scores in each), strict=True):
+                mean = sum(x.value for x in estimates) / len(estimates)
+                means.append(mean if math.isfinite(mean) else None)
+        return tuple(means)
 
-    def _log_baselines(self, baselines: list[Baseline]) -> None:
-        known = [each for each in baselines if math.isfinite(each.value)]
+    def with_intervals(self, tables: Tables) -> ScoreTable:
+        """The scores of a model and of baselines, with their intervals, (75)."""
+        found: dict[str, dict[str, Estimate]] = {name: {} for name in self.names}
+        for names, of in self._measures:
+            for model, estimates in of(tables, RESAMPLES).items():
+                for name, estimate in zip(names, estimates, strict=True):
+                    found[name][model] = estimate
+        return found
+
+    def _log_baselines(self, found: list[Scores]) -> None:
+        known = [
+            (name, model, estimate.value)
+            for measure, scores in zip(self._measures, found, strict=True)
+            for model, estimates in scores.items()
+            for name, estimate in zip(measure.names, estimates, strict=True)
+            if model != VECTORS and math.isfinite(estimate.value)
+        ]
         if known and not self.baselines:
-            shown = (f"{name} {x:.4f} ({model})" for name, x, model in known)
+            shown = (f"{name} {value:.4f} ({model})" for name, model, value in known)
             _log.info("baselines from counts: %s", ", ".join(shown))
-        self.baselines |= {f"{name} by {model}": x for name, x, model in known}
+        self.baselines |= {f"{name} by {model}": x for name, model, x in known}
 
 
 def measures(options: TablesOptions, encoded: TokenSource) -> Measures:
@@ -147,12 +165,15 @@ def _held_out_measure(
     """`is_needed`: refuse sequences without a prediction now, not at the end."""
     if is_needed:
         held_out_sequences(encoded, options.holdout, "held-out")
-    likelihood = heldout.scorer(options, encoded)
+    predict = heldout.predictor(options, encoded)
 
-    def measure(tables: Tables) -> Measured:
-        found = likelihood(tables)
-        baseline = Baseline(HELD_OUT, found.baseline, "frequencies alone")
-        return Measured((found.mean,), (baseline,))
+    def measure(tables: Tables, num: int) -> Scores:
+        found = predict(tables)
+        by_model = {VECTORS: found.model, "frequencies alone": found.baseline}
+        return {
+            model: (mean_by_sequence(values, found.sequence, num),)
+            for model, values in by_model.items()
+        }
 
     return Measure((HELD_OUT,), measure)
 
@@ -169,22 +190,22 @@ def _next_item_measure(options: TablesOptions, encoded: TokenSource) -> Measure:
         )
     counts = encoded.vocabulary.counts
 
-    def scores(scorer: Scorer) -> tuple[float, ...]:
-        return ranking(target_ranks(scorer, cases, len(counts)), TOPN)[:3]
+    def scores(scorer: Scorer, num: int) -> tuple[Estimate, ...]:
+        found = case_scores(target_ranks(scorer, cases, len(counts)), TOPN)
+        return tuple(mean_estimates(found[:, : len(ITEM_SCORES)], num))
 
     @functools.cache
-    def baselines() -> tuple[Baseline, ...]:
-        counted = _item_counts(options, encoded, cases)
-        return tuple(
-            Baseline(name, value, model)
-            for model, scorer in counted.items()
-            for name, value in zip(ITEM_SCORES, scores(scorer), strict=True)
-        )
+    def counted() -> dict[str, Scorer]:
+        return _item_counts(options, encoded, cases)
 
-    def measure(tables: Tables) -> Measured:
+    @functools.cache
+    def baselines(num: int) -> Scores:
+        return {model: scores(scorer, num) for model, scorer in counted().items()}
+
+    def measure(tables: Tables, num: int) -> Scores:
         output = np.asarray(tables["output"])[: len(counts)]
-        found = scores(by_vectors(np.asarray(tables["input"]), output))
-        return Measured(found, baselines())
+        model = by_vectors(np.asarray(tables["input"]), output)
+        return {VECTORS: scores(model, num), **baselines(num)}
 
     return Measure(ITEM_SCORES, measure)
 

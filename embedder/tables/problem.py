@@ -34,6 +34,7 @@ from embedder.run.inputs import (
     check_sound,
     without_file_secrets,
 )
+from embedder.run.score_file import write_scores
 from embedder.run.workdir import Workdir
 from embedder.tables.artefact import ModelFile, model_settings, read_model, write_model
 from embedder.tables.columns import NOT_GIVEN, Columns, columns_of
@@ -202,7 +203,7 @@ class TablesProblem:
         return Vectors(*_tokens_and_table(training, end))
 
     def finish(self, run: Workdir, training: Training, end: Snapshot) -> Vectors:
-        """Writes the model file and the vectors; the run is finished then.
+        """Writes scores, the model file and the vectors; the run is finished then.
 
         Replicas have no model file: they write the vectors of each, and their mean.
         """
@@ -210,6 +211,8 @@ class TablesProblem:
             ensemble = _ensemble(training, end)
             write_ensemble(ensemble, run.replicas)
             return _write_vectors(run, ensemble.mean())
+        if scores := training.scores_with_intervals(end.state):
+            write_scores(run, scores)
         before = self._base.loss_history if self._base else []
         model = _model(training, end, before)._replace(key_type=self._corpus.key_type)
         write_model(run.model, model)

@@ -31,6 +31,7 @@ from embedder.engine.replicas import (
 from embedder.engine.rules import RowRule, linear_rate, row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
+from embedder.evaluation.score_table import ScoreTable
 from embedder.tables import cpu, loader
 from embedder.tables.artefact import ModelFile
 from embedder.tables.blocks import BlockShape, BlockSource, Updates, block_source
@@ -203,6 +204,13 @@ class Training:
         whole = self.program.whole_state(state)
         models = unstack_states(whole) if self.has_replicas else [whole]
         return self._measures.means([model.params["tables"] for model in models])
+
+    def scores_with_intervals(self, state: TrainState) -> ScoreTable:
+        """The scores of the vectors of a whole state, and of baselines; {}: nothing
+        measures them, or they are of replicas."""
+        if self.has_replicas or not self.scores:
+            return {}
+        return self._measures.with_intervals(state.params["tables"])
 
     def score(self, scores: Metrics) -> float | None:
         """The score that `best_by` chooses; None without one."""

@@ -163,6 +163,7 @@ INPUTS = {
     "B88": "unknown words that have no n-gram",
     "B89": "images of another shape, scale or type than an encoder was fitted on",
     "B90": "numbers for embedder.gensim that train nothing, queries not finite",
+    "B91": "a damaged file of the scores of a run",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -88,7 +88,7 @@ def test_analogies_stand_beside_the_nearest_neighbour_of_c(capsys):
     assert line["nearest_to_c"] == pytest.approx(float(nearest[1]), abs=6e-4)
     assert line["nearest_to_c"] > 0  # its words come together
     page = Path("run/report.html").read_text()
-    assert "Scores of the vectors on questions.txt, with 95 % intervals" in page
+    assert "Scores of the vectors, with 95 % intervals" in page
     assert f"{found.accuracy:.4f} [" in page
 
 
