@@ -40,8 +40,8 @@ def write_report(
       label: a column of that table to colour the map by.
 
     Raises:
-      InputError: there is no path, one is no run, a file of one is damaged, or `to` is no
-        file of HTML, or a file of a run.
+      InputError: there is no path, one is no run, a file of one is damaged, or `to`
+        is no file of HTML, or a file of a run.
       OSError: `to` cannot be written.
     """
     path, others = _runs(path, compared)
