@@ -44,14 +44,17 @@ def update_bytes(learning: Learning, shape: tuple[int, ...], dtype: str) -> int:
     """Bytes of the activations and gradients of an update on one device, estimated.
 
     On CPUs XLA computes no activation twice, whatever the network asks for (`remat`),
-    and needs as much for bfloat16 as for float32: that is counted as it is.
+    and needs as much for bfloat16 as for float32: that is counted as it is. There
+    convolutions take more than their values, `Network.cpu_overhead`.
 
     Args:
       shape: of the features of the update on this device, [B, ...].
       dtype: of the features.
     """
+    overhead = 1.0
     if jax.default_backend() == "cpu":
         learning = _on_cpu(learning)
+        overhead = learning.encoder.network.cpu_overhead
     encoder, augment = learning.encoder, learning.augment
     with jax.enable_x64(encoder.dtype == np.float64):
         model = _in_dtype(model_shapes(encoder.network), encoder.dtype)
@@ -62,7 +65,8 @@ def update_bytes(learning: Learning, shape: tuple[int, ...], dtype: str) -> int:
         part = _part(learning, shape, dtype)
         epoch = None if augment is None else step
         update = functools.partial(one_update, learning, optax.identity(), Exchange())
-        return peak_bytes(update, state, part, Draw(seed, step, epoch))
+        found = peak_bytes(update, state, part, Draw(seed, step, epoch))
+        return round(overhead * found)
 
 
 def _on_cpu(learning: Learning) -> Learning:

@@ -10,6 +10,7 @@ import pytest
 from embedder.cli import main
 from embedder.encoders.estimator import FeatureEncoder
 from embedder.encoders.memory import update_bytes
+from embedder.encoders.networks.resnet import ResNet
 from embedder.engine.liveness import peak_bytes
 from embedder.errors import InputError
 from embedder.limits import Limit
@@ -51,6 +52,15 @@ def test_values_are_held_from_their_first_to_their_last_use(function, expected):
 def bytes_of(network: str, num: int = 8, **options) -> int:
     training = make_training(network, **options)
     return update_bytes(training.program.learning, (num, 8, 8), "float64")
+
+
+def test_convolutions_of_residual_networks_take_more_than_their_values(monkeypatch):
+    """Measured on a CPU, decision 133; on a GPU only values are counted."""
+    found = bytes_of("resnet")
+    monkeypatch.setattr(ResNet, "cpu_overhead", 1.0)
+    update_bytes.cache_clear()
+    assert found == pytest.approx(1.25 * bytes_of("resnet"), abs=1)
+    update_bytes.cache_clear()
 
 
 @pytest.mark.slow

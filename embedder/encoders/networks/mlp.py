@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import haiku as hk
 import numpy as np
@@ -32,6 +32,8 @@ class MLP:
     h_0 = x, h_i = relu(h_{i-1} W_i + b_i); the last h is the embedding, and the scores
     are linear in it.
     """
+
+    cpu_overhead: ClassVar[float] = 1.0
 
     layers: tuple[int, ...]  # widths, from F to C
     head: Head = 0.0

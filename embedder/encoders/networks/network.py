@@ -108,6 +108,10 @@ class Network(Hashable, Protocol):
     def needs_keys(self) -> bool:
         """Whether training draws random numbers: dropout, or stochastic depth."""
 
+    @property
+    def cpu_overhead(self) -> float:
+        """Memory of an update on a CPU over that of its values: room within layers."""
+
     def modules(self, draws: Draws) -> tuple[Forward, Forward]:
         """The functions [B, ...] -> [B, E] and [B, E] -> [B, C], of Haiku modules.
 
@@ -162,6 +166,7 @@ class BaseNetwork:
     """What networks of images have in common; their own fields are `network_args`."""
 
     name: ClassVar[str]
+    cpu_overhead: ClassVar[float] = 1.0
 
     example_shape: tuple[int, ...]
     num_classes: int
