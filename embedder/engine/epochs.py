@@ -16,6 +16,7 @@ from embedder.engine.state import TrainState
 from embedder.engine.stopwatch import Stopwatch
 from embedder.stages import report_stage
 
+_CHUNK_VALUES = 2**20  # that are looked at together for one that is not finite
 _log = logging.getLogger(__name__)
 
 
@@ -481,17 +482,33 @@ def _check_parameters(training: Trainable, state: PlacedState, when: str) -> Non
 def is_finite(tree: Any) -> bool:
     """Whether all numbers in the arrays of a tree are finite; those of JAX may be on
     many devices."""
-    leaves = [
-        leaf
-        for leaf in jax.tree.leaves(tree)
-        if jnp.issubdtype(leaf.dtype, jnp.floating)  # not counts, random keys
-    ]
-    on_host = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
-    placed = [leaf for leaf in leaves if not isinstance(leaf, np.ndarray)]
-    if not all(np.isfinite(leaf).all() for leaf in on_host):
+    on_host, placed = [], []
+    for leaf in jax.tree.leaves(tree):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            continue  # counts, random keys
+        if isinstance(leaf, np.ndarray):
+            on_host.append(leaf)
+        elif leaf.is_fully_addressable and _is_on_cpu(leaf):
+            # NumPy reads them where they are, and has no program to compile.
+            shards = (x for x in leaf.addressable_shards if not x.replica_id)
+            on_host += [np.asarray(shard.data) for shard in shards]
+        else:
+            placed.append(leaf)
+    if not all(map(_is_finite_array, on_host)):
         return False
     with jax.enable_x64(any(leaf.dtype == np.float64 for leaf in placed)):
         return not placed or bool(_are_finite(placed))
+
+
+def _is_on_cpu(array: jax.Array) -> bool:
+    return all(device.platform == "cpu" for device in array.devices())
+
+
+def _is_finite_array(array: np.ndarray) -> bool:
+    """In chunks: a table may leave no memory for a flag for each of its numbers."""
+    flat = array.reshape(-1)
+    starts = range(0, flat.size, _CHUNK_VALUES)
+    return all(np.isfinite(flat[x : x + _CHUNK_VALUES]).all() for x in starts)
 
 
 @jax.jit
