@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from embedder.encoders.options import EncoderOptions, parse_arguments, read_steps
@@ -64,7 +65,8 @@ class Schedule:
         return self.kind == "constant" and not self.warmup
 
     def share(self, count: Any) -> Any:
-        """The share before update `count`, from 0; JAX may trace it.
+        """The share before update `count`, from 0: by JAX, which may trace it, or of a
+        number by NumPy, which compiles nothing.
 
         cosine: (1 + cos(pi x)) / 2 (Loshchilov and Hutter 2016, arXiv:1608.03983,
         without restarts) and linear: 1 - x, with x the part of the updates after
@@ -72,24 +74,25 @@ class Schedule:
         `factor` for each of the `boundaries` that are passed, updates of the whole run.
         In the warm-up it rises linearly to 1.
         """
-        count = jnp.asarray(count, jnp.result_type(float))
+        xp: Any = jnp if isinstance(count, jax.Array) else np
+        count = xp.asarray(count, xp.result_type(float))
         rest = max(1, self.num_updates - self.warmup)
-        done = jnp.clip((count - self.warmup) / rest, 0, 1)
+        done = xp.clip((count - self.warmup) / rest, 0, 1)
         match self.kind:
             case "cosine":
-                share = (1 + jnp.cos(jnp.pi * done)) / 2
+                share = (1 + xp.cos(xp.pi * done)) / 2
             case "linear":
                 share = 1 - done
             case "step":
                 passed = [done >= x for x in _STEPS]
                 if self.boundaries:
                     passed = [count >= x for x in self.boundaries]
-                share = self.factor ** jnp.stack(passed).sum()
+                share = self.factor ** xp.stack(passed).sum()
             case _:
-                share = jnp.ones_like(done)
+                share = xp.ones_like(done)
         if not self.warmup:
             return share
-        return jnp.where(count < self.warmup, (count + 1) / self.warmup, share)
+        return xp.where(count < self.warmup, (count + 1) / self.warmup, share)
 
 
 def make_optimizer(

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -36,12 +37,20 @@ def schedule(kind: str = "constant", warmup: str = "0") -> Schedule:
     return Schedule(options, UPDATES, EPOCH)
 
 
+def shares_of(given: Schedule) -> list[float]:
+    """The share at each update, by JAX as by NumPy."""
+    by_jax = [float(x) for x in jax.vmap(given.share)(jnp.arange(UPDATES))]
+    by_numpy = [float(given.share(count)) for count in range(UPDATES)]
+    np.testing.assert_allclose(by_jax, by_numpy, rtol=1e-12, atol=1e-15)
+    return by_jax
+
+
 @pytest.mark.parametrize("kind", FORMULAS)
 @pytest.mark.parametrize("warmup", WARMUPS)
 def test_the_share_of_the_rate_at_each_update(kind, warmup):
     found = schedule(kind, warmup)
     with jax.enable_x64(True):
-        shares = [float(found.share(count)) for count in range(UPDATES)]
+        shares = shares_of(found)
     desired = [expected_share(kind, WARMUPS[warmup], i) for i in range(UPDATES)]
     np.testing.assert_allclose(shares, desired, rtol=1e-12, atol=1e-15)
     assert found.is_constant == (kind == "constant" and warmup == "0")
@@ -63,13 +72,13 @@ def test_steps_are_where_they_are_given(arguments, desired):
     options = EncoderOptions(rate_schedule="step", schedule_args=arguments)
     found = Schedule(options, UPDATES, EPOCH)
     with jax.enable_x64(True):
-        shares = [float(found.share(count)) for count in range(UPDATES)]
+        shares = shares_of(found)
     np.testing.assert_allclose(shares, desired, rtol=1e-12)
     assert (found == schedule("step")) == (arguments == ())
     if any("boundaries" in each for each in arguments):
         warm = dataclasses.replace(options, warmup="5")
         with jax.enable_x64(True):
-            shares = [float(Schedule(warm, 40, EPOCH).share(i)) for i in range(40)]
+            shares = shares_of(Schedule(warm, UPDATES, EPOCH))
         rising = [0.2, 0.4, 0.6, 0.8, 1.0]
         np.testing.assert_allclose(shares, rising + desired[5:], rtol=1e-12)
 

@@ -5,16 +5,20 @@ Axis letters: B examples, H height, W width, C channels, T tokens.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from embedder.encoders.networks.convolution import convolution
 from embedder.encoders.networks.network import Draws, Pass
 
 _KEEP = 0.9  # of a moving average, at each update
 _EPSILON = 1e-5
+_ZEROS: Any = np.zeros  # first values by NumPy, which has no program to compile
+_ONES: Any = np.ones
 
 
 class Conv(hk.Module):
@@ -28,6 +32,10 @@ class Conv(hk.Module):
         shape = self.size, self.size, x.shape[-1], self.num
         kernel = hk.get_parameter("w", shape, x.dtype, init=self.draws)
         return convolution(x, kernel, self.stride)
+
+
+def _filled(value: float) -> Any:
+    return lambda shape, dtype: np.full(shape, value, dtype)
 
 
 class BatchNorm(hk.Module):
@@ -44,14 +52,12 @@ class BatchNorm(hk.Module):
 
     def __call__(self, x: jax.Array, use: Pass) -> jax.Array:
         size = x.shape[-1:]
-        scale = hk.get_parameter(
-            "scale", size, x.dtype, init=hk.initializers.Constant(self.scale)
-        )
-        offset = hk.get_parameter("offset", size, x.dtype, init=jnp.zeros)
+        scale = hk.get_parameter("scale", size, x.dtype, init=_filled(self.scale))
+        offset = hk.get_parameter("offset", size, x.dtype, init=_ZEROS)
         # Half precision has too few digits for sums over a batch.
         exact = jnp.promote_types(x.dtype, jnp.float32)
-        kept_mean = hk.get_state("mean", size, exact, init=jnp.zeros)
-        kept_variance = hk.get_state("variance", size, exact, init=jnp.ones)
+        kept_mean = hk.get_state("mean", size, exact, init=_ZEROS)
+        kept_variance = hk.get_state("variance", size, exact, init=_ONES)
         if use.is_training:
             mean, variance = _moments(x.astype(exact), use)
             hk.set_state("mean", _moved(kept_mean, mean))
@@ -72,8 +78,8 @@ class LayerNorm(hk.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         size = x.shape[-1:]
-        scale = hk.get_parameter("scale", size, x.dtype, init=jnp.ones)
-        offset = hk.get_parameter("offset", size, x.dtype, init=jnp.zeros)
+        scale = hk.get_parameter("scale", size, x.dtype, init=_ONES)
+        offset = hk.get_parameter("offset", size, x.dtype, init=_ZEROS)
         return _normalised(x, _as_last(scale, x)) + _as_last(offset, x)
 
 
