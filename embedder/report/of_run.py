@@ -8,7 +8,6 @@ from typing import Any
 from embedder.config import read_toml
 from embedder.disk.files import short_reason
 from embedder.disk.urls import without_secrets
-from embedder.evaluation.score_table import score_rows
 from embedder.report.metrics import Metrics
 from embedder.report.page import Page, curves, make_report, results
 from embedder.report.points import AFTER_TRAINING, Effort
@@ -105,7 +104,7 @@ def run_page(
     scores = read_scores(run)
     if metrics.has_held_out and not scores:
         notes.append(_NO_INTERVALS.format(name=run.scores.name))
-    page = page._replace(scores=tuple(score_rows(scores)))
+    page = page.with_scores(scores)
     ensemble = read_ensemble(run.replicas) if run.replicas.exists() else None
     page = page._replace(notes=tuple(notes))
     return with_tokens(page, vectors, ensemble, effort, extras)

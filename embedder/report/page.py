@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.evaluation.intervals import shown
+from embedder.evaluation.score_table import ScoreTable, score_rows
 from embedder.report.chart import AreaChart, Chart, Series, line_chart
 from embedder.report.figure import draw, has_bokeh
 from embedder.report.metrics import Metrics
@@ -59,6 +60,12 @@ class Page(NamedTuple):
     comparison: Comparison | None = None
     notes: tuple[str, ...] = ()  # what is missing, and why
     names: dict[str, str] = {}  # of keys in `bands`
+
+    def with_scores(self, scores: ScoreTable) -> "Page":
+        """The page with scores of the vectors, whose baselines are no results then."""
+        found = dict(score_rows(scores))
+        results = [row for row in self.results if row[0] not in found]
+        return self._replace(results=results, scores=(*found.items(),))
 
 
 @dataclass(frozen=True, repr=False)

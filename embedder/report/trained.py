@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embedder.config import Config
-from embedder.evaluation.score_table import ScoreTable, score_rows
+from embedder.evaluation.score_table import ScoreTable
 from embedder.report.metrics import Metrics
 from embedder.report.page import Page, Report, curves, make_report, results
 from embedder.report.points import FULL, Map
@@ -47,7 +47,7 @@ def report_of_tokens(
         texts = {str(key): str(name) for key, name in names.items()}
         extras = Extras(lambda keys: [texts.get(key, "") for key in keys])
     page = _page("Report of a training", config, history, facts, progress, noun)
-    page = page._replace(scores=tuple(score_rows(scores or {})))
+    page = page.with_scores(scores or {})
     return make_report(with_tokens(page, vectors, ensemble, FULL, extras))
 
 

@@ -77,7 +77,11 @@ def test_pairs_are_scored_as_by_the_verb(capsys):
     assert lower < value < upper
     shown = in_report()
     assert shown["spearman"] == [f"{value:.4f} [{lower:.4f}, {upper:.4f}]"]
-    assert {*shown} == {"spearman", *(f"spearman by {model}" for model in found)}
+    baselines = {f"spearman by {model}" for model in found}
+    assert {*shown} == {"spearman", *baselines}
+    page = parsed.parse(Path("run/report.html").read_text("utf-8"))
+    results = parsed.table(page, "Result")
+    assert "spearman at the end" in results and not baselines & {*results}
 
 
 @pytest.mark.slow
