@@ -8,7 +8,7 @@ Axis letters: B examples, H height, W width, C channels, N channels of a result,
 tokens, A heads.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,34 +71,23 @@ def convolution_slopes(slope: np.ndarray, cache) -> tuple[np.ndarray, np.ndarray
     return _without(found.padding, of_padded), of_kernel
 
 
-Choice = Callable[[np.ndarray], np.ndarray]
-"""Which of the values of windows [S, ...] are largest, to the shares of each."""
-
-
-def equal_shares(is_largest: np.ndarray) -> np.ndarray:
-    """Equal values share the derivative."""
-    return is_largest / is_largest.sum(axis=0)
-
-
-def first_one(is_largest: np.ndarray) -> np.ndarray:
-    """The first of equal values has it."""
-    return (is_largest & (is_largest.cumsum(axis=0) == 1)).astype(np.float64)
-
-
-def largest(x: np.ndarray, size: int, stride: int, choice: Choice):
-    """The maximum of each window; padding is smaller than any value."""
+def largest(x: np.ndarray, size: int, stride: int):
+    """The maximum of each window; padding is smaller than any value. Of equal ones the
+    first has the derivative."""
     found = window(x.shape, size, stride)
     padded = np.pad(x, found.padding, constant_values=-np.inf)
     values = np.stack([padded[found.met[i][j]] for i, j in _places(size)])
     y = values.max(axis=0)
-    return y, (padded.shape, choice(values == y), size, found)
+    is_largest = values == y
+    is_first = is_largest & (is_largest.cumsum(axis=0) == 1)
+    return y, (padded.shape, is_first, size, found)
 
 
 def largest_slopes(slope: np.ndarray, cache) -> np.ndarray:
-    shape, shares, size, found = cache
+    shape, is_first, size, found = cache
     of_padded = np.zeros(shape)
-    for share, (i, j) in zip(shares, _places(size), strict=True):
-        of_padded[found.met[i][j]] += share * slope
+    for here, (i, j) in zip(is_first, _places(size), strict=True):
+        of_padded[found.met[i][j]] += here * slope
     return _without(found.padding, of_padded)
 
 

@@ -186,7 +186,7 @@ def largest_of_squares(x: np.ndarray):
     """The maximum of each 2 x 2; what is left over at the ends is dropped."""
     height, width = (length // 2 * 2 for length in x.shape[1:3])
     whole = x[:, :height, :width]
-    y, cache = layers.largest(whole, 2, 2, layers.equal_shares)
+    y, cache = layers.largest(whole, 2, 2)
 
     def back(slope: np.ndarray) -> np.ndarray:
         of_x = np.zeros_like(x)
@@ -198,7 +198,7 @@ def largest_of_squares(x: np.ndarray):
 
 def largest_around(x: np.ndarray):
     """The maximum of 3 x 3 at every second pixel."""
-    y, cache = layers.largest(x, 3, 2, layers.first_one)
+    y, cache = layers.largest(x, 3, 2)
     return y, partial(layers.largest_slopes, cache=cache)
 
 

@@ -45,11 +45,11 @@ LAYERS = {
         *(layers.convolution_slopes, IMAGES, values(1, 1, 2, 4)),
     ),
     "largest of 3 x 3": of_one(
-        lambda x: layers.largest(x, 3, 2, layers.first_one),
+        lambda x: layers.largest(x, 3, 2),
         *(layers.largest_slopes, IMAGES),
     ),
     "largest of 2 x 2": of_one(
-        lambda x: layers.largest(x, 2, 2, layers.equal_shares),
+        lambda x: layers.largest(x, 2, 2),
         *(layers.largest_slopes, IMAGES),
     ),
     "batch norm": of_one(
@@ -117,15 +117,11 @@ def test_moments_of_a_batch_norm_by_hand():
     np.testing.assert_allclose(y[:2, 0], 1 + 2 * np.array([-2, 1]) / np.sqrt(2 + 1e-5))
 
 
-def test_equal_values_share_a_derivative_or_the_first_has_it():
-    x = np.array([[1.0, 1], [0, 1]]).reshape(1, 2, 2, 1)
-    for choice, expected in (
-        (layers.equal_shares, [1 / 3, 1 / 3, 0, 1 / 3]),
-        (layers.first_one, [1, 0, 0, 0]),
-    ):
-        _, cache = layers.largest(x, 2, 2, choice)
-        found = layers.largest_slopes(np.ones((1, 1, 1, 1)), cache)
-        assert found.ravel().tolist() == expected
+def test_the_first_of_equal_values_has_the_derivative():
+    x = np.array([[0.0, 1], [1, 1]]).reshape(1, 2, 2, 1)
+    _, cache = layers.largest(x, 2, 2)
+    found = layers.largest_slopes(np.ones((1, 1, 1, 1)), cache)
+    assert found.ravel().tolist() == [0, 1, 0, 0]
 
 
 # --- networks

@@ -276,7 +276,7 @@ def test_runs_are_compared(runs, tmp_path):
 def test_a_comparison_does_not_replace_the_report(runs, tmp_path):
     run = shutil.copytree(runs / "tokens", tmp_path / "run")
     before = (run / "report.html").read_bytes()
-    assert main(["report", "--compare", str(runs / "other"), str(run)]) == 0
+    assert main(["report", "--compare", str(run), str(runs / "other")]) == 0
     assert (run / "report.html").read_bytes() == before
     assert page(run / "compare.html").one("section", id="comparison")
     assert main(["verify", str(run)]) == 0

@@ -67,25 +67,32 @@ def largest_of_squares(x: jax.Array) -> jax.Array:
 def _largest(parts: jax.Array) -> jax.Array:
     """[B, H, 2, W, 2, C] -> [B, H, W, C].
 
-    Of equal maxima each gets its share of the gradient, as of `jnp.max`. Their number
-    is written as a sum of four: with that of `jnp.max` XLA fuses the convolution of the
-    gradient, which then has one thread.
+    The first of equal maxima has the gradient. Its place is found once: that of
+    `jnp.max` compares the maximum with the values, and if XLA computes these again in
+    another way, with other roundings, none is equal, and the gradient is infinite.
     """
     return jnp.max(parts, (2, 4))
 
 
-def _largest_forward(parts: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    found = _largest(parts)
-    return found, (parts, found)
+def _largest_forward(parts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _largest(parts), _place_of_largest(parts)
 
 
-def _largest_backward(
-    kept: tuple[jax.Array, jax.Array], gradient: jax.Array
-) -> tuple[jax.Array]:
-    parts, found = kept
-    is_largest = (parts == found[:, :, None, :, None]).astype(gradient.dtype)
-    ties = sum(is_largest[:, :, i, :, j] for i in range(2) for j in range(2))
-    return (is_largest * (gradient / ties)[:, :, None, :, None],)
+def _place_of_largest(parts: jax.Array) -> jax.Array:
+    """2 i + j of the first of the largest values, i8[B, H, W, C]."""
+    best, place = parts[:, :, 0, :, 0], jnp.int8(0)
+    for i, j in ((0, 1), (1, 0), (1, 1)):
+        value = parts[:, :, i, :, j]
+        is_larger = value > best
+        best = jnp.where(is_larger, value, best)
+        place = jnp.where(is_larger, jnp.int8(2 * i + j), place)
+    return place
+
+
+def _largest_backward(place: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+    places = jnp.arange(4, dtype=place.dtype).reshape(1, 1, 2, 1, 2, 1)
+    is_largest = place[:, :, None, :, None] == places
+    return (jnp.where(is_largest, gradient[:, :, None, :, None], 0),)
 
 
 _largest.defvjp(_largest_forward, _largest_backward)
