@@ -143,7 +143,8 @@ def test_the_card_has_the_facts_of_the_run():
         "holdout": "0.2",
     }
     last = json.loads(Path("tokens/metrics.jsonl").read_text().splitlines()[-1])
-    assert f"held-out score at epoch 2: held_out {last['held_out']:.4g}" in lines
+    expected = f"held-out score of the vectors: held_out {last['held_out']:.4f} ["
+    assert any(line.startswith(expected) for line in lines)
     assert f"loss at epoch 2: {last['loss']:.4g}" in lines
     assert "dimensions: 5 principal components of 12" in lines
     assert "secret-place" not in card
@@ -227,7 +228,8 @@ def test_a_card_has_the_command_of_the_training_and_baselines():
     )
     last = json.loads(Path("tokens/metrics.jsonl").read_text().splitlines()[-1])
     (name,) = (each for each in last if " by " in each)
-    assert f"baseline of a score at epoch 2: {name} {last[name]:.4g}" in lines
+    expected = f"baseline of a score of the vectors: {name} {last[name]:.4f} ["
+    assert any(line.startswith(expected) for line in lines)
     assert export("encoder", "--to", "v.txt", "--card") == 0
     lines = training_of(Path("v.txt.README.md"))
     assert any(line.startswith("score of training at ep") for line in lines)

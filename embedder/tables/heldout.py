@@ -78,9 +78,8 @@ def log_likelihood(
     num = len(found.model)
     if not num:
         return LogLikelihood(np.nan, np.nan, 0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = float(found.model.mean())
-    baseline = float(found.baseline.mean())
+    mean = mean_by_sequence(found.model, found.sequence, 0).value
+    baseline = mean_by_sequence(found.baseline, found.sequence, 0).value
     return LogLikelihood(mean if np.isfinite(mean) else -np.inf, baseline, num)
 
 
@@ -124,7 +123,9 @@ def mean_by_sequence(
     number i64[n] tells: of one sequence there is none."""
     _, group = np.unique(sequence, return_inverse=True)
     sums, sizes = np.bincount(group, values), np.bincount(group)
-    return ratio_estimate(sums, sizes, num if len(sizes) > 1 else 0, seed)
+    num = num if len(sizes) > 1 else 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        return ratio_estimate(sums, sizes, num, seed)
 
 
 def predictor(

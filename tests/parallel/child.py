@@ -47,6 +47,7 @@ from migration.parity.updates import (  # noqa: E402
     updates_rung,
 )
 from tests.encoders.replica_cases import make_config, make_examples  # noqa: E402
+from tests.parallel.compiling import do_not_optimize  # noqa: E402
 from tests.parallel.network_cells import (  # noqa: E402, F401 - parts by their names
     augmented,
     contrasts,
@@ -88,15 +89,6 @@ def shared_out() -> dict[str, list[Layout]]:
     """
     every = [*layouts()]
     return {name: every[k::2] for k, name in enumerate(ARCHITECTURES)}
-
-
-def do_not_optimize() -> None:
-    """Machine code of programs is that of LLVM without its optimizations.
-
-    These take most of the time. `cells` has every layout with them. XLA shards and
-    rewrites programs as ever.
-    """
-    jax.config.update("jax_disable_most_optimizations", True)
 
 
 def corpus() -> Encoded:

@@ -20,6 +20,7 @@ from embedder.engine.epochs import run_epochs
 from embedder.engine.exchange import Exchange
 from migration.parity.encoder_objectives import Views, compared
 from tests.encoders.image_cases import largest_difference, make_training, trained
+from tests.parallel.compiling import do_not_optimize
 
 BOTH = (("sharded", "memory"), ("pmap", "tfdata"))
 OTHERS = (("sharded", "tfdata"), ("pmap", "memory"))
@@ -45,6 +46,7 @@ def each_network() -> Iterator[dict]:
 
 def one_network() -> Iterator[dict]:
     """conv-small by sharded, and with planted faults of two kinds."""
+    do_not_optimize()
     yield from cells("conv-small", BOTH[:1])
     for name, planted in (
         ("statistics of a device", local_statistics()),
@@ -75,6 +77,7 @@ def half_network() -> Iterator[dict]:
 
 def objectives() -> Iterator[dict]:
     """Each objective that needs no augmentation, by an MLP; one network beside it."""
+    do_not_optimize()
     for objective, options in OBJECTIVES.items():
         yield from cells("mlp", BOTH, objective=objective, **options)
     yield from cells("conv-small", BOTH[:1], objective="supcon")
@@ -82,6 +85,7 @@ def objectives() -> Iterator[dict]:
 
 def augmented() -> Iterator[dict]:
     """Random changes of images, mixup, and objectives of two views."""
+    do_not_optimize()
     crop = {"augment": ("crop=1", "flip")}
     yield from cells("conv-small", BOTH, augment=("flip", "mixup=0.4"))
     yield from cells("mlp", BOTH, objective="simclr", **crop)

@@ -100,7 +100,7 @@ def test_a_run_says_where_its_time_went(tmp_path):
     assert "time, % by activity" in page
     share = r'time: updates</th><td class="num"><bdi>[0-9.]+ %'
     assert re.search(share, page)
-    assert "Scores that were measured while it trained have no intervals: " in page
+    assert "Scores of the vectors, with 95 % intervals" in page
 
 
 def test_the_wait_for_input_is_timed():
