@@ -7,6 +7,6 @@ def do_not_optimize() -> None:
     """Machine code of programs is that of LLVM without its optimizations.
 
     These take much of the time. `child.cells` has every layout of tables with them,
-    `network_cells.each_network` every network. XLA shards and rewrites as ever.
+    `network_cells.one_network` a network. XLA shards and rewrites programs as ever.
     """
     jax.config.update("jax_disable_most_optimizations", True)

@@ -34,6 +34,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 
 def each_network() -> Iterator[dict]:
     """Each network; the modes and loaders are shared out among devices."""
+    do_not_optimize()
     two = jax.device_count() == 2
     for network, where in (
         ("conv-small", (*BOTH, *OTHERS) if two else OTHERS),
@@ -46,7 +47,6 @@ def each_network() -> Iterator[dict]:
 
 def one_network() -> Iterator[dict]:
     """conv-small by sharded, and with planted faults of two kinds."""
-    do_not_optimize()
     yield from cells("conv-small", BOTH[:1])
     for name, planted in (
         ("statistics of a device", local_statistics()),
