@@ -12,7 +12,7 @@ import numpy as np
 
 RESAMPLES = 1000
 _FEWEST = 100  # of many cases
-_CHUNK_VALUES = 2**21  # counts of a chunk of resamples: 16 MB in float64
+_CHUNK_VALUES = 2**19  # counts of a chunk of resamples: 4 MB in float64
 
 
 class Estimate(NamedTuple):

@@ -87,7 +87,7 @@ def memory_needed(
         "vocabulary": 150 * num_rows,
         **encoded.memory,
         "blocks": int(replicas * (shards + superblocks) * per_token),
-        "held-out scores": 2**27 if data.sequence_holdout else 0,
+        "held-out scores": 2**27 if data.holdout else 0,
         "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,
     }
     if _BUILDING in needed:  # it ends before there are tables
