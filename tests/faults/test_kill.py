@@ -401,6 +401,7 @@ def test_a_run_killed_at_evaluations_has_the_same_scores_end_and_best(
     assert whole.returncode == 0, whole.stderr
     assert ("Ends early, after" in whole.stderr) == (patience == "4")
     expected, measured = digests(), scores()
+    assert "scores.json" in expected
     num_events = int(whole.stdout.splitlines()[-1])
     assert num_events > 10 and any(updates for _, updates, *_ in measured)
     shutil.rmtree("run")
