@@ -138,6 +138,7 @@ class EmbeddingTrainer:
     buckets: int
     _lines: Lines = ()  # of the last epochs, as in metrics.jsonl
     _noun = ""  # what messages call the tokens that it was trained on
+    _scores: ScoreTable = {}  # pickles of earlier versions have none
     _times: Lines = ()  # of the first call of each training, as in progress.jsonl
 
     @names_successors
@@ -172,7 +173,6 @@ class EmbeddingTrainer:
         vars(self).update(_checked(arguments))
         self._loss_history: list[float] = []
         self._score_history: list[dict[str, float | None]] = []
-        self._scores: ScoreTable = {}
         self._vocabulary: Vocabulary | None = None
         self._key_type: KeyType = "text"
         self._block = 0  # tokens of a block, resolved when the vocabulary is made
