@@ -444,6 +444,7 @@ def test_interrupt_that_python_loses_still_stops(capsys, monkeypatch):
 
     def run_epochs(*arguments):
         Deaf()  # what is raised in here is only printed
+        time.sleep(30)  # the signal that comes again ends this
         return epochs.run_epochs(*arguments)
 
     monkeypatch.setattr("embedder.run.loop.run_epochs", run_epochs)
