@@ -19,6 +19,14 @@ SIGNALS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def sighup():
+    """SIGHUP ends processes, also those of tests under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_that_nobody_awaits_stops_at_once(number):
     before = signal.getsignal(number)
