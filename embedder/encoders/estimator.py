@@ -309,7 +309,7 @@ class FeatureEncoder(
 
         Args:
           X: features, whose embeddings have a map.
-          y: their labels: confusions, calibration, and the hardest examples.
+          y: their labels: confusions, calibration, retrieval, the hardest examples.
         """
         from embedder.encoders.estimator_report import encoder_report
 

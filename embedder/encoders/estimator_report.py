@@ -8,6 +8,8 @@ from embedder.encoders.outputs import scores
 from embedder.encoders.sheet import as_pixels
 from embedder.encoders.uncertainty import log_likelihood, reliability
 from embedder.errors import InputError
+from embedder.evaluation.retrieval import retrieval_table
+from embedder.evaluation.score_table import ScoreTable
 from embedder.report.examples import map_of_examples
 from embedder.report.points import FULL
 from embedder.report.predictions import Predicted, hardest, predictions
@@ -29,6 +31,7 @@ def encoder_report(encoder: "FeatureEncoder", X: Any, y: Any) -> "Report":
     classes = [str(each) for each in encoder.classes_]
     facts = [("classes", number(len(classes)))]
     found = of_map = None
+    of_vectors: ScoreTable = {}
     if X is None and y is not None:
         raise InputError("`y` needs `X`, the features of these labels.")
     if X is not None:
@@ -37,11 +40,14 @@ def encoder_report(encoder: "FeatureEncoder", X: Any, y: Any) -> "Report":
         if labels is not None:
             found = predictions(_predicted(encoder, X, keys, labels, classes))
         matrix = encoder.transform(X)
+        if labels is not None:
+            of_vectors = retrieval_table(matrix, np.array(labels))
         of_map = map_of_examples(keys, matrix, labels, FULL)
         facts.append(("examples", number(len(keys))))
     kept = vars(encoder)  # not of a file, nor of former pickles
     lines, times = kept.get("_lines") or encoder.history_, kept.get("_times", ())
-    return report_of_examples(encoder._config(), lines, facts, found, of_map, times)
+    given = encoder._config(), lines, facts, found, of_map, times, of_vectors
+    return report_of_examples(*given)
 
 
 def _predicted(

@@ -26,9 +26,15 @@ from embedder.engine.epochs import Snapshot
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.engine.state import TrainState
 from embedder.errors import InputError
+from embedder.evaluation.retrieval import retrieval_table
+from embedder.evaluation.score_table import ScoreTable
 from embedder.run import workdir as folder
+from embedder.run.score_file import write_scores
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
+
+_QUERIES = 1000  # of the scores at the end of a training
+_PAIRS = 2e7  # of a query and another example: a second or two
 
 
 class EncoderProblem:
@@ -97,7 +103,10 @@ class EncoderProblem:
         return Vectors(training.examples.keys, matrix)
 
     def finish(self, run: Workdir, training: EncoderTraining, end: Snapshot) -> Vectors:
-        """Writes all results, vectors.safetensors last: it marks the run finished."""
+        """Writes all results, vectors.safetensors last: it marks the run finished.
+
+        The scores are those of retrieval among the validation examples.
+        """
         examples, predictor = training.examples, _predictor(training, end)
         rotations = predictor.rotations(examples.features)
         write_encoder(run.model, _model(training, end, rotations))
@@ -106,9 +115,16 @@ class EncoderProblem:
         )
         is_trained = np.isin(np.arange(len(examples.keys)), training.source.train)
         write_labels(run.labels, examples, found, is_trained, training.has_replicas)
+        if scores := _scores(matrix[~is_trained], examples.labels[~is_trained]):
+            write_scores(run, scores)
         vectors = Vectors(examples.keys, matrix)
         folder.finish(run, vectors)
         return vectors
+
+
+def _scores(vectors: np.ndarray, labels: np.ndarray) -> ScoreTable:
+    queries = min(_QUERIES, int(_PAIRS / max(len(labels), 1)))
+    return retrieval_table(vectors, labels, queries)
 
 
 def _predictor(training: EncoderTraining, end: Snapshot) -> Predictor:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.evaluation.intervals import RESAMPLES, Estimate, mean_estimates
+from embedder.evaluation.score_table import VECTORS, ScoreTable
 from embedder.vectors.search import unit_rows
 
 CUTOFFS = (1, 5, 10)
@@ -108,6 +109,24 @@ def estimates(
       num: resamples of the queries; 0: no intervals.
     """
     return dict(zip(SCORES, mean_estimates(scores, num, seed), strict=True))
+
+
+def retrieval_table(
+    vectors: np.ndarray, labels: np.ndarray, max_queries: int = MAX_QUERIES
+) -> ScoreTable:
+    """`SCORES` of the vectors with intervals, and what chance does; {} if no example
+    is a query, or all have one class.
+
+    Args:
+      vectors, labels: as of `retrieval_scores`.
+    """
+    labels = np.unique(labels, return_inverse=True)[1]
+    queries = choose_queries(labels, max_queries)
+    if not len(queries.ids) or labels.max() == 0:
+        return {}
+    found = estimates(retrieval_scores(vectors, labels, queries))
+    by_chance = estimates(chance(labels, queries), num=0)
+    return {name: {VECTORS: x, "chance": by_chance[name]} for name, x in found.items()}
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

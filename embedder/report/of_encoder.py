@@ -14,6 +14,7 @@ from embedder.report.points import Effort
 from embedder.report.predictions import Predicted, hardest, predictions
 from embedder.report.text import number, short
 from embedder.run.inputs import manifest_of
+from embedder.run.score_file import read_scores
 from embedder.run.workdir import Workdir
 from embedder.vectors.vectors import Vectors
 
@@ -26,6 +27,7 @@ def with_examples(
     notes: list[str],
 ) -> Page:
     """`page` with the parts of a run of an encoder, and `notes`."""
+    page = page.with_scores(read_scores(run))
     names = ["key", "label", "predicted", "probability", "log_likelihood", "trained"]
     frame = read_labels(run.path, names)
     if frame["label"].n_unique() == 1:

@@ -58,9 +58,11 @@ def report_of_examples(
     predictions: Predictions | None,
     of_map: Map | None,
     progress: Sequence[ProgressLine] = (),
+    scores: ScoreTable | None = None,
 ) -> Report:
     """The report of an encoder."""
     page = _page("Report of an encoder", config, history, facts, progress)
+    page = page.with_scores(scores or {})
     return make_report(page._replace(predictions=predictions, map=of_map))
 
 

@@ -15,7 +15,7 @@ model.npz            the trained model: the file of `EmbeddingTrainer.save`
 replicas.safetensors of a run with replicas: the vectors of each, and no model.npz
 index/               of `embedder index`: the index of the vectors
 longer/              while a finished run is made longer: the longer run
-scores.json          of tables that were scored: the scores of the vectors, with
+scores.json          of a run that was scored: the scores of the vectors, with
                      intervals, and those of baselines
 labels.parquet       of an encoder: label and prediction of each example
 vectors.txt          of tables: the vectors as word2vec text

@@ -20,6 +20,7 @@ from embedder.evaluation.retrieval import (
 )
 from embedder.limits import Limit
 from tests.commands import error_line
+from tests.report import parsed
 
 NAMES = np.array(["blue", "green", "red"])
 RNG = np.random.default_rng(0)
@@ -63,6 +64,48 @@ def printed_json(capsys, *arguments) -> dict:
 def printed(capsys, *arguments) -> list[str]:
     assert main(["evaluate", *map(str, arguments)]) == 0
     return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("name", ["one", "several"])
+def test_a_training_writes_the_scores_of_its_validation_examples(runs, capsys, name):
+    found = json.loads((runs / name / "scores.json").read_text())
+    expected = printed_json(capsys, runs / name)["retrieval"]
+    by_chance = expected["baselines"]["chance"]
+    assert [*found] == [*SCORES]
+    for score, by_model in found.items():
+        ends = [*expected["scores"][score].values()]
+        assert by_model["vectors"] == pytest.approx(ends, abs=1e-6)
+        assert by_model["chance"] == pytest.approx([*by_chance[score].values()])
+    page = parsed.parse((runs / name / "report.html").read_text("utf-8"))
+    shown = parsed.table(page, "Scores of the vectors, with 95 % intervals")
+    value, lower, upper = found["recall@1"]["vectors"]
+    assert shown["recall@1"] == [f"{value:.4f} [{lower:.4f}, {upper:.4f}]"]
+    assert shown["recall@1 by chance"] == [f"{found['recall@1']['chance'][0]:.4f}"]
+
+
+@pytest.mark.row("B91")
+def test_damaged_scores_are_refused(runs, capsys):
+    shutil.copytree(runs / "one", "run")
+    Path("run/scores.json").write_text('{"recall@1": 1}')
+    assert main(["report", "run"]) == 2
+    assert "scores.json is damaged: " in error_line(capsys)
+
+
+def test_without_examples_of_several_classes_a_training_has_no_scores(tmp_path):
+    np.savez(tmp_path / "points.npz", X=X, y=Y)
+    source, run = str(tmp_path / "points.npz"), tmp_path / "run"
+    none = *FAST, "--validation-fraction", "0", "--workdir", str(run)
+    assert main(["train", source, *none]) == 0
+    assert not (run / "scores.json").exists()
+
+
+def test_the_report_of_an_estimator_has_the_scores_of_given_examples():
+    encoder = FeatureEncoder(layers=[4, 6, 3], epochs=1).fit(X, Y)
+    page = parsed.parse(encoder.report(X[HELD], Y[HELD]).html)
+    shown = parsed.table(page, "Scores of the vectors, with 95 % intervals")
+    expected = means(encoder.transform(X[HELD]), LABELS[HELD])
+    for score, value in expected.items():
+        assert shown[score][0].startswith(f"{value:.4f} [")
 
 
 def means(vectors: np.ndarray, labels: np.ndarray) -> dict[str, float]:
