@@ -21,22 +21,24 @@ BUSY: dict[str, int | None] = {"none": None, "nice 19": 19, "nice 0": 0}
 
 
 def run(
-    samples: int,
-    seconds: float,
-    vocabulary: int,
-    updates: int,
-    blocks_per_update: tuple[int, ...],
+    samples: int = 5,
+    seconds: float = 3,
+    vocabulary_size: int = 100_000,
+    updates: int = 1024,
+    blocks_per_update: tuple[int, ...] = (1, 64),
 ) -> Table:
-    """Measures each configuration `samples` times.
+    """Throughput of the kernel while another process keeps a core busy.
 
     Args:
+      samples: number of measurements of each configuration.
       seconds: duration of a measurement.
-      vocabulary: rows of a table.
+      vocabulary_size: rows of a table.
       updates: updates of a call, of one block; fewer of more blocks.
+      blocks_per_update: blocks of an update; each number is measured.
     """
     teams = list(dict.fromkeys((1, available_cores())))
     calls = {
-        (num_blocks, threads): _call(threads, vocabulary, updates, num_blocks)
+        (num_blocks, threads): _call(threads, vocabulary_size, updates, num_blocks)
         for num_blocks in blocks_per_update
         for threads in teams
         if threads <= num_blocks
@@ -50,7 +52,8 @@ def run(
                 for (num_blocks, threads), (call, tokens) in calls.items():
                     rate = _calls_per_second(call, seconds) * tokens
                     rates[num_blocks][name].setdefault(threads, []).append(rate)
-    settings = {"seconds": seconds, "vocabulary": vocabulary, "updates": updates}
+    settings = {"seconds": seconds, "vocabulary": vocabulary_size}
+    settings |= {"updates": updates}
     return table(write_results("beside", settings=settings, samples=rates))
 
 
@@ -114,3 +117,7 @@ def table(results: Results) -> Table:
 
 def _ratios(values: list[float], to: list[float]) -> str:
     return spread(a / b for a, b in zip(values, to, strict=True))
+
+
+BENCHES = {"beside": run}
+TABLES = {"beside": table}

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bench import cpu
 from bench.results import (
@@ -56,21 +56,38 @@ def read_tile(text: str) -> tuple[int, int]:
 
 
 def run(
-    corpus: Path,
-    architecture: str,
-    grid: Grid,
-    programs: tuple[str, ...],
-    keep: bool,
-    name: str,
+    corpus: Path | None = None,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+    blocks_per_update: tuple[int, ...] = (1, 16, 64, 256, 1024),
+    alphas: tuple[float, ...] = (),
+    tiles: tuple[str, ...] = ("16:32",),
+    block: int | None = None,
+    epochs: tuple[int, ...] = (5,),
+    seeds: tuple[int, ...] = (1,),
+    programs: tuple[Literal["gensim"], ...] = (),
+    keep: bool = False,
+    name: str = "composition",
 ) -> Table:
-    """Trains with every setting of `grid`, and scores the vectors.
+    """Quality of trainings whose updates have different numbers of blocks.
+
+    All combinations of the settings are trained.
 
     Args:
+      corpus: a text file; none: 17 M words of Wikipedia.
       architecture: skipgram or cbow.
-      programs: keys of PROGRAMS, trained with the same seeds and numbers of epochs.
-      keep: samples of the same commit that the file already has are kept.
+      blocks_per_update: numbers of blocks of an update.
+      alphas: learning rates to train with, beside the default of each number.
+      tiles: tokens of a tile and its noise tokens, as 16:32.
+      block: tokens of a block; none: the default.
+      epochs: passes over the corpus.
+      seeds: each training is repeated with each.
+      programs: others to train for the same numbers of epochs.
+      keep: keep the samples of the same commit that the file already has.
       name: of the file in bench/results.
     """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
+    shapes = tuple(read_tile(text) for text in tiles)
+    grid = Grid(blocks_per_update, alphas, shapes, block, epochs, seeds)
     encoded = encode(open_corpus(str(corpus)), Config().tables.min_count)
     settings = {"corpus": corpus.name, "tokens": encoded.num_tokens}
     settings |= {"architecture": architecture, "sets": [p.stem for p in _more_sets()]}
@@ -213,3 +230,7 @@ def _update_cells(sample: dict[str, Any]) -> list[str]:
     mark = ", default" if sample["default"] else ""
     size = f"{blocks:,} ({blocks * block:,}){mark}"
     return [f"{tile}:{noise}", size, f"{alpha:.4f}"]
+
+
+BENCHES = {"composition": run}
+TABLES = dict.fromkeys(("composition", "composition-cbow"), table)

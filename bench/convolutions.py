@@ -45,7 +45,7 @@ class Form(NamedTuple):
     temporary: int  # its bytes beside arguments and results
 
 
-def forms() -> dict[str, Callable]:
+def form_functions() -> dict[str, Callable]:
     """Name in the table -> function of images, kernel and stride."""
     from embedder.encoders.networks import convolution as ours
 
@@ -76,18 +76,31 @@ def by_pixels(x, kernel, stride: int):
     return total.reshape(len(x), *rows, num)
 
 
-def run(shapes: list[tuple[int, ...]], names: list[str], samples: int) -> Table:
-    """Measures and writes bench/results/convolutions.json."""
+def run(
+    forms: tuple[str, ...] = (
+        *("the program's", "XLA's", "patches"),
+        "a product a pixel",
+    ),
+    samples: int = 5,
+    shapes: int = len(SHAPES),
+) -> Table:
+    """Convolutions and their gradients in different forms, in a loop and without.
+
+    Args:
+      forms: which to run; default: all.
+      samples: number of measurements of each.
+      shapes: how many of the shapes.
+    """
     import jax
 
     jax.config.update("jax_enable_compilation_cache", False)
-    known = forms()
-    if unknown := {*names} - {*known}:
+    known = form_functions()
+    if unknown := {*forms} - {*known}:
         raise SystemExit(f"bench: `forms` must be of {[*known]}, got {[*unknown]}.")
     results = []
-    for shape in shapes:
+    for shape in SHAPES[:shapes]:
         arrays = _arrays(shape)
-        compiled = {name: _compiled(known[name], shape[4], arrays) for name in names}
+        compiled = {name: _compiled(known[name], shape[4], arrays) for name in forms}
         times = _times(compiled, arrays, samples)
         for name, form in compiled.items():
             about = {"shape": shape, "form": name, "seconds": times[name]}
@@ -181,3 +194,7 @@ def table(results: Results) -> Table:
             ]
         )
     return Table(_COLUMNS, rows)
+
+
+BENCHES = {"convolutions": run}
+TABLES = {"convolutions": table}

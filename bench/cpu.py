@@ -8,7 +8,7 @@ import gzip
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bench.results import (
     Results,
@@ -41,21 +41,34 @@ SCORES = {"ws353": "WS-353", "simlex": "SimLex", "analogies": "analogies %"}
 
 
 def run(
-    programs: list[str], epochs: int, seeds: list[int], options: dict, name: str
+    programs: tuple[str, ...] = tuple(PROGRAMS),
+    epochs: int = 5,
+    seeds: tuple[int, ...] = (1,),
+    vector_size: int = 100,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+    name: str = "cpu",
 ) -> Table:
-    """Trains each of `programs` with each seed and evaluates the vectors.
+    """Throughput, memory and quality on 17 M words of Wikipedia.
 
     Args:
-      options: vector_size and architecture, the same for all programs.
+      programs: which to run; default: all.
+      epochs: passes over the corpus.
+      seeds: each program is trained once with each.
+      vector_size: dimensions of a vector.
+      architecture: skipgram or cbow.
       name: of the file in bench/results.
     """
-    samples = train(programs, [epochs], seeds, options)
+    options = {"vector_size": vector_size, "architecture": architecture}
+    samples = train(programs, (epochs,), seeds, options)
     settings = {"epochs": epochs, "seeds": seeds, "corpus": "wiki17m-0", **options}
     return table(write_results(name, settings=settings, samples=samples))
 
 
 def train(
-    programs: list[str], epochs: list[int], seeds: list[int], options: dict
+    programs: tuple[str, ...],
+    epochs: tuple[int, ...],
+    seeds: tuple[int, ...],
+    options: dict,
 ) -> list[dict[str, Any]]:
     """One sample for each seed, number of epochs and program, in this order."""
     samples = []
@@ -129,3 +142,7 @@ def table(results: Results) -> Table:
         rows.append([program, row[0], spread(ratios) if ratios else "", *row[1:]])
     titles = list(columns)
     return Table(["program", titles[0], f"to {base}", *titles[1:]], rows)
+
+
+BENCHES = {"cpu": run}
+TABLES = dict.fromkeys(("cpu", "cpu-300", "cpu-all", "cpu-cbow", "cpu-hs"), table)

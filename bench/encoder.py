@@ -6,9 +6,9 @@ Programs take turns, each in its own process.
 import statistics
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bench import encoders
+from bench import encoders, networks
 from bench.encoders import SYSTEMS
 from bench.results import (
     Results,
@@ -47,8 +47,26 @@ NETS: dict[str, dict[str, Any]] = {
 BASE = "PyTorch, eager"
 
 
-def run(net: str, systems: list[str], samples: int, data: str) -> Table:
-    """Measures and writes bench/results/encoder-NET.json."""
+def run(
+    net: Literal[
+        *("mlp", "images", "deep"), *("conv-small", "resnet", "wide-resnet", "vit")
+    ] = "mlp",
+    systems: tuple[str, ...] = (),
+    samples: int = 3,
+    data: str = "mnist",
+) -> Table:
+    """Seconds of an epoch of an encoder, and accuracy after each.
+
+    Args:
+      net: an MLP on MNIST, one on large images, or 90 layers; or a network of images,
+        whose updates a second are measured beside PyTorch's.
+      systems: which to run; default: all.
+      samples: number of measurements of each.
+      data: mnist or fashion-mnist, for an MLP.
+    """
+    if net in networks.NETS:
+        return networks.run(net, systems, samples)
+    systems = systems or tuple(SYSTEMS)
     settings = _settings(net, data)
     results: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
     for number in range(samples):
@@ -109,8 +127,13 @@ def _gigabytes(settings) -> float:
     return 5 * 4 * numbers / 1e9
 
 
-def run_busy(updates_of_a_call: int, data: str) -> Table:
-    """Share of time in which a training computes; draws results/encoder-busy.png."""
+def run_busy(updates_of_a_call: int = 334, data: str = "mnist") -> Table:
+    """Time that a training waits for data, with and without cache and prefetch.
+
+    Args:
+      updates_of_a_call: updates between two time stamps; 334 are the program's.
+      data: mnist or fashion-mnist.
+    """
     settings = _settings("mlp", data) | {"updates_of_a_call": updates_of_a_call}
     SYSTEMS["busy"] = {"kind": "busy"}
     spans = encoders.measure("busy", **settings)["spans"]
@@ -160,8 +183,20 @@ def _draw(spans: dict[str, list], path: Path) -> None:
     pyplot.close(figure)
 
 
-def run_modes(net: str, devices: list[int], samples: int, data: str) -> Table:
-    """Measures jit, sharded and pmap; writes bench/results/encoder-modes.json."""
+def run_modes(
+    devices: tuple[int, ...] = (1, 2),
+    samples: int = 2,
+    net: Literal["mlp", "images", "deep"] = "deep",
+    data: str = "mnist",
+) -> Table:
+    """Steps of 90 layers by jit, sharded and pmap.
+
+    Args:
+      devices: numbers of devices; each is measured in its own process.
+      samples: number of measurements of each.
+      net: an MLP on MNIST, one on large images, or 90 layers.
+      data: mnist or fashion-mnist, for the net mlp.
+    """
     settings = _settings(net, data)
     results: dict[str, list[dict[str, Any]]] = {}
     cells = [("jit", 1)] + [(m, n) for n in devices for m in ("sharded", "pmap")]
@@ -185,3 +220,14 @@ def modes_table(results: Results) -> Table:
         ratios = [a / b for a, b in zip(times, first, strict=True)]
         rows.append([name, spread(times, 2), spread(ratios, 2)])
     return Table(["mode, devices", "s a step", "to jit"], rows)
+
+
+BENCHES = {"encoder": run, "encoder-modes": run_modes, "encoder-busy": run_busy}
+TABLES = {
+    **dict.fromkeys(
+        ("encoder-mlp", "encoder-fashion-mnist", "encoder-images", "encoder-deep"),
+        table,
+    ),
+    "encoder-modes": modes_table,
+    "encoder-busy": busy_table,
+}

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,13 +35,22 @@ _COLUMNS = [
 ]
 
 
-def run(images: int, samples: int, network: str, arguments: list[str]) -> Table:
-    """Measures and writes bench/results/folders.json.
+def run(
+    images: int = 4000,
+    samples: int = 3,
+    network: Literal["conv-small", "resnet", "wide-resnet", "vit"] = "conv-small",
+    network_args: tuple[str, ...] = (),
+) -> Table:
+    """New images through an encoder: `embedder embed` of a folder and of an idx file,
+    beside a plain loop.
 
     Args:
-      network, arguments: as of `embedder train`; its parameters are the first ones.
+      images: how many of Fashion-MNIST, as PNGs and in one file.
+      samples: number of measurements of each.
+      network: that of the encoder.
+      network_args: its arguments, as NAME=VALUE.
     """
-    settings = {"images": images, "network": network, "arguments": arguments}
+    settings = {"images": images, "network": network, "arguments": network_args}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in PROGRAMS}
     with tempfile.TemporaryDirectory() as folder:
         write_problem(settings, Path(folder))
@@ -84,7 +93,7 @@ def table(results: Results) -> Table:
 
 
 def write_problem(settings: dict[str, Any], folder: Path) -> None:
-    """Writes the images as files and as one, and a run of the network."""
+    """Writes the images as files and as one, and a run of the network, untrained."""
     from PIL import Image
 
     from embedder.cli import main
@@ -204,6 +213,10 @@ def main(arguments: list[str]) -> None:
     vectors = by(folder, settings["data"], timer)
     np.save(folder / "vectors.npy", vectors)
     print(json.dumps(timer.seconds))
+
+
+BENCHES = {"folders": run}
+TABLES = {"folders": table}
 
 
 if __name__ == "__main__":

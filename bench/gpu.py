@@ -51,6 +51,19 @@ def write_encoded(encoded: Encoded, path: Path) -> None:
     )
 
 
+def run_encoded(corpus: Path, to: Path) -> None:
+    """Write a corpus as the file of ids that `bench gpu` reads.
+
+    Args:
+      corpus: a text file.
+      to: the .npz file to write.
+    """
+    from embedder.tables.encode import encode  # needs what `bench gpu` does without
+    from embedder.tables.problem import open_corpus
+
+    write_encoded(encode(open_corpus(str(corpus)), Config().tables.min_count), to)
+
+
 def read_encoded(path: Path) -> Encoded:
     """The corpus in a file that `write_encoded` wrote."""
     with np.load(path, allow_pickle=False) as file:
@@ -236,3 +249,7 @@ def main(arguments: list[str]) -> None:
         given.devices,
     )
     print(table.markdown())
+
+
+BENCHES = {"encoded": run_encoded}
+TABLES = {"gpu": table}

@@ -116,3 +116,6 @@ def main(arguments: list[str]) -> None:
         print(f"skipped: {PLUGIN} is not installed (extra `gpu-offline`).")
         return
     print(run(given.networks, given.batch_size, given.examples).markdown())
+
+
+TABLES = {"gpu-networks": table}

@@ -275,3 +275,6 @@ def main(arguments: list[str]) -> None:
         print(f"skipped: {PLUGIN} is not installed (extra `gpu-offline`).")
         return
     print(run(given.blocks, given.vector_sizes, given.vocabulary).markdown())
+
+
+TABLES = {"gpu-offline": table}

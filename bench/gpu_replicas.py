@@ -91,3 +91,6 @@ def main(arguments: list[str]) -> None:
     names = "vocabulary", "vector_size", "blocks"
     shape = {name: getattr(given, name) for name in names}
     print(run(given.networks, given.models, shape).markdown())
+
+
+TABLES = {"gpu-replicas": table}

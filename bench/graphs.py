@@ -16,6 +16,7 @@ import csv
 import gzip
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,38 +60,55 @@ DATA = {
 
 
 def run(
-    programs: list[str],
-    walk: dict[str, Any],
-    settings: dict[str, Any],
-    shares: list[int],
-    splits: int,
-    seeds: list[int],
-    name: str = "graphs",
+    programs: tuple[str, ...] = tuple(PROGRAMS),
+    walks: int = 80,
+    walk_length: int = 40,
+    p: float = 1.0,
+    q: float = 1.0,
+    vector_size: int = 128,
+    window: int = 10,
+    shares: tuple[int, ...] = (10, 20, 30, 40, 50, 60, 70, 80, 90),
+    splits: int = 10,
+    seeds: tuple[int, ...] = (1, 2, 3),
+    epochs: int = 1,
     data: str = "blogcatalog",
+    name: str = "graphs",
 ) -> Table:
-    """Trains each of `programs` with each seed and predicts the labels.
+    """Labels of the nodes of a graph from vectors of random walks.
 
     Args:
-      walk: settings of the walks.
-      settings: of the training, the same for all programs.
-      shares: of the nodes with known labels, in percent.
+      programs: which to run; default: all.
+      walks: from each node.
+      walk_length: nodes of a walk.
+      p: return parameter of node2vec.
+      q: in-out parameter of node2vec.
+      vector_size: dimensions of a vector.
+      window: largest distance of a context.
+      shares: of the nodes whose labels are known, in percent.
       splits: random choices of these nodes, the same for all programs and seeds.
+      seeds: each program is trained once with each.
+      epochs: of each training.
+      data: the graph: blogcatalog or cora.
       name: of the file in bench/results.
-      data: the graph, of `DATA`.
     """
+    if data not in DATA:
+        raise SystemExit(f"bench: --data must be of {[*DATA]}, got {data}.")
+    walk = {"walks": walks, "walk_length": walk_length, "p": p, "q": q}
+    settings = {"vector_size": vector_size, "window": window, "negative": 5}
+    settings["epochs"] = epochs
     folder = data_folder() / "graphs"
     edges, labels = (folder / f"{data}.{end}" for end in DATA[data])
     options = with_options(Config(), **walk).tables
-    walks = walks_over(open_graph(edges, options).read(), options)
-    walks.shard(0, 0, 0)  # compiles
+    on_graph = walks_over(open_graph(edges, options).read(), options)
+    on_graph.shard(0, 0, 0)  # compiles
     samples = [
         {"program": program, "scores": f1_scores(*predicted, shares, splits)}
-        for program, predicted in counted(walks, labels).items()
+        for program, predicted in counted(on_graph, labels).items()
     ]
     for seed in seeds:
         with tempfile.TemporaryDirectory() as temporary:
             text = Path(temporary, "walks.txt")
-            made = write_walks(walks, seed, text)
+            made = write_walks(on_graph, seed, text)
             for program in programs:
                 system, own = PROGRAMS[program]
                 vectors = Path(temporary, "vectors.bin")
@@ -162,7 +180,7 @@ def counted(walks: Walks, labels: Path) -> dict[str, tuple[Predictor, np.ndarray
 
 
 def f1_scores(
-    predictor: Predictor, has_label: np.ndarray, shares: list[int], splits: int
+    predictor: Predictor, has_label: np.ndarray, shares: Sequence[int], splits: int
 ) -> dict[str, Any]:
     """Micro and macro F1 in percent, for each share a list over the splits; of nodes
     with one label each the first is named accuracy."""
@@ -209,3 +227,7 @@ def _scores(samples: list[dict[str, Any]], name: str) -> np.ndarray:
 
 def _spreads(scores: np.ndarray) -> list[str]:
     return [spread(row.tolist(), 1) for row in scores]
+
+
+BENCHES = {"graphs": run}
+TABLES = dict.fromkeys(("graphs", "graphs-hs", "graphs-hs-5", "graphs-cora"), table)

@@ -77,9 +77,23 @@ SOURCES = {
 }
 
 
-def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
-    """Measures both loaders with both sources on each number of CPU devices."""
-    settings = {"samples": samples, **sizes}
+def run(
+    devices: tuple[int, ...] = (1, 2, 4, 8),
+    samples: int = 5,
+    rows: int = 1024,
+    tokens: int = 2048,
+    images: int = 64,
+) -> Table:
+    """Throughput of batches to devices, by DeviceLoader and by one thread.
+
+    Args:
+      devices: numbers of devices; each is measured in its own process.
+      samples: number of measurements of each.
+      rows: rows of a batch of token ids.
+      tokens: tokens of a row.
+      images: images of a batch.
+    """
+    settings = {"samples": samples, "rows": rows, "tokens": tokens, "images": images}
     results = []
     for num_devices in devices:
         results += run_on_devices("bench.loader", num_devices, settings)
@@ -177,6 +191,10 @@ def _read_image(path: Path, size: tuple[int, ...]) -> np.ndarray:
 def main(arguments: list[str]) -> None:
     """Prints all results as one line of JSON."""
     print(json.dumps([*measure(int(arguments[0]), json.loads(arguments[1]))]))
+
+
+BENCHES = {"loader": run}
+TABLES = {"loader": table}
 
 
 if __name__ == "__main__":

@@ -63,10 +63,16 @@ class _Made(NamedTuple):
     facts: dict[str, Any]  # for the results
 
 
-def run(limit: float, times: list[float], sample: float) -> Table:
-    """Trains on texts of `times` the size of `limit`, in GiB.
+def run(
+    times: tuple[float, ...] = (0.1, 1), limit: float = 2, sample: float = 1e-7
+) -> Table:
+    """Peak memory as a function of the corpus size, under a limit of the system.
 
-    The text is copies of Wikipedia's. Each file is removed after its training.
+    Args:
+      times: sizes of the text as multiples of the limit; a text of 10 times the
+        limit needs 25 times the limit on disk.
+      limit: GiB that a training may allocate.
+      sample: as in a training; small, so that the bench takes minutes.
     """
     text = wiki()
 
@@ -81,8 +87,17 @@ def run(limit: float, times: list[float], sample: float) -> Table:
     return table(write_results("memory", settings=settings, samples=samples))
 
 
-def run_sessions(limit: float, times: list[float], sample: float) -> Table:
-    """Trains on tables of sessions of `times` the size of `limit`, in GiB."""
+def run_sessions(
+    times: tuple[float, ...] = (0.1, 1), limit: float = 2, sample: float = 1e-4
+) -> Table:
+    """Peak memory as a function of the size of a table of sessions, under a limit.
+
+    Args:
+      times: sizes of the files as multiples of the limit; a table of 10 times the
+        limit needs 27 times the limit on disk.
+      limit: GiB that a training may allocate.
+      sample: as in a training; small, so that the bench takes minutes.
+    """
 
     def write(size: int, folder: Path) -> _Made:
         table = folder / "table"
@@ -100,10 +115,12 @@ def run_sessions(limit: float, times: list[float], sample: float) -> Table:
 
 def _samples(
     settings: dict[str, Any],
-    times: list[float],
+    times: tuple[float, ...],
     write: Callable[[int, Path], _Made],
 ) -> list[dict[str, Any]]:
     """The memory of each training, the first a tiny one.
+
+    Each corpus is removed after its training.
 
     Args:
       write: writes a corpus of so many bytes, about, to a folder.
@@ -123,8 +140,12 @@ def _samples(
     return samples
 
 
-def run_estimates(names: list[str]) -> Table:
-    """The estimate of `--dry-run`, and the peak above that of a tiny training."""
+def run_estimates(names: tuple[str, ...] = tuple(ESTIMATED)) -> Table:
+    """Memory as estimated by `--dry-run`, and as measured.
+
+    Args:
+      names: what to train; default: all.
+    """
     texts = {"wiki": wiki, "many": lambda: many_types(1_000_000, 10_000_000)}
     base = {"epochs": 1, "backend": "numba", "save_every": "never"}
     samples = []
@@ -305,6 +326,18 @@ def status_bytes(name: str) -> int:
     """A field of /proc/self/status, in bytes."""
     text = Path("/proc/self/status").read_text()
     return 1024 * int(re.search(rf"^{name}:\s+(\d+)", text, re.M)[1])
+
+
+BENCHES = {
+    "memory": run,
+    "memory-sessions": run_sessions,
+    "memory-estimates": run_estimates,
+}
+TABLES = {
+    "memory": table,
+    "memory-sessions": sessions_table,
+    "memory-estimates": estimates_table,
+}
 
 
 if __name__ == "__main__":

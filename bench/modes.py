@@ -18,14 +18,26 @@ from bench.processes import run_on_devices
 from bench.results import Results, Table, write_results
 
 
-def run(devices: list[int], samples: int, sizes: dict[str, int]) -> Table:
-    """Measures every mode and layout on each number of devices.
+def run(
+    devices: tuple[int, ...] = (1, 2, 4),
+    samples: int = 5,
+    vector_size: int = 100,
+    blocks: int = 16,
+    vocabulary: int = 50_000,
+    updates: int = 64,
+) -> Table:
+    """Updates by jit, sharded and pmap on one device and on several.
 
     Args:
-      sizes: vector_size, vocabulary, blocks of an update (weak scaling: per device),
-        and updates of a call.
+      devices: numbers of devices; each is measured in its own process.
+      samples: number of measurements of each.
+      vector_size: dimensions of a vector.
+      blocks: blocks of an update; weak scaling: of an update, for each device.
+      vocabulary: rows of a table.
+      updates: updates of a call.
     """
-    settings = {"samples": samples, **sizes}
+    settings = {"samples": samples, "vector_size": vector_size}
+    settings |= {"vocabulary": vocabulary, "blocks": blocks, "updates": updates}
     results = []
     for num_devices in devices:
         results += run_on_devices("bench.modes", num_devices, settings)
@@ -176,6 +188,10 @@ def main(arguments: list[str]) -> None:
 
     jax.config.update("jax_enable_compilation_cache", False)  # to measure compilation
     print(json.dumps([*measure(int(arguments[0]), json.loads(arguments[1]))]))
+
+
+BENCHES = {"modes": run}
+TABLES = {"modes": table}
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def systems_of(net: str) -> list[str]:
     return [name for name in SYSTEMS if net != "vit" or "channels" not in name]
 
 
-def run(net: str, systems: list[str], samples: int) -> Table:
+def run(net: str, systems: tuple[str, ...], samples: int) -> Table:
     """Measures and writes bench/results/encoder-NET.json."""
     known = systems_of(net)
     if unknown := [name for name in systems if name not in known]:
@@ -289,6 +289,9 @@ def main() -> None:
     """Trains as the argument says, and prints what was measured."""
     settings, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
     print(json.dumps(TRAIN[settings["program"]](settings, folder)))
+
+
+TABLES = dict.fromkeys((f"encoder-{net}" for net in NETS), table)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.results import Results, Table, write_results
+from bench.results import Results, Table, data_folder, write_results
 from bench.stages import first_superblocks
 from bench.timed import BLOCK_PARTS, BUCKET_PARTS, TimedUpdates
 from embedder.config import Config, with_options
@@ -29,9 +29,20 @@ Trainings = dict[int, tuple[Training, Batch]]
 
 
 def run(
-    corpus: Path, samples: int, vector_size: int, blocks_per_update: tuple[int, ...]
+    corpus: Path | None = None,
+    samples: int = 9,
+    vector_size: int = 100,
+    blocks_per_update: tuple[int, ...] = (1, 16, 64),
 ) -> Table:
-    """Times parts and whole updates `samples` times; all of them take turns."""
+    """Time of each part of an update.
+
+    Args:
+      corpus: a text file; none: 17 M words of Wikipedia.
+      samples: number of measurements of each part.
+      vector_size: dimensions of a vector.
+      blocks_per_update: blocks of an update; each number is measured.
+    """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
     given = trainings(corpus, vector_size, blocks_per_update)
     calls = {num: _calls(*each) for num, each in given.items()}
     times: dict[int, dict[str, list[float]]] = {num: {} for num in calls}
@@ -133,3 +144,7 @@ def _flops(training: Training, batch: Batch) -> float:
     columns = band.mean() + data.noise
     tokens = data.blocks_per_update * data.block
     return 3 * 2 * tokens * columns * data.vector_size
+
+
+BENCHES = {"parts": run}
+TABLES = {"parts": table}

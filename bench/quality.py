@@ -18,8 +18,18 @@ from bench.results import (
 )
 
 
-def run(programs: list[str], epochs: list[int], seeds: list[int]) -> Table:
-    """Trains each program for each number of epochs, with each seed."""
+def run(
+    programs: tuple[str, ...] = ("embedder", "gensim, 2 workers", "legacy, 2 workers"),
+    epochs: tuple[int, ...] = (1, 2, 3, 5),
+    seeds: tuple[int, ...] = (1,),
+) -> Table:
+    """Quality against words seen and against time, as a plot.
+
+    Args:
+      programs: which to run.
+      epochs: each program is trained once for each number of epochs.
+      seeds: all that is repeated with each.
+    """
     samples = cpu.train(programs, epochs, seeds, {})
     settings = {"epochs": epochs, "seeds": seeds, "corpus": "wiki17m-0"}
     results = write_results("quality", settings=settings, samples=samples)
@@ -83,3 +93,7 @@ def _curves(results: Results) -> dict[str, list[list[dict[str, Any]]]]:
 def _mean(values) -> float:
     values = list(values)
     return sum(values) / len(values)
+
+
+BENCHES = {"quality": run}
+TABLES = {"quality": table}

@@ -85,14 +85,20 @@ SUBJECTS = {
 }
 
 
-def run(names: list[str], factors: list[float], seeds: list[int]) -> Table:
-    """Trains each of `names` with each seed, at multiples of the automatic rate.
+def run(
+    subjects: tuple[str, ...] = tuple(SUBJECTS),
+    factors: tuple[float, ...] = (0.25, 0.5, 2.0, 4.0),
+    seeds: tuple[int, ...] = (1, 2),
+) -> Table:
+    """The automatic learning rate beside shares and multiples of it.
 
     Args:
+      subjects: what to train; default: all.
       factors: of the automatic rate, beside 1.
+      seeds: each is trained once with each.
     """
     samples = []
-    for name in names:
+    for name in subjects:
         for seed in seeds:
             automatic = 0.0
             for factor in [1.0, *sorted({*factors} - {1.0})]:
@@ -151,3 +157,7 @@ def _spread(scores: list[float | None]) -> str:
         return "diverged"
     num = len(scores) - len(found)
     return spread(found) + (f", {num} of {len(scores)} diverged" if num else "")
+
+
+BENCHES = {"rates": run}
+TABLES = {"rates": table}

@@ -32,14 +32,20 @@ RECIPES = {
 """Recipe -> the data that it is given."""
 
 
-def run(names: list[str], seeds: list[int], limit: int | None = None) -> Table:
-    """Runs each of `names` with both, once with each seed.
+def run(
+    programs: tuple[str, ...] = tuple(RECIPES),
+    seeds: tuple[int, ...] = (1, 2, 3),
+    limit: int | None = None,
+) -> Table:
+    """Three programs for gensim, with gensim and with embedder's classes.
 
     Args:
-      limit: what a recipe reads at most; see its `--limit`.
+      programs: item2vec, node2vec, text; default: all.
+      seeds: each is run once with each.
+      limit: baskets, nodes of a walk, or sentences that a program uses; default: all.
     """
     samples: list[dict[str, Any]] = []
-    for name in names:
+    for name in programs:
         data = [str(data_folder() / each) for each in RECIPES[name]]
         options = [] if limit is None else ["--limit", str(limit)]
         for seed in seeds:
@@ -65,3 +71,7 @@ def table(results: Results) -> Table:
             rows.append([recipe, score, *both, f"{embedder / gensim:.2f}"])
     columns = ["recipe", "score", "gensim", "embedder", "time, embedder to gensim"]
     return Table(columns, rows)
+
+
+BENCHES = {"recipes": run}
+TABLES = {"recipes": table}

@@ -11,92 +11,11 @@ import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench import (
-    accuracy,
-    beside,
-    checkpoints,
-    composition,
-    convolutions,
-    cpu,
-    dropin,
-    encoder,
-    folders,
-    gpu,
-    gpu_networks,
-    gpu_offline,
-    gpu_replicas,
-    graphs,
-    items,
-    judges,
-    loader,
-    memory,
-    modes,
-    networks,
-    parts,
-    quality,
-    rates,
-    recipes,
-    replicas,
-    retrieval,
-    search,
-    search_batch,
-    small,
-    spirals,
-    stages,
-    subwords,
-    threads,
-    updates,
-    vocabulary,
-)
+from bench.registry import collected
 from bench.results import CHECKOUT, Results, Table, read_results
 
 READMES = CHECKOUT / "README.md", CHECKOUT / "bench" / "README.md"
-TABLES: dict[str, Callable[[Results], Table]] = {
-    **dict.fromkeys(("accuracy", "accuracy-others"), accuracy.table),
-    "beside": beside.table,
-    "checkpoints": checkpoints.table,
-    **dict.fromkeys(("composition", "composition-cbow"), composition.table),
-    **dict.fromkeys(("cpu", "cpu-300", "cpu-all", "cpu-cbow", "cpu-hs"), cpu.table),
-    "dropin": dropin.table,
-    "encoder-busy": encoder.busy_table,
-    **dict.fromkeys(
-        ("encoder-mlp", "encoder-fashion-mnist", "encoder-images", "encoder-deep"),
-        encoder.table,
-    ),
-    **dict.fromkeys((f"encoder-{net}" for net in networks.NETS), networks.table),
-    "encoder-modes": encoder.modes_table,
-    "convolutions": convolutions.table,
-    "rates": rates.table,
-    "folders": folders.table,
-    "retrieval": retrieval.table,
-    **dict.fromkeys(("search", "search-million", "search-wiki"), search.table),
-    "search-batch": search_batch.table,
-    "gpu": gpu.table,
-    "gpu-networks": gpu_networks.table,
-    "gpu-offline": gpu_offline.table,
-    "gpu-replicas": gpu_replicas.table,
-    **dict.fromkeys(
-        ("graphs", "graphs-hs", "graphs-hs-5", "graphs-cora"), graphs.table
-    ),
-    "items": items.table,
-    "judges": judges.table,
-    "loader": loader.table,
-    "memory": memory.table,
-    "memory-sessions": memory.sessions_table,
-    "memory-estimates": memory.estimates_table,
-    "modes": modes.table,
-    "parts": parts.table,
-    "quality": quality.table,
-    "recipes": recipes.table,
-    "replicas": replicas.table,
-    "small": small.table,
-    "spirals": spirals.table,
-    "stages": stages.table,
-    **dict.fromkeys(("subwords", "subwords-cbow"), subwords.table),
-    "threads": threads.table,
-    **dict.fromkeys(("updates", "updates-new-items"), updates.table),
-    "vocabulary": vocabulary.table,
-}
+TABLES: dict[str, Callable[[Results], Table]] = collected("TABLES")
 """Name of a file in bench/results -> the function that makes its table."""
 
 _MARKED = re.compile(r"^<!-- table: (.*) -->\n(?:\|.*\n)*<!-- end -->$", re.M)
@@ -107,7 +26,7 @@ def render_tables(check: bool = False) -> None:
     """Write the tables of README.md and bench/README.md from bench/results.
 
     Args:
-        check: change nothing; exit with 1 if a table differs from its results.
+      check: change nothing; exit with 1 if a table differs from its results.
     """
     try:
         different = differences(READMES)
@@ -167,6 +86,6 @@ def _make_table(marker: str) -> Table:
     if name not in TABLES or rest[:1] not in ([], ["without"]):
         raise ValueError(
             'A marker must be `table: NAME` or `table: NAME without "COLUMN"`, with a'
-            f" NAME of bench/render.py, got `table: {marker}`."
+            f" NAME of `TABLES` in a file of bench, got `table: {marker}`."
         )
     return TABLES[name](read_results(name)).without(rest[1:])

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,11 +40,19 @@ STEPS, RATE = 100, 0.5
 _WIKI_BYTES = 12_000_000  # of the text, two million words
 
 
-def run(subjects: list[str], programs: list[str], most: int, samples: int) -> Table:
-    """Measures `subjects` and writes bench/results/replicas.json.
+def run(
+    subjects: tuple[Literal["spirals", "mnist", "wiki"], ...] = tuple(NUMBERS),
+    programs: tuple[str, ...] = PROGRAMS,
+    most: int = 10_000,
+    samples: int = 3,
+) -> Table:
+    """K models side by side against one, and against one after another.
 
     Args:
-      most: models, at most.
+      subjects: what to train; default: all.
+      programs: which to run; default: all.
+      most: largest number of models.
+      samples: repetitions; programs take turns.
     """
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +73,9 @@ def run(subjects: list[str], programs: list[str], most: int, samples: int) -> Ta
     return table(write_results("replicas", settings=settings, samples=found))
 
 
-def _models(subject: str, programs: list[str], most: int) -> Iterator[tuple[str, int]]:
+def _models(
+    subject: str, programs: tuple[str, ...], most: int
+) -> Iterator[tuple[str, int]]:
     """The programs that train `subject`, each with its numbers of models."""
     for program, numbers in NUMBERS[subject].items():
         if program in programs:
@@ -279,6 +289,10 @@ def _torch_vmap(number: int) -> float:
 
     train()
     return train()
+
+
+BENCHES = {"replicas": run}
+TABLES = {"replicas": table}
 
 
 if __name__ == "__main__":

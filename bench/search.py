@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,30 +32,6 @@ _NOISE = 0.5  # to centres of variance 1: cosine 1 / (1 + 0.25) within a cluster
 _RECALL_QUERIES = 4000
 Search = Callable[[np.ndarray], np.ndarray]
 """Ids of rows i64[Q] -> ids of their nearest rows i64[Q, 10]."""
-
-
-def run(
-    data: list[str],
-    programs: list[str],
-    num_rows: int,
-    samples: int,
-    seconds: float,
-    name: str = "search",
-) -> Table:
-    """Measures and writes bench/results/NAME.json.
-
-    Args:
-      num_rows: of `clustered`.
-      samples: of each program; in turn, so that all have the same machine.
-      seconds: of a sample, about.
-    """
-    found = []
-    for each_data in data:
-        vectors = wiki() if each_data == "wiki" else clustered(num_rows)
-        with tempfile.TemporaryDirectory() as folder:
-            made = {each: PROGRAMS[each](vectors, Path(folder)) for each in programs}
-            found += _measured(each_data, vectors, made, samples, seconds)
-    return table(write_results(name, settings={"seconds": seconds}, samples=found))
 
 
 def clustered(num_rows: int, size: int = 100) -> Vectors:
@@ -145,6 +121,33 @@ PROGRAMS = {
 }
 
 
+def run(
+    data: tuple[Literal["clustered", "wiki"], ...] = ("clustered", "wiki"),
+    programs: tuple[str, ...] = tuple(PROGRAMS),
+    rows: int = 1_000_000,
+    samples: int = 5,
+    seconds: float = 10.0,
+    name: str = "search",
+) -> Table:
+    """Nearest neighbours: queries a second, and recall.
+
+    Args:
+      data: sets of vectors.
+      programs: which to run; default: all.
+      rows: of the clustered vectors.
+      samples: of each program, in turn.
+      seconds: of a sample, about.
+      name: of the file in bench/results.
+    """
+    found = []
+    for each_data in data:
+        vectors = wiki() if each_data == "wiki" else clustered(rows)
+        with tempfile.TemporaryDirectory() as folder:
+            made = {each: PROGRAMS[each](vectors, Path(folder)) for each in programs}
+            found += _measured(each_data, vectors, made, samples, seconds)
+    return table(write_results(name, settings={"seconds": seconds}, samples=found))
+
+
 def _measured(
     name: str,
     vectors: Vectors,
@@ -215,3 +218,7 @@ def table(results: Results) -> Table:
             )
     columns = ["vectors", "rows", "program", "queries/s", "to gensim", "CPU ms"]
     return Table([*columns, "recall@10", "index MiB", "build s"], rows)
+
+
+BENCHES = {"search": run}
+TABLES = dict.fromkeys(("search", "search-million", "search-wiki"), table)

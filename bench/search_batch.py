@@ -24,27 +24,32 @@ PROGRAMS = ("embedder, exact", "embedder, index")
 
 
 def run(
-    num_rows: int, queries: list[int], most_exact: int, samples: int, name: str
+    rows: int = 1_000_000,
+    queries: tuple[int, ...] = (10_000, 100_000, 1_000_000),
+    most_exact: int = 100_000,
+    samples: int = 1,
+    name: str = "search-batch",
 ) -> Table:
-    """Measures and writes bench/results/NAME.json.
+    """Nearest neighbours from file to file: queries a second, and peak memory.
 
     Args:
-      num_rows: vectors.
-      queries: numbers of queries, each looked up by each program.
+      rows: of the clustered vectors.
+      queries: numbers of queries.
       most_exact: queries that are looked up by exact search, too.
-      samples: of each.
+      samples: of each, one after the other.
+      name: of the file in bench/results.
     """
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        run_python("-m", "bench.search_batch", "write", folder, str(num_rows))
+        run_python("-m", "bench.search_batch", "write", folder, str(rows))
         for num in queries:
-            _write_keys(Path(folder), num_rows, num)
+            _write_keys(Path(folder), rows, num)
             for program in PROGRAMS[num > most_exact :]:
                 for _ in range(samples):
                     sample = run_python(
                         "-m", "bench.search_batch", "look up", folder, program
                     )
-                    sample |= {"program": program, "rows": num_rows, "queries": num}
+                    sample |= {"program": program, "rows": rows, "queries": num}
                     print(sample, flush=True)
                     found.append(sample)
     return table(write_results(name, settings={"topn": TOPN}, samples=found))
@@ -98,6 +103,10 @@ def table(results: Results) -> Table:
             )
     columns = ["rows", "queries", "program", "seconds", "queries/s", "CPU ms"]
     return Table([*columns, "peak GiB", "result MiB"], rows)
+
+
+BENCHES = {"search-batch": run}
+TABLES = {"search-batch": table}
 
 
 if __name__ == "__main__":

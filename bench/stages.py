@@ -10,11 +10,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Literal
 
 import jax
 import numpy as np
 
-from bench.results import Results, Table, spread, write_results
+from bench.results import Results, Table, data_folder, spread, write_results
 from embedder.config import Config, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.engine.tfdata import import_tensorflow
@@ -26,8 +27,22 @@ from embedder.tables.training import Training
 _SUPERBLOCKS = 8
 
 
-def run(corpus: Path, samples: int, options: dict) -> Table:
-    """Times every stage `samples` times on `corpus` with `options` of the config."""
+def run(
+    corpus: Path | None = None,
+    samples: int = 3,
+    vector_size: int = 100,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+) -> Table:
+    """Time of each stage of a training.
+
+    Args:
+      corpus: a text file; none: 17 M words of Wikipedia.
+      samples: number of measurements of each stage.
+      vector_size: dimensions of a vector.
+      architecture: skipgram or cbow.
+    """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
+    options = {"vector_size": vector_size, "architecture": architecture}
     jax.config.update("jax_enable_compilation_cache", False)  # to measure compilation
     config = with_options(Config(), epochs=1, **options)
     stages: dict[str, list[float]] = {}
@@ -138,3 +153,7 @@ def table(results: Results) -> Table:
         speed = "" if once else f"{words / seconds / 1e6:.2f}"
         rows.append([stage, spread(times, 2), speed])
     return Table(["stage", "seconds", "M words/s"], rows)
+
+
+BENCHES = {"stages": run}
+TABLES = {"stages": table}

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
@@ -43,19 +43,29 @@ Pairs = list[tuple[str, str, float]]
 
 
 def run(
-    programs: list[str],
-    lines: int,
-    seeds: list[int],
-    settings: dict[str, Any],
+    programs: tuple[str, ...] = PROGRAMS,
+    lines: int = 0,
+    epochs: int = 5,
+    seeds: tuple[int, ...] = (1,),
+    vector_size: int = 100,
+    architecture: Literal["skipgram", "cbow"] = "skipgram",
+    buckets: int = 2_000_000,
     name: str = "subwords",
 ) -> Table:
-    """Trains each of `programs` with each seed, and scores it.
+    """Vectors from n-grams: speed, and quality on words that the text does not have.
 
     Args:
-      lines: of the text, the first ones; 0: all.
-      settings: vector_size, epochs, architecture and buckets of all programs.
+      programs: which to run; default: all.
+      lines: of Wikipedia; 0: all of its 17 M words.
+      epochs: passes over the text.
+      seeds: each program is trained once with each.
+      vector_size: dimensions of a vector.
+      architecture: skipgram or cbow.
+      buckets: numbers that n-grams are hashed to.
       name: of the file in bench/results.
     """
+    settings: dict[str, Any] = {"vector_size": vector_size, "epochs": epochs}
+    settings |= {"architecture": architecture, "buckets": buckets}
     sets = {name: read_pairs(data_folder() / "word-eval" / SETS[name]) for name in SETS}
     rated = [pair for pairs in sets.values() for pair in pairs]
     words = sorted({word for pair in rated for word in pair[:2]})
@@ -199,6 +209,10 @@ def main(arguments: list[str]) -> None:
     seconds, vectors = _train(program, corpus, words, json.loads(settings))
     np.save(out, vectors)
     print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes()}))
+
+
+BENCHES = {"subwords": run}
+TABLES = dict.fromkeys(("subwords", "subwords-cbow"), table)
 
 
 if __name__ == "__main__":

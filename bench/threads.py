@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.parts import trainings, whole_call
-from bench.results import Results, Table, write_results
+from bench.results import Results, Table, data_folder, write_results
 from bench.timed import Timed, TimedUpdates
 from embedder.tables.cpu.kernel import available_cores
 from embedder.tables.cpu.simd import entry
@@ -55,13 +55,22 @@ class Costs(NamedTuple):
 
 
 def run(
-    corpus: Path,
-    samples: int,
-    updates: int,
-    vector_size: int,
-    blocks_per_update: tuple[int, ...],
+    corpus: Path | None = None,
+    samples: int = 9,
+    updates: int = 16,
+    vector_size: int = 100,
+    blocks_per_update: tuple[int, ...] = (16, 64, 256),
 ) -> Table:
-    """Measures `samples` times: whole updates, and `updates` of them for each team."""
+    """Time of an update with more threads than there are cores, on paper.
+
+    Args:
+      corpus: a text file; none: 17 M words of Wikipedia.
+      samples: number of measurements of whole updates.
+      updates: updates whose blocks and buckets are timed and counted.
+      vector_size: dimensions of a vector.
+      blocks_per_update: blocks of an update; each number is computed.
+    """
+    corpus = corpus or data_folder() / "wiki" / "wiki17m-0.txt.gz"
     given = trainings(corpus, vector_size, blocks_per_update)
     found: dict[str, Any] = {"barrier": _measure_barrier(samples)}
     found["blocks"] = {
@@ -256,3 +265,7 @@ def _seconds(
     share = found["longest"][threads] / found["longest"]["1"]
     barriers = _BARRIERS * costs.barrier * num if num > 1 else 0.0
     return share * alone, barriers, costs.byte * found["bytes"][threads] / num
+
+
+BENCHES = {"threads": run}
+TABLES = {"threads": table}

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from embedder.tables import update
 from embedder.tables.cpu import block, kernel, rows, skipgram
 from embedder.tables.cpu.block import BlockBuffers, BlockIndex
 from embedder.tables.cpu.rows import BucketRows, Gathered
@@ -20,7 +21,6 @@ from embedder.tables.cpu.simd import compiled, entry
 from embedder.tables.cpu.thread import Constants
 from embedder.tables.prepare import Batch
 from embedder.tables.training import Training
-from embedder.tables.update import TABLES
 
 BLOCK_PARTS = "contexts, keys, weights, lists", "rows: load", "products and errors"
 BUCKET_PARTS = "rows of buckets: find", "rows: apply"
@@ -52,7 +52,8 @@ class TimedUpdates:
         assert data.block is not None and data.max_pairs_per_row is not None
         given = training.initial_state().params["tables"]
         self.tables = kernel._joined(
-            kernel._padded(given["input"].dtype), [given[name] for name in TABLES]
+            kernel._padded(given["input"].dtype),
+            [given[name] for name in update.TABLES],
         )
         dtype, width = self.tables.dtype, self.tables.shape[1]
         size = block.sizes(data.block, data.block // data.tile, data.noise, data.window)

@@ -269,19 +269,22 @@ PROGRAMS = {
 
 
 def run(
-    programs: list[str],
-    seeds: list[int],
-    num_days: int = 10,
+    programs: tuple[str, ...] = tuple(PROGRAMS),
+    seeds: tuple[int, ...] = (1, 2, 3),
+    days: int = 10,
     every: int = 1,
     name: str = "updates",
 ) -> Table:
-    """Trains each of `programs` with each seed, and scores it after the last day.
+    """A model of a shop, updated each day, beside training anew and gensim's update.
 
     Args:
+      programs: which to run; default: all.
+      seeds: each program is trained once with each.
+      days: the last days with sales.
       every: days of an update.
       name: of the file in bench/results.
     """
-    shop, samples = read_shop(num_days, every), []
+    shop, samples = read_shop(days, every), []
     of_new: dict[str, list[np.ndarray]] = {program: [] for program in programs}
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
@@ -295,7 +298,7 @@ def run(
                 samples.append(sample)
                 print(sample, round(time.perf_counter() - start), flush=True)
     about: dict[str, Any] = {name: PROGRAMS[name].about for name in programs}
-    about |= {"seeds": seeds, "days": num_days, "every": every, "preset": dict(_PRESET)}
+    about |= {"seeds": seeds, "days": days, "every": every, "preset": dict(_PRESET)}
     cases = {name: len(baskets) for name, baskets in shop.held_out.items()}
     items = [case[-1] for case in _cases(shop.held_out[_NEW])]
     cases |= {"different new items": len({*items})}
@@ -351,3 +354,7 @@ def table(results: Results) -> Table:
         found = ["{:.3f} [{:.3f}, {:.3f}]".format(*x) for x in results[_NEW][program]]
         rows.append([program, *shown, *found, *[""] * (len(titles) - len(found))])
     return Table(["program", *columns, *titles], rows)
+
+
+BENCHES = {"updates": run}
+TABLES = dict.fromkeys(("updates", "updates-new-items"), table)

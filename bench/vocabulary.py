@@ -20,8 +20,14 @@ from embedder.tables.update import host_state
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 
-def run(samples: int, sizes: tuple[int, ...], updates: int) -> Table:
-    """Times calls of `updates` updates for each size; sizes take turns."""
+def run(samples: int = 9, sizes: tuple[int, ...] = SIZES, updates: int = 1024) -> Table:
+    """Time of an update as a function of the vocabulary size.
+
+    Args:
+      samples: number of measurements of each size.
+      sizes: vocabulary sizes.
+      updates: updates of a call.
+    """
     times: dict[str, dict[int, list[float]]] = {}
     for backend in ("xla", "numba"):
         config = resolve(with_options(Config(), sample=0, backend=backend), 10**7)
@@ -79,3 +85,7 @@ def updates_call(config: Config, size: int, updates: int):
 
     call()  # compiles
     return call
+
+
+BENCHES = {"vocabulary": run}
+TABLES = {"vocabulary": table}

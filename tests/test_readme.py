@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import commands
+from bench import commands, registry
 from embedder.cli import parse
 from embedder.config import FAMILIES, make_config, options_of
 
@@ -127,8 +127,7 @@ def test_commands_are_found():
 def test_benches_exist(path):
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r"python -m bench ([a-z][\w-]*)", text))
-    alone = "gpu", "gpu-offline", "gpu-replicas", "gpu-networks", "render"
-    assert named <= {*commands.BENCHES, *alone}
+    assert named <= {*commands.BENCHES, *registry.OWN_COMMANDS, "render"}
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, *REFERENCES], ids=name)

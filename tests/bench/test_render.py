@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import __main__, commands, render, results
+from bench import __main__, commands, registry, render, results, small
 
 BY_HAND = {"encoder-busy"}
 """Benches whose kept results lack a column that bench/README.md shows."""
@@ -33,9 +33,15 @@ def test_results_have_a_table(name):
 
 
 def test_every_bench_has_a_table():
-    for bench in {*commands.BENCHES, *commands.OWN_COMMANDS} - NO_TABLE:
+    for bench in {*commands.BENCHES, *registry.OWN_COMMANDS} - NO_TABLE:
         names = [name for name in render.TABLES if f"{name}-".startswith(f"{bench}-")]
         assert names, bench
+
+
+def test_a_name_in_two_modules_is_an_error(monkeypatch):
+    monkeypatch.setattr(small, "TABLES", {"cpu": small.table})
+    with pytest.raises(AssertionError, match="'cpu'"):
+        registry.collected("TABLES")
 
 
 def test_only_known_tables_have_no_markers():

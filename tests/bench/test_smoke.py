@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bench import commands, gpu_offline
+from bench import commands, gpu_offline, registry
 
 HAS_PLUGIN = importlib.util.find_spec(gpu_offline.PLUGIN) is not None
 HAS_NODE2VEC = importlib.util.find_spec("node2vec") is not None
@@ -353,7 +353,7 @@ SMOKE = {
 
 
 def test_every_bench_has_a_smoke_run():
-    assert {*SMOKE} == {*commands.BENCHES, *commands.OWN_COMMANDS}
+    assert {*SMOKE} == {*commands.BENCHES, *registry.OWN_COMMANDS}
 
 
 @pytest.mark.spread(1)
