@@ -39,7 +39,8 @@ _OWN_MOVE = 0.6
 _LARGEST_CAP = 128  # that the trainer chooses
 _LIMIT = 1.6  # steps by which it lets a row move in an update, (44)
 _MOST_PASSES = 8
-_MOST_WORDS = 10_000_000  # of all passes of an epoch
+_FEW_PASSES = 3  # together take less time than gensim's epoch
+_MOST_WORDS = 10_000_000  # of all passes of an epoch; of few ones of each
 _BLOCK = 64  # tokens, of an update of a small corpus
 _WIDEST = 127
 """The largest window of the trainer; more is cut, as contexts are in one block."""
@@ -255,7 +256,8 @@ def _num_passes(
     own = alpha * _own_terms(model, shares, lengths)
     if own > 1:  # the defaults for texts are below
         moves.append(own / _OWN_MOVE)
-    most = min(_MOST_PASSES, _MOST_WORDS // num_words)
+    few = min(_FEW_PASSES, _FEW_PASSES * _MOST_WORDS // num_words)
+    most = min(_MOST_PASSES, max(_MOST_WORDS // num_words, few))
     return int(np.clip(np.ceil(max(moves)), 1, max(most, 1)))
 
 

@@ -121,6 +121,17 @@ def test_wide_windows_need_several_passes(settings, passes, cap):
     assert training._cap(untrained, counts, passes) == cap
 
 
+@pytest.mark.parametrize(
+    ("words", "passes"),
+    [(1e6, 8), (2e6, 5), (3.4e6, 3), (1e7, 3), (1.4e7, 2), (1.6e7, 1), (1e9, 1)],
+)
+def test_many_words_have_few_passes(words, passes):
+    untrained = Word2Vec(sg=1, window=20, negative=10, sample=0, min_count=1)
+    untrained.build_vocab_from_freq({str(i): 20 for i in range(1024)})
+    counts = untrained.wv.expandos["count"]
+    assert training._num_passes(untrained, counts, int(words)) == passes
+
+
 @pytest.mark.parametrize(("window", "shrinks"), [(200, True), (255, False)])
 def test_wider_windows_than_a_block_are_cut(window, shrinks, caplog):
     settings = {"sg": 1, "epochs": 1}
