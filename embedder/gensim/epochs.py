@@ -41,6 +41,7 @@ _LIMIT = 1.6  # steps by which it lets a row move in an update, (44)
 _MOST_PASSES = 8
 _FEW_PASSES = 3  # together take less time than gensim's epoch
 _MOST_WORDS = 10_000_000  # of all passes of an epoch; of few ones of each
+_MOST_BLOCKS = 8  # of an update in few passes: more than one keeps all threads busy
 _BLOCK = 64  # tokens, of an update of a small corpus
 _WIDEST = 127
 """The largest window of the trainer; more is cut, as contexts are in one block."""
@@ -155,7 +156,7 @@ def _train_epoch(
     output = np.ascontiguousarray(output, np.float32)
     num = _num_passes(model, counts, len(read.ids), read.lengths)
     lag = _lag(len(read.ids), schedule, batch_words)
-    trainer = _trainer(model, counts, num, lag, read.lengths)
+    trainer = _trainer(model, counts, num, lag, read)
     done = trainer.train_epochs(
         (input_table, output, counts, row_factors(vectors)[:num_rows]),
         read,
@@ -246,19 +247,41 @@ def _num_passes(
     """
     if not num_words:
         return 1
+    moves = [_passes_for_others(model, counts, lengths)]
     shares = _kept_shares(model, counts)
-    noise = np.maximum(counts, 1) ** float(model.ns_exponent)
-    noise /= noise.sum()
-    pairs = _BLOCK * _num_pairs(model, lengths)
-    touched = (shares * (shares + model.negative * noise)).sum()
-    alpha = _rate(model) * model.alpha
-    moves = [alpha * pairs * touched / _MOVE]
-    own = alpha * _own_terms(model, shares, lengths)
+    own = _rate(model) * model.alpha * _own_terms(model, shares, lengths)
     if own > 1:  # the defaults for texts are below
         moves.append(own / _OWN_MOVE)
     few = min(_FEW_PASSES, _FEW_PASSES * _MOST_WORDS // num_words)
     most = min(_MOST_PASSES, max(_MOST_WORDS // num_words, few))
     return int(np.clip(np.ceil(max(moves)), 1, max(most, 1)))
+
+
+def _passes_for_others(
+    model: Any, counts: np.ndarray, lengths: np.ndarray | None = None
+) -> float:
+    """How many passes an epoch needs for what other tokens of a block move a row by."""
+    shares = _kept_shares(model, counts)
+    noise = np.maximum(counts, 1) ** float(model.ns_exponent)
+    noise /= noise.sum()
+    pairs = _BLOCK * _num_pairs(model, lengths)
+    touched = (shares * (shares + model.negative * noise)).sum()
+    return float(_rate(model) * model.alpha * pairs * touched / _MOVE)
+
+
+def _num_blocks(
+    model: Any, counts: np.ndarray, num_words: int, passes: int, lengths: np.ndarray
+) -> int | None:
+    """Blocks of an update; None: the trainer's.
+
+    In passes one, but as many as others may move a row by where an epoch is long.
+    """
+    if passes == 1:
+        return None
+    if _MOST_WORDS // num_words > _FEW_PASSES:
+        return 1
+    needed = _passes_for_others(model, counts, lengths)
+    return int(np.clip(passes / needed, 1, _MOST_BLOCKS))
 
 
 def _cap(
@@ -372,7 +395,7 @@ def _sample(model: Any, counts: np.ndarray) -> float:
 
 
 def _trainer(
-    model: Any, counts: np.ndarray, passes: int, lag: float, lengths: np.ndarray
+    model: Any, counts: np.ndarray, passes: int, lag: float, read: _Read
 ) -> "EmbeddingTrainer":
     """The trainer with the settings of a model, of `passes` an epoch."""
     from embedder import EmbeddingTrainer  # loads JAX, which vectors do not need
@@ -395,8 +418,10 @@ def _trainer(
         epochs=model.epochs,
         seed=_seed(model),
         workers=max(model.workers, 1),
-        blocks_per_update=1 if passes > 1 else None,
-        cap=_cap(model, counts, passes, lengths),
+        blocks_per_update=_num_blocks(
+            model, counts, len(read.ids), passes, read.lengths
+        ),
+        cap=_cap(model, counts, passes, read.lengths),
     )
 
 

@@ -132,6 +132,26 @@ def test_many_words_have_few_passes(words, passes):
     assert training._num_passes(untrained, counts, int(words)) == passes
 
 
+@pytest.mark.parametrize(
+    ("words", "types", "passes", "blocks"),
+    [
+        (2_000_000, 10_000, 3, 1),
+        (4_000_000, 10_000, 3, 8),  # 64 x 11 pairs x 6 / 10,000 x .025 = .4 x .026
+        (4_000_000, 300, 3, 3),  # .88
+        (4_000_000, 30, 3, 1),
+        (9**9, 10_000, 1, None),
+    ],
+)
+def test_long_epochs_in_passes_have_updates_of_several_blocks(
+    words, types, passes, blocks
+):
+    untrained = Word2Vec(sg=1, window=10, sample=0, min_count=1)
+    untrained.build_vocab_from_freq({str(i): 20 for i in range(types)})
+    counts, lengths = untrained.wv.expandos["count"], np.array([words])
+    given = untrained, counts, words, passes, lengths
+    assert training._num_blocks(*given) == blocks
+
+
 @pytest.mark.parametrize(("window", "shrinks"), [(200, True), (255, False)])
 def test_wider_windows_than_a_block_are_cut(window, shrinks, caplog):
     settings = {"sg": 1, "epochs": 1}
