@@ -104,7 +104,7 @@ def test_train_leaves_every_file_it_names(run):
     names = {path.name for path in run.iterdir() if path.is_file()}
     assert names == {
         *("config.toml", "corpus.json", "labels.parquet", "metrics.jsonl"),
-        *("SHA256SUMS", "progress.jsonl"),
+        *("SHA256SUMS", "progress.jsonl", "scores.json"),
         *("model.npz", "report.html", "vectors.safetensors"),
     }
     options = options_of(read_toml(run / "config.toml"))
