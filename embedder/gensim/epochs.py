@@ -39,8 +39,8 @@ _OWN_MOVE = 0.6
 _LARGEST_CAP = 128  # that the trainer chooses
 _LIMIT = 1.6  # steps by which it lets a row move in an update, (44)
 _MOST_PASSES = 8
-_FEW_PASSES = 3  # together take less time than gensim's epoch
-_MOST_WORDS = 10_000_000  # of all passes of an epoch; of few ones of each
+_FEW_PASSES = 3  # take about as long as gensim's epoch, or less
+_MOST_WORDS = 10_000_000  # that the passes of an epoch read; up to three read 30 M
 _MOST_BLOCKS = 8  # of an update in few passes: more than one keeps all threads busy
 _BLOCK = 64  # tokens, of an update of a small corpus
 _WIDEST = 127
@@ -274,7 +274,8 @@ def _num_blocks(
 ) -> int | None:
     """Blocks of an update; None: the trainer's.
 
-    In passes one, but as many as others may move a row by where an epoch is long.
+    In passes one. Where an epoch is too long for more than `_FEW_PASSES`, as many as
+    these allow for what other tokens move a row by.
     """
     if passes == 1:
         return None
