@@ -25,13 +25,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure(config):
-    """Makes JAX load programs that any process of any session compiled before.
+def pytest_configure():
+    """Makes JAX and Numba load what any session of any checkout compiled before.
 
-    The key of a program is all of its code and of XLA's options: a changed program is
-    compiled. `pytest --cache-clear` removes them.
+    It is in `embedder-tests` of the user's cache folder. The key of a program is all of
+    its code and of the compiler's options: a changed program is compiled.
     """
-    os.environ["XDG_CACHE_HOME"] = str(config.cache.mkdir("compiled"))
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    if caches.name != "embedder-tests":  # as in the processes that a session starts
+        os.environ["XDG_CACHE_HOME"] = str(caches / "embedder-tests")
     compilation.enable_compilation_cache()
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 

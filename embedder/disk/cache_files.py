@@ -15,6 +15,11 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _log = logging.getLogger(__name__)
 
 
+def user_cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/embedder`, else `~/.cache/embedder`: ~ is not expanded."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "embedder"
+
+
 def with_digest(content: bytes) -> bytes:
     """`content` with its SHA-256 appended: the bytes of a cache file."""
     return content + hashlib.sha256(content).digest()

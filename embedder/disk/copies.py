@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from embedder.disk.cache_files import user_cache_folder
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.disk.remote import Listing, Remote, RemoteObject, UnreachableError
@@ -130,9 +131,8 @@ def _stdin_name(path: Path) -> str:
 
 def _copies_folder(cache: Path | None) -> Path:
     """The folder of copies, which is created; remnants of killed processes go."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "embedder"
     try:
-        folder = Path(cache or folder.expanduser()).absolute() / "remote"
+        folder = (cache or user_cache_folder().expanduser()).absolute() / "remote"
         (folder / "objects").mkdir(parents=True, exist_ok=True)
     except RuntimeError:
         raise InputError("`cache` must be given: there is no home folder.") from None

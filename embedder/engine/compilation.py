@@ -12,7 +12,11 @@ import jax
 from jax._src import compilation_cache
 from jax._src.compilation_cache_interface import CacheInterface
 
-from embedder.disk.cache_files import read_cache_file, write_cache_file
+from embedder.disk.cache_files import (
+    read_cache_file,
+    user_cache_folder,
+    write_cache_file,
+)
 
 _SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # versions of jaxlib; jax-ml/jax issue 38806
 _FAST_SCATTERS = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
@@ -58,7 +62,7 @@ def enable_compilation_cache() -> None:
     config: Any = jax.config  # its options are attributes that its type does not list
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "embedder" / "jax"
+    folder = user_cache_folder() / "jax"
     try:
         folder = folder.expanduser()
         folder.mkdir(parents=True, exist_ok=True)

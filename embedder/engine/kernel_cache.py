@@ -5,16 +5,21 @@ with a digest, which is checked before the file is read. Numba ignores the diges
 """
 
 import contextlib
+import hashlib
 import io
 import logging
-import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 from numba.core import caching
 from numba.core.dispatcher import Dispatcher
 
-from embedder.disk.cache_files import read_cache_file, with_digest
+from embedder.disk.cache_files import (
+    read_cache_file,
+    user_cache_folder,
+    with_digest,
+)
 from embedder.errors import InputNotFoundError
 
 _log = logging.getLogger(__name__)
@@ -23,8 +28,9 @@ _log = logging.getLogger(__name__)
 def kept(function: Dispatcher) -> Dispatcher:
     """`function` of `numba.njit`, which from now on keeps its code in files.
 
-    The files are in the folder of Numba's own `cache=True`. If no folder can be written
-    to, that is logged, and nothing is kept.
+    The files are in NUMBA_CACHE_DIR, else in `numba` of the user's cache folder, else
+    beside the source. If no folder can be written to, that is logged, and nothing is
+    kept.
     """
     try:
         function._cache = _Cache(function.py_func)  # type: ignore[attr-defined]  # a private name
@@ -53,20 +59,38 @@ class _Files(caching.IndexDataCacheFile):
             file.write(with_digest(content.getvalue()))
 
 
-class _InHome(caching.UserWideCacheLocator):
-    """The user's cache folder; without a home Numba alone would make a folder ~."""
+class _InUserCache(caching.UserWideCacheLocator):
+    """A folder beside the programs of JAX for each content of a source file.
+
+    So all environments and checkouts of a user share what one of them has compiled.
+    """
+
+    def __init__(self, py_func, py_file):
+        super().__init__(py_func, py_file)
+        self._digest = hashlib.sha256(Path(py_file).read_bytes()).hexdigest()
+        name = f"{Path(py_file).stem}_{self._digest[:16]}"
+        self._cache_path = str(user_cache_folder().expanduser() / "numba" / name)
+
+    def get_source_stamp(self):
+        return self._digest
 
     @classmethod
     def from_function(cls, py_func, py_file):
-        if not os.path.isabs(cls(py_func, py_file).get_cache_path()):
+        try:
+            return super().from_function(py_func, py_file)
+        except (OSError, RuntimeError):  # a frozen program; there is no home folder
             return None
-        return super().from_function(py_func, py_file)
 
 
 class _Locators(caching.CompileResultCacheImpl):
+    """The folder that the user has set, the user's cache, then those of Numba."""
+
     _locator_classes = [
-        _InHome if each is caching.UserWideCacheLocator else each
-        for each in caching.CompileResultCacheImpl._locator_classes
+        caching.UserProvidedCacheLocator,
+        _InUserCache,
+        caching.InTreeCacheLocator,
+        caching.IPythonCacheLocator,
+        caching.ZipCacheLocator,
     ]
 
 

@@ -1,6 +1,7 @@
 """Numba's files: damage is found, disks that take no files are no error."""
 
 import errno
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -124,6 +125,27 @@ def test_no_folder_at_all_is_said_and_no_error(folder, caplog, monkeypatch):
     assert caplog.messages == [
         "No folder takes compiled code: it is not kept (NUMBA_CACHE_DIR)."
     ]
+
+
+def test_copies_of_a_source_file_share_what_one_of_them_compiled(tmp_path, monkeypatch):
+    """As two checkouts or environments do; another content has a folder of its own."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    source = "def add(array):\n    return array + 1\n"
+    found = []
+    for place, content in [("a", source), ("b", source), ("c", source + "\n")]:
+        path = tmp_path / place / "sums.py"
+        path.parent.mkdir()
+        path.write_text(content)
+        spec = importlib.util.spec_from_file_location("sums", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "sums", module)
+        spec.loader.exec_module(module)
+        found.append(added(kept(numba.njit(module.add))))
+    assert found == [(0, 1), (1, 0), (0, 1)]
+    folders = {path.parent for path in files(tmp_path) if path.suffix == ".nbc"}
+    assert {each.parent for each in folders} == {tmp_path / "user/embedder/numba"}
+    assert len(folders) == 2
 
 
 @pytest.mark.row("F28")
