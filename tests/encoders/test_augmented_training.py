@@ -133,12 +133,12 @@ TRAINED = {
 @pytest.mark.parametrize("case", TRAINED)
 def test_both_loaders_give_the_same_bits(case):
     first, second = (
-        trained("conv-small", loader=loader, **TRAINED[case])
+        trained("mlp", loader=loader, **TRAINED[case])
         for loader in ("memory", "tfdata")
     )
     assert largest_difference(first.state, second.state) == 0
     assert first.position.history == second.position.history
-    other = trained("conv-small", **TRAINED[case] | {"seed": SEED + 1})
+    other = trained("mlp", **TRAINED[case] | {"seed": SEED + 1})
     assert largest_difference(first.state.params, other.state.params) > 1e-6
 
 

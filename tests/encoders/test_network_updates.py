@@ -35,21 +35,21 @@ from tests.encoders.image_cases import (
 
 NO_DROPOUT = ("width=8", "depth=2", "heads=2")
 BALANCED = {"class_weights": "balanced", "objective_args": ("smoothing=0.1",)}
-PARTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "mlp": ("mlp", {}),
-    "mlp, class weights": ("mlp", BALANCED),
-    "mlp, arcface": ("mlp", {"objective": "arcface"} | BALANCED),
-    "vit": ("vit", {"network_args": NO_DROPOUT}),
-    "vit, dropout": ("vit", {}),
+PARTS: dict[str, tuple[int, str, dict[str, Any]]] = {
+    "mlp": (6, "mlp", {}),
+    "mlp, class weights": (2, "mlp", BALANCED),
+    "mlp, arcface": (2, "mlp", {"objective": "arcface"} | BALANCED),
+    "vit": (2, "vit", {"network_args": NO_DROPOUT}),
+    "vit, dropout": (6, "vit", {}),
 }
+"""The number of parts, the network and its settings."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PARTS)
-@pytest.mark.parametrize("parts", [2, pytest.param(6, marks=pytest.mark.slow)])
-def test_parts_of_a_batch_are_the_whole_batch(case, parts):
+def test_parts_of_a_batch_are_the_whole_batch(case):
     """Without batch normalisation, whose statistics are those of a part."""
-    network, options = PARTS[case]
+    parts, network, options = PARTS[case]
     whole = trained(network, **options)
     found = trained(network, micro_batches=parts, **options)
     assert found.position.updates == 8
@@ -211,10 +211,7 @@ def test_a_run_with_class_weights_and_smoothing_is_that_of_the_oracle(
 
 @pytest.mark.slow
 @pytest.mark.row("F47")
-@pytest.mark.parametrize(
-    "network",
-    ["conv-small", "vit", pytest.param("wide-resnet", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("network", ["conv-small", "vit"])
 def test_each_replica_of_a_network_is_a_run_of_its_seed(network):
     """Parameters, statistics, moving average and random numbers."""
     together = trained(network, replicas=2).state

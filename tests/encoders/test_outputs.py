@@ -23,7 +23,6 @@ from embedder.encoders.uncertainty import split_entropy
 from embedder.engine.replicas import stack_states
 from embedder.errors import InputError
 from embedder.limits import Limit
-from tests.encoders.image_cases import NETWORKS as NETWORKS_OF_IMAGES
 from tests.encoders.image_cases import make_examples, make_training
 
 K, NETWORK = 4, MLP((6, 9, 5, 3))
@@ -145,7 +144,7 @@ def test_groups_are_small_where_activations_are_large():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS_OF_IMAGES)
+@pytest.mark.parametrize("name", ["conv-small", "vit", "mlp"])
 def test_outputs_are_those_of_any_group(name, monkeypatch):
     """Of one network, and of the mlp also of replicas."""
     network = make_training(name).network

@@ -17,8 +17,9 @@ from tests.encoders.image_cases import (
     trained,
 )
 
-AGAIN = ("resnet", "wide-resnet", "vit")
-"""Networks that can compute activations again."""
+AGAIN = ("wide-resnet", "vit")
+"""Networks that can compute activations again; blocks of resnet do it as those of
+wide-resnet, and are compiled much longer."""
 
 
 @pytest.mark.slow
@@ -39,12 +40,11 @@ def distance(a, b) -> float:
     return sum(float(((x - y) ** 2).sum()) for x, y in pairs) ** 0.5
 
 
-# Measured with the seed of the test (two others: conv-small up to .109, resnet .069,
-# wide-resnet .098, mlp .042); it is 1.5 to 2 times that.
+# Measured with the seed of the test (two others: conv-small up to .109, wide-resnet
+# .098, mlp .042); it is 1.5 to 2 times that.
 LIMITS = {
     "conv-small": 0.02,  # .0105
-    "resnet": 0.14,  # .0798
-    "wide-resnet": 0.2,  # .1119
+    "wide-resnet": 0.2,  # .1119; resnet, of the same layers, has .0798
     "vit": 0.055,  # .0288
     "mlp": 0.02,  # .0111
 }
@@ -52,7 +52,7 @@ LIMITS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", LIMITS)
 def test_bfloat16_learns_what_float32_does(network):
     """Within its rounding, which later updates magnify; all of a state is float32."""
     whole = {"dtype": "float32", "batch_size": 22}  # one update

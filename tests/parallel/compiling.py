@@ -6,7 +6,8 @@ import jax
 def do_not_optimize() -> None:
     """Machine code of programs is that of LLVM without its optimizations.
 
-    These take much of the time. `child.cells` has every layout of tables with them,
-    `network_cells.one_network` a network. XLA shards and rewrites programs as ever.
+    These take much of the time. `child.cells` has every layout of two devices with
+    them, `network_cells.one_network` a network. XLA shards and rewrites programs as
+    ever.
     """
     jax.config.update("jax_disable_most_optimizations", True)

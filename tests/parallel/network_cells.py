@@ -33,14 +33,13 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 
 
 def each_network() -> Iterator[dict]:
-    """Each network; the modes and loaders are shared out among devices."""
+    """Each network; the modes and loaders are shared out among them."""
     do_not_optimize()
-    two = jax.device_count() == 2
     for network, where in (
-        ("conv-small", (*BOTH, *OTHERS) if two else OTHERS),
-        ("vit", BOTH if two else OTHERS),
-        ("resnet", BOTH[:1] if two else BOTH[1:]),
-        ("wide-resnet", BOTH[1:] if two else BOTH[:1]),
+        ("conv-small", OTHERS[1:]),
+        ("vit", OTHERS[:1]),
+        ("resnet", BOTH[1:]),
+        ("wide-resnet", BOTH[:1]),
     ):
         yield from cells(network, where)
 
@@ -87,7 +86,7 @@ def augmented() -> Iterator[dict]:
     """Random changes of images, mixup, and objectives of two views."""
     do_not_optimize()
     crop = {"augment": ("crop=1", "flip")}
-    yield from cells("conv-small", BOTH, augment=("flip", "mixup=0.4"))
+    yield from cells("mlp", BOTH, augment=("flip", "mixup=0.4"))
     yield from cells("mlp", BOTH, objective="simclr", **crop)
     supcon = {"objective": "supcon", "objective_args": ("views=2",)}
     yield from cells("conv-small", BOTH[:1], **supcon, **crop)

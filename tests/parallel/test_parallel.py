@@ -59,20 +59,21 @@ def test_adagrad_is_the_same_on_any_devices():
 
 
 FEATURES = {  # part of the child -> devices, layouts, and largest difference of losses
-    "bootstraps": (4, 8, 1e-13),
-    "whole_sequences": (2, 6, 1e-13),  # of a bootstrap
-    "hierarchical": (2, 6, 1e-12),
-    "hierarchical_and_sampled": (4, 8, 1e-12),  # two output rows for each token
-    "subwords": (4, 5, 1e-13),  # not with tables that are sharded by rows
-    "sums_of_contexts": (2, 6, 1e-13),
-    "weights": (2, 6, 1e-13),  # of sequences, with a bootstrap
+    "bootstraps": (4, 4, 1e-13),
+    "whole_sequences": (2, 3, 1e-13),  # of a bootstrap
+    "hierarchical": (2, 3, 1e-12),
+    "hierarchical_and_sampled": (4, 4, 1e-12),  # two output rows for each token
+    "subwords": (4, 3, 1e-13),  # not with tables that are sharded by rows
+    "sums_of_contexts": (2, 3, 1e-13),
+    "weights": (2, 3, 1e-13),  # of sequences, with a bootstrap
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", FEATURES)
 def test_a_feature_of_tables_is_the_same_on_any_devices(part):
-    """Each layout by skip-gram of one model, or by CBOW of two replicas."""
+    """Some layouts by skip-gram of one model, others by CBOW of two replicas: several
+    features have each of them."""
     num_devices, num_layouts, loss = FEATURES[part]
     cells = run(num_devices, part)
     assert len({each["cell"] for each in cells}) == len(cells) == num_layouts
@@ -147,7 +148,7 @@ def test_a_network_in_bfloat16_is_the_same_on_two_devices():
 def test_each_network_is_the_same_on_any_devices():
     """By both modes and loaders; 4 devices do not divide batches of 6."""
     cells = run(4, "each_network")
-    assert len(cells) == 6
+    assert len(cells) == 4
     for each in cells:
         assert each["updates"] == 8
         assert each["state"] < 1e-10 and each["history"] < 1e-10, each

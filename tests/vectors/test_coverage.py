@@ -21,7 +21,7 @@ from embedder.vectors.ensemble import Ensemble
 TOKENS = [f"t{i:02d}" for i in range(24)]
 TOPICS, SEQUENCES, LENGTH = 4, 300, 10
 REPLICAS = 20
-CORPORA, OTHERS = 80, 40
+CORPORA, OTHERS = 40, 30
 OPTIONS = {"vector_size": 4, "min_count": 1, "sample": 0, "epochs": 10, "alpha": 0.05}
 OPTIONS |= {"backend": "numba", "loader": "memory", "replicas": REPLICAS}
 
