@@ -3,12 +3,14 @@
 Also those of its Doc2Vec, which stays its own, on how it is saved, loaded and read.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import gensim
@@ -59,18 +61,32 @@ def test_each_exception_has_a_reason():
     assert {*found} <= {*MOST}
 
 
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """Gives processes that are started one core, so that they train by one thread:
+    those of two test processes would wait for each other. The bits are the same."""
+    cores = os.sched_getaffinity(0)
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    os.sched_setaffinity(0, {sorted(cores)[number % len(cores)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def run_tests(folder: Path, *arguments: str) -> tuple[str, dict[str, set[str]]]:
     """What pytest prints, and the tests that ran and the marks of each result."""
     (folder / "pytest.ini").write_text("[pytest]\n")  # not the settings of this suite
     results = folder / "results.xml"
     root = Path(gensim.__file__).parent / "test"  # else tests have no module's name
-    done = run_python(
-        *("-m", "pytest", "-q", "-p", "tests.facade.gensim_plugin"),
-        *("-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"),
-        *(f"--rootdir={root}", "--pyargs", *arguments),
-        **{"cwd": folder, "timeout": 1800},
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-    )
+    with on_one_core():
+        done = run_python(
+            *("-m", "pytest", "-q", "-p", "tests.facade.gensim_plugin"),
+            *("-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={results}"),
+            *(f"--rootdir={root}", "--pyargs", *arguments),
+            **{"cwd": folder, "timeout": 1800},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        )
     assert done.returncode == 0, done.stdout[-5000:]
     cases = ElementTree.parse(results).iter("testcase")
     return done.stdout, {name_of(x): {child.tag for child in x} for x in cases}
