@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numba
 from numba.core import caching
 from numba.core.dispatcher import Dispatcher
 
@@ -60,14 +61,19 @@ class _Files(caching.IndexDataCacheFile):
 
 
 class _InUserCache(caching.UserWideCacheLocator):
-    """A folder beside the programs of JAX for each content of a source file.
+    """A folder beside the programs of JAX for each Numba and content of the sources.
 
     So all environments and checkouts of a user share what one of them has compiled.
+    Sources are all of a file's folder, as its functions have settings or call functions
+    from there.
     """
 
     def __init__(self, py_func, py_file):
         super().__init__(py_func, py_file)
-        self._digest = hashlib.sha256(Path(py_file).read_bytes()).hexdigest()
+        digest = hashlib.sha256(numba.__version__.encode())
+        for path in sorted(Path(py_file).parent.glob("*.py")):
+            digest.update(path.read_bytes())
+        self._digest = digest.hexdigest()
         name = f"{Path(py_file).stem}_{self._digest[:16]}"
         self._cache_path = str(user_cache_folder().expanduser() / "numba" / name)
 
@@ -76,9 +82,11 @@ class _InUserCache(caching.UserWideCacheLocator):
 
     @classmethod
     def from_function(cls, py_func, py_file):
+        if not Path(py_file).exists():  # as of a frozen program
+            return None
         try:
             return super().from_function(py_func, py_file)
-        except (OSError, RuntimeError):  # a frozen program; there is no home folder
+        except RuntimeError:  # there is no home folder
             return None
 
 

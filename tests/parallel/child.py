@@ -92,8 +92,8 @@ def shared_out() -> dict[str, list[Layout]]:
 
 
 def some_layouts(first: int) -> dict[str, list[Layout]]:
-    """Of the same lists every second one: which depends on `first`, of 0 to 3, so that
-    several features have all of them."""
+    """Every second layout of these lists, by `first`, which is 0 to 3: features with
+    different ones have all layouts together."""
     every = [*layouts()]
     return {
         name: every[(first + 2 * k) % 4 :: 4] for k, name in enumerate(ARCHITECTURES)
@@ -111,7 +111,7 @@ def corpus() -> Encoded:
 def cells(optimizer: str = "sgd") -> Iterator[dict]:
     """For each layout x architecture: one update, an epoch, and what is exchanged.
 
-    On eight devices the programs are those of two, which LLVM optimizes.
+    Without LLVM's optimizations on eight devices: on two they are on.
     """
     if num_devices == 8:
         do_not_optimize()
@@ -210,43 +210,41 @@ def batch_of(config: Config, updates: Updates) -> Batch:
 
 def whole_sequences() -> Iterator[dict]:
     """The same with whole sequences as contexts; most are longer than a block."""
-    return bootstraps(1, window="session")
+    return epochs(some_layouts(1), bootstrap=True, window="session")
 
 
 def hierarchical() -> Iterator[dict]:
     """The same with hierarchical softmax in the place of negative sampling."""
-    return epochs(2, hs=True, negative=0)
+    return epochs(some_layouts(2), hs=True, negative=0)
 
 
 def hierarchical_and_sampled() -> Iterator[dict]:
     """With both, by Adagrad."""
-    return epochs(3, hs=True, optimizer="adagrad")
+    return epochs(some_layouts(3), hs=True, optimizer="adagrad")
 
 
 def subwords() -> Iterator[dict]:
     """The same with vectors of words from n-grams."""
-    return epochs(0, subwords=(2, 3), buckets=50)
+    return epochs(some_layouts(0), subwords=(2, 3), buckets=50)
 
 
 def sums_of_contexts() -> Iterator[dict]:
     """Half of the layouts of CBOW by sums, at a rate at which they do not swing."""
-    cells = {"cbow": [*layouts()][1::2]}
-    return epochs(0, cells, cbow_mean=False, alpha=0.1)
+    return epochs({"cbow": shared_out()["cbow"]}, cbow_mean=False, alpha=0.1)
 
 
-def bootstraps(first: int = 0, **options) -> Iterator[dict]:
+def bootstraps() -> Iterator[dict]:
     """An epoch on a resample: of one model, and of two replicas."""
-    yield from epochs(first, bootstrap=True, **options)
+    return epochs(some_layouts(0), bootstrap=True)
 
 
 def weights() -> Iterator[dict]:
     """The same where each sequence has a weight of its own, too."""
-    yield from epochs(2, bootstrap=True, has_weights=True)
+    return epochs(some_layouts(2), bootstrap=True, has_weights=True)
 
 
 def epochs(
-    first: int,
-    cells: dict[str, list[Layout]] | None = None,
+    cells: dict[str, list[Layout]],
     *,
     has_weights: bool = False,
     **options,
@@ -262,7 +260,7 @@ def epochs(
         drawn = rng.uniform(0.1, 3, size=len(sequences)).astype(np.float32)
         given = SequenceWeights([drawn].__getitem__, "drawn", 1.0)
         encoded = dataclasses.replace(encoded, sequence_weights=given)
-    for architecture, some in (cells or some_layouts(first)).items():
+    for architecture, some in cells.items():
         config = with_options(
             Config(),
             replicas=1 + ARCHITECTURES.index(architecture),

@@ -32,7 +32,7 @@ RUNS = {
     "several": ("points.npz", ["--layers", "4", "6", "3", "--replicas", "3"]),
 }
 SLOW = {"resnet", "wide-resnet", "vit"}
-"""Networks whose updates are compiled long: they have their first parameters."""
+"""Networks whose updates take long to compile: they are not trained."""
 
 
 @pytest.fixture(scope="module")

@@ -128,24 +128,32 @@ def test_no_folder_at_all_is_said_and_no_error(folder, caplog, monkeypatch):
 
 
 def test_copies_of_a_source_file_share_what_one_of_them_compiled(tmp_path, monkeypatch):
-    """As two checkouts or environments do; another content has a folder of its own."""
+    """As two checkouts or environments do. Other sources, or another Numba, have a
+    folder of their own."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     source = "def add(array):\n    return array + 1\n"
     found = []
-    for place, content in [("a", source), ("b", source), ("c", source + "\n")]:
+    for place, beside, version in [
+        ("a", "", "1.0"),
+        ("b", "", "1.0"),
+        ("c", "other", "1.0"),
+        ("d", "", "2.0"),
+    ]:
+        monkeypatch.setattr(numba, "__version__", version)
         path = tmp_path / place / "sums.py"
         path.parent.mkdir()
-        path.write_text(content)
+        path.write_text(source)
+        path.with_name("beside.py").write_text(beside)
         spec = importlib.util.spec_from_file_location("sums", path)
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, "sums", module)
         spec.loader.exec_module(module)
         found.append(added(kept(numba.njit(module.add))))
-    assert found == [(0, 1), (1, 0), (0, 1)]
+    assert found == [(0, 1), (1, 0), (0, 1), (0, 1)]
     folders = {path.parent for path in files(tmp_path) if path.suffix == ".nbc"}
     assert {each.parent for each in folders} == {tmp_path / "user/embedder/numba"}
-    assert len(folders) == 2
+    assert len(folders) == 3
 
 
 @pytest.mark.row("F28")
