@@ -53,6 +53,8 @@ __all__ = [
     "write_vectors",
 ]
 
+__version__ = "1.0.0"
+
 _MODULES = {
     "Config": "embedder.config",
     "EmbeddingTrainer": "embedder.tables.estimator",
@@ -80,6 +82,10 @@ _MODULES = {
 def __getattr__(name: str):
     if name not in _MODULES:
         raise AttributeError(f"module 'embedder' has no attribute {name!r}")
+    if name == "FeatureEncoder":  # an estimator of scikit-learn
+        from embedder.errors import check_installed
+
+        check_installed("sklearn", "`FeatureEncoder`")
     return getattr(importlib.import_module(_MODULES[name]), name)
 
 

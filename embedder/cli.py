@@ -17,7 +17,13 @@ from typing import NoReturn
 from embedder.errors import InputError
 from embedder.limits import return_freed_memory
 from embedder.parsing import parse
-from embedder.terminal import LogStream, flush_output, open_standard_streams, say
+from embedder.terminal import (
+    SIGPIPE,
+    LogStream,
+    flush_output,
+    open_standard_streams,
+    say,
+)
 from embedder.threads import end_if_threads_lack_memory
 from embedder.verbs import run_verb
 
@@ -68,7 +74,7 @@ def _exit_code(error: BaseException) -> int:
     """The exit code for an error, which is printed as one line if it is no bug."""
     match error:
         case BrokenPipeError():  # the reader of standard output has gone
-            return 128 + signal.SIGPIPE
+            return 128 + SIGPIPE
         case InputError():
             return _fail(_message(error), 2)
         case OSError():  # of the system, about a file
@@ -94,7 +100,7 @@ def _report_bug(error: Exception) -> int:
     return _fail(
         "This is a bug of embedder, not of your input. Please report the lines above "
         "and the command to its maintainers.",
-        os.EX_SOFTWARE,
+        70,
     )
 
 

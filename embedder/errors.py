@@ -6,6 +6,22 @@ other exception that ends the program is a bug.
 
 import collections.abc
 import contextlib
+import importlib.util
+
+DISTRIBUTION = "embedder-jax"
+"""The name on the package index; the import and the command are `embedder`."""
+
+EXTRAS = {
+    "PIL": ("Pillow", "images"),
+    "faiss": ("faiss-cpu", "faiss"),
+    "jax2onnx": ("jax2onnx", "onnx"),
+    "matplotlib": ("matplotlib", "plot"),
+    "optuna": ("Optuna", "sweep"),
+    "prompt_toolkit": ("prompt_toolkit", "prompt"),
+    "sklearn": ("scikit-learn", "sklearn"),
+    "usearch": ("usearch", "index"),
+}
+"""Modules that the base installation lacks: their package, and the extra with it."""
 
 
 class InputError(ValueError):
@@ -34,6 +50,38 @@ class InputIsFolderError(IsADirectoryError, InputError):
 
 class InputEndError(EOFError, InputError):
     """A file ends too early."""
+
+
+class MissingPackageError(ImportError, InputError):
+    """A package of an extra is needed and not installed."""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra."""
+    return f"python -m pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported; it is not loaded."""
+    return importlib.util.find_spec(module) is not None
+
+
+def check_installed(module: str, subject: str) -> None:
+    """Checks that a module of an extra is installed; it is not loaded.
+
+    Args:
+      module: one of `EXTRAS`.
+      subject: what needs it, as the message begins.
+
+    Raises:
+      MissingPackageError: it is not; the message has the command that installs it.
+    """
+    if not is_installed(module):
+        package, extra = EXTRAS[module]
+        raise MissingPackageError(
+            f"{subject} needs {package}, which is not installed: "
+            f"{install_command(extra)}."
+        )
 
 
 @contextlib.contextmanager

@@ -1,13 +1,14 @@
-"""The families: which problem settings and a source name."""
+"""The families: which problem settings and a source name.
+
+Only the family of a run is imported: each takes some tenths of a second.
+"""
 
 from pathlib import Path
 from typing import Any
 
 from embedder.config import Config
-from embedder.encoders.problem import EncoderProblem
 from embedder.errors import InputError
 from embedder.problem import Base, Problem
-from embedder.tables.problem import TablesProblem
 
 
 def open_problem(
@@ -30,8 +31,12 @@ def open_problem(
     """
     match config.run.model:
         case "tokens":
+            from embedder.tables.problem import TablesProblem
+
             return TablesProblem(source, base, config.tables, cache, workdir)
         case "encoder" if base is None:
+            from embedder.encoders.problem import EncoderProblem
+
             return EncoderProblem(config, source, cache, workdir)
     raise InputError(
         f"`resume` applies only to `model` = 'tokens', got {config.run.model!r} and "

@@ -1,11 +1,13 @@
 """Memory limits of this process: of the machine, the container and the shell."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from embedder.errors import InputError
+from embedder.threads import available_cores
 
 _MIB = 2**20
 _ALLOCATOR = "_RJEM_MALLOC_CONF"  # variable with the options of polars' allocator
@@ -32,8 +34,7 @@ def memory_limit(root: Path = Path("/")) -> Limit:
 
     `root` is the folder with `proc` and `sys`.
     """
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [Limit(machine, "this machine"), *_of_groups(root)]
+    limits = [Limit(_of_machine(), "this machine"), *_of_groups(root)]
     for limit, needed in _of_shell("memory"):
         room = max(0, limit.size - needed)
         source = f"{limit.source} beside {gib(needed)} for the program"
@@ -94,6 +95,14 @@ def gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
+def _of_machine() -> int:
+    """Bytes of memory; more than any data take where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):  # Windows, or a name that the system lacks
+        return sys.maxsize
+
+
 def _of_shell(loader: str) -> Iterator[tuple[Limit, int]]:
     """Limits of `ulimit`, and the bytes that the program itself needs of each."""
     try:
@@ -101,15 +110,14 @@ def _of_shell(loader: str) -> Iterator[tuple[Limit, int]]:
     except ImportError:  # Windows
         return
     address_space, data, of_core = _PROGRAM[loader]
-    is_linux = hasattr(os, "sched_getaffinity")  # not measured on other systems
-    cores = len(os.sched_getaffinity(0)) if is_linux else 0
+    is_linux = sys.platform == "linux"  # not measured on other systems
     for name, source, needed in (
         ("RLIMIT_AS", "address space (ulimit -v)", address_space),
         ("RLIMIT_DATA", "data (ulimit -d)", data),
     ):
         size = resource.getrlimit(getattr(resource, name))[0]
         if is_linux and size != resource.RLIM_INFINITY:
-            yield Limit(size, source), needed + cores * of_core
+            yield Limit(size, source), needed + available_cores() * of_core
 
 
 def _of_groups(root: Path) -> Iterator[Limit]:

@@ -24,6 +24,7 @@ from tyro.constructors import (
     PrimitiveTypeInfo,
 )
 
+from embedder import __version__
 from embedder.arguments import (
     VERBS,
     Analogy,
@@ -101,7 +102,7 @@ def _version() -> str:
     names = "jax", "dm-haiku", "optax", "numpy"
     used = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     python = platform.python_version()
-    return f"embedder {metadata.version('embedder')} (Python {python}, {used})"
+    return f"embedder {__version__} (Python {python}, {used})"
 
 
 def _with_settings_of_a_run(verb: Train, arguments: list[str]) -> Train:

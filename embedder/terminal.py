@@ -11,6 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+SIGPIPE = 13
+"""Number of the signal that tells that a reader has gone; Windows lacks it."""
+
 _JOINERS = "\u200c\u200d"  # joiners in Persian and Indic words, and in emoji
 
 

@@ -1,4 +1,4 @@
-"""Calls from several threads, threads without memory, and forks.
+"""Calls from several threads, threads without memory, forks, and cores.
 
 JAX and polars keep thread pools, which a fork does not copy: a call in the child would
 wait for ever. It is refused instead.
@@ -46,6 +46,13 @@ def _note_jax() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_note_jax)
+
+
+def available_cores() -> int:
+    """The cores that this process may use, by its affinity where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def end_if_threads_lack_memory() -> None:

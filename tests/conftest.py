@@ -13,6 +13,7 @@ import pytest
 
 from embedder.cli import main
 from embedder.engine import compilation, epochs
+from embedder.engine.tfdata import has_tensorflow
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
@@ -40,7 +41,14 @@ def pytest_configure():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks cells of tests as slow: all but the number that `spread` names."""
+    """Marks cells of tests as slow, all but the number that `spread` names, and skips
+    those of tf.data where TensorFlow is not installed."""
+    if not has_tensorflow():
+        skip = pytest.mark.skip(reason="TensorFlow, which tf.data is of, is missing")
+        for item in items:
+            values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+            if item.get_closest_marker("tfdata") or "tfdata" in [*map(str, values)]:
+                item.add_marker(skip)
     cells = collections.defaultdict(list)
     for item in items:
         if item.get_closest_marker("spread") and not item.get_closest_marker("slow"):

@@ -20,6 +20,7 @@ ROOMS = (
     *("report.verb", "watch"),
     *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
     *("lookup", "neighbors", "scoring", "cards", "exports", "verbs", "cli"),
+    "__main__",
     "gensim",
 )
 """Packages and modules of embedder, each after all that it may import."""
@@ -53,7 +54,7 @@ def _imports(path: Path) -> Iterator[tuple[str, bool]]:
                 yield f"{node.module}.{name.name}", id(node) in inside
 
 
-PUBLIC = {*embedder.__all__}
+PUBLIC = {*embedder.__all__, "__version__"}
 
 
 def room_of(module: str) -> str:
@@ -173,6 +174,17 @@ def test_tensorflow_is_imported_only_within_a_function_of_one_module():
         if package == "tensorflow"
     ]
     assert found == [("embedder/engine/tfdata.py", True)]
+
+
+def test_five_modules_know_of_tensorflow():
+    """It may be absent: the others ask for a loader."""
+    found = {
+        relative(path).removeprefix("embedder/")
+        for path in MODULES
+        if any(name.startswith("embedder.engine.tfdata.") for name, _ in imports(path))
+    }
+    loaders = {"tables/loader.py", "encoders/loaders.py", "encoders/batches.py"}
+    assert found == {*loaders, "tables/problem.py"}
 
 
 def test_oracle_imports_numpy_and_the_standard_library_alone():

@@ -22,7 +22,7 @@ CHAPTERS = sorted(SETTINGS.parent.glob("*.md"))
 GUIDE = ROOT / "migration" / "README.md"
 ALGORITHM = ROOT / "embedder" / "ALGORITHM.md"
 REFERENCES = [ALGORITHM, ROOT / "bench/README.md", ROOT / "migration/DECISIONS.md"]
-DOCUMENTS = [README, *CHAPTERS, GUIDE]
+DOCUMENTS = [README, *CHAPTERS, GUIDE, ROOT / "CHANGELOG.md", ROOT / "llms.txt"]
 OTHER_NAMES = {"embedder", "legacy", "migration", "tests", "bench"}
 """Folders of the checkout whose paths documents name."""
 

@@ -13,8 +13,9 @@ from embedder.tables import cpu
 from embedder.tables.corpus import sequences_corpus
 from embedder.tables.cpu import thread
 from embedder.tables.encode import encode
+from embedder.tables.loader import pick_loader
 from embedder.tables.options import TablesOptions
-from embedder.tables.training import Training, pick_backend, pick_loader
+from embedder.tables.training import Training, pick_backend
 
 LONG = 10_000_000
 

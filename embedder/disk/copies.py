@@ -12,7 +12,6 @@ fingerprint on each machine.
 """
 
 import contextlib
-import fcntl
 import glob
 import hashlib
 import json
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from embedder.disk.cache_files import user_cache_folder
+from embedder.disk.file_lock import close_to_move, lock_file
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.disk.remote import Listing, Remote, RemoteObject, UnreachableError
@@ -193,6 +193,7 @@ def _copy(remote: Remote, found: RemoteObject, path: Path, threads: int) -> None
     part = path.with_suffix(".part")
     with _locked(part) as file:
         if path.exists() and found.tag is not None:
+            close_to_move(file)
             part.unlink()
             return
         try:
@@ -205,12 +206,14 @@ def _copy(remote: Remote, found: RemoteObject, path: Path, threads: int) -> None
         except UnreachableError:
             raise  # its pieces are kept
         except InputError:
+            close_to_move(file)
             part.unlink()
             remote.check_unchanged(found)
             raise
         os.fsync(file.fileno())
+        close_to_move(file)
         os.utime(part, (found.mtime, found.mtime))
-        part.rename(path)
+        part.replace(path)
 
 
 def _copy_pieces(
@@ -265,7 +268,7 @@ def _locked(part: Path) -> Iterator[BinaryIO]:
     while True:
         file = open(os.open(part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file, wait=True)
             with contextlib.suppress(FileNotFoundError):  # the other has renamed it
                 if os.path.samestat(os.fstat(file.fileno()), part.stat()):
                     yield file

@@ -5,7 +5,6 @@ tells the remains of a killed process from what a live process is writing, also 
 several runs share a cache.
 """
 
-import fcntl
 import logging
 import os
 import re
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from embedder.disk.file_lock import lock_file
 from embedder.disk.lock import LockedError, hold_lock
 
 _TEMPORARY = re.compile(r"(\..+-[0-9a-f]{8})(\.lock)?")
@@ -84,7 +84,7 @@ def _excludes_others(lock: Path) -> bool:
     """Whether file locks work on this disk: a lock that is held is refused here."""
     with open(lock) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file)
         except BlockingIOError:
             return True
     return False

@@ -1,14 +1,14 @@
 """A lock file for a folder: one process writes there at a time.
 
-The lock is the kernel's (flock), which releases it when the process ends or is killed.
+The lock is the kernel's, which releases it when the process ends or is killed.
 The lock file names its owner (process id, host, boot id) for messages, and for network
 disks, where a host may not see the locks of another. Containers have host names of
 their own but share the kernel: on a local disk, an owner with the boot id of this
 kernel is known to have ended once the kernel grants the lock.
 """
 
+import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from embedder.disk.file_lock import has_flock, lock_file
 from embedder.errors import InputError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -76,7 +77,7 @@ def hold_lock(path: Path, force: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            _remove(file, path)
     finally:
         file.close()
 
@@ -92,6 +93,8 @@ def ended_owner(path: Path) -> int | None:
     here = socket.gethostname(), _boot_id()
     if owner is None or owner.pid < 1 or (owner.host, owner.boot) != here:
         return None
+    if os.name == "nt":  # where signal 0 is Ctrl-C
+        return None
     try:
         os.kill(owner.pid, 0)
     except ProcessLookupError:
@@ -106,7 +109,7 @@ def _open_locked(path: Path) -> tuple[IO[str], bool]:
     while True:
         file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file)
             if _is_at(file, path):
                 return file, True
             file.close()  # its owner deleted it after we had opened it
@@ -129,6 +132,21 @@ def _open_locked(path: Path) -> tuple[IO[str], bool]:
                 error.strerror,
             )
             return file, False
+
+
+def _remove(file: IO[str], path: Path) -> None:
+    """Removes the lock file while it is locked, so that nobody locks a removed file.
+
+    On Windows it is closed first, and stays if another process has opened it meanwhile;
+    it is emptied, so that it names no former owner.
+    """
+    if has_flock():
+        path.unlink(missing_ok=True)
+        return
+    file.truncate(0)
+    file.close()
+    with contextlib.suppress(PermissionError):
+        path.unlink(missing_ok=True)
 
 
 def _is_at(file: IO[str], path: Path) -> bool:

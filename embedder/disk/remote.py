@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from embedder.disk.files import short_reason
 from embedder.disk.urls import is_web, text_without_secrets, without_secrets
-from embedder.errors import InputError, InputNotFoundError
+from embedder.errors import InputError, InputNotFoundError, install_command
 
 _WAITS = 0.5, 1.0, 2.0, 4.0, 8.0  # seconds before each retry
 _TRANSIENT = 408, 425, 429  # statuses of HTTP that go away; and all from 500
@@ -30,11 +30,11 @@ _DEFINITE = (
 
 _TAGS = "ETag", "etag", "md5Hash", "Content-MD5", "content_md5", "blob_id"
 _TIMES = "LastModified", "Last-Modified", "last_modified", "updated", "mtime", "created"
-_PACKAGES = {
-    **dict.fromkeys(("s3", "s3a"), "'embedder[s3]'"),
-    **dict.fromkeys(("gs", "gcs"), "'embedder[gs]'"),
-    **dict.fromkeys(("http", "https"), "'embedder[http]'"),
-    "hf": "huggingface_hub",
+_COMMANDS = {
+    **dict.fromkeys(("s3", "s3a"), install_command("s3")),
+    **dict.fromkeys(("gs", "gcs"), install_command("gs")),
+    **dict.fromkeys(("http", "https"), install_command("http")),
+    "hf": "python -m pip install huggingface_hub",
 }
 _CHAIN = re.compile(r"^[^/]*::|::[A-Za-z0-9+.-]+://")
 _log = logging.getLogger(__name__)
@@ -90,8 +90,7 @@ class Remote:
 
             self._fs, self.path = url_to_fs(url, **_options(scheme))
         except ImportError as error:
-            package = _PACKAGES.get(scheme, "")
-            fix = f"python -m pip install {package}" if package else short_reason(error)
+            fix = _COMMANDS.get(scheme) or short_reason(error)
             raise InputError(
                 f"{self.shown} needs a package that is not installed: {fix}."
             ) from None

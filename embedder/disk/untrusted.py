@@ -1,8 +1,9 @@
 """Untrusted tables, which a child process with bounded memory reads first.
 
 Polars allocates as many rows as the metadata claims, and holds a cell as long as a
-packed file makes it, so a hostile file can kill the process that reads it. This file is
-also the program of the child process: it imports nothing of the package.
+packed file makes it, so a hostile file can kill the process that reads it. On Windows
+the memory of the child process is not bounded. This file is also its program: it
+imports nothing of the package.
 """
 
 import contextlib
@@ -156,8 +157,10 @@ def _size(batch: pl.DataFrame) -> int:
 
 
 def _limit_memory(address_space: int) -> None:
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return
     with contextlib.suppress(OSError, ValueError):  # the limit is lower already
         resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,8 +1,8 @@
 """Batches of examples: a pure function of (seed, epoch, batch), for either loader.
 
-Both loaders give the same batches, bit for bit. `tfdata` gathers and prefetches the
-features of batches on the host; `memory` keeps all features on the device, and a batch
-is the ids of its examples.
+All loaders give the same batches, bit for bit. `tfdata` and `memory` gather features
+on the host, by tf.data and by threads; `resident` is for features that stay
+on the devices: a batch is the ids of its examples.
 
 Each of K replicas has an order of its own: ids are [S, B, K], and what is gathered by
 them has K after B. One network has no such axis.
@@ -17,9 +17,10 @@ import numpy as np
 
 from embedder.encoders.examples import Examples
 from embedder.engine.bootstrap import multiplicities
+from embedder.engine.prefetch import parallel_map
 from embedder.engine.tfdata import import_tensorflow, quiet_options
 
-_BYTES = {"tfdata": 2**23, "memory": 2**26}  # of the features of a call
+_BYTES, _RESIDENT_BYTES = 2**23, 2**26  # of the features of a call
 _START = (-1,)  # position before the first batch of an epoch
 
 
@@ -150,20 +151,19 @@ def split_validation(
     return np.arange(num_train), np.arange(num_train, num_examples)
 
 
-def updates_per_call(
-    loader: Literal["tfdata", "memory"], source: BatchSource, limit: float
-) -> int:
+def updates_per_call(is_resident: bool, source: BatchSource, limit: float) -> int:
     """Number of updates of a call, S: some megabytes of features, at most `limit`.
 
     The features of all replicas count, so that their calls take about as long as those
     of one network.
     """
-    whole = max(1, _BYTES[loader] // max(1, source.update_bytes))
+    size = _RESIDENT_BYTES if is_resident else _BYTES
+    whole = max(1, size // max(1, source.update_bytes))
     return int(max(1, min(whole, source.num_batches, limit)))
 
 
 def epoch_updates(
-    loader: Literal["tfdata", "memory"],
+    loader: Literal["tfdata", "memory", "resident"],
     source: BatchSource,
     epoch: int,
     *,
@@ -173,7 +173,7 @@ def epoch_updates(
 ) -> Iterator[tuple[Updates, int, Gathered | None]]:
     """The calls of an epoch: updates, how many of them are real, and their examples.
 
-    The examples are None for `memory`, which has them on the device.
+    The examples are None for `resident`, which has them on the devices.
 
     Args:
       size: updates of a call.
@@ -186,20 +186,28 @@ def epoch_updates(
     def make(first: int) -> Updates:
         return source.updates(order, epoch, first, size)
 
+    def gather(first: int) -> Gathered:
+        return source.gather(make(first))
+
+    gathered: Iterator[Gathered | None]
     match loader:
+        case "resident":
+            gathered = (None for _ in firsts)
         case "memory":
-            for first in firsts:
-                yield make(first), min(size, source.num_batches - first), None
+            gathered = parallel_map(gather, firsts, workers)
         case "tfdata":
-            calls = _by_tfdata(source, make, firsts, workers)
-            for first, (updates, gathered) in zip(firsts, calls, strict=True):
-                yield updates, min(size, source.num_batches - first), gathered
+            gathered = _by_tfdata(source, gather, firsts, workers)
+    for first, arrays in zip(firsts, gathered, strict=True):
+        yield make(first), min(size, source.num_batches - first), arrays
 
 
 def _by_tfdata(
-    source: BatchSource, make: Callable[[int], Updates], firsts: range, workers: int
-) -> Iterator[tuple[Updates, Gathered]]:
-    """The updates from each of `firsts` and their examples by tf.data, in order."""
+    source: BatchSource,
+    gather: Callable[[int], Gathered],
+    firsts: range,
+    workers: int,
+) -> Iterator[Gathered]:
+    """The examples of the updates from each of `firsts` by tf.data, in order."""
     tf = import_tensorflow()
     failures: list[Exception] = []
     features, labels = source.examples.features, source.examples.labels
@@ -210,16 +218,16 @@ def _by_tfdata(
         np.empty(shape, labels.dtype),
     )
 
-    def gather(first) -> Gathered:
+    def gather_or_note(first) -> Gathered:
         try:
-            return source.gather(make(int(first)))
+            return gather(int(first))
         except Exception as error:  # raised below: tf.data would log pages
             failures.append(error)
             return empty
 
     def load(first):
         dtypes = [tf.as_dtype(x.dtype) for x in empty]
-        arrays = tf.numpy_function(gather, [first], dtypes, stateful=False)
+        arrays = tf.numpy_function(gather_or_note, [first], dtypes, stateful=False)
         return tuple(
             tf.ensure_shape(x, e.shape) for x, e in zip(arrays, empty, strict=True)
         )
@@ -230,9 +238,9 @@ def _by_tfdata(
         .prefetch(2)
         .with_options(quiet_options(tf))
     )
-    for first, arrays in zip(firsts, dataset.as_numpy_iterator(), strict=True):
+    for arrays in dataset.as_numpy_iterator():
         if failures:
             break
-        yield make(first), Gathered(*arrays)
+        yield Gathered(*arrays)
     if failures:
         raise failures[0]

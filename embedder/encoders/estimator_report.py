@@ -7,7 +7,7 @@ import numpy as np
 from embedder.encoders.outputs import scores
 from embedder.encoders.sheet import as_pixels
 from embedder.encoders.uncertainty import log_likelihood, reliability
-from embedder.errors import InputError
+from embedder.errors import InputError, is_installed
 from embedder.evaluation.retrieval import retrieval_table
 from embedder.evaluation.score_table import ScoreTable
 from embedder.report.examples import map_of_examples
@@ -71,7 +71,7 @@ def _predicted(
     confidence = probabilities.max(axis=1)
     names, pixels = np.array(classes), None
     rows = hardest(logs)
-    if isinstance(X, np.ndarray) and X.ndim > 2:
+    if isinstance(X, np.ndarray) and X.ndim > 2 and is_installed("PIL"):
         pixels = as_pixels(X[rows])
     pictures = (
         {}

@@ -21,7 +21,7 @@ from embedder.disk.digests import check_digests, files_in, write_digests
 from embedder.disk.files import name_file_in_errors, short_reason
 from embedder.disk.folders import atomic_folder, remove_unfinished_folders
 from embedder.engine.prefetch import parallel_map
-from embedder.errors import InputError
+from embedder.errors import InputError, check_installed
 from embedder.limits import check_room
 from embedder.stages import report_stage
 
@@ -268,6 +268,7 @@ def is_grey(file: ImageFile) -> bool:
 
 def _opened(file: ImageFile, function: "Callable[[Image.Image], Result]") -> Result:
     """`function` of the image in a file, whose pixels are read when they are used."""
+    check_installed("PIL", f"The image {file}")
     from PIL import Image, UnidentifiedImageError
 
     try:

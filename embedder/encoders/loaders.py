@@ -1,47 +1,54 @@
 """Which loader makes the batches of an encoder."""
 
 import logging
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 
 from embedder.encoders.examples import Examples
 from embedder.encoders.lazy_images import LazyImages
 from embedder.engine.devices import capacity
-from embedder.errors import InputError
+from embedder.engine.tfdata import check_tensorflow, has_tensorflow
 from embedder.limits import gib
 from embedder.options import RunOptions
 
-_SHARE = 4  # features take at most one part in so many of the memory of a device
+_AUTO, _MEMORY = 4, 2  # features take at most one part in so many of a device's memory
 _log = logging.getLogger(__name__)
 
 
-def choose_loader(run: RunOptions, examples: Examples) -> Literal["tfdata", "memory"]:
-    """The loader of a run: `auto` is `memory` if the features fit, else `tfdata`.
+class Loading(NamedTuple):
+    """How an encoder gets the features of its batches."""
 
-    They fit if one process has all devices and the features take at most a quarter of
-    the memory of each, since `memory` puts all of them on every device. CPU devices
-    have equal parts of the memory that the process may use. TensorFlow, which `tfdata`
-    needs, takes seconds to import, and 650 MiB. Processes may have different memory,
-    and must agree: of several the loader is `tfdata`. So it is of images that are
-    decoded each time. The log says which was chosen.
+    loader: Literal["tfdata", "memory"]
+    is_resident: bool  # all features stay on each device; else batches are gathered
+
+
+def choose_loader(run: RunOptions, examples: Examples) -> Loading:
+    """The loader of a run, and whether the features stay on the devices.
+
+    `memory` keeps the features on each device where they take at most half of its
+    memory; else threads gather those of batches, as tf.data does. `auto` is `memory`
+    where TensorFlow, which takes seconds to import and 650 MiB, is not needed: the
+    features take at most a quarter of that memory. It is `memory`, too, where no
+    TensorFlow is installed. CPU devices have equal parts of the memory that the process
+    may use. Images that are decoded each time are always gathered. So are the features
+    of several processes, which may have different memory, and must agree. The log says
+    which was chosen.
 
     Raises:
-      InputError: `loader` is memory, and images are decoded each time.
+      MissingPackageError: `loader` is tfdata, and TensorFlow is not installed.
     """
+    if run.loader == "tfdata":
+        check_tensorflow()
+        return Loading("tfdata", is_resident=False)
+    is_auto = run.loader == "auto" and has_tensorflow()
+    size, local = examples.features.nbytes, jax.local_devices()
+    room = min(capacity(device, len(local)) for device in local)
     is_lazy = isinstance(examples.features, LazyImages)
-    if is_lazy and run.loader == "memory":
-        raise InputError(
-            "`loader` must be tfdata for images that are decoded each time, got "
-            "'memory', which keeps all of them on the devices: give --decode once."
-        )
-    if run.loader != "auto":
-        return run.loader
-    local = jax.local_devices()
-    room = min(capacity(device, len(local)) for device in local) // _SHARE
-    size = examples.features.nbytes
-    loader: Literal["tfdata", "memory"] = "tfdata"
-    if jax.process_count() == 1 and size <= room and not is_lazy:
-        loader = "memory"
-    _log.debug("loader: %s, for features of %s", loader, gib(size))
-    return loader
+    fits = not is_lazy and size <= room // (_AUTO if is_auto else _MEMORY)
+    is_resident = fits and jax.process_count() == 1
+    is_memory = is_resident or not is_auto
+    found = Loading("memory" if is_memory else "tfdata", is_resident)
+    kept = "stay on the devices" if found.is_resident else "are gathered"
+    _log.debug("loader: %s, features of %s %s", found.loader, gib(size), kept)
+    return found

@@ -84,7 +84,7 @@ def _part(learning: Learning, shape: tuple[int, ...], dtype: str) -> Part:
     pairs = (2,) if augment is not None and augment.mixup else ()
     ids = _Shape((num, *pairs), np.int32)
     return Part(
-        _Shape((num, *pairs, *rest), dtype),
+        _Shape((num, *pairs, *rest), jax.dtypes.canonicalize_dtype(dtype)),
         ids,
         _Shape((num,), learning.encoder.dtype),
         _Shape((num,), np.int32),

@@ -1,6 +1,5 @@
 """A picture of an evaluation: calibration, and accuracy against rejection."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.encoders.evaluation import PERCENTS, Evaluation
-from embedder.errors import InputError
+from embedder.errors import InputError, check_installed
 
 _SUFFIXES = (".png", ".svg")
 _BLUE, _LIGHT, _RED, _GREY = "#3b6fb6", "#9dbbe3", "#b8452e", "#6b6b6b"
@@ -23,11 +22,7 @@ def check_picture(path: Path) -> None:
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise InputError(f"`picture` must end in {' or '.join(_SUFFIXES)}, got {path}.")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InputError(
-            "`picture` needs matplotlib, which is not installed: python -m pip install "
-            "matplotlib (or embedder with its extra `plot`)."
-        )
+    check_installed("matplotlib", "`picture`")
 
 
 def draw(found: Evaluation, path: Path) -> None:

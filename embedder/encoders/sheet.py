@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from embedder.disk.files import atomic_file, name_file_in_errors
-from embedder.errors import InputError
+from embedder.errors import InputError, check_installed
 from embedder.terminal import shown
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ def check_sheet(path: Path, num_rows: int, num_cells: int) -> None:
     """Checks that a sheet of rows of so many cells can be written to `path`.
 
     Raises:
-      InputError: its suffix is not .png, or the sheet is too large.
+      InputError: its suffix is not .png, the sheet is too large, or Pillow is missing.
     """
+    check_installed("PIL", "`to` .png")
     if path.suffix.lower() != ".png":
         raise InputError(f"`to` must end in .png, got {path}.")
     if _pixels(num_rows, num_cells) > _MAX_PIXELS:

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Generator, Iterator, Sequence
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +102,7 @@ class EncoderTraining:
         self.network = network_for(options, shape, num_classes)
         augment = checked_augment(options, shape)
         _check_choice(config, examples)
-        self.loader: Literal["tfdata", "memory"] = choose_loader(config.run, examples)
+        self.loader, self._is_resident = choose_loader(config.run, examples)
         self.config = with_options(config, **self.network.settings, loader=self.loader)
         self._start = start
         if start is not None:
@@ -140,8 +139,7 @@ class EncoderTraining:
             augment.mixup > 0,
         )
         limit = min(config.updates_per_call, call_limit)
-        self.superblock_size = updates_per_call(self.loader, self.source, limit)
-        self._is_resident = self.loader == "memory"
+        self.superblock_size = updates_per_call(self._is_resident, self.source, limit)
         self._check_parts()
         _check_frozen(options.freeze_modules, self.network)
         self.schedule = Schedule(
@@ -235,6 +233,7 @@ class EncoderTraining:
         """Bytes on the host by purpose, at most, beside Python and JAX."""
         features = self.examples.features
         call = self.superblock_size * self.source.update_bytes
+        num_calls = 4 + self.config.run.workers  # those made ahead, and on the device
         is_mapped = isinstance(features, np.memmap)
         is_on_host = jax.default_backend() == "cpu"
         vectors = len(features) * self.network.vector_size * self._itemsize
@@ -243,7 +242,7 @@ class EncoderTraining:
             "order of examples": self.source.train.nbytes * len(self.replicas),
             "features": 0 if is_mapped else features.nbytes,
             "features on the device": features.nbytes if self._is_resident else 0,
-            "batches": 0 if self._is_resident else 6 * call,
+            "batches": 0 if self._is_resident else num_calls * call,
             "activations": self._num_local * self._activations if is_on_host else 0,
             "rotations": 2 * self._rotation_bytes,
             "vectors to write": (4 if self.has_replicas else 2) * vectors,
@@ -340,11 +339,11 @@ class EncoderTraining:
     ) -> Generator[tuple[Updates, int, Batches[Array]]]:
         """The updates of each call, how many are real, and their batches in NumPy.
 
-        With the loader `memory`, features and labels are those on the devices.
+        Features and labels that stay on the devices are given as they are there.
         """
         data = self.config.run
         calls = epoch_updates(
-            self.loader,
+            "resident" if self._is_resident else self.loader,
             self.source,
             epoch,
             size=self.superblock_size,
@@ -426,12 +425,6 @@ class EncoderTraining:
         """Checks that what stays on the devices, and activations, fit there."""
         device = jax.local_devices()[0]
         room = capacity(device, self._num_local)
-        needed = self.examples.features.nbytes + 4 * self._parameter_bytes
-        if self._is_resident and needed > room:
-            raise InputError(
-                f"`loader` memory puts all features on each device, which needs "
-                f"{needed / 2**30:.1f} GiB of {room / 2**30:.1f}: give --loader tfdata."
-            )
         found = self.device_memory
         if (total := sum(found.values())) > room:
             parts = ", ".join(f"{name} {gib(n)}" for name, n in found.items() if n)

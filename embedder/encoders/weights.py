@@ -1,6 +1,5 @@
 """Exports of an encoder for other programs: its parameters, or the network as ONNX."""
 
-import importlib.util
 import json
 import logging
 import warnings
@@ -20,7 +19,7 @@ from embedder.encoders.networks.network import Model
 from embedder.encoders.outputs import load_encoder
 from embedder.encoders.predictor import predictor_of
 from embedder.engine.replicas import stack_states
-from embedder.errors import InputError
+from embedder.errors import InputError, check_installed
 from embedder.vectors.array_formats import save_arrays
 
 OUTPUTS = ("embeddings", "probabilities")
@@ -68,11 +67,7 @@ def export_onnx(run: Path, path: Path) -> None:
       InputError: jax2onnx is missing or cannot convert the network, or the file
         computes something else; or see `read_model`.
     """
-    if importlib.util.find_spec("jax2onnx") is None:
-        raise InputError(
-            "`to` .onnx needs jax2onnx, which is not installed: python -m pip install "
-            "jax2onnx (or embedder with its extra `onnx`)."
-        )
+    check_installed("jax2onnx", "`to` .onnx")
     model = read_model(run)
     content = _converted(run, model)
     check_outputs(run, model, lambda x: _run_onnx(run, content, x), "ONNX")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.disk.files import name_file_in_errors
-from embedder.errors import InputError
+from embedder.errors import InputError, check_installed
 from embedder.limits import check_room
 from embedder.vectors.vectors import short_repr
 
@@ -36,9 +36,10 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
 
     Raises:
       InputError: a line has no label; there are fewer than two labels of known nodes,
-        or more than fit in memory.
+        or more than fit in memory; or scikit-learn, which predicts them, is missing.
       OSError: the file cannot be read.
     """
+    check_installed("sklearn", f"A score of the labels in {path}")
     ids = {key: i for i, key in enumerate(keys)}
     found: dict[str, set[int]] = {}
     unknown: set[str] = set()

@@ -222,7 +222,10 @@ def _watch_aborts(ending: _Ending) -> None:
     pages to standard error and calls abort; its option for a Python callback fails
     (jaxlib 0.10: it cannot convert the argument). So what compiled code prints goes to
     a temporary file, which a handler of SIGABRT reads. Python's output stays as it is.
+    Windows has no C library of the process to set the handler by: the pages stay.
     """
+    if os.name == "nt":
+        return
     written = tempfile.TemporaryFile()
     before = sys.stderr
     for name, number in (("stdout", 1), ("stderr", 2)):

@@ -1,16 +1,17 @@
 """Lines to look up: of a prompt on a terminal, else of standard input."""
 
 import bisect
+import functools
 import heapq
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embedder.disk.files import short_reason
-from embedder.errors import InputError
+from embedder.errors import InputError, install_command, is_installed
+from embedder.terminal import say
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -32,11 +33,26 @@ def is_interactive() -> bool:
 def prompted_lines(keys: Callable[[], Sequence[str]]) -> Iterator[str]:
     """Lines that the user types, until Ctrl-D; Ctrl-C drops a line.
 
-    They are kept in a history, and keys are completed by Tab.
+    With prompt_toolkit they are kept in a history, and keys are completed by Tab.
 
     Args:
       keys: gives the keys, the most frequent first.
     """
+    ask: Callable[[], str] = functools.partial(input, PROMPT)
+    if is_installed("prompt_toolkit"):
+        ask = _session(keys)
+    else:
+        say(f"Completion by Tab and a history: {install_command('prompt')}.")
+    while True:
+        try:
+            yield ask()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+
+
+def _session(keys: Callable[[], Sequence[str]]) -> Callable[[], str]:
     from prompt_toolkit import PromptSession
 
     session: PromptSession[str] = PromptSession(
@@ -45,13 +61,7 @@ def prompted_lines(keys: Callable[[], Sequence[str]]) -> Iterator[str]:
         complete_while_typing=False,
         history=_history(),
     )
-    while True:
-        try:
-            yield session.prompt()
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
+    return session.prompt
 
 
 def piped_lines() -> Iterator[str]:
@@ -75,7 +85,7 @@ class Completions:
     def __init__(self, keys: Iterable[str]):
         self._keys = [*keys]
 
-    @cached_property
+    @functools.cached_property
     def _sorted(self) -> list[tuple[str, int]]:
         return sorted((key, row) for row, key in enumerate(self._keys))
 
@@ -92,7 +102,7 @@ def make_completer(keys: Callable[[], Sequence[str]]) -> "Completer":
     from prompt_toolkit.completion import Completer, Completion
 
     class OfKeys(Completer):
-        @cached_property
+        @functools.cached_property
         def _completions(self) -> Completions:
             return Completions(keys())
 

@@ -1,12 +1,12 @@
 """The picture of a map, drawn by Bokeh's script, which is part of its package."""
 
 import functools
-import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from embedder.errors import is_installed
 from embedder.report.points import Map
 
 _SCRIPTS = ("bokeh.min.js", "bokeh-gl.min.js")
@@ -21,7 +21,7 @@ class Figure(NamedTuple):
 
 def has_bokeh() -> bool:
     """Whether the extra `report` is installed."""
-    return importlib.util.find_spec("bokeh") is not None
+    return is_installed("bokeh")
 
 
 def draw(found: Map, target: str) -> Figure:

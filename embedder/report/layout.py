@@ -1,15 +1,16 @@
 """A map that keeps neighbours together, by a library of the extra `report`."""
 
 import contextlib
-import importlib.util
 import logging
 import os
 from collections.abc import Iterator
 
 import numpy as np
 
+from embedder.errors import is_installed
 from embedder.report.nearest import Neighbors
 from embedder.report.projection import Projection, by_components
+from embedder.threads import available_cores
 
 NUM_NEIGHBORS = 15
 """Neighbours of each token that it is drawn to."""
@@ -20,7 +21,7 @@ _POLICY = "OMP_WAIT_POLICY"
 
 def has_tsne() -> bool:
     """Whether the extra `report` is installed."""
-    return importlib.util.find_spec("openTSNE") is not None
+    return is_installed("openTSNE")
 
 
 def best_projection(units: np.ndarray, neighbors: Neighbors) -> Projection:
@@ -60,9 +61,7 @@ def num_jobs(num_tokens: int) -> int:
     """Threads for a map: one of few tokens, since they wait for each other."""
     if num_tokens < _MANY:
         return 1
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return available_cores()
 
 
 @contextlib.contextmanager

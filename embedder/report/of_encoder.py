@@ -7,7 +7,7 @@ from embedder.encoders.labels import read_labels
 from embedder.encoders.run_examples import read_examples
 from embedder.encoders.sheet import as_pixels
 from embedder.encoders.uncertainty import reliability
-from embedder.errors import InputError
+from embedder.errors import InputError, install_command, is_installed
 from embedder.report.examples import map_of_examples
 from embedder.report.page import Page
 from embedder.report.points import Effort
@@ -82,4 +82,7 @@ def _pictures(
     wanted = {*keys}
     rows = {key: i for i, key in enumerate(examples.keys) if key in wanted}
     pixels = as_pixels(np.asarray(examples.features[[*rows.values()]]))
+    if pixels is not None and not is_installed("PIL"):
+        notes.append(f"Images are left out: {install_command('images')} adds them.")
+        return {}
     return {} if pixels is None else dict(zip(rows, pixels, strict=True))

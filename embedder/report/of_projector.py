@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from embedder.disk.files import short_reason
-from embedder.errors import InputError
+from embedder.errors import InputError, install_command, is_installed
 from embedder.report.projector import Points, num_points, write_projector
 from embedder.report.tokens import NO_EXTRAS, Extras
 from embedder.results import is_encoder_run
@@ -115,6 +115,9 @@ def _images(run: Workdir, keys: list[str], image_bytes: float) -> np.ndarray | N
         _, examples = read_examples(run.path)
     except (InputError, OSError) as error:
         _log.debug("No thumbnails for TensorBoard: %s", error)
+        return None
+    if not is_installed("PIL"):
+        _log.debug("No thumbnails for TensorBoard: %s.", install_command("images"))
         return None
     row_of = {key: row for row, key in enumerate(examples.keys)}
     if not row_of.keys() >= {*keys} or np.ndim(examples.features) not in (3, 4):

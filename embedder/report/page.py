@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embedder.disk.files import atomic_file, name_file_in_errors
+from embedder.errors import install_command
 from embedder.evaluation.intervals import shown
 from embedder.evaluation.score_table import ScoreTable, score_rows
 from embedder.report.chart import AreaChart, Chart, Series, line_chart
@@ -31,7 +32,7 @@ from embedder.report.text import duration, number, short
 _FOLDER = Path(__file__).parent / "assets"
 _NUMBER = re.compile(r"[-+]?\d[^<>]{0,24}")
 """A number, its unit, its interval: texts that are short, and start with a digit."""
-INSTALL = "python -m pip install 'embedder[report]'"
+INSTALL = install_command("report")
 """The command that installs what draws a map."""
 
 

@@ -2,10 +2,10 @@
 
 import json
 import shlex
-from importlib.metadata import version
 from pathlib import PurePosixPath
 from typing import Any
 
+from embedder import __version__
 from embedder.config import (
     Config,
     changing_names,
@@ -43,7 +43,7 @@ def facts_of(run: Workdir, num_examples: int | None = None) -> list[str]:
     Raises:
       OSError, InputError: a file of the run is missing or damaged.
     """
-    lines = [f"embedder {version('embedder')}", *_corpus_lines(run)]
+    lines = [f"embedder {__version__}", *_corpus_lines(run)]
     if num_examples is not None:
         lines.append(f"occurrences of these tokens in the corpus: {num_examples:,}")
     base = base_of(run)

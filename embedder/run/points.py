@@ -2,12 +2,12 @@
 
 import json
 import logging
-import os
 import time
 from pathlib import Path
 
 from embedder.engine.epochs import Status
 from embedder.run.events import Events
+from embedder.threads import available_cores
 
 _EVERY = 2.0  # seconds between two lines
 _SHARE = 0.002  # of the time so far: a run of a week has some 4,000 lines
@@ -30,7 +30,7 @@ class Points:
     def __init__(self, path: Path, events: Events, is_on_cpu: bool = False):
         self._path = path
         self._is_on_cpu = is_on_cpu
-        self._cores = _num_cores()
+        self._cores = available_cores()
         self._cpu_seconds = 0.0  # of the process, at the last line
         self._events = events
         self._losses: list[float] = []  # of the calls since the last line
@@ -89,13 +89,6 @@ class Points:
                     *(self._path, error.strerror),
                 )
             self._failed = True
-
-
-def _num_cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def seconds_by_activity(status: Status) -> dict[str, float]:

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import importlib.util
 import logging
-import signal
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from rich.text import Text
 
 from embedder.run.stopping import Stop, Stopped
 from embedder.stages import showing_stages
-from embedder.terminal import LogStream, say_done, showing_log, shown
+from embedder.terminal import SIGPIPE, LogStream, say_done, showing_log, shown
 
 if TYPE_CHECKING:
     from embedder.engine.epochs import Status
@@ -43,7 +42,7 @@ def progress(stop: Stop, details: bool = False) -> Iterator[Callable[["Status"],
     Args:
       details: show what is for experts, too: memory, devices, times to compile.
     """
-    log = LogStream(sys.stderr, lambda: stop.request(signal.SIGPIPE))
+    log = LogStream(sys.stderr, lambda: stop.request(SIGPIPE))
     console = Console(file=cast(TextIO, log))  # it has all that a TextIO has
     show_message = functools.partial(_print_message, console)
     try:

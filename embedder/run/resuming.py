@@ -4,6 +4,7 @@ import logging
 from importlib.metadata import version
 from typing import Any
 
+from embedder import __version__
 from embedder.config import different_options, from_toml, options_of
 from embedder.engine.epochs import RunPosition, Snapshot
 from embedder.hosts import processes
@@ -25,8 +26,9 @@ def reproducibility_facts(training: Training) -> dict[str, str]:
     layout = training.layout
     groups = layout.replica_devices
     replicas = f", replicas over {groups}" if groups > 1 else ""
-    packages = ("embedder", "jax", "jaxlib", "numpy")
+    packages = ("jax", "jaxlib", "numpy")
     return {
+        "the version of embedder": __version__,
         **{f"the version of {name}": version(name) for name in packages},
         "layout": f"{layout.mode} {layout.tables} "
         f"{layout.data_devices} x {layout.table_devices}{replicas}",

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ from typing import NoReturn
 
 from embedder.stages import report_stage
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NAMES = "SIGINT", "SIGTERM", "SIGHUP"
+_SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 _SAME = 0.2  # seconds: GNU timeout signals the process, and then its whole group
 
 
@@ -81,7 +83,10 @@ class Stop:
 
     def _resend(self, thread: int, number: int) -> None:
         self._resent += 1
-        signal.pthread_kill(thread, number)
+        if hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(thread, number)
+        else:  # Windows
+            signal.raise_signal(number)
 
     def _notice(self, number: int) -> None:
         """Called in a thread as soon as a signal comes."""
@@ -111,22 +116,22 @@ def _exit(number: int) -> NoReturn:
 @contextmanager
 def _noticing(numbers: set[int], notice: Callable[[int], None]) -> Iterator[None]:
     """Calls `notice` in a thread with each of the signals that come in the body."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
+    reading, writing = socket.socketpair()  # a pipe of Windows blocks
+    writing.setblocking(False)
 
     def notice_all() -> None:
-        while data := os.read(reading, 1):
+        while data := reading.recv(1):
             if data[0] in numbers:
                 notice(data[0])
-        os.close(reading)
+        reading.close()
 
     threading.Thread(target=notice_all, daemon=True).start()
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        os.close(writing)
+        writing.close()
 
 
 def _is_collecting(frame: FrameType | None) -> bool:

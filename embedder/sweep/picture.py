@@ -4,7 +4,6 @@ one for the score.
 Reference: Inselberg 1985, The Visual Computer 1.
 """
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from embedder.disk.files import atomic_file
+from embedder.errors import is_installed
 from embedder.sweep.scores import Score
 from embedder.sweep.space import Choices, Range, Space
 from embedder.sweep.trials import Result
@@ -21,7 +21,7 @@ _FADED = "0.82"  # grey of trials that were dropped
 
 def has_matplotlib() -> bool:
     """Whether pictures can be drawn."""
-    return importlib.util.find_spec("matplotlib") is not None
+    return is_installed("matplotlib")
 
 
 def draw(path: Path, space: Space, results: Sequence[Result], score: Score) -> None:

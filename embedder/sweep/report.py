@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from embedder.errors import install_command
 from embedder.sweep import picture
 from embedder.sweep.folder import SweepFolder
 from embedder.sweep.sweep import Outcome
@@ -17,7 +18,7 @@ _log = logging.getLogger(__name__)
 def draw_picture(workdir: Path, outcome: Outcome) -> None:
     """Draws trials.svg, or logs that matplotlib is missing."""
     if not picture.has_matplotlib():
-        _log.info("trials.svg is not drawn: pip install 'embedder[sweep]'.")
+        _log.info("trials.svg is not drawn: %s.", install_command("sweep"))
         return
     path = SweepFolder(workdir).picture
     try:

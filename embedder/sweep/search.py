@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from embedder.config import Config
-from embedder.errors import InputError
+from embedder.errors import InputError, check_installed
 from embedder.sweep.space import (
     Choices,
     Range,
@@ -67,13 +67,7 @@ def _is_given(config: Config, settings: Settings) -> bool:
 
 def check_optuna() -> None:
     """Raises InputError if optuna is missing."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise InputError(
-            "SPACE has a range, which optuna searches, and optuna is not installed: "
-            "pip install 'embedder[sweep]', or give the range `steps`."
-        ) from None
+    check_installed("optuna", "A range without `steps` in SPACE")
 
 
 def _proposals(

@@ -11,9 +11,14 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from embedder.engine.layout import map_batch
+from embedder.engine.layout import Layout, map_batch
 from embedder.engine.prefetch import parallel_map
-from embedder.engine.tfdata import import_tensorflow, quiet_options
+from embedder.engine.tfdata import (
+    check_tensorflow,
+    has_tensorflow,
+    import_tensorflow,
+    quiet_options,
+)
 from embedder.options import RunOptions
 from embedder.tables.blocks import PADDING, BlockSource, Updates
 
@@ -40,6 +45,26 @@ def superblock_size(
     whole = _SUPERBLOCK_TOKENS / tokens_per_update
     epoch = (expected_tokens + 4 * expected_tokens**0.5) / tokens_per_update + 1
     return -(-int(max(1, min(whole, epoch, limit))) // _MULTIPLE) * _MULTIPLE
+
+
+def pick_loader(
+    loader: Literal["auto", "tfdata", "memory"], layout: Layout
+) -> Literal["tfdata", "memory"]:
+    """The loader of a run: TensorFlow takes seconds to import, and 650 MiB.
+
+    Raises:
+      MissingPackageError: `loader` is tfdata, and TensorFlow is not installed.
+    """
+    if loader == "tfdata":
+        check_tensorflow()
+    if loader != "auto":
+        return loader
+    return "memory" if is_one_cpu(layout) or not has_tensorflow() else "tfdata"
+
+
+def is_one_cpu(layout: Layout) -> bool:
+    """Whether one CPU device computes all."""
+    return layout.mode == "jit" and jax.default_backend() == "cpu"
 
 
 def loader_workers(options: RunOptions) -> int:

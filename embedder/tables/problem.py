@@ -24,7 +24,11 @@ from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Snapshot
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
-from embedder.engine.tfdata import import_tensorflow
+from embedder.engine.tfdata import (
+    check_tensorflow,
+    has_tensorflow,
+    import_tensorflow,
+)
 from embedder.errors import InputError, InputNotFoundError
 from embedder.problem import Base, copy_of_base
 from embedder.run import workdir as folder
@@ -154,6 +158,8 @@ class TablesProblem:
         self, config: Config, cache: Path | None, models: Sequence[Config] = ()
     ) -> Training:
         """See `plan`."""
+        if config.run.loader == "tfdata":
+            check_tensorflow()
         if _uses_tensorflow(config):  # takes seconds: it loads while we encode
             threading.Thread(target=import_tensorflow).start()
         config, *models = (without_file_secrets(each) for each in (config, *models))
@@ -224,7 +230,8 @@ def _uses_tensorflow(config: Config) -> bool:
     if config.run.loader != "auto":
         return config.run.loader == "tfdata"
     avoid_slow_scatters()  # before the first use of a device
-    return jax.default_backend() != "cpu" or jax.device_count() > 1
+    has_many_devices = jax.default_backend() != "cpu" or jax.device_count() > 1
+    return has_many_devices and has_tensorflow()
 
 
 def open_corpus(

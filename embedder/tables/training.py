@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from embedder.config import Config, replicas_of, with_options
@@ -135,7 +134,7 @@ class Training:
             subwords=self.subwords,
         )
         self.layout, self._why = pick_layout(config.devices, self._demand)
-        self.loader = pick_loader(config.run.loader, self.layout)
+        self.loader = loader.pick_loader(config.run.loader, self.layout)
         self.config = with_options(config, loader=self.loader)  # as it was picked
         self.sources = _sources(self.replicas, encoded, epochs, self.layout)
         num_words = encoded.raw_tokens * len(epochs)  # of one model: see `replicas_of`
@@ -502,19 +501,6 @@ def _begin_with(arrays: dict[str, np.ndarray], first: RowState) -> None:
         arrays[name] = np.concatenate([rows, arrays[name][len(rows) :]])
 
 
-def pick_loader(
-    loader: Literal["auto", "tfdata", "memory"], layout: Layout
-) -> Literal["tfdata", "memory"]:
-    """The loader of a run: TensorFlow takes seconds to import, and 650 MiB."""
-    if loader != "auto":
-        return loader
-    return "memory" if _is_one_cpu(layout) else "tfdata"
-
-
-def _is_one_cpu(layout: Layout) -> bool:
-    return layout.mode == "jit" and jax.default_backend() == "cpu"
-
-
 def pick_backend(
     config: Config, num_words: int, layout: Layout
 ) -> Literal["xla", "numba"]:
@@ -538,7 +524,7 @@ def pick_backend(
     if options.subwords:
         num_words *= _SUBWORDS
     is_long = num_words >= _LONG_RUN and options.update == "rows" and not lacks
-    if is_long and _is_one_cpu(layout) and _has_numba():
+    if is_long and loader.is_one_cpu(layout) and _has_numba():
         return "numba"
     return "xla"
 

@@ -3,12 +3,11 @@
 The number of a vector in the index is its row; the keys are in a table beside it.
 """
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 
-from embedder.errors import InputError
+from embedder.errors import check_installed
 from embedder.threads import use_threads
 from embedder.vectors.array_formats import key_column
 from embedder.vectors.reduce import Dtype
@@ -21,11 +20,7 @@ def write_faiss(vectors: Vectors, path: Path, *, dtype: Dtype | None = None) -> 
     Raises:
       InputError: faiss is not installed.
     """
-    if importlib.util.find_spec("faiss") is None:
-        raise InputError(
-            "`format` faiss needs faiss, which is not installed: python -m pip "
-            "install faiss-cpu (or embedder with its extra `faiss`)."
-        )
+    check_installed("faiss", "`format` faiss")
     import faiss
 
     unit = np.ascontiguousarray(vectors.unit, np.float32)

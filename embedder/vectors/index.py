@@ -25,8 +25,9 @@ import numpy as np
 
 from embedder.disk.digests import describe_damage
 from embedder.disk.files import atomic_file, short_reason
-from embedder.errors import InputError
+from embedder.errors import InputError, check_installed
 from embedder.limits import check_room, gib
+from embedder.threads import available_cores
 from embedder.vectors.search import (
     Metric,
     Table,
@@ -55,7 +56,6 @@ _EXPANSIONS = _LEAST, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024
 library never looks at fewer than it gives, so smaller ones would not be measured."""
 _ADDED = 2**14  # rows that are added at once
 _MOST_BYTES = 2**16  # of about.json
-_NEEDS = "An index needs the package usearch: pip install 'embedder[index]'."
 _log = logging.getLogger(__name__)
 
 
@@ -196,7 +196,8 @@ def open_index(folder: Path, vectors: "Vectors") -> VectorIndex | None:
     try:
         check_library()
     except InputError as error:
-        raise IndexFaultError(f"Index {folder} is not used: {error.args[0]}") from error
+        reason = short_reason(error)
+        raise IndexFaultError(f"Index {folder} is not used: {reason}") from error
     graph = _new_graph(about.size, IndexOptions(metric=about.metric))
     try:
         graph.view(folder / about.file)
@@ -256,10 +257,9 @@ def vectors_digest(vectors: "Vectors") -> str:
 
 def check_library() -> str:
     """The name and version of usearch; InputError: it is not installed."""
-    try:
-        import usearch
-    except ImportError as error:
-        raise InputError(_NEEDS) from error
+    check_installed("usearch", "An index")
+    import usearch
+
     return f"usearch {usearch.__version__}"
 
 
@@ -277,7 +277,7 @@ def _new_graph(size: int, options: IndexOptions) -> Graph:
 
 
 def _add_rows(graph: Graph, table: Table) -> None:
-    num, threads = len(table.factors), _num_threads()
+    num, threads = len(table.factors), available_cores()
     for start in range(0, num, _ADDED):
         stop = min(start + _ADDED, num)
         rows = table.factors[start:stop].astype(np.float32)
@@ -303,7 +303,7 @@ def _searched(
         own = None if excluded is None else excluded[part]
         return nearest_of(table, queries[part], found[part], num, own)
 
-    with ThreadPoolExecutor(_num_threads()) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         parts = [*pool.map(ranked, range(0, max(1, len(queries)), _RANKED))]
     ids, scores = zip(*parts, strict=True)
     return np.concatenate(ids), np.concatenate(scores)
@@ -315,7 +315,7 @@ def _found(graph: Graph, queries: np.ndarray, num: int) -> np.ndarray:
     factors = queries.astype(np.float32)
     if not len(factors):
         return np.empty((0, num), np.int64)
-    matches = graph.search(factors, num, threads=_num_threads())
+    matches = graph.search(factors, num, threads=available_cores())
     ids = np.atleast_2d(matches.keys).astype(np.int64)
     if len(factors) > 1:  # of one query the keys have no empty places
         ids[np.arange(ids.shape[1]) >= matches.counts[:, None]] = -1
@@ -436,12 +436,6 @@ def _damaged(folder: Path, reason: str) -> IndexFaultError:
     return IndexFaultError(
         f"Index {folder} is damaged ({reason}); `embedder index` writes it anew"
     )
-
-
-def _num_threads() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def described(about: About) -> str:

@@ -1,7 +1,9 @@
 """The first rungs: vocabulary, distributions and blocks, which are bit-exact."""
 
 import itertools
+import logging
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ import legacy.blocks
 import legacy.noise
 import legacy.vocabulary
 from embedder.engine.rules import linear_rate
+from embedder.engine.tfdata import has_tensorflow
 from embedder.tables import loader, noise, shards, vocabulary
 from embedder.tables.blocks import PADDING, BlockSource, Updates
 from embedder.tables.encoded import Encoded
@@ -19,6 +22,8 @@ from migration.parity.difference import (
     difference_of_tokens,
     worst,
 )
+
+_log = logging.getLogger(__name__)
 
 
 def vocabulary_rung(
@@ -67,6 +72,14 @@ def distributions_rung(
     desired = legacy.noise.build_noise_table(counts, exponent)
     yield difference(rung, "noise limits", actual.limit, desired.limit)
     yield difference(rung, "noise aliases", actual.alias, desired.alias)
+
+
+def loaders() -> tuple[Literal["tfdata", "memory"], ...]:
+    """The loaders that can be compared here."""
+    if has_tensorflow():
+        return "tfdata", "memory"
+    _log.warning("TensorFlow is not installed: the loader tfdata is left out.")
+    return ("memory",)
 
 
 def blocks_rung(

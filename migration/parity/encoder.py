@@ -22,6 +22,7 @@ from embedder.engine.epochs import run_epochs
 from embedder.errors import InputError
 from legacy import network
 from legacy.mlp import FeatureEncoder
+from migration.parity.data import loaders
 from migration.parity.difference import Difference, difference, worst
 from migration.parity.encoder_networks import RUNG, networks_rung
 from migration.parity.encoder_objectives import objectives_rung
@@ -65,7 +66,7 @@ def encoder_ladder(
 
 def batches_rung(subject: EncoderSubject) -> Iterator[Difference]:
     """Examples of every batch of two epochs, by both loaders; initial weights."""
-    for loader in ("tfdata", "memory"):
+    for loader in loaders():
         training = subject.training(loader=loader, mode="jit", devices=0)
         for epoch in (0, 1):
             yield from _batches(training, epoch, f"{loader}, epoch {epoch + 1}")

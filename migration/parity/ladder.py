@@ -134,7 +134,7 @@ def _blocks(subject: Subject) -> Iterator[Difference]:
         row_updates = encoded.vocabulary.row_updates
         config = resolve(subject.config, encoded.num_tokens, None, row_updates)
         training = Training(config, encoded, range(max(epochs, 1)))
-        for kind in ("tfdata", "memory"):
+        for kind in data.loaders():
             yield from data.blocks_rung(
                 training.sources[0],
                 kind,

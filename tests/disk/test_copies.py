@@ -207,9 +207,9 @@ def test_a_denied_object_is_not_tried_again(server, copy, caplog):
 @pytest.mark.parametrize(
     ("url", "package"),
     [
-        ("s3://bucket/a.txt", "'embedder[s3]'"),
-        ("gs://bucket/a.txt", "'embedder[gs]'"),
-        ("https://host/a.txt", "'embedder[http]'"),
+        ("s3://bucket/a.txt", "'embedder-jax[s3]'"),
+        ("gs://bucket/a.txt", "'embedder-jax[gs]'"),
+        ("https://host/a.txt", "'embedder-jax[http]'"),
     ],
 )
 def test_a_missing_package_is_named_with_the_command(monkeypatch, copy, url, package):

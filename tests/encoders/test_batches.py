@@ -17,7 +17,8 @@ from embedder.encoders.batches import (
 from embedder.encoders.examples import Examples
 
 EPOCH = 4
-both = pytest.mark.parametrize("loader", ["memory", "tfdata"])
+every = pytest.mark.parametrize("loader", ["resident", "memory", "tfdata"])
+gathering = pytest.mark.parametrize("loader", ["memory", "tfdata"])
 
 
 def make_examples(num=14, dtype="u1") -> Examples:
@@ -62,10 +63,11 @@ def assert_same(actual, desired) -> None:
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_loaders_give_the_same_updates(size, workers):
+@gathering
+def test_loaders_give_the_same_updates(loader, size, workers):
     first, second = (
-        parts(loader, make_source(), size=size, workers=workers)
-        for loader in ("tfdata", "memory")
+        parts(each, make_source(), size=size, workers=workers)
+        for each in (loader, "resident")
     )
     assert [num for _, num, _ in first] == [num for _, num, _ in second]
     for (a, _, _), (b, _, _) in zip(first, second, strict=True):
@@ -73,14 +75,15 @@ def test_loaders_give_the_same_updates(size, workers):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
-def test_tfdata_gathers_the_examples_of_updates(tmp_path, dtype):
+@gathering
+def test_the_examples_of_updates_are_gathered(tmp_path, loader, dtype):
     """From a memory-mapped file too."""
     examples = make_examples(dtype=dtype)
     np.save(tmp_path / "features.npy", examples.features)
     if dtype == "u1":
         mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
         examples = examples._replace(features=mapped)
-    for updates, _, gathered in parts("tfdata", make_source(examples=examples)):
+    for updates, _, gathered in parts(loader, make_source(examples=examples)):
         features, labels = gathered
         desired = examples.features[updates.ids]
         np.testing.assert_array_equal(features, desired, strict=True)
@@ -88,8 +91,8 @@ def test_tfdata_gathers_the_examples_of_updates(tmp_path, dtype):
         np.testing.assert_array_equal(labels, desired, strict=True)
 
 
-def test_memory_gathers_nothing():
-    assert {gathered for _, _, gathered in parts("memory", make_source())} == {None}
+def test_features_on_the_devices_are_not_gathered():
+    assert {gathered for _, _, gathered in parts("resident", make_source())} == {None}
 
 
 def test_updates_have_their_dtypes_and_shapes():
@@ -117,7 +120,7 @@ def test_the_last_batch_is_padded_with_weight_0():
     assert updates.ids[2, 2:].tolist() == [0, 0]
 
 
-@both
+@every
 def test_the_last_call_is_padded_with_empty_updates(loader):
     updates, num, _ = parts(loader, make_source(10), size=2)[-1]
     assert (len(updates), num) == (2, 1)
@@ -150,7 +153,7 @@ def test_order_stays_the_same_in_all_versions():
     assert len(set(map(tuple, orders))) == 4
 
 
-@both
+@every
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_resuming_after_an_update_gives_the_rest(loader, size):
     whole = real(parts(loader, make_source(10), size=size))
@@ -161,7 +164,7 @@ def test_resuming_after_an_update_gives_the_rest(loader, size):
     assert_same(real(parts(loader, make_source(10), size=size, after=())), whole)
 
 
-@both
+@every
 @pytest.mark.parametrize("local", [range(1), range(1, 3), range(3, 4)])
 def test_a_local_part_of_a_batch_has_these_examples_of_it(loader, local):
     whole = real(parts("memory", make_source(10)))
@@ -172,7 +175,7 @@ def test_a_local_part_of_a_batch_has_these_examples_of_it(loader, local):
     assert_same(mine, expected)
 
 
-@both
+@every
 def test_a_local_part_beyond_the_batch_is_padding(loader):
     """3 devices with 2 each of 4: the last has none."""
     whole = real(parts("memory", make_source(10)))
@@ -195,10 +198,11 @@ class SlowFeatures(np.ndarray):
         return np.asarray(super().__getitem__(ids))
 
 
-def test_updates_are_in_order_however_long_each_takes():
+@gathering
+def test_updates_are_in_order_however_long_each_takes(loader):
     examples = make_examples()
     slow = examples._replace(features=examples.features.view(SlowFeatures))
-    for updates, _, gathered in parts("tfdata", make_source(examples=slow), size=1):
+    for updates, _, gathered in parts(loader, make_source(examples=slow), size=1):
         np.testing.assert_array_equal(gathered.features, examples.features[updates.ids])
 
 
@@ -224,7 +228,7 @@ class DamagedFeatures(np.ndarray):
         return np.asarray(super().__getitem__(ids))
 
 
-@both
+@every
 def test_error_in_an_update_comes_to_the_caller(capfd, loader):
     fields = dataclasses.fields(BatchSource)
     source = DamagedSource(*(getattr(make_source(), each.name) for each in fields))
@@ -233,40 +237,41 @@ def test_error_in_an_update_comes_to_the_caller(capfd, loader):
     assert capfd.readouterr().err == ""
 
 
-def test_error_of_reading_comes_to_the_caller(capfd):
+@gathering
+def test_error_of_reading_comes_to_the_caller(capfd, loader):
     """Nothing is trained on that could not be read."""
     examples, found = make_examples(), []
     damaged = examples._replace(features=examples.features.view(DamagedFeatures))
     source = make_source(examples=damaged)
     with pytest.raises(OSError, match=r"\[Errno 5\] Input/output error: 'images.npy'"):
-        found.extend(epoch_updates("tfdata", source, EPOCH, size=1, workers=2))
+        found.extend(epoch_updates(loader, source, EPOCH, size=1, workers=2))
     for updates, _, gathered in found:
         np.testing.assert_array_equal(gathered.features, examples.features[updates.ids])
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
-    ("loader", "example_bytes", "num", "limit", "expected"),
+    ("is_resident", "example_bytes", "num", "limit", "expected"),
     [
-        ("tfdata", 2**10, 10**6, math.inf, 2**23 / 2**10 / 4),
-        ("memory", 2**10, 10**6, math.inf, 2**26 / 2**10 / 4),
-        ("tfdata", 2**10, 10**6, 100, 100),
-        ("memory", 2**10, 10**6, 1, 1),
-        ("tfdata", 2**30, 10**6, 100, 1),
-        ("tfdata", 3, 10, math.inf, 3),
-        ("tfdata", 3, 10, 2, 2),
-        ("memory", 3, 1, math.inf, 1),
+        (False, 2**10, 10**6, math.inf, 2**23 / 2**10 / 4),
+        (True, 2**10, 10**6, math.inf, 2**26 / 2**10 / 4),
+        (False, 2**10, 10**6, 100, 100),
+        (True, 2**10, 10**6, 1, 1),
+        (False, 2**30, 10**6, 100, 1),
+        (False, 3, 10, math.inf, 3),
+        (False, 3, 10, 2, 2),
+        (True, 3, 1, math.inf, 1),
     ],
     ids=[
-        *("megabytes", "more_in_memory", "limit", "limit_1", "large_examples"),
+        *("megabytes", "more_on_devices", "limit", "limit_1", "large_examples"),
         *("small_epoch", "limit_of_small", "one_example"),
     ],
 )
-def test_updates_per_call(loader, example_bytes, num, limit, expected):
+def test_updates_per_call(is_resident, example_bytes, num, limit, expected):
     features = np.broadcast_to(np.uint8(0), (num, example_bytes))
     examples = make_examples()._replace(features=features)
     source = make_source(num, examples=examples)
-    assert updates_per_call(loader, source, limit) == expected
+    assert updates_per_call(is_resident, source, limit) == expected
 
 
 @pytest.mark.parametrize(

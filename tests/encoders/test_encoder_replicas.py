@@ -233,7 +233,7 @@ def test_memory_counts_the_batches_of_all_replicas():
 
 
 def test_calls_of_many_replicas_have_fewer_updates(monkeypatch):
-    monkeypatch.setattr("embedder.encoders.batches._BYTES", {"memory": 6 * 7 * 4 * 8})
+    monkeypatch.setattr("embedder.encoders.batches._RESIDENT_BYTES", 6 * 7 * 4 * 8)
     assert make_training().superblock_size == 6
     assert make_training(replicas=3).superblock_size == 2
 

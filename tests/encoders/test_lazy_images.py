@@ -136,11 +136,13 @@ def test_runs_have_the_same_vectors(here, capsys):
     assert train(*auto) == 0  # the loader auto takes tfdata
 
 
-def test_a_resident_loader_is_refused(here, capsys):
+def test_images_that_are_decoded_each_time_need_no_tensorflow(here, capsys):
     write_folder(here / "photos", COLOURS)
-    assert train("--decode", "each", "--loader", "memory", "--workdir", "r") == 2
-    line = error_line(capsys)
-    assert "`loader` must be tfdata" in line and "--decode once" in line
+    for decode in ("once", "each"):
+        options = ["--decode", decode, "--loader", "memory", "--workdir", decode]
+        assert train(*options) == 0, capsys.readouterr().err
+    once, each = (read_vectors(f"{x}/vectors.safetensors") for x in ("once", "each"))
+    assert once.keys == each.keys and np.array_equal(once.matrix, each.matrix)
 
 
 @pytest.mark.row("B48")

@@ -1,11 +1,15 @@
 """Which loader makes the batches of an encoder, and what is not imported for it."""
 
+import jax
 import numpy as np
 import pytest
 
+from embedder.config import make_config
 from embedder.encoders import loaders
 from embedder.encoders.examples import Examples
 from embedder.encoders.loaders import choose_loader
+from embedder.encoders.training import EncoderTraining
+from embedder.engine.epochs import run_epochs
 from embedder.options import RunOptions
 from tests.commands import run_python
 
@@ -27,25 +31,50 @@ def examples(num_bytes: int) -> Examples:
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "processes", "expected"),
-    [(1000, 1, "memory"), (1010, 1, "tfdata"), (1000, 2, "tfdata")],
+    ("loader", "has_tensorflow", "num_bytes", "processes", "expected"),
+    [
+        ("auto", True, 1000, 1, ("memory", True)),
+        ("auto", True, 1010, 1, ("tfdata", False)),
+        ("auto", True, 1000, 2, ("tfdata", False)),
+        ("auto", False, 2000, 1, ("memory", True)),
+        ("auto", False, 2010, 1, ("memory", False)),
+        ("memory", True, 2000, 1, ("memory", True)),
+        ("memory", True, 2010, 1, ("memory", False)),
+        ("memory", True, 10, 2, ("memory", False)),
+        ("tfdata", True, 10, 1, ("tfdata", False)),
+    ],
 )
-def test_features_that_fit_in_a_quarter_stay_on_the_device(
-    monkeypatch, num_bytes, processes, expected
+def test_features_that_fit_stay_on_the_device(
+    monkeypatch, loader, has_tensorflow, num_bytes, processes, expected
 ):
+    """`auto` in a quarter of its memory, without TensorFlow and `memory` in half."""
     monkeypatch.setattr(loaders, "capacity", lambda device, num_local: 4000)
+    monkeypatch.setattr(loaders, "has_tensorflow", lambda: has_tensorflow)
+    monkeypatch.setattr(loaders, "check_tensorflow", lambda: None)
     monkeypatch.setattr(loaders.jax, "process_count", lambda: processes)
-    assert choose_loader(RunOptions(), examples(num_bytes)) == expected
+    found = choose_loader(RunOptions(loader=loader), examples(num_bytes))
+    assert found == expected
 
 
-@pytest.mark.parametrize("loader", ["memory", "tfdata"])
-def test_a_loader_that_is_given_is_taken(monkeypatch, loader):
-    monkeypatch.setattr(loaders, "capacity", lambda device, num_local: 0)
-    assert choose_loader(RunOptions(loader=loader), examples(10)) == loader
+@pytest.mark.parametrize("loader", ["memory", "auto"])
+def test_features_that_do_not_fit_give_the_same_vectors(monkeypatch, loader):
+    x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    options = {"loader": loader, "model": "encoder", "epochs": 2, "layers": (6, 4, 2)}
+    config = make_config(options)
+    data = Examples(x, np.arange(40, dtype=np.int32) % 2, ["a", "b"], ["k"] * 40)
+    found = []
+    for room in (1 << 40, 1000):
+        with monkeypatch.context() as patch:
+            patch.setattr(loaders, "capacity", lambda device, num_local: room)  # noqa: B023
+            patch.setattr(loaders, "has_tensorflow", lambda: False)
+            training = EncoderTraining(config, data, range(2))
+        found.append(run_epochs(training, training.initial_state()).state.params)
+    assert jax.tree.all(jax.tree.map(np.array_equal, *found))
 
 
 def test_training_a_small_encoder_imports_no_tensorflow(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run_python("-c", TRAIN)
     assert done.stdout.split()[-2:] == ["0", "False"], done.stderr
-    assert "loader: memory, for features of 0.0 MiB" in done.stderr.splitlines()
+    line = "loader: memory, features of 0.0 MiB stay on the devices"
+    assert line in done.stderr.splitlines()

@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -104,7 +105,8 @@ def test_a_killed_worker(work, shared_names, tables):
 
 
 def test_a_plan_that_does_not_pickle(work, shared_names, tables):
-    with pytest.raises((AttributeError, TypeError), match="pickle"):
+    errors = AttributeError, TypeError, pickle.PicklingError
+    with pytest.raises(errors, match="pickle"):
         run_workers(work.add, [tables], [], lambda: None, 2)
 
 

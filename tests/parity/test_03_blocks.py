@@ -85,6 +85,7 @@ def test_any_blocks_are_those_of_the_oracle(
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.tfdata
 def test_both_loaders_yield_the_same_superblocks(make_source, shape, workers):
     source = make_source(shape)
     for epoch in source.epochs:

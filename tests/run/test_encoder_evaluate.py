@@ -274,7 +274,7 @@ def test_without_matplotlib_there_is_one_line(runs, monkeypatch, capsys):
     assert main(["evaluate", str(runs / "several"), "--picture", "p.png"]) == 2
     line = error_line(capsys)
     assert "`picture` needs matplotlib" in line
-    assert "python -m pip install matplotlib" in line
+    assert "python -m pip install 'embedder-jax[plot]'" in line
 
 
 # --- exports

@@ -256,7 +256,7 @@ def test_without_the_converter_there_is_one_line(runs, monkeypatch, capsys):
     assert export(runs / "one", "encoder.onnx") == 2
     line = error_line(capsys)
     assert "`to` .onnx needs jax2onnx" in line
-    assert "python -m pip install jax2onnx" in line
+    assert "python -m pip install 'embedder-jax[onnx]'" in line
 
 
 def test_a_network_that_cannot_be_converted_is_refused(runs, monkeypatch, capsys):

@@ -64,7 +64,7 @@ def test_a_line_of_a_run_on_a_cpu_says_how_busy_it_was(
 ):
     clock = iter([10.0, 13.0, 19.0])
     monkeypatch.setattr(points.time, "process_time", lambda: next(clock))
-    monkeypatch.setattr(points, "_num_cores", lambda: 2)
+    monkeypatch.setattr(points, "available_cores", lambda: 2)
     path = tmp_path / "progress.jsonl"
     adder = Points(path, Recorder(), is_on_cpu)
     for number in range(3):

@@ -138,7 +138,7 @@ def test_too_many_models_for_the_memory_are_refused(capsys):
 def test_without_matplotlib_the_log_says_what_to_do(capsys, monkeypatch):
     monkeypatch.setattr(picture, "has_matplotlib", lambda: False)
     assert main(["sweep", "space.toml", "text.txt", *FAST]) == 0
-    assert "pip install 'embedder[sweep]'" in capsys.readouterr().err
+    assert "pip install 'embedder-jax[sweep]'" in capsys.readouterr().err
     assert not Path("embedder-sweep/trials.svg").exists()
 
 

@@ -158,6 +158,7 @@ def test_a_share_has_the_weights_of_its_blocks(encoded):
 
 
 @pytest.mark.parametrize("after", [(0, -1), (1, 4)])
+@pytest.mark.tfdata
 def test_both_loaders_give_the_same_blocks_from_any_position(encoded, after):
     made = source(encoded)
     assert check_loaders(made, after).blocks.weight is not None

@@ -146,7 +146,7 @@ CHANGES = [
     ("settings", text("{"), "Expecting"),
     ("settings", text("[]"), "other names|no JSON object"),
     ("settings", text("{}"), "`settings` has other names than the arguments"),
-    ("settings", text("[" * 200_000), "recursion"),
+    ("settings", text("[" * 200_000), "recursion|Stack overflow"),
     (
         "settings",
         settings(window=0),

@@ -179,7 +179,7 @@ def test_counts_that_are_none_are_refused(counts, kind, message):
 @pytest.mark.slow
 @each_count
 def test_gensim_has_the_same_tree(counts):
-    reason = "gensim is an extra: pip install embedder[bench]"
+    reason = "gensim is an extra: pip install 'embedder-jax[bench]'"
     gensim = pytest.importorskip("gensim.models.word2vec", reason=reason)
     keyed = pytest.importorskip("gensim.models.keyedvectors", reason=reason)
     vectors = keyed.KeyedVectors(1, count=len(counts))

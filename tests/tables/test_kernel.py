@@ -356,7 +356,7 @@ def test_large_scores_keep_small_derivatives():
 def test_cores_are_those_of_the_quota(tmp_path, monkeypatch, text, cores):
     (tmp_path / "cpu.max").write_text(text)
     monkeypatch.setattr(kernel, "_QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr(kernel.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(kernel, "cores_by_affinity", lambda: 8)
     assert kernel.available_cores() == cores
 
 

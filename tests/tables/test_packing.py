@@ -211,6 +211,7 @@ def test_radii_are_the_block_and_padding_has_none():
 
 
 @pytest.mark.parametrize("after", [(0, -1), (1, 3)])
+@pytest.mark.tfdata
 def test_both_loaders_give_the_same_blocks_from_any_position(few_tokens, after):
     made = source(encode(sequences_corpus(corpus(longest=30)), 1))
     check_loaders(made, after)

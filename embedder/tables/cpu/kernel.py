@@ -9,7 +9,6 @@ equal to the last bit for any number of threads.
 
 import functools
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -53,6 +52,7 @@ from embedder.tables.prepare import Batch, Model
 from embedder.tables.row_factors import join_factors, split_factors
 from embedder.tables.subwords import TABLE, Lists
 from embedder.tables.update import TABLES, Loss
+from embedder.threads import available_cores as cores_by_affinity
 
 _ACCUMULATORS = "input_accumulator", "output_accumulator"
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
@@ -169,9 +169,7 @@ def place(
 
 def available_cores() -> int:
     """Cores that this process may use, by its affinity and the quota of its group."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
+    cores = cores_by_affinity()
     try:
         quota, period = _QUOTA.read_text().split()
         return max(1, min(cores, math.ceil(int(quota) / int(period))))

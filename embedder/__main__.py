@@ -1,0 +1,5 @@
+"""`python -m embedder`: the command `embedder`."""
+
+from embedder.cli import program
+
+program()
