@@ -50,9 +50,9 @@ class RunOptions:
         "auto", changes_vectors=False, is_per_host=True
     )
     """tfdata: batches by tf.data in the background. memory: without TensorFlow, whose
-    import takes seconds. auto: memory for tokens on one CPU device, and for an encoder
-    if its features take at most a quarter of a device's memory; else tfdata. The
-    batches are the same, bit for bit."""
+    import takes seconds. auto: memory for tokens on one CPU device, for an encoder if
+    its features take at most a quarter of a device's memory, and where TensorFlow is
+    not installed; else tfdata. The batches are the same, bit for bit."""
     workers: int = setting(2, integer(1), changes_vectors=False, is_per_host=True)
     """Number of threads that prepare batches."""
 
