@@ -2,9 +2,11 @@
 
 import contextlib
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -42,3 +44,15 @@ def record_stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(progress, "display", display)
     return seen
+
+
+def copy_checkout(folder: Path) -> None:
+    """Copies the files of the checkout that git does not ignore, as they are now."""
+    root = Path(__file__).parents[1]
+    shutil.rmtree(folder, ignore_errors=True)
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, cwd=root, capture_output=True, check=True).stdout
+    for name in filter(None, names.decode().split("\0")):
+        if (root / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, folder / name)

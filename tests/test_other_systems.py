@@ -28,6 +28,8 @@ EX_SOFTWARE O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK fork getloadavg getpgid 
 mkfifo nice posix_fadvise pread pwrite register_at_fork sched_getaffinity set_blocking
 sync sysconf uname wait
 '''
+if hasattr(os, "process_cpu_count"):
+    os.process_cpu_count = os.cpu_count
 OF_SIGNAL = '''
 SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGUSR1 SIGUSR2
 SIGWINCH alarm pthread_kill pthread_sigmask

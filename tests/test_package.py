@@ -16,10 +16,9 @@ from packaging.requirements import Requirement
 
 import embedder
 from embedder.errors import EXTRAS
-from tests.commands import run_python
+from tests.commands import copy_checkout, run_python
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[1]
 LARGEST = 100_000  # bytes of a file
 NOT_IN_BASE = {"tensorflow", "gensim", *EXTRAS, "bokeh", "openTSNE", "pandas"}
 LEAN = """
@@ -46,12 +45,7 @@ def built(tmp_path_factory) -> tuple[Path, Path]:
     """The wheel and the archive, made by `python -m build` from the files of git."""
     folder = tmp_path_factory.mktemp("package")
     copy = folder / "embedder"
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout
-    for name in filter(None, names.decode().split("\0")):
-        if (source := ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            (copy / name).write_bytes(source.read_bytes())
+    copy_checkout(copy)
     made = folder / "made"
     done = run_python("-m", "build", "--outdir", str(made), str(copy))
     assert done.returncode == 0, done.stderr

@@ -48,6 +48,7 @@ def test_a_gpu_gets_xla(monkeypatch):
     assert pick_backend(Config(), LONG, ONE_DEVICE) == "xla"
 
 
+@pytest.mark.tfdata
 def test_one_cpu_device_is_fed_without_tensorflow(monkeypatch):
     several = Layout("sharded", "replicated", 2, 1)
     assert pick_loader("auto", ONE_DEVICE) == "memory"

@@ -225,6 +225,7 @@ def test_memory_counts_all_replicas():
     assert several["vectors to write"] == 2 * one["vectors to write"]
 
 
+@pytest.mark.tfdata
 def test_memory_counts_the_batches_of_all_replicas():
     one, several = (make_training(loader="tfdata", replicas=k) for k in (1, 4))
     assert one.superblock_size == several.superblock_size == 6

@@ -20,6 +20,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.commands import copy_checkout
+
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PACKAGES = "jax", "numpy", "numba", "polars", "tensorflow-cpu"
@@ -57,7 +59,10 @@ def main() -> int:
         shutil.copy(CERTIFICATES, chroot / CERTIFICATES.relative_to("/"))
     (chroot / "data").mkdir(exist_ok=True)
     started = time.monotonic()
-    log = run_in(chroot, readme_commands(not args.no_tests), args.python)
+    main_command, *tests = readme_commands(not args.no_tests)
+    about = "python --version", "python -m pip list"
+    asked = "embedder neighbors embedder-demo list"
+    log = run_in(chroot, [main_command, asked, *about, *tests], args.python)
     print(result(args.suite, log, time.monotonic() - started))
     return 0 if "\nDONE\n" in log else 1
 
@@ -70,17 +75,6 @@ def readme_commands(with_tests: bool) -> list[str]:
     return [match[0] for match in found if match]
 
 
-def copy_checkout(folder: Path) -> None:
-    """Copies the files that git does not ignore."""
-    shutil.rmtree(folder, ignore_errors=True)
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout
-    for name in filter(None, names.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-
-
 def run_in(chroot: Path, commands: list[str], python: str) -> str:
     """Runs commands in a new virtual environment of the chroot; returns their output,
     which is printed meanwhile."""
@@ -89,8 +83,6 @@ def run_in(chroot: Path, commands: list[str], python: str) -> str:
         f"{python} -m venv --clear /opt/venv",
         ". /opt/venv/bin/activate",
         *commands,
-        "python --version",
-        "python -m pip list",
         "echo DONE",
     ]
     own = {name: x for name, x in os.environ.items() if name.startswith("PIP_")}
