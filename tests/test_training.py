@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -5,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from embedder.cli import main
 from embedder.config import Config, resolve, with_options
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import ONE_DEVICE, Layout
@@ -16,6 +18,7 @@ from embedder.tables.encode import encode
 from embedder.tables.loader import pick_loader
 from embedder.tables.options import TablesOptions
 from embedder.tables.training import Training, pick_backend
+from tests.commands import error_line
 
 LONG = 10_000_000
 
@@ -57,6 +60,27 @@ def test_one_cpu_device_is_fed_without_tensorflow(monkeypatch):
     assert pick_loader("memory", several) == "memory"
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert pick_loader("auto", ONE_DEVICE) == "tfdata"
+
+
+@pytest.mark.row("B93")
+@pytest.mark.parametrize("data", ["tables.txt", "encoder.npz"])
+def test_tfdata_without_tensorflow_is_one_line(tmp_path, monkeypatch, capsys, data):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tables.txt").write_text("a b c d\n" * 20)
+    np.savez("encoder.npz", X=np.zeros((8, 2)), y=np.arange(8) % 2)
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    command = ["train", data, "--model", data[:-4], "--loader", "tfdata"]
+    assert main([*command, "--workdir", "run"]) == 2
+    message = "`loader` tfdata needs TensorFlow, .*: python -m pip install tensorflow"
+    assert re.search(message, error_line(capsys))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.row("B93")
+def test_several_devices_are_fed_from_memory_without_tensorflow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    several = Layout("sharded", "replicated", 2, 1)
+    assert pick_loader("auto", several) == "memory"
 
 
 @pytest.mark.slow

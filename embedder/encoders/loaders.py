@@ -52,3 +52,9 @@ def choose_loader(run: RunOptions, examples: Examples) -> Loading:
     kept = "stay on the devices" if found.is_resident else "are gathered"
     _log.debug("loader: %s, features of %s %s", found.loader, gib(size), kept)
     return found
+
+
+def memory_advice() -> str:
+    """What to change where memory is short; tfdata only where TensorFlow is."""
+    tfdata = "--loader tfdata, " if has_tensorflow() else ""
+    return f"give {tfdata}a smaller network or `batch_size`, or more `micro_batches`."

@@ -21,7 +21,7 @@ from embedder.encoders.batches import (
     updates_per_call,
 )
 from embedder.encoders.examples import UNLABELLED, Examples
-from embedder.encoders.loaders import choose_loader
+from embedder.encoders.loaders import choose_loader, memory_advice
 from embedder.encoders.memory import update_bytes
 from embedder.encoders.networks.encoder import (
     make_encoder,
@@ -77,10 +77,6 @@ class EncoderTraining:
     scores: tuple[str, ...] = ("val_loss", "val_accuracy")
     metrics: tuple[str, ...] = ("train_loss", "train_accuracy", *scores)
     divergence_message = "training diverged. Give a smaller `learning_rate`."
-    memory_advice = (
-        "give --loader tfdata, a smaller network or `batch_size`, or more "
-        "`micro_batches`."
-    )
     zero_loss_message = "Every prediction is already certain: nothing is learned."
     backend = "xla"
 
@@ -162,6 +158,7 @@ class EncoderTraining:
             self._class_weights(train),
             optimizer,
         )
+        self.memory_advice = memory_advice()
         self._check_device()
         self._resident: tuple[jax.Array, jax.Array] | None = None
 

@@ -5,13 +5,15 @@ import numpy as np
 import pytest
 
 from embedder.config import make_config
-from embedder.encoders import loaders
+from embedder.encoders import loaders, training
 from embedder.encoders.examples import Examples
 from embedder.encoders.loaders import choose_loader
 from embedder.encoders.training import EncoderTraining
 from embedder.engine.epochs import run_epochs
+from embedder.errors import InputError
 from embedder.options import RunOptions
 from tests.commands import run_python
+from tests.encoders.image_cases import make_training
 
 TRAIN = """
 import sys
@@ -70,6 +72,18 @@ def test_features_that_do_not_fit_give_the_same_vectors(monkeypatch, loader):
             training = EncoderTraining(config, data, range(2))
         found.append(run_epochs(training, training.initial_state()).state.params)
     assert jax.tree.all(jax.tree.map(np.array_equal, *found))
+
+
+@pytest.mark.row("F19")
+@pytest.mark.parametrize(
+    ("has_tensorflow", "advice"),
+    [(True, "give --loader tfdata, a smaller network"), (False, "give a smaller net")],
+)
+def test_tfdata_is_advised_only_with_tensorflow(monkeypatch, has_tensorflow, advice):
+    monkeypatch.setattr(loaders, "has_tensorflow", lambda: has_tensorflow)
+    monkeypatch.setattr(training, "capacity", lambda device, num_local: 1000)
+    with pytest.raises(InputError, match=f"The training needs .*: {advice}"):
+        make_training("mlp")
 
 
 def test_training_a_small_encoder_imports_no_tensorflow(tmp_path, monkeypatch):

@@ -164,6 +164,8 @@ INPUTS = {
     "B89": "images of another shape, scale or type than an encoder was fitted on",
     "B90": "numbers for embedder.gensim that train nothing, queries not finite",
     "B91": "a damaged file of the scores of a run",
+    "B92": "a package of an extra is not installed",
+    "B93": "the loader tfdata without TensorFlow",
 }
 NOT_HERE = {"B3": "TFRecord files are not read: there is nothing to corrupt"}
 

@@ -164,6 +164,16 @@ def test_without_a_folder_for_its_history_the_prompt_works(
     assert capsys.readouterr().out.splitlines() == answer("a1")
 
 
+@pytest.mark.row("B92")
+def test_without_prompt_toolkit_the_prompt_is_plain(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    monkeypatch.setattr(lines, "is_interactive", lambda: True)
+    assert piped(monkeypatch, "a1\nb2\n", "run", "--topn", "1") == 0
+    hint, *found = capsys.readouterr().out.split(prompt.PROMPT)
+    assert hint.endswith(": python -m pip install 'embedder-jax[prompt]'.\n")
+    assert [each.splitlines() for each in found] == [answer("a1"), answer("b2"), []]
+
+
 def completions(text: str, keys: list[str]) -> list[str]:
     found = make_completer(lambda: keys).get_completions(
         Document(text), CompleteEvent(completion_requested=True)

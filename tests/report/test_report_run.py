@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -564,6 +565,19 @@ def test_images_that_are_gone_are_left_out_with_a_note(runs, tmp_path):
     )
 
 
+@pytest.mark.row("B92")
+def test_without_pillow_images_are_left_out_with_a_note(runs, tmp_path, monkeypatch):
+    """With decoded images in the cache of the run, then without."""
+    run = shutil.copytree(runs / "images", tmp_path / "run")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    for note in (r"python -m .*\[images\]' adds them", "The image .* needs Pillow, .*"):
+        found = written(run, tmp_path)
+        result = found.one("section", id="result").text
+        assert re.search(rf"Images are left out: {note}\.", result)
+        assert not found.every("img") and found.every("ul", **{"class": "hardest"})
+        shutil.rmtree(run / "cache", ignore_errors=True)
+
+
 def test_a_trainer_in_python_has_a_report():
     trainer = EmbeddingTrainer(vector_size=8, min_count=1, sample=0, epochs=3)
     trainer.fit([WORDS] * 50)
@@ -607,7 +621,7 @@ def test_a_trainer_that_is_not_trained_has_none():
         EmbeddingTrainer().report()
 
 
-def test_an_encoder_in_python_has_a_report():
+def test_an_encoder_in_python_has_a_report(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.array(["a", "b"] * 20)
     X = rng.normal(size=(40, 4, 4)) + (y == "a")[:, None, None]
@@ -625,6 +639,9 @@ def test_an_encoder_in_python_has_a_report():
         encoder.report(X, ["c"] * 40)
     with pytest.raises(InputError, match="`y` must have 40 labels, got 3"):
         encoder.report(X, y[:3])
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    found = parsed.parse(encoder.report(X, y).html)
+    assert found.one("section", id="predictions") and not found.every("img")
 
 
 @pytest.mark.slow

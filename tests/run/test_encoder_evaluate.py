@@ -269,6 +269,7 @@ def test_a_picture_needs_a_folder(runs, capsys):
     assert re.search("Folder .*no does not exist", error_line(capsys))
 
 
+@pytest.mark.row("B92")
 def test_without_matplotlib_there_is_one_line(runs, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["evaluate", str(runs / "several"), "--picture", "p.png"]) == 2

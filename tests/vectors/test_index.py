@@ -208,6 +208,7 @@ def test_a_graph_outside_of_the_folder_is_not_opened(vectors, folder, caplog, na
     assert "is damaged (" in one_line(caplog)
 
 
+@pytest.mark.row("B92")
 def test_without_the_library_search_is_exact(vectors, folder, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "usearch", None)
     assert again(vectors).use_index(folder) is None
