@@ -23,9 +23,7 @@ from embedder.disk.arrays import pack_strings, unpack_strings
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import run_epochs
 from embedder.engine.layout import Layout
-from embedder.tables import loader
 from embedder.tables.encoded import Encoded
-from embedder.tables.prepare import Batch
 from embedder.tables.training import Training
 from embedder.tables.vocabulary import Vocabulary
 from embedder.vectors.array_formats import write_npz
@@ -106,22 +104,15 @@ def run(
     for size, num_devices, num_blocks in itertools.product(sizes, devices, blocks):
         if num_blocks < num_devices:
             continue
-        config = with_options(
-            Config(),
-            vector_size=size,
-            blocks_per_update=num_blocks,
-            loader="memory",
-            mode="jit" if num_devices == 1 else "sharded",
-            devices=num_devices,
-            **options,
-        )
-        config = resolve(with_options(config, backend="xla"), encoded.num_tokens)
-        training = Training(config, encoded, range(config.run.epochs))
+        mode = "jit" if num_devices == 1 else "sharded"
+        settings = {"mode": mode, "devices": num_devices, **options}
+        settings |= {"vector_size": size, "blocks_per_update": num_blocks}
+        training = make_training(encoded, settings)
         about = {"vector_size": size, "devices": num_devices}
         about |= {"blocks_per_update": num_blocks}
         name = f"vectors-{'-'.join(map(str, about.values()))}.npz"
-        result = about | _updates(training, samples)
-        result |= _whole(training, vectors and vectors / name)
+        result = about | time_updates(training, samples)
+        result |= time_training(training, vectors and vectors / name)
         print(result, flush=True)
         results.append(result)
     device = f"{len(jax.devices())} x {jax.devices()[0].device_kind}"
@@ -129,20 +120,26 @@ def run(
     return table(write_results("gpu", machine=about, settings=options, samples=results))
 
 
-def _updates(training: Training, samples: int) -> dict[str, Any]:
+def make_training(encoded: Encoded, options: dict[str, Any]) -> Training:
+    """A training by XLA and the loader memory; `options` by the names of settings."""
+    config = with_options(Config(), loader="memory", backend="xla", **options)
+    config = resolve(config, encoded.num_tokens)
+    return Training(config, encoded, range(config.run.epochs))
+
+
+def time_updates(training: Training, samples: int) -> dict[str, Any]:
     """Seconds to trace, to compile and to run; FLOPs and bytes of an update."""
     batches, num_updates = [], 0
-    superblocks = loader.epoch_superblocks(
-        "memory", training.sources[0], 0, size=training.superblock_size, workers=2
-    )
-    for updates, real in superblocks:
-        rate = training.rate(updates.progress).astype(training.config.run.dtype)
-        batch = training.program.place_batch(Batch(updates.blocks, rate))
-        batches.append(jax.device_put(batch) if training.layout == Layout() else batch)
+    calls = training.host_calls(0)
+    for _, real, batch in calls:
+        placed = training.program.place_batch(batch)
+        batches.append(
+            jax.device_put(placed) if training.layout == Layout() else placed
+        )
         num_updates += real
         if len(batches) == _SUPERBLOCKS:
             break
-    superblocks.close()
+    calls.close()
     state = training.program.place_state(training.initial_state())
     started = time.perf_counter()
     lowered = training.program.apply_updates.lower(state, batches[0])
@@ -174,7 +171,7 @@ def _updates(training: Training, samples: int) -> dict[str, Any]:
     }
 
 
-def _whole(training: Training, path: Path | None) -> dict[str, float]:
+def time_training(training: Training, path: Path | None = None) -> dict[str, float]:
     """A training as a user runs it, with its loader and transfers to the device.
 
     Its vectors are written to `path`.

@@ -144,24 +144,34 @@ def _epoch_seconds(sample: dict[str, Any]) -> float:
     return statistics.median(sample["seconds"][1:])
 
 
-def write_problem(settings: dict[str, Any], folder: Path) -> None:
+def write_problem(
+    settings: dict[str, Any],
+    folder: Path,
+    examples: tuple[np.ndarray, np.ndarray] | None = None,
+) -> None:
     """Writes examples, the order of each epoch and the first parameters.
 
-    Images are random, of a mean that their class has, so that something is learned.
+    Args:
+      examples: features and labels; None: `random_images`.
     """
+    features, labels = examples or random_images(settings)
+    np.savez(folder / "examples.npz", features=features, labels=labels)
+    training = _training(settings, folder)
+    orders = [training.source.order(epoch) for epoch in range(settings["epochs"])]
+    np.save(folder / "orders.npy", orders)
+    first = training.initial_state().params
+    np.savez(folder / "params.npz", **_named_params(first))
+
+
+def random_images(settings: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Images of a mean that their class has, so that something is learned."""
     rng = np.random.default_rng(0)
     shape, classes = settings["shape"], settings["classes"]
     num = settings["batch_size"] * settings["updates"]
     labels = (np.arange(num) % classes).astype(np.int32)
     means = rng.integers(0, 200, (classes, *shape))
     features = means[labels] + rng.integers(0, 56, (num, *shape))
-    arrays = {"features": features.astype(np.uint8), "labels": labels}
-    np.savez(folder / "examples.npz", **arrays)
-    training = _training(settings, folder)
-    orders = [training.source.order(epoch) for epoch in range(settings["epochs"])]
-    np.save(folder / "orders.npy", orders)
-    first = training.initial_state().params
-    np.savez(folder / "params.npz", **_named_params(first))
+    return features.astype(np.uint8), labels
 
 
 def _named_params(params) -> dict[str, np.ndarray]:
@@ -183,6 +193,8 @@ def _training(settings: dict[str, Any], folder: Path):
         model="encoder",
         network=settings["net"],
         network_args=tuple(texts),
+        layers=tuple(settings.get("layers", ())),
+        compute_dtype=settings.get("compute_dtype", "same"),
         optimizer="sgd",
         learning_rate=settings["learning_rate"],
         rate_schedule="constant",
@@ -248,9 +260,13 @@ def train_torch(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     optimizer = torch.optim.SGD(network.parameters(), lr=settings["learning_rate"])
     apply = torch.compile(network) if settings.get("compile") else network
 
+    is_half = settings.get("compute_dtype") == "bfloat16"
+
     def update(ids) -> None:
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(apply(x[ids]), y[ids]).backward()
+        with torch.autocast(device, torch.bfloat16, enabled=is_half):
+            loss = torch.nn.functional.cross_entropy(apply(x[ids]), y[ids])
+        loss.backward()
         optimizer.step()
 
     def wait() -> None:

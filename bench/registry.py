@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import bench
 
-OWN_COMMANDS = "gpu", "gpu-offline", "gpu-replicas", "gpu-networks"
+OWN_COMMANDS = "gpu", "gpu-offline", "gpu-replicas", "gpu-networks", "gpu-session"
 """Benches that run without the packages of others: each is the `main` of its module."""
 
 _WITHOUT = {

@@ -136,14 +136,14 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
         case _ if subject == "wiki":
             seconds = _tables(number, Path(settings["text"]))
         case "side by side":
-            seconds = _encoders(subject, number)[0]()
+            seconds = networks_side_by_side(subject, number)[0]()
         case _:
-            calls = _encoders(subject, 1, models=number)
+            calls = networks_side_by_side(subject, 1, models=number)
             seconds = sum(call() for call in calls)
     return {"seconds": seconds, "peak_bytes": peak_bytes()}
 
 
-def _encoders(
+def networks_side_by_side(
     subject: str, replicas: int, models: int = 1
 ) -> list[Callable[[], float]]:
     """Functions that each train `replicas` networks, compiled before."""

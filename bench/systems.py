@@ -146,7 +146,15 @@ def peak_bytes() -> int:
 
 def machine() -> dict[str, str]:
     """CPU and versions of packages, for a file of results."""
-    names = ("embedder-jax", "jax", "numba", "numpy", "tensorflow-cpu", "gensim", "torch")
+    names = (
+        "embedder-jax",
+        "jax",
+        "numba",
+        "numpy",
+        "tensorflow-cpu",
+        "gensim",
+        "torch",
+    )
     return {
         "cpu": f"{os.cpu_count()} cores, {_cpu_model()}",
         "python": platform.python_version(),

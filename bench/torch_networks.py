@@ -4,6 +4,7 @@ A part of a network has the name of the Haiku module whose parameters it takes. 
 those of PyTorch: B examples, C channels, H height, W width; T tokens, E their width.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,6 +68,17 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scores [B, classes] of images [B, C, H, W]."""
         return self.parts["classes"](self.hidden(x))
+
+
+class MLP(Network):
+    """As `embedder.encoders.networks.mlp` with one hidden layer."""
+
+    def __init__(self, shape, num_classes: int, size: int = 512):
+        super().__init__(size, num_classes)
+        self.parts["hidden/~/linear_0"] = nn.Linear(math.prod(shape), size)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return functional.relu(self.parts["hidden/~/linear_0"](x.flatten(1)))
 
 
 class ConvSmall(Network):
@@ -219,6 +231,7 @@ class ViT(Network):
 
 
 NETWORKS: dict[str, type[Network]] = {
+    "mlp": MLP,
     "conv-small": ConvSmall,
     "resnet": ResNet,
     "wide-resnet": WideResNet,

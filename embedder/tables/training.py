@@ -405,7 +405,7 @@ class Training:
 
         `after` is the position of the last update that `state` includes; (): none.
         """
-        host = self._host_calls(epoch, after or len(self.replicas) * loader.START)
+        host = self.host_calls(epoch, after)
         _, num_blocks = self.config.tables.update_size
         apply, place = self.program.apply_updates, self.program.place_batch
         if self.layout.mode == "sharded":
@@ -417,10 +417,11 @@ class Training:
         placed = ((updates, num, place(batch)) for updates, num, batch in host)
         return run_calls(apply, state, placed)
 
-    def _host_calls(self, epoch: int, after: tuple[int, ...]) -> Generator[Call]:
+    def host_calls(self, epoch: int, after: tuple[int, ...] = ()) -> Generator[Call]:
         """The updates of each call after the positions `after` of the replicas, how
-        many are real, and their batch."""
+        many are real, and their batch, which is not placed."""
         size = len(loader.START)
+        after = after or len(self.replicas) * loader.START
         positions = [after[k : k + size] for k in range(0, len(after), size)]
         calls = [
             self._calls_of(model, source, epoch, position)

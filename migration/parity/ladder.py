@@ -148,7 +148,7 @@ def _blocks(subject: Subject) -> Iterator[Difference]:
 def _on_sample(rung: Callable, num_updates: int):
     def climb(subject: Subject) -> Iterator[Difference]:
         for config in _dtypes(subject.config):
-            yield from rung(_sample(config, subject.encoded, num_updates))
+            yield from rung(first_updates(config, subject.encoded, num_updates))
 
     return climb
 
@@ -171,7 +171,7 @@ def _row_factors(subject: Subject) -> Iterator[Difference]:
     num_tables = subject.config.tables.num_output_tables
     factors = updates.random_factors(len(subject.encoded.vocabulary), num_tables)
     for config in _dtypes(subject.config):
-        sample = _sample(config, subject.encoded, 100, factors)
+        sample = first_updates(config, subject.encoded, 100, factors)
         for line in updates.updates_rung("row factors", sample):
             yield line._replace(quantity=f"{line.quantity}, 0, 0.3 or 1")
         yield from continued.frozen_rows_rung(config, subject.sequences)
@@ -212,7 +212,7 @@ def _dtypes(config: Config) -> Iterator[Config]:
         yield with_options(config, dtype=dtype)
 
 
-def _sample(
+def first_updates(
     config: Config,
     encoded: Encoded,
     num_updates: int,

@@ -55,10 +55,16 @@ def bootstrap_rung(config: Config, sequences: Sequences) -> Iterator[Difference]
     The oracle has no weights: it gets copies of the blocks, see `copies`.
     """
     training, _ = _training(config, sequences, bootstrap=True)
+    yield from updates_rung("bootstrap", training)
+
+
+def updates_rung(rung: str, training: Training) -> Iterator[Difference]:
+    """Tables and accumulators of each replica of `training`, and those that the
+    oracle's updates make of the same corpus as ids."""
     desired = []
     for alone in oracle_configs(training.config):
         desired.append(named(_oracle_state(alone, training.encoded)))
-    yield from _compared("bootstrap", training, desired)
+    yield from _compared(rung, training, desired)
 
 
 def oracle_configs(config: Config) -> list[Config]:
@@ -116,7 +122,8 @@ def _compared(
 
 
 def _oracle_state(config: Config, encoded: Encoded) -> legacy.update.State:
-    """What the oracle has after all epochs on the resample of the seed of `config`."""
+    """What the oracle has after all epochs; with `bootstrap` on the resample of the
+    seed of `config`."""
     counts = encoded.vocabulary.counts
     subwords = oracle_subwords(config, encoded.vocabulary.tokens, counts)
     state = initial_state(config, len(counts), subwords)
@@ -129,13 +136,16 @@ def _oracle_state(config: Config, encoded: Encoded) -> legacy.update.State:
 def _oracle_updates(
     config: Config, encoded: Encoded
 ) -> Iterator[tuple[legacy.blocks.Blocks, float]]:
-    """The updates of all epochs on a resample, and the learning rate of each.
+    """The updates of all epochs, on a resample with `bootstrap`, and the learning rate
+    of each.
 
     Tokens of sequences that were not drawn get an id of their own, V, that subsampling
     leaves out (but for a draw of 0 in 2^32, which no table has a row for).
     """
     options, counts = config.tables, encoded.vocabulary.counts
-    times = resample(encoded.shard_sequences, config.run.seed)
+    times = [np.ones(num, np.int64) for num in encoded.shard_sequences]
+    if config.run.bootstrap:
+        times = resample(encoded.shard_sequences, config.run.seed)
 
     def read(epoch: int, shard: int) -> Shard:
         ids, lengths = encoded.read(shard)

@@ -10,7 +10,7 @@ from bench import __main__, commands, registry, render, results, small
 
 BY_HAND = {"encoder-busy"}
 """Benches whose kept results lack a column that bench/README.md shows."""
-NO_TABLE = {"encoded"}
+NO_TABLE = {"encoded", "gpu-kit", "gpu-session"}
 KEPT = sorted(path.stem for path in results.RESULTS.glob("*.json"))
 SMALL = {"samples": [{"program": "a", "score": 0.25, "chance": 0.125}]}
 TABLE = """| program | mean reference cosine of 10 neighbours |
