@@ -76,7 +76,7 @@ def fetch_packages(to: Path, python: str) -> None:
     needed = resolved(project["dependencies"], python)
     left_out = {*LARGE, *resolved([*THERE], python)}
     pins = [f"{x}=={version}" for x, version in needed.items() if x not in left_out]
-    options = "--quiet", "--no-deps", "--target", str(to)
+    options = "-qq", "--no-deps", "--target", str(to)
     pip("install", *options, *_for_there(python), *pins)
     (to / "polars.py").write_text(STAND_IN.lstrip())
 
@@ -87,7 +87,7 @@ def resolved(requirements: list[str], python: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         options = "--dry-run", "--target", folder, "--report", str(report)
-        pip("install", "--quiet", *options, *_for_there(python), *given)
+        pip("install", "-qq", *options, *_for_there(python), *given)
         found = json.loads(report.read_text())["install"]
     return {x["metadata"]["name"].lower(): x["metadata"]["version"] for x in found}
 
