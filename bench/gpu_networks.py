@@ -8,13 +8,14 @@ import argparse
 import importlib.util
 from typing import Any
 
-from bench.gpu_offline import FLAGS, MODEL, PLUGIN, compiled
+from bench.gpu_offline import FLAGS, MODEL, PLUGIN, compiled, count_of
 from bench.results import Results, Table, write_results
 
 HALF_FLOPS = 989e12  # a second, of bfloat16 without sparsity; NVIDIA's data sheet
 SMALL, COLOURED, LARGE = [28, 28], [32, 32, 3], [224, 224, 3]
 VIT_B = ["patch=16", "width=768", "depth=12", "heads=12"]
 CASES: dict[str, dict[str, Any]] = {
+    "mlp": {"example_shape": SMALL, "layers": [784, 512, 10]},
     "conv-small": {"example_shape": SMALL, "network": "conv-small"},
     "conv-small, supcon": {
         "example_shape": SMALL,
@@ -75,7 +76,7 @@ def table(results: Results) -> Table:
                 f"{case['kernels']} + {case['copies']}",
                 f"{case['libraries']}",
                 f"{case['scatters']}",
-                f"{case['atomics_of_call'].get('cas', 0)}",
+                count_of(case["atomics_of_call"], "cas"),
                 f"{case['state_bytes'] / 2**20:,.0f}",
                 f"{case['temporary_bytes'] / 2**20:,.0f}",
                 f"{flops / 1e9:,.0f}",

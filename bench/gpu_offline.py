@@ -207,8 +207,8 @@ def table(results: Results) -> Table:
                 _launches(reporting),
                 f"{launches:.1f}",
                 f"{silent['scatters']}",
-                f"{silent['atomics'].get('v4.f32.add', 0)}",
-                f"{silent['atomics_of_call'].get('cas', 0)}",
+                count_of(silent["atomics"], "v4.f32.add"),
+                count_of(silent["atomics_of_call"], "cas"),
                 f"{silent['temporary_bytes'] / 2**20:.1f}",
                 f"{case['bytes'] / 1e6:.1f}" if is_modelled else "",
                 f"{case['flops'] / 1e6:.0f}" if is_modelled else "",
@@ -216,6 +216,11 @@ def table(results: Results) -> Table:
             ]
         )
     return Table(_COLUMNS, rows)
+
+
+def count_of(counts: dict[str, int] | None, kind: str) -> str:
+    """The atomics of a kind as text; "unknown" where they were not counted."""
+    return "unknown" if counts is None else str(counts.get(kind, 0))
 
 
 def _is_modelled(case: dict[str, Any]) -> bool:

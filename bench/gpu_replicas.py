@@ -9,7 +9,7 @@ import argparse
 import importlib.util
 from typing import Any
 
-from bench.gpu_offline import FLAGS, PLUGIN, SHAPE, compiled
+from bench.gpu_offline import FLAGS, PLUGIN, SHAPE, compiled, count_of
 from bench.results import Results, Table, write_results
 
 SPIRALS = {"subject": "spirals", "layers": [2, 32, 2], "examples": 200, "updates": 100}
@@ -49,7 +49,7 @@ def table(results: Results) -> Table:
             f"{each['launches_of_call'] / each['updates']:.1f}",
             "no" if each["is_counted"] else "yes",
             f"{each['scatters']}",
-            f"{each['atomics_of_call'].get('cas', 0)}",
+            count_of(each["atomics_of_call"], "cas"),
             *(
                 f"{each[f'{name}_bytes'] / 2**20:,.2f}"
                 for name in ("state", "argument", "temporary")

@@ -289,8 +289,9 @@ def launches(compiled, dumped: dict[str, str], trips: list[int]) -> dict[str, An
         "copies": sum(kind in _COPIES for kind in kinds),
         "collectives": sum(kind in _COLLECTIVES for kind in kinds),
         "scatters": sum("scatter" in kernel for kernel in kernels),
-        "atomics": atomics(ptx, kernels),
-        "atomics_of_call": atomics(ptx, every),
+        # jaxlib 0.11 dumps no PTX: nothing is known of its atomics.
+        "atomics": atomics(ptx, kernels) if ptx else None,
+        "atomics_of_call": atomics(ptx, every) if ptx else None,
         "launches_of_call": call.total(iter(trips)),
         "temporary_bytes": compiled.memory_analysis().temp_size_in_bytes,
     }
