@@ -158,7 +158,7 @@ def parity(kit: Kit) -> Iterator[Result]:
 
 
 def _line(line) -> Result:
-    names = "quantity", "absolute", "tolerance", "passed"
+    names = "quantity", "relative", "tolerance", "passed"
     return {name: getattr(line, name) for name in names}
 
 
@@ -317,11 +317,11 @@ def _problem(name: str, kit: Kit, folder: Path) -> Result:
     return settings
 
 
-def networks(kit: Kit, names: tuple[str, ...] = tuple(NETWORKS)) -> Iterator[Result]:
+def networks(kit: Kit) -> Iterator[Result]:
     """Updates a second of this program."""
     from bench.networks import train_port
 
-    for name in names:
+    for name in NETWORKS:
         for dtype in ("same", "bfloat16"):
             with tempfile.TemporaryDirectory() as folder:
                 settings = _problem(name, kit, Path(folder)) | {"compute_dtype": dtype}
@@ -329,23 +329,35 @@ def networks(kit: Kit, names: tuple[str, ...] = tuple(NETWORKS)) -> Iterator[Res
                 yield about | _rates(train_port(settings, Path(folder)), settings)
 
 
-def torch_networks(
-    kit: Kit, *, is_compiled: bool, names: tuple[str, ...] = tuple(NETWORKS)
-) -> Iterator[Result]:
-    """The same updates by PyTorch."""
+def problems(kit: Kit, to: Path) -> Iterator[Result]:
+    """Settings of each network, and its data in a folder of its name."""
+    for name in NETWORKS:
+        (to / name).mkdir()
+        yield _problem(name, kit, to / name)
+
+
+def torch_networks(kit: Kit, *, is_compiled: bool) -> Iterator[Result]:
+    """The same updates by PyTorch, in a process without JAX and Haiku: without flax
+    Haiku has a module that `torch.compile` stumbles over."""
     if importlib.util.find_spec("torch") is None:
         yield {"left out": "PyTorch is not installed."}
         return
     from bench.networks import train_torch
 
     program = "PyTorch, compiled" if is_compiled else "PyTorch, eager"
-    for name in names:
-        for dtype in ("same", "bfloat16"):
-            with tempfile.TemporaryDirectory() as folder:
-                settings = _problem(name, kit, Path(folder)) | {"compute_dtype": dtype}
-                settings |= {"compile": is_compiled}
-                about = {"network": name, "program": program, "arithmetic": dtype}
-                yield about | _rates(train_torch(settings, Path(folder)), settings)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.gpu_parts", "problems"]
+        command += [str(kit.folder), "--to", folder, *kit.is_tiny * ["--tiny"]]
+        environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
+        for given in map(json.loads, done.stdout.splitlines()):
+            for dtype in ("same", "bfloat16"):
+                settings = given | {"compute_dtype": dtype, "compile": is_compiled}
+                about = {"network": given["net"], "program": program}
+                found = train_torch(settings, Path(folder, given["net"]))
+                yield about | {"arithmetic": dtype} | _rates(found, settings)
 
 
 def _rates(found: Result, settings: Result) -> Result:
@@ -468,6 +480,7 @@ PARTS: dict[str, Callable[..., Iterator[Result]]] = {
     "torch-eager": functools.partial(torch_networks, is_compiled=False),
     "cpu": cpu,
     "profile": profile,
+    "problems": problems,
     "torch-compiled": functools.partial(torch_networks, is_compiled=True),
 }
 
@@ -481,7 +494,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args(arguments)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    options = {"to": given.to} if given.part == "profile" else {}
+    options = {"to": given.to} if given.part in ("profile", "problems") else {}
     with tempfile.TemporaryDirectory() as cache:  # a program is compiled once
         os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"

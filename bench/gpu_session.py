@@ -29,6 +29,8 @@ DETERMINISTIC = " ".join(
 )
 _SHORTEST = 5  # seconds that a part needs
 _LARGEST = 1_000_000  # bytes of results
+_ABOUT = "part", "versions", "machine"
+_ENDS = "part", "seconds", "failed", "end"
 _SHOWN = 2_000  # characters of the end of what a failed part printed
 
 
@@ -66,7 +68,7 @@ def parts(kit: Path, to: Path, *, is_tiny: bool) -> list[Part]:
         part("torch-eager", 60),
         part("cpu", 45, JAX_PLATFORMS="cpu"),
         part("profile", 40),
-        part("torch-compiled", 120),
+        part("torch-compiled", 300),
     ]
 
 
@@ -166,19 +168,21 @@ def _result(line: str) -> Result | None:
 
 
 def markdown(found: list[Result]) -> str:
-    """All results as tables, those with the same columns together."""
+    """The results of each part as tables, one for each set of columns; then the seconds
+    of all parts, and what failed."""
+    tables: dict[tuple[str, ...], list[list[str]]] = {}
+    ends = []
+    for result in found:
+        if "seconds" in result or "failed" in result:
+            ends.append([_shown(result.get(name, "")) for name in _ENDS])
+            continue
+        columns = [name for name in result if name not in _ABOUT]
+        row = [_shown(result[name]) for name in columns]
+        tables.setdefault((result["part"], *columns), []).append(row)
     text = []
-    columns: list[str] = []
-    rows: list[list[str]] = []
-    part = ""
-    for result in [*found, {"part": ""}]:
-        names = [name for name in result if name not in ("part", "versions", "machine")]
-        if rows and (result["part"] != part or names != columns):
-            text += [f"### {part}", "", Table(columns, rows).markdown(), ""]
-            rows = []
-        part, columns = result["part"], names
-        rows.append([_shown(result[name]) for name in names])
-    return "\n".join(text)
+    for (part, *columns), rows in tables.items():
+        text += [f"### {part}", "", Table(columns, rows).markdown(), ""]
+    return "\n".join([*text, "### parts", "", Table([*_ENDS], ends).markdown(), ""])
 
 
 def _shown(value: Any) -> str:
