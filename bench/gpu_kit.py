@@ -20,7 +20,7 @@ from bench.results import CHECKOUT, data_folder
 
 THERE = "jax", "optax", "orbax-checkpoint", "pytest"
 PLATFORMS = "manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"
-LARGE = "numba", "llvmlite", "polars", "polars-runtime-32", "tensorflow", "jaxlib"
+LARGE = "numba", "llvmlite", "polars", "polars-runtime-32"
 """Packages that are left out: numba is used if the machine has it."""
 LIMIT = 45 * 2**20  # bytes of the folder
 IMAGES = 10_000
